@@ -1,0 +1,48 @@
+// cpp/base/mapping.hpp: a memory mapping that is unmapped once, and memfds.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/fd.hpp"
+
+namespace weft {
+
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& o) noexcept : base_(std::exchange(o.base_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+  Mapping& operator=(Mapping&& o) noexcept {
+    if (this != &o) {
+      reset();
+      base_ = std::exchange(o.base_, nullptr);
+      size_ = std::exchange(o.size_, 0);
+    }
+    return *this;
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { reset(); }
+
+  // Maps `size` bytes of fd shared; throws Error(ENOMEM) with the system's reason.
+  static Mapping shared(int fd, size_t size, bool writable, const char* what);
+
+  [[nodiscard]] std::byte* data() const noexcept { return base_; }
+  [[nodiscard]] size_t size() const noexcept { return size_; }
+  void reset() noexcept;
+
+ private:
+  Mapping(std::byte* base, size_t size) noexcept : base_(base), size_(size) {}
+  std::byte* base_ = nullptr;
+  size_t size_ = 0;
+};
+
+// An anonymous sparse file of `size` bytes: pages come into being when touched, and vanish with the last user.
+UniqueFd make_memfd(const char* name, size_t size);
+// From now on nobody can map the file writable or change its size; existing writable mappings stay.
+void seal_read_only(int fd);
+void seal_size(int fd);
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+// cpp/base/spinlock.hpp: a lock for sections of a few hundred instructions; yields when the holder was preempted.
+#pragma once
+
+#include <atomic>
+
+#include "base/backoff.hpp"
+
+namespace weft {
+
+class SpinLock {
+ public:
+  void lock() noexcept {
+    if (try_lock()) return;
+    Backoff backoff;
+    while (!try_lock()) backoff.pause();
+  }
+  bool try_lock() noexcept {
+    // SYNC POINT: acquire pairs with the release in unlock(): the section's writes become visible to the next holder.
+    return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+  }
+  void unlock() noexcept { held_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> held_{false};
+};
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// cpp/base/status.hpp: how an operation ended, and the errors of the control path.
+// Status is what the hardware would report for one operation (it becomes prov_errno); fi_errno() is its FI_ code.
+// Error is thrown by control-path calls only; the data path returns Status and never throws.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace weft {
+
+enum class Status : int32_t {
+  ok = 0,
+  no_key = 1,          // no region has this key
+  stale_key = 2,       // the key's region was closed; its slot may hold a newer one
+  access = 3,          // the region does not grant what was asked
+  bounds = 4,          // passes the end (or the start) of the region
+  not_enabled = 5,     // region registered but not enabled
+  wrong_endpoint = 6,  // region bound to another endpoint
+  no_endpoint = 7,     // nobody listens at that address, or the endpoint was closed
+  peer_gone = 8,       // the process at that address died or closed its NIC
+  refused = 9,         // the peer refused us (other user, other version)
+  misaligned = 10,     // atomic on an address that is not a multiple of the datatype
+  canceled = 11,
+  fault = 12,  // no memory behind the address
+  timeout = 13,
+  unsupported = 14,
+  invalid = 15,
+  again = 16,      // not an end: try later
+  protocol = 17,   // the peer sent something that is not the protocol
+  no_memory = 18,  // could not map or allocate
+};
+
+// FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
+namespace fi_err {
+constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, kEBUSY = 16, kEINVAL = 22, kEMFILE = 24,
+              kENOSPC = 28, kENOSYS = 38, kEPROTO = 71, kEMSGSIZE = 90, kEOPNOTSUPP = 95, kEADDRINUSE = 98,
+              kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111, kECANCELED = 125, kEKEYREJECTED = 129,
+              kEOPBADSTATE = 258, kEAVAIL = 259, kEBADFLAGS = 260, kENOCQ = 263, kENOKEY = 266, kENOAV = 267,
+              kEOVERRUN = 268;
+}
+
+constexpr int fi_errno(Status status) noexcept {
+  switch (status) {
+    case Status::ok: return 0;
+    case Status::no_key:
+    case Status::stale_key: return fi_err::kEKEYREJECTED;
+    case Status::access:
+    case Status::bounds:
+    case Status::not_enabled:
+    case Status::wrong_endpoint: return fi_err::kEACCES;
+    case Status::no_endpoint: return fi_err::kECONNREFUSED;
+    case Status::peer_gone: return fi_err::kECONNRESET;
+    case Status::refused: return fi_err::kEACCES;
+    case Status::misaligned:
+    case Status::invalid: return fi_err::kEINVAL;
+    case Status::canceled: return fi_err::kECANCELED;
+    case Status::fault: return fi_err::kEFAULT;
+    case Status::timeout: return fi_err::kETIMEDOUT;
+    case Status::unsupported: return fi_err::kEOPNOTSUPP;
+    case Status::again: return fi_err::kEAGAIN;
+    case Status::protocol: return fi_err::kEPROTO;
+    case Status::no_memory: return fi_err::kENOMEM;
+  }
+  return fi_err::kEIO;
+}
+
+class Error : public std::runtime_error {
+ public:
+  Error(int fi_code, const std::string& what) : std::runtime_error(what), fi_code_(fi_code) {}
+  [[nodiscard]] int fi_code() const noexcept { return fi_code_; }
+
+ private:
+  int fi_code_;
+};
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// cpp/host/host.cpp: see host.hpp.
+#include "host/host.hpp"
+
+#include <sys/random.h>
+#include <time.h>
+
+#include <mutex>
+
+namespace weft::host {
+
+namespace {
+
+class MonotonicClock final : public Clock {
+ public:
+  uint64_t now_ns() override {
+    timespec ts;
+    ::clock_gettime(CLOCK_MONOTONIC, &ts);
+    return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+  }
+};
+
+class SystemRandom final : public Random {
+ public:
+  uint64_t next() override {
+    uint64_t u = 0;
+    if (::getrandom(&u, sizeof(u), 0) != sizeof(u)) throw Error(fi_err::kEIO, "getrandom failed");
+    return u;
+  }
+};
+
+}  // namespace
+
+HostNic::HostNic(const HostConfig& config)
+    : config_(config),
+      clock_(std::make_unique<MonotonicClock>()),
+      random_(std::make_unique<SystemRandom>()),
+      waiter_(std::make_unique<link::EpollWaiter>()),
+      segments_(std::make_unique<mem::SegmentSet>()),
+      table_(std::make_unique<mem::Table>(config.limits.mr_count_max)) {
+  nic::Nic::Parts parts;
+  parts.clock = clock_.get();
+  parts.random = random_.get();
+  parts.waiter = waiter_.get();
+  parts.table = table_.get();
+  parts.segments = segments_.get();
+  self_ = std::make_unique<link::SelfLink>(*table_, *waiter_);
+  parts.links.push_back(self_.get());
+  if (config.shm_link) {
+    shm_ = std::make_unique<link::ShmLink>(config.shm, *table_, *segments_, *clock_, *random_, *waiter_);
+    parts.links.push_back(shm_.get());
+  }
+  nic_ = std::make_unique<nic::Nic>(std::move(parts), config.limits);
+  if (config.engine_thread) nic_->start_engine();
+}
+
+HostNic::~HostNic() {
+  if (nic_) nic_->stop_engine();
+}
+
+void HostNic::after_fork_in_child() noexcept {
+  nic_->after_fork_in_child();
+  waiter_->close();
+}
+
+}  // namespace weft::host

@@ -1,0 +1,59 @@
+// cpp/host/host.hpp: a NIC on a real machine: real clock and random numbers, epoll, memfds, the self and shm links.
+// The composition root: everything that cpp/nic takes as a parameter is made here, for the binding, the C++ tests and the
+// microbenchmarks alike.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "link/epoll.hpp"
+#include "link/self.hpp"
+#include "link/shm.hpp"
+#include "nic/nic.hpp"
+
+namespace weft::host {
+
+struct HostConfig {
+  bool engine_thread = true;  // WEFT_ENGINE=thread; false: manual progress
+  link::ShmConfig shm;
+  bool shm_link = true;
+  nic::Limits limits;
+};
+
+class HostNic {
+ public:
+  explicit HostNic(const HostConfig& config);
+  ~HostNic();
+  HostNic(const HostNic&) = delete;
+  HostNic& operator=(const HostNic&) = delete;
+
+  [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
+  [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
+  // In a child after fork(): gives up every descriptor, so that the parent's death is still noticed by its peers.
+  void after_fork_in_child() noexcept;
+
+ private:
+  HostConfig config_;
+  std::unique_ptr<Clock> clock_;
+  std::unique_ptr<Random> random_;
+  std::unique_ptr<link::EpollWaiter> waiter_;
+  std::unique_ptr<mem::SegmentSet> segments_;
+  std::unique_ptr<mem::Table> table_;
+  std::unique_ptr<link::SelfLink> self_;
+  std::unique_ptr<link::ShmLink> shm_;
+  std::unique_ptr<nic::Nic> nic_;
+};
+
+// A descriptor that becomes readable when it is notified (FI_WAIT_FD).
+class EventfdNotifier final : public nic::Notifier {
+ public:
+  EventfdNotifier() : fd_(link::make_eventfd()) {}
+  void notify() noexcept override { link::ring_eventfd(fd_.get()); }
+  void drain() noexcept { link::drain_eventfd(fd_.get()); }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+};
+
+}  // namespace weft::host

@@ -1,0 +1,85 @@
+// cpp/link/self.cpp: see self.hpp.
+#include "link/self.hpp"
+
+#include <unistd.h>
+
+#include "link/cma.hpp"
+
+namespace weft::link {
+
+namespace {
+
+class SelfPeer final : public Peer {
+ public:
+  SelfPeer(Link* link, const mem::TableView& own) : Peer(link) {
+    table = own;
+    same_process = true;
+    cma = true;
+    process_id = ::getpid();
+  }
+  [[nodiscard]] std::string describe() const override { return "this process"; }
+  Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) override {
+    return cma_copy_all(process_id, to_peer, local, remote);
+  }
+};
+
+}  // namespace
+
+SelfLink::SelfLink(mem::Table& table, Waiter& waiter) : waiter_(waiter), peer_(std::make_shared<SelfPeer>(this, table)) {}
+SelfLink::~SelfLink() = default;
+
+void SelfLink::claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) {
+  const std::lock_guard lock(mutex_);
+  if (!claimed_.emplace(address, std::pair{ep_index, ep_generation}).second) {
+    throw Error(fi_err::kEADDRINUSE, "address " + address.text() + " is taken by another endpoint of this process");
+  }
+}
+
+void SelfLink::release(const wire::EpAddress& address) noexcept {
+  const std::lock_guard lock(mutex_);
+  claimed_.erase(address);
+}
+
+Link::Resolving SelfLink::resolve(const wire::EpAddress& address, const std::shared_ptr<void>&, Found* found) {
+  const std::lock_guard lock(mutex_);
+  const auto it = claimed_.find(address);
+  if (it == claimed_.end()) return Resolving::no;
+  *found = {peer_, it->second.first, it->second.second};
+  return Resolving::found;
+}
+
+Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> payload) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (queue_.size() >= kQueueMax) return Status::again;
+    frame.payload_length = static_cast<uint32_t>(payload.size());
+    queue_.push_back({frame, {payload.begin(), payload.end()}});
+    queued_.fetch_add(1, std::memory_order_release);
+  }
+  if (sleeping_.exchange(false)) waiter_.wake();
+  return Status::ok;
+}
+
+size_t SelfLink::poll(FrameSink& sink, size_t budget) {
+  size_t n = 0;
+  while (n < budget && queued_.load(std::memory_order_acquire) != 0) {
+    Queued item;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty()) break;
+      item = std::move(queue_.front());
+      queue_.pop_front();
+      queued_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    sink.on_frame(peer_, item.frame, item.payload);
+    ++n;
+  }
+  return n;
+}
+
+bool SelfLink::prepare_sleep() {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  return queued_.load(std::memory_order_seq_cst) == 0;
+}
+
+}  // namespace weft::link

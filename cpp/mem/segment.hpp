@@ -1,0 +1,53 @@
+// cpp/mem/segment.hpp: memory that Weft allocates: sparse memfd segments that a peer maps once, and their allocator.
+// A segment is large (16 GiB of address space, pages only when touched), so a process has one or two of them however
+// many arrays it allocates, and a peer needs one mapping to reach them all.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/mapping.hpp"
+
+namespace weft::mem {
+
+constexpr size_t kSegmentBytes = size_t{16} << 30;
+constexpr uint32_t kSegmentCountMax = 200;  // all of them fit one SCM_RIGHTS message (253) beside the other descriptors
+constexpr size_t kAllocationAlign = 4096;   // arrays of different owners never share a page
+
+struct SegmentPlace {
+  uint32_t segment = 0;
+  uint64_t offset = 0;
+};
+
+class SegmentSet {
+ public:
+  // Memory of at least one byte, zeroed if it was never used before; throws Error(ENOMEM).
+  std::byte* allocate(size_t bytes);
+  void free(std::byte* address) noexcept;
+
+  // Where [address, address + length) lies, if it lies wholly in a segment.
+  [[nodiscard]] std::optional<SegmentPlace> find(const void* address, size_t length) const;
+  [[nodiscard]] uint32_t count() const;
+  [[nodiscard]] size_t bytes(uint32_t segment) const;
+  [[nodiscard]] int fd(uint32_t segment) const;
+  [[nodiscard]] uint64_t allocated_bytes() const;
+  void close_fds() noexcept;  // in a forked child
+
+ private:
+  struct Segment {
+    UniqueFd fd;
+    Mapping mapping;
+    std::map<uint64_t, uint64_t> free_by_offset;  // offset -> bytes
+  };
+  Segment& grow(size_t bytes);
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  std::map<uint64_t, uint64_t> live_;  // address -> bytes
+};
+
+}  // namespace weft::mem

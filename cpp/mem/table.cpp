@@ -1,0 +1,240 @@
+// cpp/mem/table.cpp: the owner's side of the memory table, and the readers' slow paths.
+#include "mem/table.hpp"
+
+#include <new>
+#include <string>
+
+namespace weft::mem {
+
+// ---- readers ---------------------------------------------------------------------------------------------------
+
+uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept {
+  const auto* index = reinterpret_cast<const std::atomic<uint32_t>*>(base_ + layout_.index_at);
+  const uint32_t mask = layout_.index_size - 1;
+  for (;;) {
+    const uint64_t version = header().index_version.load(std::memory_order_acquire);
+    uint32_t at = start;
+    for (uint32_t probes = 0; probes <= mask; ++probes, at = (at + 1) & mask) {
+      const uint32_t word = index[at].load(std::memory_order_acquire);
+      if (word == 0) break;
+      if (word == kTombstone) continue;
+      const uint32_t slot = word - kIndexBias;
+      if (slot < layout_.mr_count_max && entry_is(mr(slot), domain, key)) return slot;
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // A miss counts only if the index was not being rearranged meanwhile (odd: it is right now).
+    if ((version & 1) == 0 && header().index_version.load(std::memory_order_relaxed) == version) return kNoSlot;
+    cpu_relax();
+  }
+}
+
+Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, const EpEntry& endpoint) const noexcept {
+  const uint64_t generation = state >> 2;
+  if (endpoint.flags.load(std::memory_order_relaxed) & kEpProvKey) {
+    const auto parsed = wire::ProviderKey::parse(key);
+    if (parsed.generation == 0 || parsed.generation > generation) return Status::no_key;
+    if (parsed.generation < generation || load_relaxed(entry.key) != key) return Status::stale_key;
+  } else if (load_relaxed(entry.key) != key) {
+    return Status::no_key;
+  }
+  if (load_relaxed(entry.domain) != endpoint.domain) return Status::no_key;
+  switch (static_cast<MrState>(state & 3)) {
+    case MrState::disabled: return Status::not_enabled;
+    case MrState::free:
+    case MrState::closing: return Status::stale_key;
+    case MrState::enabled: break;
+  }
+  return Status::no_key;
+}
+
+// ---- the owner -------------------------------------------------------------------------------------------------
+
+Table::Table(uint32_t mr_count_max) : layout_(mr_count_max) {
+  if (mr_count_max == 0 || mr_count_max > wire::kKeySlotMax || (mr_count_max & (mr_count_max - 1)) != 0) {
+    throw Error(fi_err::kEINVAL, "mr_count_max must be a power of two up to 2097152, not " + std::to_string(mr_count_max));
+  }
+  fd_ = make_memfd("weft-table", layout_.bytes);
+  mapping_ = Mapping::shared(fd_.get(), layout_.bytes, true, "the memory table");
+  seal_read_only(fd_.get());
+  writable_ = mapping_.data();
+  auto* header = new (writable_) TableHeader;
+  header->magic = kTableMagic;
+  header->mr_count_max = layout_.mr_count_max;
+  header->index_size = layout_.index_size;
+  static_cast<TableView&>(*this) = TableView(writable_, mr_count_max);
+}
+
+uint64_t Table::iov_allocate(size_t count) {
+  for (auto it = iov_free_.begin(); it != iov_free_.end(); ++it) {
+    if (it->second == count) {
+      const uint32_t first = it->first;
+      iov_free_.erase(it);
+      return first;
+    }
+  }
+  if (count > kIovEntryCount - iov_used_) {
+    throw Error(fi_err::kENOSPC, "too many regions of several buffers: all " + std::to_string(kIovEntryCount) +
+                                     " buffer entries are in use; close some");
+  }
+  const uint32_t first = iov_used_;
+  iov_used_ += static_cast<uint32_t>(count);
+  return first;
+}
+
+uint32_t Table::insert(const MrRequest& request) {
+  const std::lock_guard lock(mutex_);
+  if (request.client_key && find_client_key(request.domain, *request.client_key) != kNoSlot) {
+    throw Error(fi_err::kENOKEY, "requested_key " + std::to_string(*request.client_key) +
+                                     " is already in use by a region of this domain: close that region or choose another key");
+  }
+  uint32_t slot;
+  if (!free_slots_.empty()) {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+  } else if (slots_used_ < layout_.mr_count_max) {
+    slot = slots_used_++;
+    new (&entry(slot)) MrEntry;
+    indexed_at_.emplace_back(0, 0);
+  } else {
+    throw Error(fi_err::kENOSPC, "all " + std::to_string(layout_.mr_count_max) +
+                                     " entries of the memory table are in use: close some regions");
+  }
+  MrEntry& e = entry(slot);
+  const uint64_t generation = (e.state.load(std::memory_order_relaxed) >> 2) + 1;
+  uint64_t length = 0;
+  for (const MrBuffer& buffer : request.buffers) length += buffer.length;
+  e.length = length;
+  e.base = request.base;
+  e.access = request.access;
+  e.ep_bound = 0;
+  store_relaxed(e.domain, request.domain);
+  e.local_addr = request.buffers.empty() ? 0 : request.buffers[0].local_addr;
+  if (request.buffers.size() <= 1) {
+    e.iov_count = 1;
+    e.segment = request.buffers.empty() ? kNoSegment : request.buffers[0].segment;
+    e.where = request.buffers.empty() ? 0 : request.buffers[0].where;
+  } else {
+    e.where = iov_allocate(request.buffers.size());
+    e.iov_count = static_cast<uint16_t>(request.buffers.size());
+    e.segment = kIovSegment;
+    auto* iov_area = reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at);
+    for (size_t i = 0; i < request.buffers.size(); ++i) {
+      const MrBuffer& b = request.buffers[i];
+      iov_area[e.where + i] = {b.local_addr, b.length, b.where, b.segment, 0};
+    }
+  }
+  store_relaxed(e.key, request.client_key ? *request.client_key : wire::ProviderKey{slot, generation}.emit());
+  // SYNC POINT: the fields above are visible to whoever reads this state.
+  e.state.store(generation << 2 | static_cast<uint64_t>(MrState::disabled), std::memory_order_release);
+  if (request.client_key) index_insert(slot);
+  live_count_.fetch_add(1, std::memory_order_relaxed);
+  return slot;
+}
+
+void Table::enable(uint32_t slot, uint32_t ep_bound) {
+  MrEntry& e = entry(slot);
+  e.ep_bound = ep_bound;
+  const uint64_t state = e.state.load(std::memory_order_relaxed);
+  e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
+}
+
+void Table::add_access_flags(uint32_t slot, uint32_t flags) { entry(slot).access |= flags; }
+
+void Table::begin_close(uint32_t slot) noexcept {
+  MrEntry& e = entry(slot);
+  const uint64_t state = e.state.load(std::memory_order_relaxed);
+  e.state.exchange((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::closing), std::memory_order_seq_cst);
+}
+
+void Table::reopen(uint32_t slot) noexcept {
+  MrEntry& e = entry(slot);
+  const uint64_t state = e.state.load(std::memory_order_relaxed);
+  e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
+}
+
+void Table::release(uint32_t slot) noexcept {
+  const std::lock_guard lock(mutex_);
+  MrEntry& e = entry(slot);
+  if (indexed_at_[slot].first != 0) index_erase(slot);
+  if (e.segment == kIovSegment) iov_free_.emplace_back(static_cast<uint32_t>(e.where), e.iov_count);
+  const uint64_t state = e.state.load(std::memory_order_relaxed);
+  e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::free), std::memory_order_release);
+  free_slots_.push_back(slot);
+  live_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Table::index_insert(uint32_t slot) {
+  const MrEntry& e = entry(slot);
+  const uint32_t mask = layout_.index_size - 1;
+  uint32_t at = static_cast<uint32_t>(key_hash(e.domain, e.key)) & mask;
+  // The index is twice as large as the table, so a free word is always found. Tombstones are not reused: their list
+  // then stays exact, and a rebuild clears them.
+  while (index()[at].load(std::memory_order_relaxed) != 0) at = (at + 1) & mask;
+  // SYNC POINT: the entry was written before; a reader that finds the slot sees it.
+  index()[at].store(slot + kIndexBias, std::memory_order_release);
+  indexed_.push_back(slot);
+  indexed_at_[slot] = {static_cast<uint32_t>(indexed_.size()), at};
+}
+
+void Table::index_erase(uint32_t slot) noexcept {
+  const uint32_t mask = layout_.index_size - 1;
+  const auto [position_plus_one, at] = indexed_at_[slot];
+  // At the end of a run of keys no tombstone is needed.
+  const bool run_ends = index()[(at + 1) & mask].load(std::memory_order_relaxed) == 0;
+  index()[at].store(run_ends ? 0 : kTombstone, std::memory_order_release);
+  if (!run_ends) tombstones_.push_back(at);
+  const uint32_t moved = indexed_.back();
+  indexed_[position_plus_one - 1] = moved;
+  indexed_at_[moved].first = position_plus_one;
+  indexed_.pop_back();
+  indexed_at_[slot] = {0, 0};
+  // Both bounds together: the work of a rebuild is paid for by at least as many erasures.
+  if (tombstones_.size() > 64 && tombstones_.size() * 2 > indexed_.size()) index_rebuild();
+}
+
+void Table::index_rebuild() noexcept {
+  auto* header = reinterpret_cast<TableHeader*>(writable_);
+  // SYNC POINT: odd version: readers that miss a key meanwhile look again.
+  header->index_version.fetch_add(1, std::memory_order_seq_cst);
+  for (const uint32_t at : tombstones_) index()[at].store(0, std::memory_order_relaxed);
+  tombstones_.clear();
+  for (const uint32_t slot : indexed_) index()[indexed_at_[slot].second].store(0, std::memory_order_relaxed);
+  const std::vector<uint32_t> slots = std::move(indexed_);
+  indexed_.clear();
+  indexed_.reserve(slots.size());
+  for (const uint32_t slot : slots) index_insert(slot);
+  header->index_version.fetch_add(1, std::memory_order_seq_cst);
+}
+
+uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation) {
+  const std::lock_guard lock(mutex_);
+  uint32_t index_of_ep;
+  if (!ep_free_.empty()) {
+    index_of_ep = ep_free_.back();
+    ep_free_.pop_back();
+  } else if (ep_used_ < kEpCountMax) {
+    index_of_ep = ep_used_++;
+  } else {
+    throw Error(fi_err::kENOSPC, "all " + std::to_string(kEpCountMax) + " endpoints of this NIC are open: close some");
+  }
+  auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
+  e.domain = domain;
+  e.address = address;
+  e.flags.store(flags, std::memory_order_relaxed);
+  *generation = e.generation.load(std::memory_order_relaxed) + 1;
+  e.generation.store(*generation, std::memory_order_release);
+  return index_of_ep;
+}
+
+void Table::set_ep_flags(uint32_t index_of_ep, uint32_t flags) noexcept {
+  reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].flags.store(flags, std::memory_order_release);
+}
+
+void Table::close_ep(uint32_t index_of_ep) noexcept {
+  const std::lock_guard lock(mutex_);
+  auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
+  e.generation.fetch_add(1, std::memory_order_seq_cst);
+  ep_free_.push_back(index_of_ep);
+}
+
+}  // namespace weft::mem

@@ -1,0 +1,285 @@
+// cpp/mem/table.hpp: the memory table: which regions a process offers, who may do what with them.
+// It lies in the owner's control segment; peers map it read-only and read it without locks.
+//
+// How a reader and the owner agree (a hazard protocol, no write by the reader to the owner's memory):
+//   reader: publish an activity word in ITS OWN table (busy) -> full fence -> check the entry -> copy -> clear the word
+//   owner, to revoke: set the entry's state to closing -> full fence -> wait until no activity word that was busy is
+//                     still the same -> only then change the entry or release the memory
+// So an entry whose state was read as enabled under a published activity stays as it is until the activity is cleared.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/cache.hpp"
+#include "base/mapping.hpp"
+#include "base/status.hpp"
+#include "wire/address.hpp"
+#include "wire/key.hpp"
+
+namespace weft::mem {
+
+constexpr uint64_t kTableMagic = 0x3142415446455757ull;
+constexpr uint32_t kEpCountMax = 4096;
+constexpr uint32_t kDomainCountMax = 256;      // activity words 0 .. 255: one a domain, its lock
+constexpr uint32_t kLongActivityCount = 256;   // activity words 256 .. 511: one a copy made outside the lock
+constexpr uint32_t kActivityCount = kDomainCountMax + kLongActivityCount;
+constexpr uint32_t kIovEntryCount = 1u << 16;
+
+constexpr uint32_t kNoSegment = 0xffffffff;    // foreign memory: process_vm_* or the owner's engine
+constexpr uint32_t kIovSegment = 0xfffffffe;   // several buffers: `where` is the first of them in the iov area
+
+// Access bits are libfabric's (they fit 16 bits); the rest of the word is ours.
+constexpr uint32_t kRemoteRead = 0x1000;
+constexpr uint32_t kRemoteWrite = 0x2000;
+constexpr uint32_t kAccessMask = 0xffff;
+constexpr uint32_t kMrNotifyRead = 1u << 16;   // a counter of the owner counts reads of this region
+constexpr uint32_t kMrNotifyWrite = 1u << 17;
+constexpr uint32_t kMrUnowned = 1u << 18;      // registered as a bare address range: its pages may be missing
+
+enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
+
+struct alignas(kCacheLine) MrEntry {
+  std::atomic<uint64_t> state{0};  // generation << 2 | MrState
+  uint64_t key = 0;
+  uint64_t base = 0;        // address of the first byte in the key's address space (0, or its virtual address)
+  uint64_t length = 0;
+  uint64_t local_addr = 0;  // virtual address in the owner
+  uint64_t where = 0;       // offset in the segment, or first entry in the iov area
+  uint32_t segment = kNoSegment;
+  uint32_t access = 0;
+  uint32_t ep_bound = 0;    // endpoint slot + 1, or 0 for any endpoint of the domain
+  uint16_t domain = 0;
+  uint16_t iov_count = 0;
+};
+static_assert(sizeof(MrEntry) == kCacheLine);
+
+// A reader may look at a slot while its owner fills it for a new region; what it then sees is discarded (the state is not
+// "enabled" yet), but the accesses must be single ones.
+template <typename T>
+T load_relaxed(const T& from) noexcept {
+  return __atomic_load_n(&from, __ATOMIC_RELAXED);
+}
+template <typename T>
+void store_relaxed(T& to, T value) noexcept {
+  __atomic_store_n(&to, value, __ATOMIC_RELAXED);
+}
+inline bool entry_is(const MrEntry& entry, uint32_t domain, uint64_t key) noexcept {
+  return load_relaxed(entry.key) == key && load_relaxed(entry.domain) == domain;
+}
+
+struct IovEntry {
+  uint64_t local_addr = 0;
+  uint64_t length = 0;
+  uint64_t where = 0;
+  uint32_t segment = kNoSegment;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(IovEntry) == 32);
+
+constexpr uint32_t kEpProvKey = 1;       // keys are provider keys
+constexpr uint32_t kEpNotifyRead = 2;    // a counter counts remote reads of this endpoint
+constexpr uint32_t kEpNotifyWrite = 4;
+constexpr uint32_t kEpRemoteRead = 8;    // the endpoint's capabilities
+constexpr uint32_t kEpRemoteWrite = 16;
+static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
+
+struct alignas(kCacheLine) EpEntry {
+  std::atomic<uint32_t> generation{0};  // even: closed; odd: open
+  std::atomic<uint32_t> flags{0};
+  uint32_t domain = 0;
+  wire::EpAddress address;
+};
+static_assert(sizeof(EpEntry) == kCacheLine);
+
+struct alignas(kCacheLine) ActivityWord {
+  std::atomic<uint64_t> word{0};  // odd: busy. Even values grow, so that a waiter sees any change.
+};
+
+struct alignas(kCacheLine) TableHeader {
+  uint64_t magic = 0;
+  uint32_t mr_count_max = 0;
+  uint32_t index_size = 0;
+  std::atomic<uint64_t> index_version{0};  // grows when the key index is rearranged
+};
+
+// Where things lie; the same arithmetic on both sides.
+struct TableLayout {
+  explicit constexpr TableLayout(uint32_t mr_count) noexcept
+      : mr_count_max(mr_count),
+        index_size(mr_count * 2),
+        ep_at(4096),
+        activity_at(ep_at + sizeof(EpEntry) * kEpCountMax),
+        iov_at(activity_at + sizeof(ActivityWord) * kActivityCount),
+        mr_at(iov_at + sizeof(IovEntry) * kIovEntryCount),
+        index_at(mr_at + sizeof(MrEntry) * mr_count),
+        bytes(index_at + sizeof(uint32_t) * index_size) {}
+  uint32_t mr_count_max, index_size;
+  size_t ep_at, activity_at, iov_at, mr_at, index_at, bytes;
+};
+
+struct MrView {  // a checked access
+  const MrEntry* entry = nullptr;
+  uint32_t slot = 0;
+  uint64_t offset = 0;  // from the region's first byte
+};
+
+// Read access to a table, one's own or a peer's. Never trusts an index read from the table.
+class TableView {
+ public:
+  TableView() = default;
+  TableView(const std::byte* base, uint32_t mr_count_max) noexcept : layout_(mr_count_max), base_(base) {}
+
+  [[nodiscard]] bool valid() const noexcept { return base_ != nullptr; }
+  [[nodiscard]] const EpEntry& ep(uint32_t index) const noexcept {
+    return reinterpret_cast<const EpEntry*>(base_ + layout_.ep_at)[index & (kEpCountMax - 1)];
+  }
+  [[nodiscard]] const ActivityWord& activity(uint32_t index) const noexcept {
+    return reinterpret_cast<const ActivityWord*>(base_ + layout_.activity_at)[index];
+  }
+  [[nodiscard]] const MrEntry& mr(uint32_t slot) const noexcept {
+    return reinterpret_cast<const MrEntry*>(base_ + layout_.mr_at)[slot];
+  }
+  [[nodiscard]] std::span<const IovEntry> iov(const MrEntry& entry) const noexcept {
+    const auto* all = reinterpret_cast<const IovEntry*>(base_ + layout_.iov_at);
+    if (entry.where >= kIovEntryCount || entry.iov_count > kIovEntryCount - entry.where) return {};
+    return {all + entry.where, entry.iov_count};
+  }
+  [[nodiscard]] const TableHeader& header() const noexcept { return *reinterpret_cast<const TableHeader*>(base_); }
+  [[nodiscard]] uint32_t mr_count_max() const noexcept { return layout_.mr_count_max; }
+
+  // HOT: may [addr, addr + length) be accessed with `want` (kRemoteRead | kRemoteWrite) through endpoint ep_index?
+  // Touches the endpoint's line and the entry's line, and for client keys one word of the index. No store.
+  Status check(uint32_t ep_index, uint32_t ep_generation, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
+               MrView& out) const noexcept {
+    const EpEntry& endpoint = ep(ep_index);
+    if (endpoint.generation.load(std::memory_order_acquire) != ep_generation) [[unlikely]] return Status::no_endpoint;
+    const uint32_t flags = endpoint.flags.load(std::memory_order_relaxed);
+    uint32_t slot;
+    if (flags & kEpProvKey) {
+      slot = static_cast<uint32_t>(key & wire::kKeySlotMax);
+      if (slot >= layout_.mr_count_max) [[unlikely]] return Status::no_key;
+    } else {
+      slot = find_client_key(endpoint.domain, key);
+      if (slot == kNoSlot) [[unlikely]] return Status::no_key;
+    }
+    const MrEntry& entry = mr(slot);
+    // SYNC POINT: pairs with the owner's release store when the region was enabled: the entry's fields are visible.
+    const uint64_t state = entry.state.load(std::memory_order_acquire);
+    if (static_cast<MrState>(state & 3) != MrState::enabled || !entry_is(entry, endpoint.domain, key)) [[unlikely]] {
+      return explain(entry, state, key, endpoint);
+    }
+    const uint64_t offset = addr - entry.base;
+    if (offset > entry.length || length > entry.length - offset) [[unlikely]] return Status::bounds;
+    // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
+    if ((entry.access & want) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] return Status::access;
+    if (entry.ep_bound != 0 && entry.ep_bound != ep_index + 1) [[unlikely]] return Status::wrong_endpoint;
+    out = {&entry, slot, offset};
+    return Status::ok;
+  }
+
+  static constexpr uint32_t kNoSlot = 0xffffffff;
+  [[nodiscard]] uint32_t find_client_key(uint32_t domain, uint64_t key) const noexcept {
+    const auto* index = reinterpret_cast<const std::atomic<uint32_t>*>(base_ + layout_.index_at);
+    const uint32_t mask = layout_.index_size - 1;
+    const uint32_t start = static_cast<uint32_t>(key_hash(domain, key)) & mask;
+    const uint32_t first = index[start].load(std::memory_order_acquire);
+    if (first > kTombstone) [[likely]] {
+      const uint32_t slot = first - kIndexBias;
+      if (slot < layout_.mr_count_max && entry_is(mr(slot), domain, key)) return slot;
+    } else if (first == 0) {
+      return kNoSlot;
+    }
+    return find_client_key_slow(domain, key, start);
+  }
+
+  static constexpr uint64_t key_hash(uint32_t domain, uint64_t key) noexcept {
+    // Small dense keys stay neighbours (one cache line serves sixteen); high bits are folded in by multiplication.
+    return key + domain * 0x9e3779b1ull + (key >> 20) * 0x9e3779b97f4a7c15ull;
+  }
+
+ protected:
+  static constexpr uint32_t kTombstone = 1;
+  static constexpr uint32_t kIndexBias = 2;
+
+ private:
+  [[nodiscard]] uint32_t find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept;
+  [[nodiscard]] Status explain(const MrEntry& entry, uint64_t state, uint64_t key, const EpEntry& endpoint) const noexcept;
+
+  TableLayout layout_{1};
+  const std::byte* base_ = nullptr;
+};
+
+struct MrBuffer {
+  uint64_t local_addr = 0;
+  uint64_t length = 0;
+  uint64_t where = 0;
+  uint32_t segment = kNoSegment;
+};
+
+struct MrRequest {
+  std::span<const MrBuffer> buffers;
+  uint64_t base = 0;
+  uint32_t access = 0;  // access bits and kMr* flags
+  uint16_t domain = 0;
+  std::optional<uint64_t> client_key;  // nothing: a provider key is made
+};
+
+// The owner's table. Its calls are control path: one short lock, O(1), no system call once pages are touched.
+class Table : public TableView {
+ public:
+  explicit Table(uint32_t mr_count_max);
+
+  // Enters a disabled region; throws Error(ENOKEY) for a client key in use, Error(ENOSPC) when full.
+  uint32_t insert(const MrRequest& request);
+  void enable(uint32_t slot, uint32_t ep_bound);
+  void add_access_flags(uint32_t slot, uint32_t flags);
+  // SYNC POINT: after this returns every later check() fails; accesses that began before must be waited for.
+  void begin_close(uint32_t slot) noexcept;
+  void reopen(uint32_t slot) noexcept;  // begin_close taken back
+  void release(uint32_t slot) noexcept;
+
+  uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
+  void set_ep_flags(uint32_t index, uint32_t flags) noexcept;
+  void close_ep(uint32_t index) noexcept;
+
+  [[nodiscard]] ActivityWord& own_activity(uint32_t index) noexcept {
+    return reinterpret_cast<ActivityWord*>(writable_ + layout_.activity_at)[index];
+  }
+  [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] uint32_t live_count() const noexcept { return live_count_.load(std::memory_order_relaxed); }
+  void close_fd() noexcept { fd_.reset(); }
+
+ private:
+  MrEntry& entry(uint32_t slot) noexcept { return reinterpret_cast<MrEntry*>(writable_ + layout_.mr_at)[slot]; }
+  std::atomic<uint32_t>* index() noexcept {
+    return reinterpret_cast<std::atomic<uint32_t>*>(writable_ + layout_.index_at);
+  }
+  void index_insert(uint32_t slot);
+  void index_erase(uint32_t slot) noexcept;
+  void index_rebuild() noexcept;
+  uint64_t iov_allocate(size_t count);
+
+  TableLayout layout_;
+  UniqueFd fd_;
+  Mapping mapping_;
+  std::byte* writable_ = nullptr;
+  mutable std::mutex mutex_;
+  std::vector<uint32_t> free_slots_;
+  uint32_t slots_used_ = 0;
+  std::vector<uint32_t> tombstones_;                       // their places in the index
+  std::vector<uint32_t> indexed_;                          // slots with client keys, for rebuilding
+  std::vector<std::pair<uint32_t, uint32_t>> indexed_at_;  // by slot: place in indexed_ + 1 (0: none), place in the index
+  std::vector<std::pair<uint32_t, uint32_t>> iov_free_;  // first, count
+  uint32_t iov_used_ = 0;
+  std::vector<uint32_t> ep_free_;
+  uint32_t ep_used_ = 0;
+  std::atomic<uint32_t> live_count_{0};
+};
+
+}  // namespace weft::mem

@@ -1,0 +1,203 @@
+// cpp/nic/domain.cpp: domains, address vectors and regions: everything that is set up before data moves.
+#include <algorithm>
+
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+// ---- Domain ------------------------------------------------------------------------------------------------------
+
+Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config), index_(nic->add_domain(this)) {
+  activity_ = &nic->table().own_activity(index_);
+}
+
+Domain::~Domain() { close(); }
+
+void Domain::close() noexcept {
+  if (nic_ == nullptr) return;
+  nic_->remove_domain(this);
+}
+
+void Domain::lock_slow() noexcept {
+  Backoff backoff;
+  for (;;) {
+    uint64_t word = activity_->word.load(std::memory_order_relaxed);
+    if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst)) return;
+    backoff.pause();
+  }
+}
+
+std::shared_ptr<Endpoint> Domain::make_endpoint(const EndpointConfig& config) {
+  return std::make_shared<Endpoint>(this, config);
+}
+
+std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> list, uint64_t access,
+                                                      uint64_t requested_key, bool unowned, bool enabled) {
+  std::vector<mem::MrBuffer> buffers;
+  buffers.reserve(list.size());
+  for (const iovec& v : list) {
+    mem::MrBuffer b{reinterpret_cast<uint64_t>(v.iov_base), v.iov_len, 0, mem::kNoSegment};
+    if (const auto place = nic_->segments().find(v.iov_base, v.iov_len)) {
+      b.segment = place->segment;
+      b.where = place->offset;
+    }
+    buffers.push_back(b);
+  }
+  const auto bits = static_cast<uint32_t>(access & mem::kAccessMask);
+  const bool remote = (bits & (mem::kRemoteRead | mem::kRemoteWrite)) != 0;
+  if (!remote) {  // local use only: no entry, no key
+    auto region = std::make_shared<MemoryRegion>(this, std::move(buffers), 0, wire::kKeyNotAvail, bits, false);
+    if (enabled) region->enable();
+    return region;
+  }
+  mem::MrRequest request;
+  request.buffers = buffers;
+  request.base = config_.virt_addr && !buffers.empty() ? buffers[0].local_addr : 0;
+  request.access = bits | (unowned ? mem::kMrUnowned : 0);
+  request.domain = static_cast<uint16_t>(index_);
+  if (!config_.prov_key) request.client_key = requested_key;
+  const uint32_t slot = nic_->table().insert(request);
+  const uint64_t key = nic_->table().mr(slot).key;
+  auto region = std::make_shared<MemoryRegion>(this, std::move(buffers), slot, key, bits, true);
+  if (enabled) region->enable();
+  return region;
+}
+
+size_t Domain::pump(PeerEp& target) {
+  size_t moved = 0;
+  while (!target.waiting.empty()) {
+    Op* op = target.waiting.front();
+    const std::shared_ptr<Endpoint> ep = op->ep;
+    const std::shared_ptr<PeerEp> keep = op->target;
+    // advance() may finish the operation, which must not be in the list then; put it back when it stays.
+    target.waiting.pop_front();
+    if (!ep->advance(op)) {
+      target.waiting.push_front(op);
+      break;
+    }
+    nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+    ++moved;
+  }
+  return moved;
+}
+
+void Domain::release_cookies(Op* op) {
+  if (op->cookies.empty()) return;
+  released_.insert(released_.end(), op->cookies.begin(), op->cookies.end());
+  released_count_.store(released_.size(), std::memory_order_relaxed);
+}
+
+void Domain::release_context(uint64_t context) {
+  if (context == 0) return;
+  released_.push_back(context);
+  released_count_.store(released_.size(), std::memory_order_relaxed);
+}
+
+void Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached) {
+  const DomainLock guard(this);
+  const auto it = ops_.find(op_id);
+  if (it == ops_.end()) {
+    not_attached->insert(not_attached->end(), cookies.begin(), cookies.end());
+  } else {
+    it->second->cookies.insert(it->second->cookies.end(), cookies.begin(), cookies.end());
+  }
+}
+
+std::vector<uint64_t> Domain::take_released() {
+  const DomainLock guard(this);
+  released_count_.store(0, std::memory_order_relaxed);
+  return std::exchange(released_, {});
+}
+
+// ---- AddressVector -----------------------------------------------------------------------------------------------
+
+uint64_t AddressVector::insert(const wire::EpAddress& address) {
+  const DomainLock guard(domain_);
+  if (const auto it = by_address_.find(address); it != by_address_.end()) return it->second;
+  auto entry = std::make_shared<PeerEp>();
+  entry->address = address;
+  entry->domain = domain_;
+  uint64_t fi_addr;
+  if (free_.empty()) {
+    fi_addr = entries_.size();
+    entries_.push_back(entry);
+  } else {
+    fi_addr = free_.back();
+    free_.pop_back();
+    entries_[fi_addr] = entry;
+  }
+  by_address_.emplace(address, fi_addr);
+  domain_->peer_eps_.push_back(entry);
+  return fi_addr;
+}
+
+bool AddressVector::remove(uint64_t fi_addr) {
+  const DomainLock guard(domain_);
+  if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
+  by_address_.erase(entries_[fi_addr]->address);
+  // Operations under way hold the entry; they end as they would have.
+  entries_[fi_addr] = nullptr;
+  free_.push_back(fi_addr);
+  std::erase_if(domain_->peer_eps_, [](const auto& weak) { return weak.expired(); });
+  return true;
+}
+
+std::optional<wire::EpAddress> AddressVector::lookup(uint64_t fi_addr) const {
+  const DomainLock guard(domain_);
+  if (fi_addr >= entries_.size() || !entries_[fi_addr]) return std::nullopt;
+  return entries_[fi_addr]->address;
+}
+
+uint64_t AddressVector::find(const wire::EpAddress& address) const {
+  const auto it = by_address_.find(address);
+  return it == by_address_.end() ? wire::kKeyNotAvail : it->second;
+}
+
+// ---- MemoryRegion ------------------------------------------------------------------------------------------------
+
+void MemoryRegion::bind_endpoint(const Endpoint& ep) {
+  if (closed_ || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
+  if (!ep.enabled()) throw Error(fi_err::kEOPBADSTATE, "bind a region to an endpoint that is enabled");
+  ep_bound_ = ep.index() + 1;
+}
+
+void MemoryRegion::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
+  if (closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if ((flags & flag::kRemoteWrite) != 0) write_cntr_ = counter;
+  if ((flags & flag::kRemoteRead) != 0) read_cntr_ = counter;
+  if (remote_) {
+    domain_->nic_->table().add_access_flags(slot_, (write_cntr_ ? mem::kMrNotifyWrite : 0) |
+                                                       (read_cntr_ ? mem::kMrNotifyRead : 0));
+  }
+}
+
+void MemoryRegion::enable() {
+  if (closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if (enabled_) return;
+  if (remote_) domain_->nic_->table().enable(slot_, ep_bound_);
+  enabled_ = true;
+}
+
+bool MemoryRegion::close(std::string* why) {
+  if (closed_) return true;
+  if (remote_) {
+    Nic& nic = *domain_->nic_;
+    if (enabled_) {
+      nic.table().begin_close(slot_);
+      *why = nic.quiesce(slot_);
+      if (!why->empty()) {
+        nic.table().reopen(slot_);
+        return false;
+      }
+    }
+    nic.table().release(slot_);
+    if (write_cntr_ || read_cntr_) {
+      const std::lock_guard objects(nic.objects_mutex_);
+      nic.counted_regions_.erase(slot_);
+    }
+  }
+  closed_ = true;
+  return true;
+}
+
+}  // namespace weft::nic

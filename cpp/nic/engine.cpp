@@ -1,0 +1,559 @@
+// cpp/nic/engine.cpp: what the NIC does while its application does not call: frames, connections, waiting operations.
+#include <algorithm>
+#include <cstring>
+
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+constexpr size_t kFrameBudget = 256;            // a round
+constexpr int64_t kSnoozeNs = 1'000'000;        // while an application thread polls, the engine looks in once a while
+constexpr uint64_t kAnySlot = 0xffffff;         // long activity that covers several regions
+
+uint64_t activity_slot(uint64_t word) noexcept { return word >> 1 & 0xffffff; }
+
+}  // namespace
+
+// ---- progress ----------------------------------------------------------------------------------------------------
+
+size_t Nic::progress(bool events) {
+  const std::unique_lock lock(progress_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return 0;
+  return progress_locked(events);
+}
+
+size_t Nic::progress_locked(bool events) {
+  size_t n = 0;
+  for (link::Link* link : parts_.links) n += link->poll(*this, kFrameBudget);
+  if (events) {
+    for (link::Link* link : parts_.links) n += link->poll_events(*this);
+  }
+  if (!deferred_.empty()) n += retry_deferred();
+  if (waiting_ops_.load(std::memory_order_relaxed) != 0) {
+    const std::lock_guard objects(objects_mutex_);
+    for (Domain* domain : domains_) {
+      if (domain == nullptr) continue;
+      const DomainLock guard(domain);
+      std::vector<std::shared_ptr<PeerEp>> targets;
+      for (const auto& weak : domain->peer_eps_) {
+        if (auto target = weak.lock(); target && !target->waiting.empty()) targets.push_back(std::move(target));
+      }
+      for (const auto& target : targets) n += domain->pump(*target);
+    }
+  }
+  return n;
+}
+
+void Nic::start_engine() {
+  stopping_.store(false);
+  engine_ = std::thread([this] { engine_loop(); });
+}
+
+void Nic::stop_engine() noexcept {
+  if (!engine_.joinable()) return;
+  stopping_.store(true, std::memory_order_seq_cst);
+  parts_.waiter->wake();
+  engine_.join();
+}
+
+void Nic::engine_loop() {
+  uint64_t seen_polls = app_polls_.load(std::memory_order_relaxed);
+  while (!stopping_.load(std::memory_order_acquire)) {
+    size_t n = 0;
+    {
+      // A polling application thread may be at it; then there is nothing for us to do.
+      const std::unique_lock lock(progress_mutex_, std::try_to_lock);
+      if (lock.owns_lock()) n = progress_locked(true);
+    }
+    if (n != 0) continue;
+    const uint64_t polls = app_polls_.load(std::memory_order_relaxed);
+    if (polls != seen_polls && !engine_armed_.load(std::memory_order_relaxed)) {
+      // The application polls: let it. Nobody rings our doorbell, which saves its peers a system call a frame.
+      seen_polls = polls;
+      parts_.waiter->wait(kSnoozeNs);
+      continue;
+    }
+    engine_armed_.store(false, std::memory_order_relaxed);
+    seen_polls = polls;
+    bool idle = true;
+    bool timers = !deferred_.empty() || waiting_ops_.load(std::memory_order_relaxed) != 0;
+    for (link::Link* link : parts_.links) {
+      idle = link->prepare_sleep() && idle;
+      timers = timers || link->has_timers();
+    }
+    if (!idle) continue;
+    ++engine_wakes_;
+    parts_.waiter->wait(timers ? kSnoozeNs : -1);
+  }
+}
+
+void Nic::prepare_app_sleep() {
+  if (!has_engine()) return;
+  // The engine may be snoozing because we polled; arm the links for it, so that the next frame wakes it at once.
+  engine_armed_.store(true, std::memory_order_relaxed);
+  bool idle = true;
+  for (link::Link* link : parts_.links) idle = link->prepare_sleep() && idle;
+  if (!idle || waiting_ops_.load(std::memory_order_relaxed) != 0) parts_.waiter->wake();
+}
+
+void Nic::wait_as_engine(int64_t timeout_ns) {
+  bool idle = true, timers = !deferred_.empty() || waiting_ops_.load(std::memory_order_relaxed) != 0;
+  for (link::Link* link : parts_.links) {
+    idle = link->prepare_sleep() && idle;
+    timers = timers || link->has_timers();
+  }
+  if (idle) parts_.waiter->wait(timers ? std::min(timeout_ns, kSnoozeNs) : timeout_ns);
+  progress();
+}
+
+// ---- finding peers -----------------------------------------------------------------------------------------------
+
+// With the domain's lock.
+void Nic::resolve(const std::shared_ptr<PeerEp>& target) {
+  for (link::Link* link : parts_.links) {
+    link::Link::Found found;
+    switch (link->resolve(target->address, target, &found)) {
+      case link::Link::Resolving::no: continue;
+      case link::Link::Resolving::later: target->resolving = true; return;
+      case link::Link::Resolving::found:
+        target->peer = found.peer;
+        target->ep_index = found.ep_index;
+        target->ep_generation = found.ep_generation;
+        target->ready = true;
+        return;
+    }
+  }
+}
+
+void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
+                      uint32_t ep_index, uint32_t ep_generation) {
+  const auto target = std::static_pointer_cast<PeerEp>(token);
+  const std::lock_guard objects(objects_mutex_);
+  if (std::ranges::find(domains_, target->domain) == domains_.end()) return;  // closed meanwhile
+  Domain* domain = target->domain;
+  const DomainLock guard(domain);
+  target->resolving = false;
+  if (status == Status::ok) {
+    target->peer = peer;
+    target->ep_index = ep_index;
+    target->ep_generation = ep_generation;
+    target->ready = true;
+    domain->pump(*target);
+    return;
+  }
+  std::deque<Op*> failed;
+  failed.swap(target->waiting);
+  waiting_ops_.fetch_sub(failed.size(), std::memory_order_relaxed);
+  for (Op* op : failed) {
+    op->status = status;
+    const std::shared_ptr<Endpoint> ep = op->ep;
+    ep->finish(op);
+  }
+}
+
+void Nic::on_segment(const std::shared_ptr<link::Peer>&) {
+  // Operations that waited for it are tried again by the round that is running.
+}
+
+void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
+  failed_checks_.erase(peer.get());
+  std::erase_if(deferred_, [&](const Deferred& d) { return d.peer == peer; });
+  const std::lock_guard objects(objects_mutex_);
+  for (Domain* domain : domains_) {
+    if (domain == nullptr) continue;
+    const DomainLock guard(domain);
+    std::vector<Op*> lost;
+    for (auto& [id, op] : domain->ops_) {
+      if (op->kind != OpKind::batch && (op->peer == peer || (op->target->ready && op->target->peer == peer))) {
+        lost.push_back(op.get());
+      }
+    }
+    std::ranges::sort(lost, {}, &Op::id);
+    for (Op* op : lost) {
+      auto& waiting = op->target->waiting;
+      if (const auto it = std::ranges::find(waiting, op); it != waiting.end()) {
+        waiting.erase(it);
+        waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+      }
+      op->status = Status::peer_gone;
+      const std::shared_ptr<Endpoint> ep = op->ep;
+      ep->finish(op);
+    }
+    for (const auto& weak : domain->peer_eps_) {
+      // The next operation asks again: another process may have taken the address by then.
+      if (auto target = weak.lock(); target && target->ready && target->peer == peer) {
+        target->ready = false;
+        target->peer = nullptr;
+      }
+    }
+  }
+}
+
+// ---- serving peers' frames ---------------------------------------------------------------------------------------
+
+void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  ++frames_served_;
+  switch (frame.kind) {
+    case wire::FrameKind::answer: on_answer(peer, frame, payload); return;
+    case wire::FrameKind::notice: {
+      mem::MrView view;
+      const bool read = (frame.flags & wire::kFrameIsRead) != 0;
+      const Status s = table().check(frame.ep_index, frame.ep_generation, frame.key, frame.addr, 0, 0, view);
+      local_event(frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
+      return;
+    }
+    default: serve(peer, frame, payload);
+  }
+}
+
+// An access that the initiator could not make itself. Its frame was checked for form; here for right.
+void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  if (const auto failed = failed_checks_.find(peer.get());
+      failed != failed_checks_.end() && failed->second.first == frame.op_id) {
+    answer(peer, frame, failed->second.second, {});
+    return;
+  }
+  const auto family = static_cast<AtomicFamily>(frame.family);
+  const auto op = static_cast<AtomicOp>(frame.atomic_op);
+  const auto datatype = static_cast<Datatype>(frame.datatype);
+  const bool atomic = frame.kind == wire::FrameKind::atomic ||
+                      (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameIsAtomic) != 0);
+  uint32_t want = mem::kRemoteWrite;
+  bool read = false;
+  if (atomic) {
+    if (frame.family > static_cast<uint8_t>(AtomicFamily::compare)) {
+      answer(peer, frame, Status::protocol, {});
+      return;
+    }
+    read = family != AtomicFamily::base;
+    want = !read ? mem::kRemoteWrite : op == AtomicOp::atomic_read ? mem::kRemoteRead : mem::kRemoteRead | mem::kRemoteWrite;
+  } else if (frame.kind == wire::FrameKind::read || (frame.flags & wire::kFrameIsRead) != 0) {
+    read = true;
+    want = mem::kRemoteRead;
+  }
+
+  if (frame.kind == wire::FrameKind::check) {
+    Status status = Status::ok;
+    for (size_t at = 0; at + sizeof(wire::RmaRange) <= payload.size() && status == Status::ok; at += sizeof(wire::RmaRange)) {
+      wire::RmaRange range;
+      std::memcpy(&range, payload.data() + at, sizeof(range));
+      mem::MrView view;
+      status = table().check(frame.ep_index, frame.ep_generation, range.key, range.addr, range.length, want, view);
+    }
+    if (status != Status::ok) failed_checks_[peer.get()] = {frame.op_id, status};
+    answer(peer, frame, status, {});
+    return;
+  }
+
+  std::vector<std::byte> bounce;
+  std::span<const std::byte> back;
+  Status status;
+  uint32_t slot = mem::TableView::kNoSlot;
+  std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
+  mem::MrView view;
+  status = table().check(frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
+  if (status == Status::ok) {
+    slot = view.slot;
+    const mem::MrEntry& e = *view.entry;
+    const bool unowned = (e.access & mem::kMrUnowned) != 0;
+    // The bytes of [offset, offset + n) of the region as pieces of our own memory.
+    uint64_t begin = 0, n = 0;
+    if (atomic) {
+      n = frame.length;
+      const size_t size = datatype_size(datatype);
+      const size_t operands = (op == AtomicOp::atomic_read ? 0 : 1) + (family == AtomicFamily::compare ? 1 : 0);
+      if (size == 0 || !atomic_valid(datatype, op, family) || n % size != 0 || n > limits_.atomic_bytes_max) {
+        status = Status::unsupported;
+      } else if (payload.size() < operands * n) {
+        status = Status::protocol;
+      }
+    } else if (frame.kind == wire::FrameKind::write) {
+      begin = frame.frag_offset;
+      n = payload.size();
+    } else {
+      begin = frame.frag_offset;
+      n = static_cast<uint64_t>(std::max(frame.status, 0));
+      if (n > wire::kStagedPayloadMax) status = Status::protocol;
+    }
+    if (status == Status::ok && (begin > frame.length || n > frame.length - begin)) status = Status::protocol;
+    if (status == Status::ok) {
+      uint64_t offset = view.offset + begin, left = n, done = 0;
+      mem::IovEntry single{e.local_addr, e.length, 0, 0, 0};
+      std::span<const mem::IovEntry> list = e.segment == mem::kIovSegment ? table().iov(e) : std::span(&single, 1);
+      if (read && (list.size() > 1 || unowned || atomic)) bounce.resize(n);
+      for (const mem::IovEntry& iov : list) {
+        if (offset >= iov.length && !(iov.length == 0 && left == 0)) {
+          offset -= iov.length;
+          continue;
+        }
+        const uint64_t m = std::min(left, iov.length - offset);
+        auto* here = reinterpret_cast<std::byte*>(iov.local_addr + offset);
+        if (m == 0) break;
+        if (atomic) {
+          if (reinterpret_cast<uintptr_t>(here) % atomic_alignment(datatype) != 0) {
+            status = Status::misaligned;
+            break;
+          }
+          if (unowned) {  // pages may be missing: touch them through the kernel first, which answers instead of killing
+            std::vector<std::byte> probe(m);
+            const iovec l{probe.data(), m}, r{here, m};
+            status = own_copy(false, l, r);
+            if (status != Status::ok) break;
+          }
+          const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;
+          const std::byte* compare = family == AtomicFamily::compare ? payload.data() + n + done : nullptr;
+          atomic_apply(op, datatype, here, operand, compare, read ? bounce.data() + done : nullptr, m / datatype_size(datatype));
+        } else if (read) {
+          if (bounce.empty()) {
+            back = {here, m};
+          } else if (unowned) {
+            const iovec l{bounce.data() + done, m}, r{here, m};
+            status = own_copy(false, l, r);
+          } else {
+            std::memcpy(bounce.data() + done, here, m);
+          }
+        } else if (unowned) {
+          const iovec l{const_cast<std::byte*>(payload.data()) + done, m}, r{here, m};
+          status = own_copy(true, l, r);
+        } else {
+          std::memcpy(here, payload.data() + done, m);
+        }
+        if (status != Status::ok) break;
+        offset = 0;
+        left -= m;
+        done += m;
+        if (left == 0) break;
+      }
+      if (!bounce.empty()) back = bounce;
+    }
+  }
+  if (status == Status::ok && frame.kind == wire::FrameKind::read && !back.empty()) {
+    // The answer is copied out of the region while it cannot be closed.
+    wire::Frame f = frame;
+    f.kind = wire::FrameKind::answer;
+    f.status = 0;
+    const Status sent = peer->link()->submit(*peer, f, back);
+    serving.unlock();
+    if (sent == Status::again) deferred_.push_back({peer, frame, {}, true});
+    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, true, frame.length);
+    return;
+  }
+  serving.unlock();
+  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, read, frame.length);
+  answer(peer, frame, status, back);
+}
+
+Status Nic::own_copy(bool write, const iovec& local, const iovec& remote) {
+  for (link::Link* link : parts_.links) {
+    for (const auto& peer : link->peers()) {
+      if (peer->same_process) return peer->cma_copy(write, {&local, 1}, {&remote, 1});
+    }
+  }
+  return Status::fault;  // no way to touch such memory safely
+}
+
+void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
+                 std::span<const std::byte> payload) {
+  wire::Frame f = request;
+  f.kind = wire::FrameKind::answer;
+  f.status = static_cast<int32_t>(status);
+  if (peer->link()->submit(*peer, f, status == Status::ok ? payload : std::span<const std::byte>{}) == Status::again) {
+    deferred_.push_back({peer, f, {payload.begin(), payload.end()}, false});
+  }
+}
+
+size_t Nic::retry_deferred() {
+  size_t n = 0;
+  for (size_t left = deferred_.size(); left != 0; --left) {
+    Deferred d = std::move(deferred_.front());
+    deferred_.pop_front();
+    if (d.serve_again) {
+      const size_t before = deferred_.size();
+      serve(d.peer, d.frame, {});
+      if (deferred_.size() > before) break;
+    } else if (d.peer->link()->submit(*d.peer, d.frame, d.payload) == Status::again) {
+      deferred_.push_front(std::move(d));
+      break;
+    }
+    ++n;
+  }
+  return n;
+}
+
+void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  const uint64_t index = frame.op_id >> 48;
+  const std::lock_guard objects(objects_mutex_);
+  if (index >= domains_.size() || domains_[index] == nullptr) return;
+  Domain* domain = domains_[index];
+  const DomainLock guard(domain);
+  const auto it = domain->ops_.find(frame.op_id);
+  if (it == domain->ops_.end() || it->second->peer != peer) return;  // canceled, or not this peer's to answer
+  Op* op = it->second.get();
+  if (op->frames_out == 0) return;
+  const auto status = static_cast<Status>(frame.status);
+  if (status != Status::ok) {
+    if (op->status == Status::ok) op->status = status;
+  } else if (!payload.empty()) {
+    const uint64_t offset = op->kind == OpKind::read ? frame.imm_data : frame.frag_offset;
+    if (offset > op->total || payload.size() > op->total - offset) {
+      op->status = Status::protocol;
+    } else if (op->kind == OpKind::read) {
+      scatter({op->local, op->local_count}, offset, payload.data(), payload.size());
+    } else if (op->kind == OpKind::atomic) {
+      scatter({op->result, op->result_count}, offset, payload.data(), payload.size());
+    }
+  }
+  --op->frames_out;
+  const std::shared_ptr<PeerEp> target = op->target;
+  if (op->frames_out == 0 && op->submitted) {
+    const std::shared_ptr<Endpoint> ep = op->ep;
+    ep->finish(op);
+  } else if (op->status != Status::ok && !op->submitted) {
+    // It failed while the rest of it still waits to be sent: send no more.
+    if (const auto waiting = std::ranges::find(target->waiting, op); waiting != target->waiting.end()) {
+      target->waiting.erase(waiting);
+      waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    op->submitted = true;
+    if (op->frames_out == 0) {
+      const std::shared_ptr<Endpoint> ep = op->ep;
+      ep->finish(op);
+    }
+  }
+  domain->pump(*target);
+}
+
+// A peer accessed our memory: count it, deliver its immediate data.
+void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes) {
+  const std::lock_guard objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return;
+  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
+  if (!ep || ep->generation_ != frame.ep_generation) return;
+  const DomainLock guard(ep->domain_);
+  const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
+  if (counter) counter->add(counter->counts_bytes ? bytes : 1);
+  if (slot != mem::TableView::kNoSlot) {
+    if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
+      if (const auto region = it->second.lock()) {
+        const auto& c = read ? region->read_cntr_ : region->write_cntr_;
+        if (c) c->add(c->counts_bytes ? bytes : 1);
+      }
+    }
+  }
+  if ((frame.flags & wire::kFrameHasData) != 0) {
+    CqEntry entry;
+    const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
+    entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
+    entry.len = bytes;
+    entry.data = frame.imm_data;
+    entry.source = frame.source;
+    ep->rx_cq_->push(entry);
+  }
+}
+
+// ---- revocation --------------------------------------------------------------------------------------------------
+
+uint32_t Nic::begin_long_activity(uint32_t slot) noexcept {
+  // With a domain's lock. A free word is odd-free: even. Contention is between domains only.
+  const uint64_t coded = slot == mem::TableView::kNoSlot ? kAnySlot : slot;
+  for (uint32_t at = static_cast<uint32_t>(long_hint_.fetch_add(1, std::memory_order_relaxed));; ++at) {
+    const uint32_t index = mem::kDomainCountMax + at % mem::kLongActivityCount;
+    auto& word = table().own_activity(index).word;
+    uint64_t old = word.load(std::memory_order_relaxed);
+    if ((old & 1) != 0) {
+      cpu_relax();
+      continue;
+    }
+    const uint64_t sequence = (old >> 25) + 1;
+    if (word.compare_exchange_strong(old, sequence << 25 | coded << 1 | 1, std::memory_order_seq_cst)) return index;
+  }
+}
+
+void Nic::end_long_activity(uint32_t index) noexcept {
+  auto& word = table().own_activity(index).word;
+  word.store(word.load(std::memory_order_relaxed) & ~uint64_t{1}, std::memory_order_release);
+}
+
+std::string Nic::quiesce(uint32_t slot) {
+  { const std::lock_guard serving(serve_lock_); }
+  struct View {
+    mem::TableView table;
+    std::shared_ptr<link::Peer> peer;
+  };
+  std::vector<View> views;
+  for (link::Link* link : parts_.links) {
+    for (auto& peer : link->peers()) {
+      if (peer->table.valid()) views.push_back({peer->table, peer});
+    }
+  }
+  const uint64_t deadline = parts_.clock->now_ns() + limits_.close_wait_ns;
+  for (const View& view : views) {
+    // Domains' locks first, long copies second: a long copy is announced before its lock is released.
+    for (uint32_t i = 0; i < mem::kActivityCount; ++i) {
+      const auto& word = view.table.activity(i).word;
+      const uint64_t seen = word.load(std::memory_order_seq_cst);
+      if ((seen & 1) == 0) continue;
+      if (i >= mem::kDomainCountMax && activity_slot(seen) != kAnySlot && activity_slot(seen) != slot) continue;
+      Backoff backoff(256, 1024);
+      while (word.load(std::memory_order_acquire) == seen && !view.peer->dead()) {
+        backoff.pause();
+        if (backoff.sleeping() && parts_.clock->now_ns() > deadline) {
+          return view.peer->describe() + " has been copying to or from it for longer than " +
+                 std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
+        }
+      }
+    }
+  }
+  return {};
+}
+
+// ---- objects -----------------------------------------------------------------------------------------------------
+
+uint32_t Nic::add_domain(Domain* domain) {
+  const std::lock_guard objects(objects_mutex_);
+  for (uint32_t i = 0; i < domains_.size(); ++i) {
+    if (domains_[i] == nullptr) {
+      domains_[i] = domain;
+      return i;
+    }
+  }
+  throw Error(fi_err::kENOSPC, "all " + std::to_string(domains_.size()) + " domains of this NIC are open: close some");
+}
+
+void Nic::remove_domain(Domain* domain) noexcept {
+  const std::lock_guard objects(objects_mutex_);
+  if (domains_[domain->index_] == domain) domains_[domain->index_] = nullptr;
+}
+
+NicStatistics Nic::statistics() {
+  NicStatistics s;
+  const std::lock_guard objects(objects_mutex_);
+  for (Domain* domain : domains_) {
+    if (domain == nullptr) continue;
+    const DomainLock guard(domain);
+    s.direct_ops += domain->statistics.direct;
+    s.cma_ops += domain->statistics.cma;
+    s.framed_ops += domain->statistics.framed;
+    s.failed_ops += domain->statistics.failed;
+    s.bytes += domain->statistics.bytes;
+  }
+  s.frames_served = frames_served_;
+  s.engine_wakes = engine_wakes_;
+  for (link::Link* link : parts_.links) {
+    for (const auto& peer : link->peers()) s.peers += peer->same_process ? 0 : 1;
+  }
+  s.regions = table().live_count();
+  s.allocated_bytes = segments().allocated_bytes();
+  return s;
+}
+
+void Nic::after_fork_in_child() noexcept {
+  if (engine_.joinable()) engine_.detach();  // the thread does not exist here
+  for (link::Link* link : parts_.links) link->after_fork_in_child();
+  table().close_fd();
+  segments().close_fds();
+}
+
+}  // namespace weft::nic

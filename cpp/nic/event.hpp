@@ -1,0 +1,56 @@
+// cpp/nic/event.hpp: a place to sleep until something happened. Telling it costs one store while nobody sleeps.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdint>
+#include <memory>
+
+namespace weft::nic {
+
+// Something that must also be told: a file descriptor for the user's own poll loop, or the engine's waiter.
+class Notifier {
+ public:
+  virtual ~Notifier() = default;
+  virtual void notify() noexcept = 0;
+};
+
+// Protocol of a waiter: enter(); seen = sequence(); look (under the lock that the teller holds, or at an atomic that the
+// teller changed before notify()); if there is nothing sleep(seen, ...); leave().
+class Event {
+ public:
+  // HOT: one load while nobody is interested.
+  void notify() noexcept {
+    // SYNC POINT: what happened was written before this load; a waiter enters before it looks. One sees the other.
+    if (interested_.load(std::memory_order_seq_cst) != 0) [[unlikely]] tell();
+  }
+  void enter() noexcept { interested_.fetch_add(1, std::memory_order_seq_cst); }
+  void leave() noexcept { interested_.fetch_sub(1, std::memory_order_seq_cst); }
+  [[nodiscard]] uint32_t sequence() const noexcept { return sequence_.load(std::memory_order_acquire); }
+  void sleep(uint32_t seen, int64_t timeout_ns) noexcept {
+    timespec ts{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+    ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&sequence_), FUTEX_WAIT_PRIVATE, seen, &ts, nullptr, 0);
+  }
+  void tell() noexcept {
+    sequence_.fetch_add(1, std::memory_order_seq_cst);
+    ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&sequence_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    if (notifier_) notifier_->notify();
+  }
+  void set_notifier(std::shared_ptr<Notifier> notifier) {  // before the event is used
+    notifier_ = std::move(notifier);
+    enter();
+  }
+
+ private:
+  std::atomic<uint32_t> interested_{0};
+  std::atomic<uint32_t> sequence_{0};
+  std::shared_ptr<Notifier> notifier_;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace weft::nic

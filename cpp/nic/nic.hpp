@@ -1,0 +1,465 @@
+// cpp/nic/nic.hpp: the software NIC: domains, endpoints, regions, and the one engine that serves them.
+//
+//   Nic ── Domain ── Endpoint ── AddressVector ── PeerEp ── link::Peer
+//     │       ├───── CompletionQueue, Counter
+//     │       └───── MemoryRegion (an entry of mem::Table)
+//     └── links (self, shm, ...), engine thread
+//
+// Locks, in the order in which they may be taken: progress lock, region-serving lock, a domain's lock, link locks.
+// A domain's lock is an activity word of the memory table: taking it is what tells peers' owners that we are accessing.
+//
+// This room opens no file, reads no clock and draws no random number itself: clock, random numbers, links, limits and the
+// place to sleep are parameters.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/spinlock.hpp"
+#include "link/link.hpp"
+#include "mem/segment.hpp"
+#include "mem/table.hpp"
+#include "nic/atomics.hpp"
+#include "nic/queue.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::nic {
+
+struct Limits {
+  uint32_t mr_count_max = 1u << 21;
+  size_t inline_copy_bytes = 8192;      // longer copies are made outside the domain's lock
+  size_t iov_count_max = 8;
+  size_t atomic_bytes_max = 4096;       // a call
+  uint64_t close_wait_ns = 5'000'000'000;  // how long closing a region waits for peers that are copying
+};
+
+class Nic;
+class Domain;
+class Endpoint;
+class AddressVector;
+
+constexpr size_t kIovMax = 8;
+
+// The peer endpoint behind one address-vector entry. Everything under the domain's lock.
+struct Op;
+struct PeerEp {
+  wire::EpAddress address;
+  bool ready = false;
+  bool resolving = false;
+  uint32_t ep_index = 0, ep_generation = 0;
+  uint32_t outstanding = 0;  // operations whose frames are under way
+  std::shared_ptr<link::Peer> peer;
+  std::deque<Op*> waiting;  // in order; the front may be partly submitted
+  Domain* domain = nullptr;
+};
+
+enum class OpKind : uint8_t { write, read, atomic, batch };
+
+// Spreads `length` bytes over a list, from byte `offset` of it on.
+void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
+
+// One remote access as the caller describes it.
+struct RmaArgs {
+  OpKind kind = OpKind::write;
+  uint64_t dest = 0;  // fi_addr
+  std::span<const iovec> local;
+  std::span<const wire::RmaRange> remote;
+  uint64_t flags = 0;  // operation flags, already merged with the endpoint's defaults
+  uint64_t context = 0;
+  uint64_t imm = 0;
+  bool inject_call = false;  // fi_inject_*: no success completion at all
+};
+
+struct AtomicArgs {
+  uint64_t dest = 0;
+  AtomicFamily family = AtomicFamily::base;
+  AtomicOp op{};
+  Datatype datatype{};
+  std::span<const iovec> operand;  // lengths in bytes
+  std::span<const iovec> compare;
+  std::span<const iovec> result;
+  std::span<const wire::RmaRange> remote;  // lengths in bytes
+  uint64_t flags = 0;
+  uint64_t context = 0;
+  uint64_t imm = 0;
+  bool inject_call = false;
+};
+
+// One descriptor of a vectored call: weft.fi.RMA_DESC.
+struct BatchDesc {
+  uint64_t local_offset;
+  uint64_t length;
+  uint64_t dest_addr;
+  uint64_t remote_addr;
+  uint64_t key;
+  int32_t status;
+  uint32_t reserved;
+};
+static_assert(sizeof(BatchDesc) == 48);
+
+enum class Refusal : uint8_t {  // why a call was refused at once
+  none = 0,
+  cq_full,        // EAGAIN
+  tx_full,        // EAGAIN
+  not_enabled,    // EOPBADSTATE
+  closed,         // EBADF -> EOPBADSTATE
+  no_cq,          // ENOCQ
+  bad_address,    // EINVAL: fi_addr not in the address vector
+  length_mismatch,
+  too_long,       // EMSGSIZE
+  too_many_pieces,
+  no_capability,
+  forked,
+};
+
+struct PostResult {
+  Refusal refusal = Refusal::none;
+  bool context_used = false;  // a completion with the context was or will be delivered
+  uint64_t op_id = 0;         // not zero: under way; buffers are needed until it is done
+};
+
+struct Op {
+  uint64_t id = 0;
+  OpKind kind{};
+  std::shared_ptr<Endpoint> ep;
+  std::shared_ptr<PeerEp> target;
+  std::shared_ptr<link::Peer> peer;  // once frames went there
+  iovec local[kIovMax];              // data, or an atomic's operand
+  iovec compare[kIovMax];
+  iovec result[kIovMax];
+  wire::RmaRange remote[kIovMax];
+  uint8_t local_count = 0, compare_count = 0, result_count = 0, remote_count = 0;
+  AtomicFamily family{};
+  AtomicOp atomic_op{};
+  Datatype datatype{};
+  bool wants_completion = false, inject_call = false, check_sent = false, submitted = false, data_done = false;
+  bool holds_cq_room = false, counted = false;
+  uint64_t flags = 0, context = 0, imm = 0, total = 0;
+  uint8_t at_remote = 0;       // cursor of submission
+  uint64_t at_offset = 0;      // in remote[at_remote]
+  uint64_t at_total = 0;
+  uint32_t frames_out = 0;
+  Status status = Status::ok;
+  std::vector<std::byte> held;  // copy of the data (inject, atomics' operands)
+  Op* parent = nullptr;         // of a vectored call
+  uint32_t children = 0;
+  int32_t* status_out = nullptr;
+  std::vector<uint64_t> cookies;  // what the caller wants back when the operation is done
+};
+
+struct EndpointConfig {
+  uint64_t caps = 0;
+  uint32_t tx_size = 1024;
+  uint64_t inject_size = 256;
+  uint64_t max_msg_size = ~uint64_t{0} >> 1;
+  uint64_t msg_order = 0;
+  uint64_t tx_op_flags = 0;
+  uint16_t vni = 0;
+};
+
+class Endpoint : public std::enable_shared_from_this<Endpoint> {
+ public:
+  Endpoint(Domain* domain, const EndpointConfig& config) : domain_(domain), config_(config) {}
+
+  void bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags);
+  void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
+  void bind_av(std::shared_ptr<AddressVector> av);
+  // Claims the identity; without a pid a free one is chosen. Throws EADDRINUSE, ENOAV, ENOCQ, EOPBADSTATE.
+  uint32_t enable(uint32_t nic, std::optional<uint32_t> pid);
+  void close() noexcept;
+  size_t cancel(uint64_t context);
+
+  // The data path. HOT; see endpoint.cpp.
+  PostResult post(const RmaArgs& args);
+  PostResult post_atomic(const AtomicArgs& args);
+  PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs, uint64_t flags,
+                        uint64_t context);
+
+  [[nodiscard]] Domain* domain() const noexcept { return domain_; }
+  [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
+  [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
+  [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
+  [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_; }
+  [[nodiscard]] uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] const wire::EpAddress& address() const noexcept { return address_; }
+  [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
+  [[nodiscard]] bool selective() const noexcept { return selective_; }
+
+ private:
+  friend class Domain;
+  friend class Nic;
+  enum class State : uint8_t { created, enabled, closed };
+  enum class Direct : uint8_t { done, failed, frames, park, no_room };
+
+  [[nodiscard]] uint32_t table_flags() const noexcept;
+  Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
+                     std::shared_ptr<PeerEp>** shared);
+  Direct try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
+                    size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock);
+  Direct try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status);
+  void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
+  void fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total);
+  void finish(Op* op);  // complete or fail, then forget
+  [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
+                                     Status status) const;
+  Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
+              uint64_t total, bool inject_call);
+  bool advance(Op* op);  // true when it left the waiting queue
+  bool advance_frames(Op* op);
+  Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
+                     uint64_t imm);
+  void count_remote(bool read, bool failed, uint64_t bytes);
+
+  Domain* domain_;
+  EndpointConfig config_;
+  State state_ = State::created;
+  bool selective_ = false;
+  uint32_t outstanding_ = 0;  // operations that have an Op
+  std::atomic<uint32_t> long_copies_{0};
+  std::shared_ptr<CompletionQueue> tx_cq_, rx_cq_;
+  std::shared_ptr<AddressVector> av_;
+  std::shared_ptr<Counter> write_cntr_, read_cntr_, remote_write_cntr_, remote_read_cntr_;
+  uint32_t index_ = 0, generation_ = 0;
+  wire::EpAddress address_;
+};
+
+class AddressVector {
+ public:
+  explicit AddressVector(Domain* domain) : domain_(domain) {}
+  uint64_t insert(const wire::EpAddress& address);
+  bool remove(uint64_t fi_addr);
+  [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
+  [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
+  [[nodiscard]] size_t count() const noexcept { return by_address_.size(); }
+
+ private:
+  friend class Endpoint;
+  Domain* domain_;
+  std::vector<std::shared_ptr<PeerEp>> entries_;
+  std::vector<uint64_t> free_;
+  std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;
+};
+
+// A registered region. state: disabled -> enabled -> closed.
+class MemoryRegion {
+ public:
+  MemoryRegion(Domain* domain, std::vector<mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
+               bool remote)
+      : domain_(domain), buffers_(std::move(buffers)), slot_(slot), key_(key), access_(access), remote_(remote) {}
+
+  void bind_endpoint(const Endpoint& ep);
+  void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
+  void enable();
+  // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
+  // region is as before and *why says who. Call without any lock of the NIC.
+  bool close(std::string* why);
+
+  [[nodiscard]] uint64_t key() const noexcept { return key_; }
+  [[nodiscard]] uint32_t access() const noexcept { return access_; }
+  [[nodiscard]] bool enabled() const noexcept { return enabled_; }
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+  [[nodiscard]] const std::vector<mem::MrBuffer>& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] Domain* domain() const noexcept { return domain_; }
+
+ private:
+  friend class Nic;
+  Domain* domain_;
+  std::vector<mem::MrBuffer> buffers_;
+  uint32_t slot_;
+  uint64_t key_;
+  uint32_t access_;
+  bool remote_;  // has an entry in the table
+  bool enabled_ = false, closed_ = false;
+  uint32_t ep_bound_ = 0;
+  std::shared_ptr<Counter> write_cntr_, read_cntr_;
+};
+
+struct DomainConfig {
+  uint32_t nic = 0;
+  bool prov_key = false;
+  bool virt_addr = false;
+};
+
+class Domain {
+ public:
+  Domain(Nic* nic, const DomainConfig& config);
+  ~Domain();
+  void close() noexcept;
+
+  void lock() noexcept {
+    uint64_t word = activity_->word.load(std::memory_order_relaxed);
+    // SYNC POINT: this full barrier publishes that we are accessing before any table entry is read (mem/table.hpp).
+    if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst)) [[likely]] {
+      return;
+    }
+    lock_slow();
+  }
+  void unlock() noexcept {
+    // SYNC POINT: every access made under the lock is done before the word becomes even.
+    activity_->word.store(activity_->word.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
+  // Registers; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
+  std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
+                                                bool unowned, bool enabled);
+
+  // Cookies of operations that are done: the caller owns them again.
+  void attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached);
+  [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
+  std::vector<uint64_t> take_released();
+
+  [[nodiscard]] Nic* nic() const noexcept { return nic_; }
+  [[nodiscard]] const DomainConfig& config() const noexcept { return config_; }
+  [[nodiscard]] uint32_t index() const noexcept { return index_; }
+  struct Statistics {
+    uint64_t direct = 0, cma = 0, framed = 0, failed = 0, bytes = 0;
+  } statistics;
+
+ private:
+  friend class Endpoint;
+  friend class AddressVector;
+  friend class MemoryRegion;
+  friend class Nic;
+  void lock_slow() noexcept;
+  size_t pump(PeerEp& target);  // moves waiting operations on; with the lock
+  void release_cookies(Op* op);
+  void release_context(uint64_t context);
+
+  Nic* nic_;
+  DomainConfig config_;
+  uint32_t index_;
+  mem::ActivityWord* activity_;
+  uint64_t next_op_ = 1;
+  std::unordered_map<uint64_t, std::unique_ptr<Op>> ops_;
+  std::vector<std::unique_ptr<Op>> op_pool_;
+  std::vector<std::shared_ptr<PeerEp>> stalled_;  // have waiting operations
+  std::vector<uint64_t> released_;
+  std::atomic<uint64_t> released_count_{0};
+  std::vector<std::weak_ptr<PeerEp>> peer_eps_;
+};
+
+struct DomainLock {
+  explicit DomainLock(Domain* d) noexcept : domain(d) { domain->lock(); }
+  ~DomainLock() { domain->unlock(); }
+  DomainLock(const DomainLock&) = delete;
+  DomainLock& operator=(const DomainLock&) = delete;
+  Domain* domain;
+};
+
+struct NicStatistics {
+  uint64_t direct_ops = 0, cma_ops = 0, framed_ops = 0, failed_ops = 0, bytes = 0;
+  uint64_t frames_served = 0, engine_wakes = 0, peers = 0, regions = 0, allocated_bytes = 0;
+};
+
+class Nic final : public link::FrameSink {
+ public:
+  struct Parts {  // what the NIC is built on; links are tried in order
+    Clock* clock = nullptr;
+    Random* random = nullptr;
+    link::Waiter* waiter = nullptr;
+    mem::Table* table = nullptr;
+    mem::SegmentSet* segments = nullptr;
+    std::vector<link::Link*> links;
+  };
+  Nic(Parts parts, Limits limits) : parts_(std::move(parts)), limits_(limits), eps_(mem::kEpCountMax), domains_(mem::kDomainCountMax) {}
+  ~Nic() override { stop_engine(); }
+
+  void start_engine();
+  void stop_engine() noexcept;
+  [[nodiscard]] bool has_engine() const noexcept { return engine_.joinable(); }
+
+  // One round: frames, connections, waiting operations. Returns how much was done; 0 also when another thread is at it.
+  // Connections cost system calls; a polling thread leaves them to the engine where there is one.
+  size_t progress(bool events = true);
+  // HOT. What a polling thread calls: as cheap as one load while nothing waits.
+  size_t poll_from_app() {
+    const uint64_t polls = app_polls_.load(std::memory_order_relaxed) + 1;
+    app_polls_.store(polls, std::memory_order_relaxed);
+    bool ready = waiting_ops_.load(std::memory_order_relaxed) != 0;
+    for (link::Link* l : parts_.links) ready |= l->maybe_ready();
+    if (!ready && (has_engine() || (polls & 63) != 0)) [[likely]] return 0;
+    return progress(!has_engine());
+  }
+  // Before a thread sleeps on an Event: makes sure that somebody serves the NIC meanwhile.
+  void prepare_app_sleep();
+  // Without an engine thread: the calling thread sleeps in its place, at most timeout_ns.
+  void wait_as_engine(int64_t timeout_ns);
+
+  [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
+  [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
+  [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
+  [[nodiscard]] Random& random() noexcept { return *parts_.random; }
+  [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }
+  [[nodiscard]] const std::vector<link::Link*>& links() const noexcept { return parts_.links; }
+  [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
+  [[nodiscard]] NicStatistics statistics();
+
+  void after_fork_in_child() noexcept;
+
+  // FrameSink
+  void on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                std::span<const std::byte> payload) override;
+  void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
+                   uint32_t ep_index, uint32_t ep_generation) override;
+  void on_segment(const std::shared_ptr<link::Peer>& peer) override;
+  void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
+
+ private:
+  friend class Domain;
+  friend class Endpoint;
+  friend class MemoryRegion;
+  struct Deferred {  // an answer that found no room, or a read that must be served again
+    std::shared_ptr<link::Peer> peer;
+    wire::Frame frame;
+    std::vector<std::byte> payload;
+    bool serve_again;
+  };
+
+  void engine_loop();
+  size_t progress_locked(bool events);
+  void serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
+              std::span<const std::byte> payload);
+  void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  void local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes);
+  size_t retry_deferred();
+  Status own_copy(bool write, const iovec& local, const iovec& remote);
+  uint32_t add_domain(Domain* domain);
+  void remove_domain(Domain* domain) noexcept;
+  // Waits until no access that began before is still running. Empty: nobody; otherwise who did not finish.
+  std::string quiesce(uint32_t slot);
+  uint32_t begin_long_activity(uint32_t slot) noexcept;
+  void end_long_activity(uint32_t at) noexcept;
+  void resolve(const std::shared_ptr<PeerEp>& target);
+
+  Parts parts_;
+  Limits limits_;
+  alignas(kCacheLine) std::atomic<uint64_t> app_polls_{0};
+  std::atomic<uint64_t> waiting_ops_{0};  // operations that progress() must move on
+  alignas(kCacheLine) std::mutex progress_mutex_;
+  SpinLock serve_lock_;  // held while a frame accesses a region: closing a region waits for it
+  std::deque<Deferred> deferred_;
+  std::unordered_map<link::Peer*, std::pair<uint64_t, Status>> failed_checks_;
+  mutable std::mutex objects_mutex_;  // eps_, domains_, counted_regions_
+  std::vector<std::shared_ptr<Endpoint>> eps_;
+  std::vector<Domain*> domains_;
+  std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
+  std::atomic<uint64_t> long_hint_{0};
+  std::thread engine_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> engine_armed_{false};
+  uint64_t frames_served_ = 0, engine_wakes_ = 0;
+};
+
+}  // namespace weft::nic

@@ -1,0 +1,142 @@
+// cpp/nic/queue.hpp: completion queues and counters: where the NIC tells its process what happened.
+// Both are written and read under their domain's lock (a counter's value may be read without it).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "nic/event.hpp"
+#include "wire/address.hpp"
+
+namespace weft::nic {
+
+// Completion flags are libfabric's (rdma/fabric.h).
+namespace flag {
+constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAtomic = 1ull << 4, kRead = 1ull << 8,
+                   kWrite = 1ull << 9, kRecv = 1ull << 10, kSend = 1ull << 11, kRemoteRead = 1ull << 12,
+                   kRemoteWrite = 1ull << 13, kRemoteCqData = 1ull << 17, kMore = 1ull << 18, kFence = 1ull << 21,
+                   kCompletion = 1ull << 24, kInject = 1ull << 25, kInjectComplete = 1ull << 26,
+                   kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
+                   kSelectiveCompletion = 1ull << 59;
+}
+
+struct CqEntry {
+  uint64_t context = 0;
+  uint64_t flags = 0;
+  uint64_t len = 0;
+  uint64_t buf = 0;
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  uint32_t error = 0;       // 0, or the number of its CqError + 1
+  wire::EpAddress source;   // target side: who did it
+};
+static_assert(sizeof(CqEntry) == 64);
+
+struct CqError {
+  int err = 0;        // FI_ code
+  int prov_errno = 0; // Status
+  uint64_t olen = 0;  // bytes that did not arrive
+  std::string text;   // what was asked, what was found
+};
+
+class CompletionQueue {
+ public:
+  explicit CompletionQueue(uint32_t capacity) : capacity_(capacity) {
+    uint32_t slots = 1;
+    while (slots < capacity) slots *= 2;
+    ring_.resize(slots);
+  }
+
+  // HOT (with the domain's lock): room for one more success, beside those that operations under way have reserved.
+  [[nodiscard]] bool has_room() const noexcept { return count_ + reserved_ < capacity_; }
+  void reserve() noexcept { ++reserved_; }
+  void unreserve() noexcept { --reserved_; }
+  void push(const CqEntry& entry) {
+    if (count_ < ring_.size() && overflow_.empty()) [[likely]] {
+      ring_[(head_ + count_) & (ring_.size() - 1)] = entry;
+      ++count_;
+    } else {
+      overflow_.push_back(entry);  // what could not be refused beforehand: errors, and events from peers
+      ++count_overflow_;
+    }
+    event.notify();
+  }
+  // The source address is stored for every entry of a peer; a local completion has none.
+  void push_local(uint64_t context, uint64_t flags, uint64_t len) {
+    if (count_ < ring_.size() && overflow_.empty()) [[likely]] {
+      CqEntry& e = ring_[(head_ + count_) & (ring_.size() - 1)];
+      e.context = context;
+      e.flags = flags;
+      e.len = len;
+      e.buf = e.data = e.tag = 0;
+      e.error = 0;
+      e.source = {};
+      ++count_;
+      event.notify();
+    } else {
+      push(CqEntry{context, flags, len, 0, 0, 0, 0, {}});
+    }
+  }
+  void push_error(CqEntry entry, CqError error);
+
+  // Takes up to `max` successes from the head; stops before an error. Returns how many; *error_waits tells that the
+  // head is an error now.
+  size_t read(CqEntry* out, size_t max, bool* error_waits);
+  bool read_error(CqEntry* entry, CqError* error);
+
+  [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_; }
+  [[nodiscard]] uint32_t reserved() const noexcept { return reserved_; }
+
+  Event event;
+  std::atomic<bool> signaled{false};
+  bool overrun = false;
+
+ private:
+  [[nodiscard]] const CqEntry* head() const noexcept;
+  void pop() noexcept;
+
+  uint32_t capacity_;
+  uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
+  std::vector<CqEntry> ring_;
+  std::deque<CqEntry> overflow_;
+  std::vector<std::unique_ptr<CqError>> errors_;
+  std::vector<uint32_t> errors_free_;
+};
+
+class Counter {
+ public:
+  [[nodiscard]] uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
+  [[nodiscard]] uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
+  // Users and the NIC add from several threads, so these are atomic.
+  void add(uint64_t n) noexcept {
+    value_.fetch_add(n, std::memory_order_release);
+    event.notify();
+  }
+  void set(uint64_t n) noexcept {
+    value_.store(n, std::memory_order_release);
+    event.notify();
+  }
+  void add_errors(uint64_t n) noexcept {
+    errors_.fetch_add(n, std::memory_order_release);
+    event.notify();
+  }
+  void set_errors(uint64_t n) noexcept {
+    errors_.store(n, std::memory_order_release);
+    event.notify();
+  }
+  bool counts_bytes = false;  // FI_CNTR_EVENTS_BYTES
+
+  Event event;
+
+ private:
+  std::atomic<uint64_t> value_{0};
+  std::atomic<uint64_t> errors_{0};
+};
+
+}  // namespace weft::nic
