@@ -448,7 +448,7 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
     entry.len = bytes;
     entry.data = frame.imm_data;
-    entry.source = frame.source;
+    entry.source = ep->av_->find(frame.source);
     ep->rx_cq_->push(entry);
   }
 }

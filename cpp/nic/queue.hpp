@@ -32,8 +32,9 @@ struct CqEntry {
   uint64_t buf = 0;
   uint64_t data = 0;
   uint64_t tag = 0;
-  uint32_t error = 0;       // 0, or the number of its CqError + 1
-  wire::EpAddress source;   // target side: who did it
+  uint64_t source = ~uint64_t{0};  // target side: the initiator's fi_addr, or FI_ADDR_NOTAVAIL
+  uint32_t error = 0;              // 0, or the number of its CqError + 1
+  uint32_t reserved = 0;
 };
 static_assert(sizeof(CqEntry) == 64);
 
@@ -75,11 +76,11 @@ class CompletionQueue {
       e.len = len;
       e.buf = e.data = e.tag = 0;
       e.error = 0;
-      e.source = {};
+      e.source = ~uint64_t{0};
       ++count_;
       event.notify();
     } else {
-      push(CqEntry{context, flags, len, 0, 0, 0, 0, {}});
+      push(CqEntry{context, flags, len, 0, 0, 0, ~uint64_t{0}, 0, 0});
     }
   }
   void push_error(CqEntry entry, CqError error);

@@ -1,0 +1,325 @@
+// cpp/bind/common.cpp: errors, forks, buffers, arguments.
+#define PY_ARRAY_UNIQUE_SYMBOL weft_numpy_api
+#include "bind/common.hpp"
+
+#include <numpy/arrayobject.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace weft::bind {
+
+// ---- errors --------------------------------------------------------------------------------------------------------
+
+namespace {
+PyObject* g_error_factory = nullptr;
+PyObject* g_buffer_hook = nullptr;
+}  // namespace
+
+void set_error(int fi_code, const std::string& message) {
+  if (g_error_factory == nullptr) {
+    PyErr_Format(PyExc_OSError, "[fi %d] %s", fi_code, message.c_str());
+    return;
+  }
+  PyObject* e = PyObject_CallFunction(g_error_factory, "is", fi_code, message.c_str());
+  if (e == nullptr) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(e)), e);
+  Py_DECREF(e);
+}
+
+void raise(int fi_code, const std::string& message) {
+  set_error(fi_code, message);
+  throw nb::python_error();
+}
+
+// ---- forks ---------------------------------------------------------------------------------------------------------
+
+int g_fork_generation = 0;
+
+namespace {
+std::vector<host::HostNic*>& living() {
+  static std::vector<host::HostNic*> nics;
+  return nics;
+}
+void in_child() {
+  ++g_fork_generation;
+  for (host::HostNic* nic : living()) nic->after_fork_in_child();
+  living().clear();
+}
+}  // namespace
+
+void watch_forks(host::HostNic* nic) {
+  static const int registered = pthread_atfork(nullptr, nullptr, in_child);
+  (void)registered;
+  living().push_back(nic);
+}
+
+void unwatch_forks(host::HostNic* nic) noexcept { std::erase(living(), nic); }
+
+void DomainBox::drain_now() {
+  for (const uint64_t cookie : domain->take_released()) Py_DECREF(reinterpret_cast<PyObject*>(cookie));
+}
+
+// ---- buffers -------------------------------------------------------------------------------------------------------
+
+PyTypeObject* g_mr_type = nullptr;
+PyTypeObject* g_mr_slice_type = nullptr;
+
+namespace {
+
+PyTypeObject* g_ndarray = nullptr;  // once NumPy was imported by somebody; we do not import it for others
+
+bool find_numpy() {
+  PyObject* modules = PyImport_GetModuleDict();
+  if (PyDict_GetItemString(modules, "numpy") == nullptr) return false;
+  if (_import_array() < 0) {
+    PyErr_Clear();
+    return false;
+  }
+  g_ndarray = &PyArray_Type;
+  return true;
+}
+
+bool too_short(size_t wanted, size_t found) {
+  set_error(fi_err::kEINVAL, "len is " + std::to_string(wanted) + " but the buffer has " + std::to_string(found) + " bytes");
+  return false;
+}
+
+bool read_only_error(PyObject* obj) {
+  set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(obj)->tp_name +
+                                 ") is read-only and the call writes to it: give a writable one");
+  return false;
+}
+
+bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
+  PyObject* first = PyTuple_GET_ITEM(tuple, 0);
+  PyObject* second = PyTuple_GET_ITEM(tuple, 1);
+  if (PyObject_TypeCheck(first, g_mr_type)) {  // (region, offset), with len=
+    auto* core = nb::inst_ptr<MemoryRegionCore>(first);
+    uint64_t offset = 0;
+    if (!to_u64(second, &offset)) return false;
+    uint64_t length = core->length - std::min(core->length, offset);
+    if (offset > core->length) {
+      set_error(fi_err::kEINVAL, "offset " + std::to_string(offset) + " passes the end of the region of " +
+                                     std::to_string(core->length) + " bytes");
+      return false;
+    }
+    if (core->region->closed()) {
+      set_error(fi_err::kEOPBADSTATE, "the region given as buffer is closed");
+      return false;
+    }
+    if (core->region->buffers().size() != 1) {
+      set_error(fi_err::kEINVAL, "(region, offset) needs a region of one buffer; this one has " +
+                                     std::to_string(core->region->buffers().size()) + ": give the buffers themselves");
+      return false;
+    }
+    if (length_arg != nullptr && length_arg != Py_None) {
+      uint64_t n = 0;
+      if (!to_u64(length_arg, &n)) return false;
+      if (n > length) return too_short(n, length);
+      length = n;
+    }
+    out->data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr) + offset;
+    out->length = length;
+    out->readonly = core->readonly;
+    out->owner = first;
+    return true;
+  }
+  uint64_t address = 0, length = 0;
+  if (!to_u64(first, &address) || !to_u64(second, &length)) return false;
+  out->data = reinterpret_cast<std::byte*>(address);
+  out->length = length;
+  out->owner = tuple;
+  out->bare = true;
+  return true;
+}
+
+}  // namespace
+
+bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
+  PyTypeObject* type = Py_TYPE(obj);
+  if (type == g_mr_slice_type) {
+    const auto* slice = nb::inst_ptr<MrSlice>(obj);
+    if (slice->core->region->closed()) {
+      set_error(fi_err::kEOPBADSTATE, "the region of this slice is closed");
+      return false;
+    }
+    data = slice->data;
+    length = slice->length;
+    readonly = slice->core->readonly;
+    owner = obj;
+  } else if (g_ndarray != nullptr && (type == g_ndarray || PyType_IsSubtype(type, g_ndarray)) &&
+             PyArray_IS_C_CONTIGUOUS(reinterpret_cast<PyArrayObject*>(obj))) {
+    auto* array = reinterpret_cast<PyArrayObject*>(obj);
+    data = static_cast<std::byte*>(PyArray_DATA(array));
+    length = static_cast<size_t>(PyArray_NBYTES(array));
+    readonly = !PyArray_ISWRITEABLE(array);
+    owner = obj;
+  } else if (PyBytes_CheckExact(obj)) {
+    data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(obj));
+    length = static_cast<size_t>(PyBytes_GET_SIZE(obj));
+    readonly = true;
+    owner = obj;
+  } else if (PyTuple_CheckExact(obj) && PyTuple_GET_SIZE(obj) == 2) {
+    if (!bare_pair(obj, this, length_arg)) return false;
+    if (owner != obj) length_arg = nullptr;  // (region, offset) took it
+  } else if (PyObject_TypeCheck(obj, g_mr_type)) {
+    auto* core = nb::inst_ptr<MemoryRegionCore>(obj);
+    if (core->region->closed() || core->region->buffers().size() != 1) {
+      set_error(fi_err::kEINVAL, "this region cannot be used as a buffer: it is closed or has several buffers");
+      return false;
+    }
+    data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr);
+    length = core->length;
+    readonly = core->readonly;
+    owner = obj;
+  } else {
+    if (g_ndarray == nullptr && find_numpy()) return acquire(obj, writable, length_arg);
+    const bool plain = PyByteArray_CheckExact(obj) || PyMemoryView_Check(obj);
+    if (plain && PyObject_GetBuffer(obj, &view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0) {
+      has_view = true;
+      data = static_cast<std::byte*>(view.buf);
+      length = static_cast<size_t>(view.len);
+      readonly = view.readonly != 0;
+      owner = obj;
+    } else {
+      // Everything else, and everything refused, is the Python side's: weft/buffers.py knows the other protocols and
+      // words the errors.
+      PyErr_Clear();
+      if (g_buffer_hook == nullptr) {
+        PyErr_Format(PyExc_TypeError, "%s is not a buffer", type->tp_name);
+        return false;
+      }
+      PyObject* r = PyObject_CallFunctionObjArgs(g_buffer_hook, obj, writable ? Py_True : Py_False, nullptr);
+      if (r == nullptr) return false;
+      unsigned long long address = 0, n = 0;
+      int ro = 0, device = 0;
+      PyObject* keep = nullptr;
+      if (!PyArg_ParseTuple(r, "KKpiO", &address, &n, &ro, &device, &keep)) {
+        Py_DECREF(r);
+        return false;
+      }
+      if (device != 0) {
+        Py_DECREF(r);
+        set_error(fi_err::kENOSYS, std::string(type->tp_name) +
+                                       " lies in device memory, which this release cannot reach: copy it to the host first");
+        return false;
+      }
+      data = reinterpret_cast<std::byte*>(address);
+      length = n;
+      readonly = ro != 0;
+      Py_INCREF(keep);
+      keepalive = keep;
+      Py_DECREF(r);
+      owner = obj;
+    }
+  }
+  if (writable && readonly) [[unlikely]] return read_only_error(obj);
+  if (length_arg != nullptr && length_arg != Py_None) [[unlikely]] {
+    uint64_t n = 0;
+    if (!to_u64(length_arg, &n)) return false;
+    if (n > length) return too_short(n, length);
+    length = n;
+  }
+  return true;
+}
+
+PyObject* Buf::hold() const {
+  if (has_view) return PyMemoryView_FromObject(owner);
+  PyObject* o = keepalive != nullptr ? keepalive : owner;
+  Py_INCREF(o);
+  return o;
+}
+
+// ---- arguments -----------------------------------------------------------------------------------------------------
+
+bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out) {
+  const size_t n = s.names.size();
+  if (s.interned.empty()) {
+    for (const char* name : s.names) s.interned.push_back(PyUnicode_InternFromString(name));
+  }
+  if (static_cast<size_t>(nargs) > s.positional) {
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %zu positional arguments (%zd given)", s.method, s.positional, nargs);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < nargs; ++i) out[i] = args[i];
+  for (size_t i = static_cast<size_t>(nargs); i < n; ++i) out[i] = nullptr;
+  if (kwnames != nullptr) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
+    size_t guess = static_cast<size_t>(nargs);  // keywords mostly come in the parameters' order
+    for (Py_ssize_t k = 0; k < count; ++k) {
+      PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+      size_t at = n;
+      for (size_t probe = 0; probe < n; ++probe) {
+        const size_t i = (guess + probe) % n;
+        if (s.interned[i] == name) {
+          at = i;
+          break;
+        }
+      }
+      if (at == n) {  // not interned: compare by value
+        for (size_t i = 0; i < n && at == n; ++i) {
+          const int equal = PyObject_RichCompareBool(s.interned[i], name, Py_EQ);
+          if (equal < 0) return false;
+          if (equal != 0) at = i;
+        }
+      }
+      if (at == n) {
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", s.method, name);
+        return false;
+      }
+      if (out[at] != nullptr) {
+        PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", s.method, s.names[at]);
+        return false;
+      }
+      out[at] = args[nargs + k];
+      guess = at + 1;
+    }
+  }
+  for (size_t i = 0; i < s.required; ++i) {
+    if (out[i] == nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", s.method, s.names[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace weft::bind
+
+NB_MODULE(_nic, m) {
+  using namespace weft::bind;
+  m.doc() = "The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.";
+  m.def(
+      "set_error_factory",
+      [](nb::object f) {
+        Py_XDECREF(g_error_factory);
+        g_error_factory = f.release().ptr();
+      },
+      nb::arg("f"), nb::sig("def set_error_factory(f: Callable[[int, str], BaseException]) -> None"),
+      "Registers the function (FI_ code, message) -> exception that makes every error raised here.");
+  m.def(
+      "set_buffer_hook",
+      [](nb::object f) {
+        Py_XDECREF(g_buffer_hook);
+        g_buffer_hook = f.release().ptr();
+      },
+      nb::arg("f"),
+      nb::sig("def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None"),
+      "Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) for objects that only "
+      "Python understands.");
+  m.def(
+      "describe_buffer",
+      [](nb::handle obj, bool writable) {
+        Buf b;
+        if (!b.acquire(obj.ptr(), writable)) throw nb::python_error();
+        return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, 0, nb::steal(b.hold()));
+      },
+      nb::arg("obj"), nb::arg("writable") = false,
+      nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),
+      "(address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.");
+  register_objects(m);
+  register_endpoint(m);
+  register_probes(m);
+}

@@ -1,0 +1,186 @@
+// cpp/bind/common.hpp: what the files of the binding share: boxes that own NIC objects, arguments, buffers, errors.
+//
+// Data-path methods are plain CPython methods (METH_FASTCALL) in the type's slots: they cross from Python into the NIC
+// once, parse their arguments without allocating, and keep the GIL unless the copy is long. Everything else is nanobind.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/host.hpp"
+
+namespace nb = nanobind;
+
+namespace weft::bind {
+
+// ---- errors --------------------------------------------------------------------------------------------------------
+
+// Sets the Python error that weft/errors.py makes of (FI_ code, message).
+void set_error(int fi_code, const std::string& message);
+[[noreturn]] void raise(int fi_code, const std::string& message);  // for nanobind functions
+
+template <typename F>
+auto translating(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    raise(e.fi_code(), e.what());
+  }
+}
+
+// ---- the process ---------------------------------------------------------------------------------------------------
+
+// Grows in the child of a fork: whatever was made before is not usable there.
+extern int g_fork_generation;
+void watch_forks(host::HostNic* nic);
+void unwatch_forks(host::HostNic* nic) noexcept;
+
+// A NIC, shared by everything made on it.
+struct NicBox {
+  explicit NicBox(const host::HostConfig& config) : host(std::make_unique<host::HostNic>(config)) {
+    watch_forks(host.get());
+  }
+  ~NicBox() {
+    unwatch_forks(host.get());
+    // In a forked child the parent's threads and connections are not ours to end.
+    if (fork_generation != g_fork_generation) (void)host.release();
+  }
+  std::unique_ptr<host::HostNic> host;
+  int fork_generation = g_fork_generation;
+};
+
+struct DomainBox {
+  DomainBox(std::shared_ptr<NicBox> n, const nic::DomainConfig& config)
+      : nic(std::move(n)), domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)) {}
+  ~DomainBox() {
+    if (forked()) (void)domain.release();
+  }
+  [[nodiscard]] bool forked() const noexcept { return nic->fork_generation != g_fork_generation; }
+  // Gives the references of finished operations back to Python. With the GIL.
+  void drain() {
+    if (domain->has_released()) [[unlikely]] drain_now();
+  }
+  void drain_now();
+
+  std::shared_ptr<NicBox> nic;
+  std::unique_ptr<nic::Domain> domain;
+  bool closed = false;
+};
+
+// ---- Python objects --------------------------------------------------------------------------------------------------
+
+struct DomainCore {
+  std::shared_ptr<DomainBox> box;
+};
+struct AddressVectorCore {
+  std::shared_ptr<DomainBox> box;
+  std::shared_ptr<nic::AddressVector> av;
+  bool closed = false;
+};
+struct CompletionQueueCore {
+  std::shared_ptr<DomainBox> box;
+  std::shared_ptr<nic::CompletionQueue> cq;
+  std::shared_ptr<host::EventfdNotifier> notifier;
+  int format = 0;
+  bool closed = false;
+  PollPacer pacer;
+  ~CompletionQueueCore();
+};
+struct CounterCore {
+  std::shared_ptr<DomainBox> box;
+  std::shared_ptr<nic::Counter> counter;
+  std::shared_ptr<host::EventfdNotifier> notifier;
+  bool closed = false;
+  PollPacer pacer;
+};
+struct MemoryRegionCore {
+  std::shared_ptr<DomainBox> box;
+  std::shared_ptr<nic::MemoryRegion> region;
+  std::vector<nb::object> keep;  // the exporters
+  uint64_t length = 0;
+  bool readonly = false;
+  ~MemoryRegionCore();
+};
+struct MrSlice {
+  MemoryRegionCore* core = nullptr;
+  nb::object owner;  // the MemoryRegionCore's Python object
+  std::byte* data = nullptr;
+  size_t length = 0;
+};
+struct EndpointCore {
+  std::shared_ptr<DomainBox> box;
+  std::shared_ptr<nic::Endpoint> ep;
+  bool can_read = false, can_write = false, can_atomic = false;
+  ~EndpointCore();
+};
+
+extern PyTypeObject* g_mr_type;
+extern PyTypeObject* g_mr_slice_type;
+
+// ---- buffers: the fast side of the one door for arrays -----------------------------------------------------------------
+
+struct Buf {
+  std::byte* data = nullptr;
+  size_t length = 0;
+  bool readonly = false;
+  PyObject* owner = nullptr;      // borrowed from the argument
+  PyObject* keepalive = nullptr;  // owned
+  Py_buffer view{};
+  bool has_view = false;
+  bool bare = false;  // (address, length): nobody holds the memory
+
+  Buf() = default;
+  Buf(const Buf&) = delete;
+  Buf& operator=(const Buf&) = delete;
+  ~Buf() { release(); }
+  void release() noexcept {
+    if (has_view) PyBuffer_Release(&view);
+    Py_XDECREF(keepalive);
+    has_view = false;
+    keepalive = nullptr;
+  }
+  // Address and length of `obj`; false with a Python error set. length_arg (or null) shortens it.
+  bool acquire(PyObject* obj, bool writable, PyObject* length_arg = nullptr);
+  // A new reference to something that keeps the memory where it is; null with an error set.
+  [[nodiscard]] PyObject* hold() const;
+};
+
+// ---- arguments ---------------------------------------------------------------------------------------------------------
+
+// Names of a method's parameters in order; the first `positional` may be given by position.
+struct Signature {
+  const char* method;
+  std::vector<const char*> names;
+  size_t positional;
+  size_t required;
+  std::vector<PyObject*> interned;
+};
+// HOT. Fills out[] (borrowed, null where absent); false with TypeError set.
+bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out);
+
+inline bool to_u64(PyObject* o, uint64_t* out) {
+  if (o == nullptr) return true;  // keeps the default
+  if (PyLong_CheckExact(o)) [[likely]] {
+    *out = PyLong_AsUnsignedLongLong(o);
+  } else {
+    PyObject* index = PyNumber_Index(o);
+    if (index == nullptr) return false;
+    *out = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+  }
+  return !(*out == ~uint64_t{0} && PyErr_Occurred());
+}
+
+PyObject* none_or(PyObject* o);
+
+void register_objects(nb::module_& m);
+void register_endpoint(nb::module_& m);
+void register_probes(nb::module_& m);
+
+}  // namespace weft::bind
