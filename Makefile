@@ -44,16 +44,21 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(PY) install pip; }
 	@touch $@
 
-# The tools to build with, then weft itself as a bare .pth (wheel.cmake=false): the extension is CMake's business, below, so
-# a change of C++ costs one ninja run and no pip.
+# weft itself: its metadata, its command and a .pth to src, without the extension (wheel.cmake=false), which is CMake's
+# business below, so that a change of C++ costs one ninja run and no pip. The .pth is cut down to the path: scikit-build-core
+# also puts an import hook there, which would win over the PYTHONPATH that `make sanitize` puts in front.
+PURELIB = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+INSTALL_WEFT = $(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.[$(1)]' \
+  && echo '$(abspath src)' > "$(PURELIB)/_editable_skbc_weft.pth"
+
 $(VENV)/.test: pyproject.toml $(VENV)/.made
 	@echo 'weft: installing what the build and the tests need into $(VENV)'
 	@$(call LIMIT,900) $(PIP) install $(BUILD_REQUIRES) $(BOOST)
-	@$(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.[test]'
+	@$(call INSTALL_WEFT,test)
 	@touch $@
 
 $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
-	@$(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.[$*]'
+	@$(call INSTALL_WEFT,$*)
 	@touch $@
 
 # Peers to measure against are welcome, not needed: a machine that cannot install one still measures Weft.
@@ -68,7 +73,7 @@ $(VENV)/.bench: $(VENV)/.test
 # build/address, build/thread  the sanitizers' own
 CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
   -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
-  -DWEFT_BOOST_INCLUDE="$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib") + "/cmeel.prefix/include")')" $(2)
+  -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
 QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
 build/release/.configured: CMakeLists.txt $(VENV)/.test
