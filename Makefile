@@ -42,6 +42,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "weft needs Python >= 3.10: make PYTHON=python3.x")'
 	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(PY) install pip; }
+	@$(call LIMIT,300) $(PIP) install 'pip>=23.1'  # the first that takes -C
 	@touch $@
 
 # weft itself: its metadata, its command and a .pth to src, without the extension (wheel.cmake=false), which is CMake's
