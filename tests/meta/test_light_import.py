@@ -1,0 +1,54 @@
+"""What `import weft` must not cost: checked by what is loaded, never by a clock (bench/bench_import.py)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Used by the command line, plotting, settings or logs: loaded when those are.
+NEVER = {
+    "typer",
+    "rich",
+    "matplotlib",
+    "click",
+    "pydantic",
+    "pydantic_settings",
+    "structlog",
+    "asyncio",
+    "http",
+    "torch",
+}
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level modules that `statement` loads in a fresh interpreter, beyond those it starts with."""
+    program = f"import sys; before = set(sys.modules)\n{statement}\nprint(*(set(sys.modules) - before))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    return {name.partition(".")[0] for name in result.stdout.split()}
+
+
+def test_import_weft_loads_only_weft() -> None:
+    loaded = loaded_after("import weft")
+    assert "weft" in loaded
+    assert not loaded & (NEVER | {"numpy"})
+
+
+def test_import_weft_loads_no_room() -> None:
+    program = "import sys, weft; print(*(name for name in sys.modules if name.startswith('weft.')))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert result.stdout.split() == ["weft._version"]
+
+
+@pytest.mark.parametrize("room", ["fi", "errors", "buffers"])
+def test_import_room_loads_no_tools(room: str) -> None:
+    assert not loaded_after(f"import weft.{room}") & NEVER
+
+
+def test_unknown_name_is_attribute_error() -> None:
+    import weft
+
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        weft.nonsense  # noqa: B018
+    assert "fi" in dir(weft)

@@ -1,0 +1,83 @@
+"""The wheel, built as `pip install .` builds it and used outside the tree.
+
+The build folder is kept (build/wheel), so that only the first run compiles everything.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.wheel, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("scikit_build_core", reason="a build requirement: absent outside the development environment")
+    out = tmp_path_factory.mktemp("wheel")
+    environment = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2"))
+    result = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
+        + [f"-Cbuild-dir={ROOT}/build/wheel", "-w", str(out), str(ROOT)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=1400,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = out.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_wheel_has_one_extension(names: list[str]) -> None:
+    (extension,) = (name for name in names if ".so" in Path(name).suffixes)
+    assert extension.startswith("weft/_nic.")
+
+
+def test_wheel_is_typed(names: list[str]) -> None:
+    assert {"weft/py.typed", "weft/_nic.pyi"} <= set(names)
+
+
+def test_wheel_has_the_package_and_nothing_else(names: list[str]) -> None:
+    strangers = [name for name in names if not name.startswith(("weft/", "weft-0."))]
+    assert not strangers
+    assert not [name for name in names if name.endswith((".cpp", ".hpp", ".a", ".md")) or "__pycache__" in name]
+    sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "weft").rglob("*.py")}
+    assert sources <= set(names)
+
+
+def test_wheel_has_licence_and_script(wheel: Path, names: list[str]) -> None:
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+    assert "weft = weft.tools.cli:main" in zipfile.ZipFile(wheel).read(entry_points).decode().replace(
+        "weft=", "weft = "
+    )
+
+
+def test_wheel_works_outside_the_tree(wheel: Path, tmp_path: Path) -> None:
+    """Unpacked elsewhere, imported by an interpreter that cannot see the tree."""
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    program = (
+        f"import sys; sys.path[:] = [p for p in sys.path if not p.startswith({str(ROOT / 'src')!r})];"
+        f"sys.path.insert(0, {str(tmp_path)!r}); import weft, weft.fi;"
+        "print(weft.__file__, weft._nic.__file__, sep='\\n')"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-B", "-c", program],
+        capture_output=True, text=True, cwd=tmp_path, timeout=100,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    for line in result.stdout.splitlines():
+        assert line.startswith(str(tmp_path))
