@@ -315,11 +315,11 @@ BOOST_AUTO_TEST_CASE(test_ring_sleeping_consumer_is_always_woken) {
     constexpr uint64_t kCount = 20000;
     int bell[2];
     BOOST_REQUIRE(pipe(bell) == 0);
-    std::thread thread([&] {
-        auto producer = ring.producer(1);
+    uint64_t unrung = 0;  // Boost's macros are not for threads
+    std::thread thread([&, producer = ring.producer(1)]() mutable {
         for (uint64_t i = 0; i < kCount; ++i) {
             while (!push(producer, i)) std::this_thread::yield();
-            if (producer.needs_doorbell()) BOOST_REQUIRE(write(bell[1], "x", 1) == 1);
+            if (producer.needs_doorbell() && write(bell[1], "x", 1) != 1) ++unrung;
         }
     });
     uint64_t next = 0, sleeps = 0, wrong = 0;
@@ -336,13 +336,14 @@ BOOST_AUTO_TEST_CASE(test_ring_sleeping_consumer_is_always_woken) {
             continue;
         }
         char byte;
-        BOOST_REQUIRE(read(bell[0], &byte, 1) == 1);
+        if (read(bell[0], &byte, 1) != 1) ++wrong;
         ++sleeps;
     }
     thread.join();
     close(bell[0]);
     close(bell[1]);
     BOOST_TEST(wrong == 0U);
+    BOOST_TEST(unrung == 0U);
     BOOST_TEST_MESSAGE("slept " << sleeps << " times");
 }
 
