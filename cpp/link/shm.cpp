@@ -210,6 +210,7 @@ void ShmLink::reclaim_all() noexcept {
 
 bool ShmLink::prepare_sleep() {
   const std::lock_guard lock(consumer_mutex_);
+  consumer_.audit();  // polls never read the ring's tail; a scribbled one would look full to producers for ever
   consumer_.arm();
   return consumer_.empty() && happened_count_.load(std::memory_order_acquire) == 0;
 }
