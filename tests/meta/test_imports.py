@@ -22,7 +22,8 @@ CPP_BELOW: dict[str, set[str]] = {
     "mem": {"base", "wire"},
     "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
     "nic": {"base", "wire", "ring", "mem", "link"},
-    "bind": {"base", "wire", "ring", "mem", "link", "nic"},  # nothing includes bind
+    "host": {"base", "wire", "ring", "mem", "link", "nic"},  # the composition root
+    "bind": {"base", "wire", "ring", "mem", "link", "nic", "host"},  # nothing includes bind
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")
