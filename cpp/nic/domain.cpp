@@ -63,6 +63,18 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   return region;
 }
 
+void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
+                                 uint64_t flags) {
+  if (region->closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  const std::lock_guard objects(nic_->objects_mutex_);
+  if ((flags & flag::kRemoteWrite) != 0) region->write_cntr_ = counter;
+  if ((flags & flag::kRemoteRead) != 0) region->read_cntr_ = counter;
+  if (!region->remote_) return;
+  nic_->counted_regions_[region->slot_] = region;
+  nic_->table().add_access_flags(region->slot_, (region->write_cntr_ ? mem::kMrNotifyWrite : 0) |
+                                                    (region->read_cntr_ ? mem::kMrNotifyRead : 0));
+}
+
 size_t Domain::pump(PeerEp& target) {
   size_t moved = 0;
   while (!target.waiting.empty()) {
@@ -159,16 +171,6 @@ void MemoryRegion::bind_endpoint(const Endpoint& ep) {
   if (closed_ || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
   if (!ep.enabled()) throw Error(fi_err::kEOPBADSTATE, "bind a region to an endpoint that is enabled");
   ep_bound_ = ep.index() + 1;
-}
-
-void MemoryRegion::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
-  if (closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
-  if ((flags & flag::kRemoteWrite) != 0) write_cntr_ = counter;
-  if ((flags & flag::kRemoteRead) != 0) read_cntr_ = counter;
-  if (remote_) {
-    domain_->nic_->table().add_access_flags(slot_, (write_cntr_ ? mem::kMrNotifyWrite : 0) |
-                                                       (read_cntr_ ? mem::kMrNotifyRead : 0));
-  }
 }
 
 void MemoryRegion::enable() {

@@ -258,7 +258,6 @@ class MemoryRegion {
       : domain_(domain), buffers_(std::move(buffers)), slot_(slot), key_(key), access_(access), remote_(remote) {}
 
   void bind_endpoint(const Endpoint& ep);
-  void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
   void enable();
   // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
   // region is as before and *why says who. Call without any lock of the NIC.
@@ -273,6 +272,7 @@ class MemoryRegion {
 
  private:
   friend class Nic;
+  friend class Domain;
   Domain* domain_;
   std::vector<mem::MrBuffer> buffers_;
   uint32_t slot_;
@@ -313,6 +313,8 @@ class Domain {
   // Registers; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
   std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
                                                 bool unowned, bool enabled);
+
+  void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter, uint64_t flags);
 
   // Cookies of operations that are done: the caller owns them again.
   void attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached);

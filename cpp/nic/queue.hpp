@@ -90,6 +90,10 @@ class CompletionQueue {
   size_t read(CqEntry* out, size_t max, bool* error_waits);
   bool read_error(CqEntry* entry, CqError* error);
 
+  [[nodiscard]] bool error_waits() const noexcept {
+    const CqEntry* e = head();
+    return e != nullptr && e->error != 0;
+  }
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_; }
   [[nodiscard]] uint32_t reserved() const noexcept { return reserved_; }
