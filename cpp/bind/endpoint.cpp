@@ -188,11 +188,29 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
     args.inject_call = true;
     if (!inject_length_ok(core, method, b.length)) [[unlikely]] return nullptr;
   }
-  const iovec local{b.data, b.length};
-  args.local = {&local, 1};
-  args.remote = {&range, 1};
-  const Buf* bufs[] = {&b};
-  if (!post_rma(core, method, args, context, bufs, 1, b.length)) [[unlikely]] return nullptr;
+  PyObject* c = context != nullptr ? context : Py_None;
+  if (!inject) Py_INCREF(c);
+  const auto post = [&] {
+    return core->ep->post_one(kind, b.data, b.length, args.dest, range.addr, range.key, args.flags,
+                              inject ? 0 : reinterpret_cast<uint64_t>(c), args.imm, inject);
+  };
+  nic::PostResult r;
+  if (b.length >= kReleaseGilBytes) {
+    Py_BEGIN_ALLOW_THREADS
+    r = post();
+    Py_END_ALLOW_THREADS
+  } else {
+    r = post();
+  }
+  if (!inject && !r.context_used) Py_DECREF(c);
+  if (r.refusal != Refusal::none) [[unlikely]] {
+    refuse(core, method, r.refusal, args.dest, b.length);
+    return nullptr;
+  }
+  if (r.op_id != 0) [[unlikely]] {
+    const Buf* bufs[] = {&b};
+    hold_buffers(core, r.op_id, bufs, 1);
+  }
   Py_RETURN_NONE;
 }
 

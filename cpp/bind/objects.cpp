@@ -596,7 +596,7 @@ void register_objects(nb::module_& m) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
             queue->event.set_notifier(notifier);
           }
-          new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format};
+          new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
         },
         nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"))
       .def_prop_ro("fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
@@ -683,7 +683,7 @@ void register_objects(nb::module_& m) {
               notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
               counter->event.set_notifier(notifier);
             }
-            new (self) CounterCore{box, std::move(counter), std::move(notifier)};
+            new (self) CounterCore{box, std::move(counter), std::move(notifier), false, {}};
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("events") = 0, nb::arg("wait_obj") = 1)
       .def_prop_ro("fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },

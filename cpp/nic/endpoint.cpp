@@ -198,6 +198,87 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   return Refusal::none;
 }
 
+[[gnu::always_inline]] inline void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
+  if (wants) tx_cq_->push_local(context, flags, len);
+  const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;
+  if (counter) [[unlikely]] counter->add(counter->counts_bytes ? len : 1);
+}
+
+// HOT. Where `length` bytes at addr may be accessed by load and store without telling the owner; null: take the long way.
+// Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
+[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length,
+                                        uint32_t want) noexcept {
+  const Translation& t = target.translations[translation_of(key)];
+  if (t.key != key || t.entry == nullptr) return nullptr;
+  // SYNC POINT: read after the domain's lock was taken, so the owner either sees us busy or we see the key revoked.
+  if (t.entry->state.load(std::memory_order_acquire) != t.state) return nullptr;
+  if (target.ep_entry->generation.load(std::memory_order_relaxed) != target.ep_generation) return nullptr;
+  const uint64_t offset = addr - t.base;
+  if ((t.allowed & want) != want || offset > t.length || length > t.length - offset) return nullptr;
+  return t.pointer + offset;
+}
+
+void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
+  const mem::MrEntry& e = *view.entry;
+  const link::Peer& peer = *target.peer;
+  if (e.segment == mem::kIovSegment) return;
+  const mem::MrView whole{view.entry, view.slot, 0};
+  Piece piece;
+  uint32_t count = 0, missing = 0;
+  if (translate(peer, whole, e.length, &piece, &count, &missing) != Reach::direct) return;
+  const uint32_t ep_flags = target.ep_entry->flags.load(std::memory_order_relaxed);
+  uint32_t allowed = 0;
+  if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
+    allowed |= e.access & (ep_flags << 9) & mem::kRemoteRead;
+  }
+  if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
+    allowed |= e.access & (ep_flags << 9) & mem::kRemoteWrite;
+  }
+  target.translations[translation_of(key)] = {key,      &e,     e.state.load(std::memory_order_relaxed), e.base, e.length,
+                                              piece.pointer, allowed};
+}
+
+PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                              uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+  if (length <= domain_->nic_->limits_.inline_copy_bytes && (flags & flag::kRemoteCqData) == 0) [[likely]] {
+    const DomainLock guard(domain_);
+    if (state_ == State::enabled && dest < av_->entries_.size() && av_->entries_[dest]) [[likely]] {
+      PeerEp& target = *av_->entries_[dest];
+      const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
+      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room())) [[likely]] {
+        const bool write = kind == OpKind::write;
+        std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+        if (there != nullptr) [[likely]] {
+          auto* here = static_cast<std::byte*>(local);
+          write ? copy_bytes(there, here, length) : copy_bytes(here, there, length);
+          ++domain_->statistics.direct;
+          domain_->statistics.bytes += length;
+          complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
+          return {Refusal::none, wants};
+        }
+      }
+    }
+  }
+  return post_one_slow(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
+}
+
+// Apart, so that the short way sets up no stack for it.
+PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                                   uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+  const iovec piece{local, length};
+  const wire::RmaRange range{addr, length, key};
+  RmaArgs args;
+  args.kind = kind;
+  args.dest = dest;
+  args.local = {&piece, 1};
+  args.remote = {&range, 1};
+  args.flags = flags;
+  args.context = context;
+  args.imm = imm;
+  args.inject_call = inject_call;
+  return post(args);
+}
+
 PostResult Endpoint::post(const RmaArgs& args) {
   const uint64_t total = args.local.size() == 1 ? args.local[0].iov_len : sum_bytes(args.local);
   const uint64_t remote_total = [&] {
@@ -233,7 +314,7 @@ PostResult Endpoint::post(const RmaArgs& args) {
       case Direct::failed:
         fail(args.context, completion_flags(args.kind, {}), status,
              describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, status), total);
-        if (status == Status::no_endpoint) target->ready = false;  // ask again next time
+        if (status == Status::no_endpoint) target->set_lost();  // ask again next time
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
       case Direct::no_room: data_done = true; break;
@@ -279,6 +360,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
     if (*status != Status::ok) [[unlikely]] return Direct::failed;
     entry_flags |= view.entry->access;
     const Reach r = translate(peer, view, remote[i].length, pieces, &count, &missing);
+    if (r == Reach::direct) remember(target, view, remote[i].key);
     if (r == Reach::missing) [[unlikely]] {
       peer.link()->request_segment(peer, missing);
       return Direct::park;
@@ -359,12 +441,6 @@ void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
   } else {
     counter->add(counter->counts_bytes ? bytes : 1);
   }
-}
-
-void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
-  if (wants) tx_cq_->push_local(context, flags, len);
-  const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;
-  if (counter) [[unlikely]] counter->add(counter->counts_bytes ? len : 1);
 }
 
 void Endpoint::fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total) {
@@ -482,7 +558,7 @@ void Endpoint::finish(Op* op) {
     fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status,
          describe(what, op->remote[0], *target, op->status), op->total);
     count_remote((flags & flag::kRead) != 0, true, 0);
-    if (op->status == Status::no_endpoint) target->ready = false;
+    if (op->status == Status::no_endpoint) target->set_lost();
   }
   domain_->release_cookies(op);
   const auto it = domain_->ops_.find(op->id);
@@ -708,6 +784,18 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
+        if (t.ready && t.outstanding == 0 && t.waiting.empty() && d.length <= domain_->nic_->limits_.inline_copy_bytes) {
+          const bool write = kind == OpKind::write;
+          std::byte* there = fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+          if (there != nullptr) [[likely]] {
+            auto* here = local + d.local_offset;
+            write ? copy_bytes(there, here, d.length) : copy_bytes(here, there, d.length);
+            ++domain_->statistics.direct;
+            total += d.length;
+            d.status = 0;
+            continue;
+          }
+        }
         if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
             (t.outstanding == 0 || config_.msg_order == 0)) [[likely]] {
           if (d.length > domain_->nic_->limits_.inline_copy_bytes) {
@@ -797,6 +885,19 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
 Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status) {
   link::Peer& peer = *target.peer;
   const uint32_t want = want_of(args.family, args.op);
+  if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
+      (args.flags & flag::kRemoteCqData) == 0) [[likely]] {
+    std::byte* there = fast_target(target, args.remote[0].key, args.remote[0].addr, total, want);
+    const auto address = reinterpret_cast<uintptr_t>(there);
+    if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
+      atomic_apply(args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                   args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                   args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype));
+      ++domain_->statistics.direct;
+      domain_->statistics.bytes += total;
+      return Direct::done;
+    }
+  }
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
   const size_t size = datatype_size(args.datatype);
@@ -807,7 +908,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
     entry_flags |= view.entry->access;
     const uint32_t before = count;
     switch (translate(peer, view, range.length, pieces, &count, &missing)) {
-      case Reach::direct: break;
+      case Reach::direct: remember(target, view, range.key); break;
       case Reach::missing: peer.link()->request_segment(peer, missing); return Direct::park;
       default:
         // Not reachable by load and store: the owner's engine does it. It also answers a wrong alignment.
@@ -900,7 +1001,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       case Direct::done: complete(wants, args.context, flags, total); return {Refusal::none, wants};
       case Direct::failed:
         fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
-        if (status == Status::no_endpoint) target->ready = false;
+        if (status == Status::no_endpoint) target->set_lost();
         count_remote((flags & flag::kRead) != 0, true, 0);
         return {Refusal::none, true};
       case Direct::no_room: data_done = true; break;

@@ -118,10 +118,7 @@ void Nic::resolve(const std::shared_ptr<PeerEp>& target) {
       case link::Link::Resolving::no: continue;
       case link::Link::Resolving::later: target->resolving = true; return;
       case link::Link::Resolving::found:
-        target->peer = found.peer;
-        target->ep_index = found.ep_index;
-        target->ep_generation = found.ep_generation;
-        target->ready = true;
+        target->set_ready(found.peer, found.ep_index, found.ep_generation);
         return;
     }
   }
@@ -136,10 +133,7 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   const DomainLock guard(domain);
   target->resolving = false;
   if (status == Status::ok) {
-    target->peer = peer;
-    target->ep_index = ep_index;
-    target->ep_generation = ep_generation;
-    target->ready = true;
+    target->set_ready(peer, ep_index, ep_generation);
     domain->pump(*target);
     return;
   }
@@ -184,7 +178,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     for (const auto& weak : domain->peer_eps_) {
       // The next operation asks again: another process may have taken the address by then.
       if (auto target = weak.lock(); target && target->ready && target->peer == peer) {
-        target->ready = false;
+        target->set_lost();
         target->peer = nullptr;
       }
     }

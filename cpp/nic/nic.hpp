@@ -50,6 +50,21 @@ class AddressVector;
 
 constexpr size_t kIovMax = 8;
 
+// What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the same
+// state word: then nothing about the region has changed.
+struct alignas(kCacheLine) Translation {
+  uint64_t key = 0;
+  const mem::MrEntry* entry = nullptr;
+  uint64_t state = 0;
+  uint64_t base = 0;
+  uint64_t length = 0;
+  std::byte* pointer = nullptr;  // to the region's first byte
+  uint32_t allowed = 0;          // kRemoteRead, kRemoteWrite: what needs no notice and is granted
+};
+static_assert(sizeof(Translation) == kCacheLine);
+constexpr size_t kTranslationCount = 4;
+constexpr size_t translation_of(uint64_t key) noexcept { return (key ^ key >> wire::kKeySlotBits) & (kTranslationCount - 1); }
+
 // The peer endpoint behind one address-vector entry. Everything under the domain's lock.
 struct Op;
 struct PeerEp {
@@ -61,6 +76,22 @@ struct PeerEp {
   std::shared_ptr<link::Peer> peer;
   std::deque<Op*> waiting;  // in order; the front may be partly submitted
   Domain* domain = nullptr;
+  const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null where that is not shared
+  Translation translations[kTranslationCount];
+
+  void set_ready(std::shared_ptr<link::Peer> p, uint32_t index, uint32_t generation) {
+    peer = std::move(p);
+    ep_index = index;
+    ep_generation = generation;
+    ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
+    for (Translation& t : translations) t = {};
+    ready = true;
+  }
+  void set_lost() noexcept {
+    ready = false;
+    ep_entry = nullptr;
+    for (Translation& t : translations) t = {};
+  }
 };
 
 enum class OpKind : uint8_t { write, read, atomic, batch };
@@ -181,6 +212,9 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
 
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& args);
+  // One buffer to or from one range: the same as post(), shorter.
+  PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key, uint64_t flags,
+                      uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs, uint64_t flags,
                         uint64_t context);
@@ -215,7 +249,11 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
               uint64_t total, bool inject_call);
   bool advance(Op* op);  // true when it left the waiting queue
+  [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
+                                             uint64_t key, uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   bool advance_frames(Op* op);
+  std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
   Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
                      uint64_t imm);
   void count_remote(bool read, bool failed, uint64_t bytes);

@@ -51,6 +51,7 @@ class CompletionQueue {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
     ring_.resize(slots);
+    mask_ = slots - 1;
   }
 
   // HOT (with the domain's lock): room for one more success, beside those that operations under way have reserved.
@@ -58,8 +59,8 @@ class CompletionQueue {
   void reserve() noexcept { ++reserved_; }
   void unreserve() noexcept { --reserved_; }
   void push(const CqEntry& entry) {
-    if (count_ < ring_.size() && overflow_.empty()) [[likely]] {
-      ring_[(head_ + count_) & (ring_.size() - 1)] = entry;
+    if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
+      ring_[(head_ + count_) & mask_] = entry;
       ++count_;
     } else {
       overflow_.push_back(entry);  // what could not be refused beforehand: errors, and events from peers
@@ -69,8 +70,8 @@ class CompletionQueue {
   }
   // The source address is stored for every entry of a peer; a local completion has none.
   void push_local(uint64_t context, uint64_t flags, uint64_t len) {
-    if (count_ < ring_.size() && overflow_.empty()) [[likely]] {
-      CqEntry& e = ring_[(head_ + count_) & (ring_.size() - 1)];
+    if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
+      CqEntry& e = ring_[(head_ + count_) & mask_];
       e.context = context;
       e.flags = flags;
       e.len = len;
@@ -107,6 +108,7 @@ class CompletionQueue {
   void pop() noexcept;
 
   uint32_t capacity_;
+  uint32_t mask_ = 0;
   uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
   std::vector<CqEntry> ring_;
   std::deque<CqEntry> overflow_;
