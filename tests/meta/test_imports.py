@@ -34,15 +34,17 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers"}
+_GROUND = {"_nic", "errors", "flags", "buffers", "_process"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
     "errors": {"_nic", "flags"},
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
+    "settings": {"errors", "flags"},  # the environment
+    "_process": {"_nic", "settings"},  # the process's one NIC, made from the settings; fork
     "fi": _GROUND,  # and providers, from fi.registry alone (REGISTRY)
-    "providers": _GROUND | {"fi"},  # of fi its data types (FI_OBJECTS)
+    "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND,
     "memory": _GROUND,
     "share": _GROUND | {"fi"},
@@ -77,8 +79,8 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "typer": ({"tools"}, False),
     "rich": ({"tools"}, False),
     "matplotlib": ({"tools"}, True),
-    "pydantic": ({"memory", "fm", "providers", "tools"}, True),
-    "pydantic_settings": ({"memory", "fm", "providers", "tools"}, True),
+    "pydantic": ({"memory", "fm", "providers", "settings", "tools"}, True),
+    "pydantic_settings": ({"memory", "fm", "providers", "settings", "tools"}, True),
     "structlog": ({"observe", "fm", "tools"}, True),
     "torch": ({"interop", "buffers", "testing"}, True),
     "dask": ({"interop"}, False),
