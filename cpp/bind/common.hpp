@@ -71,6 +71,7 @@ struct DomainBox {
   std::shared_ptr<NicBox> nic;
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
+  bool mr_local = false;  // FI_MR_LOCAL: local buffers need a descriptor
 };
 
 // ---- Python objects --------------------------------------------------------------------------------------------------

@@ -82,8 +82,19 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
 }
 
 // desc is None or a region of the endpoint's domain that is still open.
-bool desc_ok(EndpointCore* core, PyObject* desc, const char* method) {
-  if (desc == nullptr || desc == Py_None) [[likely]] return true;
+bool desc_ok(EndpointCore* core, PyObject* desc, const char* method, PyObject* buf = nullptr) {
+  if (desc == nullptr || desc == Py_None) [[likely]] {
+    if (!core->box->mr_local) [[likely]] return true;
+    // A slice of a region, or (region, offset), is its own descriptor.
+    if (buf != nullptr && (Py_TYPE(buf) == g_mr_slice_type || PyObject_TypeCheck(buf, g_mr_type) ||
+                           (PyTuple_Check(buf) && PyTuple_GET_SIZE(buf) == 2 &&
+                            PyObject_TypeCheck(PyTuple_GET_ITEM(buf, 0), g_mr_type)))) {
+      return true;
+    }
+    set_error(fi_err::kEINVAL, std::string(method) + ": the domain requires MR_LOCAL and no desc was given: register the "
+                                                     "buffer and pass mr.desc, or a slice of the region");
+    return false;
+  }
   if (!PyObject_TypeCheck(desc, g_mr_type)) {
     set_error(fi_err::kEINVAL, std::string(method) + ": desc is " + Py_TYPE(desc)->tp_name +
                                    ": pass mr.desc of a region that covers the buffer, or None");
@@ -102,7 +113,7 @@ bool desc_ok(EndpointCore* core, PyObject* desc, const char* method) {
 }
 
 bool descs_ok(EndpointCore* core, PyObject* descs, const char* method) {
-  if (descs == nullptr || descs == Py_None) return true;
+  if (descs == nullptr || descs == Py_None) return desc_ok(core, nullptr, method);
   if (!PySequence_Check(descs) || PyObject_TypeCheck(descs, g_mr_type)) return desc_ok(core, descs, method);
   PyObject* fast = PySequence_Fast(descs, "desc must be a sequence");
   if (fast == nullptr) return false;
@@ -179,7 +190,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   args.dest = ~uint64_t{0};
   args.flags = core->ep->config().tx_op_flags;
   if (!to_u64(dest, &args.dest) || !to_u64(addr, &range.addr) || !to_u64(key, &range.key)) [[unlikely]] return nullptr;
-  if (!desc_ok(core, desc, method)) [[unlikely]] return nullptr;
+  if (!inject && !desc_ok(core, desc, method, buf)) [[unlikely]] return nullptr;
   if (has_data) {
     args.flags |= nic::flag::kRemoteCqData;
     if (!to_u64(data, &args.imm)) return nullptr;
@@ -629,7 +640,7 @@ PyObject* ep_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   g_atomic.required = 1;
   if (!parse_slow(g_atomic, args, nargs, kwnames, a)) return nullptr;
   if (!present("atomic", {{a[2], "dest_addr"}, {a[5], "datatype"}, {a[6], "op"}})) return nullptr;
-  if (!desc_ok(self_of(self), a[1], "atomic")) return nullptr;
+  if (!desc_ok(self_of(self), a[1], "atomic", a[0])) return nullptr;
   AtomicParams p;
   p.buf = a[0], p.dest = a[2], p.addr = a[3], p.key = a[4], p.datatype = a[5], p.op = a[6], p.context = a[7], p.count = a[8];
   return one_atomic(self_of(self), "atomic", nic::AtomicFamily::base, p, false);
@@ -649,7 +660,7 @@ PyObject* ep_fetch_atomic(PyObject* self, PyObject* const* args, Py_ssize_t narg
   if (!present("fetch_atomic", {{a[0], "buf"}, {a[2], "result"}, {a[4], "dest_addr"}, {a[7], "datatype"}, {a[8], "op"}})) {
     return nullptr;
   }
-  if (!desc_ok(self_of(self), a[1], "fetch_atomic") || !desc_ok(self_of(self), a[3], "fetch_atomic")) return nullptr;
+  if (!desc_ok(self_of(self), a[1], "fetch_atomic", a[0]) || !desc_ok(self_of(self), a[3], "fetch_atomic", a[2])) return nullptr;
   AtomicParams p;
   p.buf = a[0], p.result = a[2], p.dest = a[4], p.addr = a[5], p.key = a[6], p.datatype = a[7], p.op = a[8],
   p.context = a[9], p.count = a[10];
@@ -663,7 +674,7 @@ PyObject* ep_compare_atomic(PyObject* self, PyObject* const* args, Py_ssize_t na
     return nullptr;
   }
   for (const int i : {1, 3, 5}) {
-    if (!desc_ok(self_of(self), a[i], "compare_atomic")) return nullptr;
+    if (!desc_ok(self_of(self), a[i], "compare_atomic", a[i - 1])) return nullptr;
   }
   AtomicParams p;
   p.buf = a[0], p.compare = a[2], p.result = a[4], p.dest = a[6], p.addr = a[7], p.key = a[8], p.datatype = a[9],

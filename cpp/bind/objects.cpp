@@ -535,12 +535,15 @@ void register_objects(nb::module_& m) {
   nb::class_<DomainCore>(m, "DomainCore", "The NIC's side of a domain.")
       .def(
           "__init__",
-          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr) {
+          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local, bool rm_enabled) {
+            // Without resource management the application promises not to overrun its queues; they are guarded all the same.
+            (void)rm_enabled;
             const nic::DomainConfig config{nic_index, prov_key, virt_addr};
             new (self) DomainCore{translating([&] { return std::make_shared<DomainBox>(box_of(nic), config); })};
+            self->box->mr_local = mr_local;
           },
           nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
-          nb::arg("virt_addr") = false)
+          nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true)
       .def("close", [](DomainCore& d) {
         if (!d.box || d.box->closed || d.box->forked()) return;
         d.box->drain();

@@ -309,7 +309,6 @@ PostResult Endpoint::post(const RmaArgs& args) {
                        total, args.flags, args.imm, &status, true)) {
       case Direct::done:
         complete(wants, args.context, completion_flags(args.kind, {}), total);
-        if (!target->waiting.empty()) [[unlikely]] domain_->pump(*target);
         return {Refusal::none, wants};
       case Direct::failed:
         fail(args.context, completion_flags(args.kind, {}), status,
@@ -388,6 +387,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       const std::shared_ptr<link::Peer> kept = target.peer;
       const std::shared_ptr<CompletionQueue> cq = tx_cq_;
       ++target.outstanding;
+      ++target.long_copies;
       long_copies_.fetch_add(1, std::memory_order_relaxed);
       cq->reserve();
       domain_->unlock();
@@ -397,6 +397,8 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       cq->unreserve();
       long_copies_.fetch_sub(1, std::memory_order_relaxed);
       --target.outstanding;
+      --target.long_copies;
+      if (!target.waiting.empty()) domain_->pump(target);
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }
@@ -584,6 +586,8 @@ bool Endpoint::advance(Op* op) {
     return true;
   }
   if ((op->flags & flag::kFence) != 0 && !op->counted && t.outstanding != 0) return false;
+  // What a thread is copying right now comes before us, and frames would overtake it.
+  if (t.long_copies != 0 && !op->counted && config_.msg_order != 0) return false;
   const bool started = op->counted || op->check_sent;
   const bool ordered_behind = t.outstanding != 0 && config_.msg_order != 0;
   if (op->data_done) {

@@ -72,7 +72,8 @@ struct PeerEp {
   bool ready = false;
   bool resolving = false;
   uint32_t ep_index = 0, ep_generation = 0;
-  uint32_t outstanding = 0;  // operations whose frames are under way
+  uint32_t outstanding = 0;  // operations under way: frames, and long copies
+  uint32_t long_copies = 0;  // those of them that a thread is copying outside the lock
   std::shared_ptr<link::Peer> peer;
   std::deque<Op*> waiting;  // in order; the front may be partly submitted
   Domain* domain = nullptr;
