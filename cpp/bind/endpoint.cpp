@@ -958,7 +958,15 @@ void register_endpoint(nb::module_& m) {
           nb::arg("context").none(), nb::sig("def cancel(self, context: object) -> None"),
           "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n"
           "Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) fi_cancel.")
-      .def("outstanding", [](const EndpointCore& e) { return e.ep->outstanding(); }, "Operations under way.")
+      .def(
+          "statistics",
+          [](const EndpointCore& e) {
+            nb::dict d;
+            d["tx_pending"] = e.ep->outstanding();
+            d["tx_size"] = e.ep->config().tx_size;
+            return d;
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"), "tx_pending: operations under way; tx_size: how many there may be.")
       .def("close", [](EndpointCore& e) {
         if (e.box->forked()) return;
         {
