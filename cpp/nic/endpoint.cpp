@@ -515,7 +515,7 @@ Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, u
     op = std::move(domain_->op_pool_.back());
     domain_->op_pool_.pop_back();
   }
-  op->id = uint64_t{domain_->index_} << 48 | domain_->next_op_++;
+  op->id = uint64_t{domain_->index_} << 48 | (domain_->nic_->next_op_.fetch_add(1, std::memory_order_relaxed) & 0xffffffffffff);
   op->kind = kind;
   op->ep = shared_from_this();
   op->target = std::move(target);
@@ -577,7 +577,11 @@ void Endpoint::finish(Op* op) {
 bool Endpoint::advance(Op* op) {
   PeerEp& t = *op->target;
   if (!t.ready) {
-    if (!t.resolving) domain_->nic_->resolve(op->target);
+    if (!t.resolving && !domain_->nic_->resolve(op->target)) {
+      op->status = Status::no_endpoint;
+      finish(op);
+      return true;
+    }
     if (!t.ready) return false;
   }
   if (t.peer->dead()) {
