@@ -338,6 +338,7 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
     return nullptr;
   }
   core->box->drain();
+  if (core->notifier) core->notifier->drain();
   core->box->domain->nic()->poll_from_app();
   if (core->pacer.due()) [[unlikely]] {
     Py_BEGIN_ALLOW_THREADS
