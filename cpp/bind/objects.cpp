@@ -98,13 +98,16 @@ bool cq_usable(CompletionQueueCore* self) {
 Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   bool error_waits = false;
   size_t n;
-  bool left;
   {
     const nic::DomainLock guard(self->box->domain.get());
     n = self->cq->read(out, count, &error_waits);
-    left = self->cq->unread() != 0;
+    if (self->notifier && self->cq->unread() == 0) self->notifier->drain();
   }
-  if (n != 0 && !left && self->notifier) self->notifier->drain();
+  if (n == 0 && self->cq->overrun) {
+    set_error(fi_err::kEOVERRUN, "events from peers came faster than the completion queue was read, and some were lost: "
+                                 "open it larger, or read it more often");
+    return -1;
+  }
   if (n == 0 && error_waits) {
     set_error(fi_err::kEAVAIL, "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
     return -1;
@@ -335,6 +338,7 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
     return nullptr;
   }
   core->box->drain();
+  if (core->notifier) core->notifier->drain();
   core->box->domain->nic()->poll_from_app();
   if (core->pacer.due()) [[unlikely]] {
     Py_BEGIN_ALLOW_THREADS
@@ -620,14 +624,13 @@ void register_objects(nb::module_& m) {
             check_usable(c, "completion queue");
             nic::CqEntry e;
             nic::CqError error;
-            bool found, left;
+            bool found;
             {
               const nic::DomainLock guard(c.box->domain.get());
               found = c.cq->read_error(&e, &error);
-              left = c.cq->unread() != 0;
+              if (c.notifier && c.cq->unread() == 0) c.notifier->drain();
             }
             if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
-            if (!left && c.notifier) c.notifier->drain();
             auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[4]);
             PyObject* t = type->tp_alloc(type, 11);
             if (t == nullptr) throw nb::python_error();

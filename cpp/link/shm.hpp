@@ -58,6 +58,8 @@ class ShmLink final : public Link {
   size_t poll_events(FrameSink& sink) override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() noexcept override { mutex_.unlock(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
 

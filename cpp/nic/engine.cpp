@@ -1,4 +1,7 @@
 // cpp/nic/engine.cpp: what the NIC does while its application does not call: frames, connections, waiting operations.
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +51,12 @@ size_t Nic::progress_locked(bool events) {
 
 void Nic::start_engine() {
   stopping_.store(false);
+  // Signals are the application's: none may be delivered to this thread, where no handler's effect would be seen.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
   engine_ = std::thread([this] { engine_loop(); });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 void Nic::stop_engine() noexcept {
@@ -111,17 +119,18 @@ void Nic::wait_as_engine(int64_t timeout_ns) {
 // ---- finding peers -----------------------------------------------------------------------------------------------
 
 // With the domain's lock.
-void Nic::resolve(const std::shared_ptr<PeerEp>& target) {
+bool Nic::resolve(const std::shared_ptr<PeerEp>& target) {
   for (link::Link* link : parts_.links) {
     link::Link::Found found;
     switch (link->resolve(target->address, target, &found)) {
       case link::Link::Resolving::no: continue;
-      case link::Link::Resolving::later: target->resolving = true; return;
+      case link::Link::Resolving::later: target->resolving = true; return true;
       case link::Link::Resolving::found:
         target->set_ready(found.peer, found.ep_index, found.ep_generation);
-        return;
+        return true;
     }
   }
+  return false;
 }
 
 void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
@@ -493,6 +502,7 @@ std::string Nic::quiesce(uint32_t slot) {
       Backoff backoff(256, 1024);
       while (word.load(std::memory_order_acquire) == seen && !view.peer->dead()) {
         backoff.pause();
+        if (backoff.sleeping() && !has_engine()) progress();  // or nobody would notice that the peer died
         if (backoff.sleeping() && parts_.clock->now_ns() > deadline) {
           return view.peer->describe() + " has been copying to or from it for longer than " +
                  std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
@@ -541,6 +551,16 @@ NicStatistics Nic::statistics() {
   s.regions = table().live_count();
   s.allocated_bytes = segments().allocated_bytes();
   return s;
+}
+
+void Nic::before_fork() {
+  progress_mutex_.lock();
+  for (link::Link* link : parts_.links) link->before_fork();
+}
+
+void Nic::after_fork_in_parent() noexcept {
+  for (link::Link* link : parts_.links) link->after_fork_in_parent();
+  progress_mutex_.unlock();
 }
 
 void Nic::after_fork_in_child() noexcept {

@@ -381,7 +381,6 @@ class Domain {
   DomainConfig config_;
   uint32_t index_;
   mem::ActivityWord* activity_;
-  uint64_t next_op_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<Op>> ops_;
   std::vector<std::unique_ptr<Op>> op_pool_;
   std::vector<std::shared_ptr<PeerEp>> stalled_;  // have waiting operations
@@ -446,6 +445,9 @@ class Nic final : public link::FrameSink {
   [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] NicStatistics statistics();
 
+  // Around fork(): what the child looks at must be whole.
+  void before_fork();
+  void after_fork_in_parent() noexcept;
   void after_fork_in_child() noexcept;
 
   // FrameSink
@@ -482,7 +484,7 @@ class Nic final : public link::FrameSink {
   std::string quiesce(uint32_t slot);
   uint32_t begin_long_activity(uint32_t slot) noexcept;
   void end_long_activity(uint32_t at) noexcept;
-  void resolve(const std::shared_ptr<PeerEp>& target);
+  bool resolve(const std::shared_ptr<PeerEp>& target);  // false: no link reaches it
 
   Parts parts_;
   Limits limits_;
@@ -497,6 +499,8 @@ class Nic final : public link::FrameSink {
   std::vector<Domain*> domains_;
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
   std::atomic<uint64_t> long_hint_{0};
+  // Of the whole NIC, so that an answer to an operation of a closed domain never meets one of a newer domain.
+  std::atomic<uint64_t> next_op_{1};
   std::thread engine_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};

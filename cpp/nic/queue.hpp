@@ -47,6 +47,9 @@ struct CqError {
 
 class CompletionQueue {
  public:
+  // Entries beyond the capacity are what could not be refused when it was asked for: errors, and events from peers.
+  static constexpr uint32_t kOverflowMax = 1u << 20;
+
   explicit CompletionQueue(uint32_t capacity) : capacity_(capacity) {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
@@ -62,8 +65,10 @@ class CompletionQueue {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
       ring_[(head_ + count_) & mask_] = entry;
       ++count_;
+    } else if (count_overflow_ >= kOverflowMax) {
+      overrun = true;
     } else {
-      overflow_.push_back(entry);  // what could not be refused beforehand: errors, and events from peers
+      overflow_.push_back(entry);
       ++count_overflow_;
     }
     event.notify();
