@@ -205,7 +205,8 @@ def echo(
 ) -> float:
     """Write `size` bytes to the peer's region, wait until it has written as many back.
 
-    Returns nanoseconds of half a round trip. Both processes call it, one with first=True. What is watched is the last byte of the message.
+    Returns nanoseconds of half a round trip. Both processes call it, one with first=True. What is
+    watched is the last byte of the message.
     """
     memory = memoryview(side.memory[kind].data)
     inbox, outbox = memory[:size], memory[-size:]

@@ -148,7 +148,7 @@ def rows(
             if way != path:
                 note(_why_another_way(path, way, bench.why_not_foreign()))
         total = seconds if seconds is not None else SECONDS_QUICK if quick else SECONDS
-        each = min(total / max(len(work), 1), ROW_SECONDS_MAX)
+        each = min(total / max(len(work), 1), ROW_SECONDS_MAX / (4 if quick else 1))
         for bench, op, path, size in work:
             yield bench.row(op, path, size, each, ROUNDS_QUICK if quick else ROUNDS)
 
