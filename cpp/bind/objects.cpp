@@ -53,6 +53,7 @@ void check_usable(const T& core, const char* what) {
 
 // ---- completion queues -----------------------------------------------------------------------------------------------
 
+constexpr int kWaitFd = 3;        // FI_WAIT_FD
 constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
 
 PyObject* number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
@@ -623,7 +624,7 @@ void register_objects(nb::module_& m) {
           auto& box = box_of(d);
           auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1));
           std::shared_ptr<host::EventfdNotifier> notifier;
-          if (wait_obj == 2) {  // FI_WAIT_FD
+          if (wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
             queue->event.set_notifier(notifier);
           }
@@ -709,7 +710,7 @@ void register_objects(nb::module_& m) {
             auto counter = std::make_shared<nic::Counter>();
             counter->counts_bytes = events == 1;
             std::shared_ptr<host::EventfdNotifier> notifier;
-            if (wait_obj == 2) {
+            if (wait_obj == kWaitFd) {
               notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
               counter->event.set_notifier(notifier);
             }

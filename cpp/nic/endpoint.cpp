@@ -544,7 +544,7 @@ void Endpoint::finish(Op* op) {
   if (op->counted) --target->outstanding;
   --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
-  if (op->status_out != nullptr) *op->status_out = static_cast<int32_t>(op->status);
+  if (op->status_out != nullptr) *op->status_out = fi_errno(op->status);
   const uint64_t flags = completion_flags(op->kind, op->family);
   if (op->parent != nullptr) {
     Op* parent = op->parent;
@@ -773,7 +773,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
       if (wants) tx_cq_->reserve();
     } else if (state_ != State::enabled) {
-      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = static_cast<int32_t>(Status::canceled);
+      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = fi_errno(Status::canceled);
       if (first_bad == Status::ok) {
         first_bad = Status::canceled;
         first_bad_at = begin;
@@ -827,7 +827,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           child->parent = parent;
           child->status_out = &d.status;
           ++parent->children;
-          d.status = static_cast<int32_t>(Status::again);
+          d.status = fi_errno(Status::again);
           t.waiting.push_back(child);
           domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
           domain_->pump(t);
@@ -835,7 +835,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           continue;
         }
       }
-      d.status = static_cast<int32_t>(status);
+      d.status = fi_errno(status);
       if (status == Status::ok) {
         total += d.length;
       } else if (first_bad == Status::ok) {
