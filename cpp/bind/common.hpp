@@ -8,6 +8,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -89,7 +90,7 @@ struct CompletionQueueCore {
   std::shared_ptr<nic::CompletionQueue> cq;
   std::shared_ptr<host::EventfdNotifier> notifier;
   int format = 0;
-  bool closed = false;
+  std::atomic<bool> closed = false;
   PollPacer pacer;
   ~CompletionQueueCore();
 };
@@ -97,7 +98,7 @@ struct CounterCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Counter> counter;
   std::shared_ptr<host::EventfdNotifier> notifier;
-  bool closed = false;
+  std::atomic<bool> closed = false;
   PollPacer pacer;
 };
 struct MemoryRegionCore {

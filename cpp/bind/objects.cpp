@@ -278,7 +278,7 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
   const auto keep = core->box;
   for (;;) {
     const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
-      if (cq->signaled.load(std::memory_order_acquire)) return true;
+      if (core->closed.load(std::memory_order_relaxed) || cq->signaled.load(std::memory_order_acquire)) return true;
       const nic::DomainLock guard(domain);
       return cq->unread() >= threshold || cq->error_waits();
     });
@@ -672,7 +672,10 @@ void register_objects(nb::module_& m) {
             return c.cq->unread() == 0;
           },
           "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) fi_trywait.")
-      .def("close", [](CompletionQueueCore& c) { c.closed = true; });
+      .def("close", [](CompletionQueueCore& c) {
+        c.closed = true;
+        if (!c.box->forked()) c.cq->event.tell();  // who waits for it in another thread is told that it is closed
+      });
 
   // ---- Counter
   nb::class_<CounterCore> cntr(
@@ -720,9 +723,11 @@ void register_objects(nb::module_& m) {
             const auto keep = c.box;
             const uint64_t errors = counter->errors();
             const int r = wait_for(*keep->domain->nic(), counter->event, deadline, [&] {
-              return counter->value() >= threshold || counter->errors() != errors;
+              return counter->value() >= threshold || counter->errors() != errors ||
+                     c.closed.load(std::memory_order_relaxed);
             });
             if (r < 0) throw nb::python_error();
+            check_usable(c, "counter");  // closed by another thread meanwhile
             if (counter->value() >= threshold) return;
             if (counter->errors() != errors) {
               raise(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
@@ -735,7 +740,10 @@ void register_objects(nb::module_& m) {
           "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
           "timeout  seconds; None or negative: forever.\n"
           "Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.")
-      .def("close", [](CounterCore& c) { c.closed = true; });
+      .def("close", [](CounterCore& c) {
+        c.closed = true;
+        if (!c.box->forked()) c.counter->event.tell();
+      });
 
   // ---- MemoryRegion
   nb::class_<MrSlice> slice(m, "MrSlice", "Bytes of a registered region: the local buffer that is quickest to use.");
