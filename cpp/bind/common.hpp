@@ -133,11 +133,11 @@ struct Buf {
   bool readonly = false;
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
-  Py_buffer view{};
   bool has_view = false;
   bool bare = false;  // (address, length): nobody holds the memory
+  Py_buffer view;     // only where has_view: 80 bytes that the fast path does not clear
 
-  Buf() = default;
+  Buf() noexcept {}  // view stays as it is
   Buf(const Buf&) = delete;
   Buf& operator=(const Buf&) = delete;
   ~Buf() { release(); }
@@ -168,7 +168,7 @@ bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject*
 
 inline bool to_u64(PyObject* o, uint64_t* out) {
   if (o == nullptr) return true;  // keeps the default
-  if (PyLong_CheckExact(o)) [[likely]] {
+  if (PyLong_Check(o)) [[likely]] {  // also the enumerations of weft.flags
     *out = PyLong_AsUnsignedLongLong(o);
   } else {
     PyObject* index = PyNumber_Index(o);

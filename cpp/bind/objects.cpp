@@ -58,6 +58,29 @@ constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
 
 PyObject* number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
 
+// Completion flags: a handful of values, too large for Python's own cache of small integers.
+PyObject* flags_number(uint64_t flags) {
+  static uint64_t known[4] = {};
+  static PyObject* numbers[4] = {};
+  const size_t at = (flags >> 8 ^ flags >> 3) & 3;  // MSG RMA TAGGED ATOMIC, READ WRITE SEND RECV: bits 1 to 5 and 8 to 11
+  if (numbers[at] == nullptr || known[at] != flags) [[unlikely]] {
+    PyObject* n = number(flags);
+    if (n == nullptr) return nullptr;
+    Py_XDECREF(numbers[at]);
+    numbers[at] = n;
+    known[at] = flags;
+  }
+  Py_INCREF(numbers[at]);
+  return numbers[at];
+}
+
+// Room for entries that read() fills: an array of CqEntry would be cleared first, 4 KiB a call.
+struct Entries {
+  alignas(nic::CqEntry) std::byte bytes[kReadMax * sizeof(nic::CqEntry)];
+  nic::CqEntry* data() noexcept { return reinterpret_cast<nic::CqEntry*>(bytes); }
+};
+static_assert(std::is_trivially_copyable_v<nic::CqEntry>);
+
 // A tuple of the format's class. Takes over the context's reference.
 PyObject* make_entry(int format, const nic::CqEntry& e) {
   static constexpr Py_ssize_t kFields[] = {1, 1, 3, 5, 6};
@@ -71,7 +94,7 @@ PyObject* make_entry(int format, const nic::CqEntry& e) {
   }
   PyTuple_SET_ITEM(t, 0, context);
   if (f >= 2) {
-    PyTuple_SET_ITEM(t, 1, number(e.flags));
+    PyTuple_SET_ITEM(t, 1, flags_number(e.flags));
     PyTuple_SET_ITEM(t, 2, number(e.len));
   }
   if (f >= 3) {
@@ -155,7 +178,8 @@ PyObject* entries_to_list(CompletionQueueCore* self, const nic::CqEntry* entries
 }
 
 PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) {
-  nic::CqEntry entries[kReadMax];
+  Entries room;
+  nic::CqEntry* entries = room.data();
   self->box->drain();
   const Py_ssize_t n = take_polling(self, entries, std::min(count, kReadMax));
   if (n < 0) return nullptr;
@@ -284,10 +308,10 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     });
     if (r < 0) return nullptr;
     if (!cq_usable(core)) return nullptr;  // closed by another thread meanwhile
-    nic::CqEntry entries[kReadMax];
-    const Py_ssize_t n = take(core, entries, std::min<size_t>(count, kReadMax));
+    Entries entries;
+    const Py_ssize_t n = take(core, entries.data(), std::min<size_t>(count, kReadMax));
     if (n < 0) return nullptr;
-    if (n > 0) return entries_to_list(core, entries, n, with_source);
+    if (n > 0) return entries_to_list(core, entries.data(), n, with_source);
     if (cq->signaled.exchange(false)) {
       set_error(fi_err::kECANCELED, "the wait was ended by signal()");
       return nullptr;
@@ -339,6 +363,7 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
     return nullptr;
   }
   core->box->drain();
+  if (core->notifier) core->notifier->drain();
   core->box->domain->nic()->poll_from_app();
   if (core->pacer.due()) [[unlikely]] {
     Py_BEGIN_ALLOW_THREADS

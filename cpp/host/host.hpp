@@ -54,8 +54,11 @@ class EventfdNotifier final : public nic::Notifier {
   void notify() noexcept override {
     if (!raised_.exchange(true, std::memory_order_relaxed)) link::ring_eventfd(fd_.get());
   }
+  // The descriptor first: what is notified in between is seen by the caller, who looks at the state after this.
   void drain() noexcept {
-    if (raised_.exchange(false, std::memory_order_relaxed)) link::drain_eventfd(fd_.get());
+    if (!raised_.load(std::memory_order_relaxed)) return;
+    link::drain_eventfd(fd_.get());
+    raised_.store(false, std::memory_order_seq_cst);
   }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 

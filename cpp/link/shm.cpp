@@ -2,6 +2,7 @@
 #include "link/shm.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -63,6 +64,7 @@ class ShmPeer final : public Peer {
   void die() noexcept { mark_dead(); }
   void set_segment(uint32_t i, Mapping mapping) {
     std::byte* base = mapping.data();
+    (void)::madvise(base, mapping.size(), MADV_HUGEPAGE);  // as the owner does
     segment_bytes_[i] = mapping.size();
     segment_mappings.push_back(std::move(mapping));
     segments_[i].store(base, std::memory_order_release);

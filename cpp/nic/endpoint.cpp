@@ -299,12 +299,13 @@ PostResult Endpoint::post(const RmaArgs& args) {
       [[unlikely]] {
     return {r};
   }
+  // A copy outside the lock lets others change the address vector meanwhile.
+  const std::shared_ptr<PeerEp> kept = *shared;
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
   if (target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
-    const std::shared_ptr<PeerEp> kept = total > domain_->nic_->limits_.inline_copy_bytes ? *shared : nullptr;
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true)) {
       case Direct::done:
@@ -322,7 +323,8 @@ PostResult Endpoint::post(const RmaArgs& args) {
     }
   }
   if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
-  Op* op = make_op(args.kind, *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  if (state_ != State::enabled) return {Refusal::closed};  // closed while it was copying
+  Op* op = make_op(args.kind, kept, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
@@ -789,8 +791,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else if (d.dest_addr >= av_->entries_.size() || !av_->entries_[d.dest_addr]) {
         status = Status::no_endpoint;
       } else {
-        const std::shared_ptr<PeerEp>& shared = av_->entries_[d.dest_addr];
-        PeerEp& t = *shared;
+        PeerEp& t = *av_->entries_[d.dest_addr];
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
@@ -806,14 +807,11 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             continue;
           }
         }
+        // A copy outside the lock lets others change the address vector meanwhile.
+        const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
         if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
-            (t.outstanding == 0 || config_.msg_order == 0)) [[likely]] {
-          if (d.length > domain_->nic_->limits_.inline_copy_bytes) {
-            const std::shared_ptr<PeerEp> kept = shared;
-            direct = try_direct(*kept, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
-          } else {
-            direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, false);
-          }
+            (t.outstanding == 0 || config_.msg_order == 0)) {
+          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
         }
         if (direct == Direct::done || direct == Direct::failed) {
           // decided: status says how

@@ -11,6 +11,7 @@ and the path of a data transfer must meet no Python of ours.
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, TracebackType
@@ -140,8 +141,6 @@ def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Ite
     """`__del__`: warn of a handle that nobody closed, and release it."""
     if handle._closed or handle._site is None or handle._made_in != _process.generation:
         return
-    import warnings
-
     try:
         warnings.warn(
             f"{handle!r} was never closed; made at {where(handle._site)}", ResourceWarning, source=handle, stacklevel=2
