@@ -28,7 +28,8 @@ for i in range(20):
 # Operations that never end: the listener below takes calls and answers none.
 import os, socket
 deaf = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-mine, = [l.split("@")[1] for l in open("/proc/net/unix") if "@weft-" in l and l.rstrip().endswith(a.name.replace("weft:/", "").replace("/", "-"))]
+ending = a.name.replace("weft:/", "").replace("/", "-")
+(mine,) = [l.split("@")[1] for l in open("/proc/net/unix") if "@weft-" in l and l.rstrip().endswith(ending)]
 deaf.bind("\\0" + mine.strip().rsplit("-", 1)[0] + "-" + str(os.getpid()))
 deaf.listen()
 nobody = a.av.insert(f"weft://0/1/{{os.getpid()}}")
@@ -56,7 +57,7 @@ if threads:
 ops = []
 if not threads:
     slice_ = mr[10:100]
-    for holder, name in ((a, "ep"), (a, "cq"), (a, "av"), (a, "domain"), (a, "fabric"), (b, "ep"), (b, "cq"), (b, "av"), (b, "domain"), (b, "fabric")):
+    for holder, name in [(side, name) for side in (a, b) for name in ("ep", "cq", "av", "domain", "fabric")]:
         ops.append(lambda h=holder, n=name: delattr(h, n))
         ops.append(lambda h=holder, n=name: getattr(h, n).close())
     for name in ("mr", "mr2", "sub", "eq", "mem", "mem2", "slice_", "a", "b"):
@@ -107,7 +108,7 @@ warnings.simplefilter("ignore")
 from weft import fi, _process
 from tests.procs.peer import Side, RW
 rng = random.Random({seed})
-for round_ in range(150):
+for round_ in range(60):
     a, b = Side(counters=(fi.WRITE,)), Side()
     mem = a.domain.alloc(1 << 16, np.uint8)
     mr = a.domain.mr_reg(mem, RW, requested_key=1)

@@ -42,7 +42,7 @@ SURVIVOR_KEY, THIRD_KEY, VICTIM_KEY = 11, 22, 33
 ENDINGS = {0, fi.ECONNRESET, fi.ECONNREFUSED}
 
 
-# ---- traffic -----------------------------------------------------------------------------------------------------------
+# ---- traffic ---------------------------------------------------------------------------------------------------------
 
 
 class Traffic:
@@ -114,7 +114,7 @@ class Traffic:
             self.collect(0.05)
 
 
-# ---- the third process -------------------------------------------------------------------------------------------------
+# ---- the third process -----------------------------------------------------------------------------------------------
 
 
 def chat(world: World, survivor: str, foreign: bool) -> dict[str, int]:
@@ -144,7 +144,7 @@ def stop(world: World) -> None:
     """What a function that runs until told is told."""
 
 
-# ---- the victim --------------------------------------------------------------------------------------------------------
+# ---- the victim ------------------------------------------------------------------------------------------------------
 
 
 def spawn(world: World, address: str, survivor: str, seed: int, foreign: bool, role: str) -> int:
@@ -185,7 +185,7 @@ def reap(world: World, pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-# ---- the survivor ------------------------------------------------------------------------------------------------------
+# ---- the survivor ----------------------------------------------------------------------------------------------------
 
 
 def survive(world: World, address: str, seed: int, foreign: bool, role: str) -> dict[int, int]:
