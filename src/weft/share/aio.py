@@ -1,4 +1,4 @@
-"""Remote arrays under asyncio: a lane for each event loop, whose completion queue has a descriptor that the loop watches.
+"""Remote arrays under asyncio: a lane for each event loop, with a descriptor that the loop watches.
 
 An operation that completes in the call that posts it, as those by load and store do, costs no turn of the loop; every
 TURN_EVERY-th gives the loop one all the same, so that other tasks are not starved. Nothing spins.

@@ -24,8 +24,9 @@ def type_name(obj: object) -> str:
 def alias(obj: Any, call: str, *, writable: bool = False) -> Array:
     """A NumPy array over the memory of `obj`, which it keeps alive. Never a copy.
 
-    Raises TypeError (no array; Python objects as elements), InvalidArgument (not C-contiguous, a masked array; the message
-    has the remedy), AccessDenied (read-only memory, and writable is set), NotSupported (device memory).
+    Raises TypeError (no array; Python objects as elements), InvalidArgument (not C-contiguous, a masked
+    array; the message has the remedy), AccessDenied (read-only memory, and writable is set), NotSupported
+    (device memory).
     """
     if isinstance(obj, np.ndarray):
         if obj.dtype.hasobject:
@@ -87,13 +88,15 @@ def _dtype_of(obj: Any, info: buffers.BufferInfo) -> np.dtype[Any]:
         if code == "bool8":
             code = "bool"
         try:
-            return np.dtype(code)
+            known: np.dtype[Any] = np.dtype(code)
+            return known
         except TypeError:
             pass
         try:
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, code.replace("bfloat16", "bfloat16")))
+            known = np.dtype(getattr(ml_dtypes, code))
+            return known
         except (ImportError, AttributeError):
             raise errors.InvalidArgument(
                 f"NumPy has no dtype for {type_name(obj)} of {code}\n"
@@ -101,7 +104,7 @@ def _dtype_of(obj: Any, info: buffers.BufferInfo) -> np.dtype[Any]:
             ) from None
     try:
         # NumPy reads every format that it can, of PEP 3118 and of the array interface.
-        found = np.asarray(memoryview(obj) if info.door == "buffer protocol" else obj)
+        found: Array = np.asarray(memoryview(obj) if info.door == "buffer protocol" else obj)
         if found.dtype.itemsize == info.itemsize and not found.dtype.hasobject:
             return found.dtype
     except (TypeError, ValueError, BufferError, NotImplementedError):
@@ -111,7 +114,7 @@ def _dtype_of(obj: Any, info: buffers.BufferInfo) -> np.dtype[Any]:
 
 def _not_contiguous(call: str, obj: object, shape: tuple[int, ...], strides: tuple[int, ...]) -> str:
     message = (
-        f"{call}: {type_name(obj)} of shape {shape} and strides {strides} is not C-contiguous: not one piece of memory\n"
+        f"{call}: {type_name(obj)} of shape {shape} and strides {strides} is not C-contiguous, not one piece\n"
         "  try: numpy.ascontiguousarray(a), a copy that you keep, or "
     )
     if len(shape) > 1 and list(strides) == sorted(strides) and strides[0] != strides[-1]:

@@ -73,8 +73,8 @@ def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Select
 def _refusal(k: object) -> str:
     if isinstance(k, (list, np.ndarray, range)) or hasattr(k, "__array__"):
         return (
-            "index arrays and masks select along one axis at a time here: t[indices] alone, or t.take(indices, axis=...) and "
-            "t.put(indices, values, axis=...)"
+            "index arrays and masks select along one axis at a time here: t[indices] alone, or "
+            "t.take(indices, axis=...) and t.put(indices, values, axis=...)"
         )
     return (
         f"{k!r} is no index: integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and, alone, an array of "
@@ -90,7 +90,7 @@ def pieces(
     Shape () means one piece. The selection must have elements.
     """
     block = itemsize
-    dimensions = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    dimensions = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     while dimensions and dimensions[-1][1] == block:
         block *= dimensions.pop()[0]
     return block, tuple(n for n, _ in dimensions), tuple(s for _, s in dimensions)
@@ -99,7 +99,7 @@ def pieces(
 def offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Byte offsets of the elements of a shape with strides, in C order."""
     found: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(1, np.int64)
-    for n, stride in zip(shape, strides):
+    for n, stride in zip(shape, strides, strict=True):
         found = np.add.outer(found, np.arange(n, dtype=np.int64) * stride).reshape(-1)
     return found
 
@@ -119,10 +119,12 @@ def indices_along(indices: Any, n: int, axis: int, call: str) -> np.ndarray[Any,
     if found.dtype.kind not in "iu":
         raise TypeError(f"{call}: indices are integers, not {found.dtype}\n  try: indices.astype(int)")
     whole = found.astype(np.int64, copy=False)
-    bad = (whole < -n) | (whole >= n)
-    if bad.any():
+    if whole.size == 0:
+        return whole
+    if whole.min() < -n or whole.max() >= n:
+        bad = (whole < -n) | (whole >= n)
         raise IndexError(
             f"{call}: index {whole[bad].flat[0]} is out of bounds for axis {axis} with size {n}"
             + (f" (and {int(bad.sum()) - 1} more)" if int(bad.sum()) > 1 else "")
         )
-    return np.where(whole < 0, whole + n, whole)
+    return whole if whole.min() >= 0 else np.where(whole < 0, whole + n, whole)

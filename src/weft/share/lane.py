@@ -1,9 +1,9 @@
 """A lane: an endpoint with a completion queue and an address vector of its own, used by one thread at a time.
 
-Completions of several threads cannot be taken for each other because nothing is shared: a call takes a lane, posts, reads the
-lane's own queue and puts the lane back. Lanes are made when all are in use and live as long as the node. Each has an address
-vector of its own because operations to one peer keep their order within a vector: a long copy of one thread would hold up
-the short reads of another.
+Completions of several threads cannot be taken for each other because nothing is shared: a call takes a lane, posts,
+reads the lane's own queue and puts the lane back. Lanes are made when all are in use and live as long as the node. Each
+has an address vector of its own because operations to one peer keep their order within a vector: a long copy of one
+thread would hold up the short reads of another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names on one host, without a server: an abstract Unix socket for each, answered by the process that has the name.
 
-The kernel keeps names unique and drops them with the process: after kill -9 nothing is left. Both sides look at the other's
-credentials: another user's process can neither ask nor answer. A network namespace of its own has names of its own.
+The kernel keeps names unique and drops them with the process: after kill -9 nothing is left. Both sides look at the
+other's credentials: another user's process can neither ask nor answer. A network namespace has names of its own.
 
 What travels: the asker connects and receives one packet, "T" and the ticket, or "E" and the reason of a refusal.
 """
@@ -25,7 +25,7 @@ NAME_BYTES_MAX = 64  # sun_path has 108; this leaves room for the prefix, and na
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
-_TROUBLE = frozenset('\0\n\r\t "\'')
+_TROUBLE = frozenset("\0\n\r\t \"'")
 
 
 def _prefix() -> str:
@@ -49,13 +49,11 @@ def check_name(name: object, call: str) -> str:
 
 def _credentials(connection: socket.socket) -> tuple[int, int]:
     """(pid, uid) of the other side."""
-    pid, uid, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid
 
 
-# ---- asking ----------------------------------------------------------------------------------------------------------
+# ---- asking ---------------------------------------------------------------------------------------------------------
 
 
 def names() -> list[str]:
@@ -78,8 +76,8 @@ def lookup(name: str, wait: float = 0.0) -> str:
 
     wait   seconds to wait for a name that is not there yet.
 
-    Raises NotFound (listing the names that exist), NotPermitted (another user has the name, or owns the array), TimedOut
-    (its owner does not answer).
+    Raises NotFound (listing the names that exist), NotPermitted (another user has the name),
+    TimedOut (its owner does not answer).
     """
     deadline = time.monotonic() + wait
     pause = 0.002
@@ -138,13 +136,11 @@ def _unknown(name: str, wait: float) -> errors.NotFound:
         lines.append(f"  names here: {shown}")
     else:
         lines.append(f"  names here: none (of user {os.geteuid()})")
-    lines.append(
-        f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) if it is still starting"
-    )
+    lines.append(f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) if it is still starting")
     return errors.NotFound("\n".join(lines))
 
 
-# ---- answering -------------------------------------------------------------------------------------------------------
+# ---- answering ------------------------------------------------------------------------------------------------------
 
 _servers: weakref.WeakSet[NameServer] = weakref.WeakSet()
 

@@ -101,14 +101,14 @@ class Node:
         _nodes.add(self)
         _at_exit_once()
 
-    # ---- sharing -----------------------------------------------------------------------------------------------------
+    # ---- sharing ----------------------------------------------------------------------------------------------------
 
     def share(self, array: Any, name: str | None = None, access: str = "rw") -> Shared:
         """Let other processes of this user, on this host, reach an array.
 
-        array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array, bytearray ...
-                 C-contiguous; it is used in place and held until the share is closed. Made by `weft.empty` or
-                 `weft.zeros` it is reached by load and store, any other by process_vm_readv.
+        array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
+                 bytearray ... C-contiguous; it is used in place and held until the share is closed. Made by
+                 `weft.empty` or `weft.zeros` it is reached by load and store, any other by process_vm_readv.
         name     for `attach` on this host; None for a share that is reached by its ticket alone.
         access   "r": others read; "rw": they write and update atomically as well; "w": they only write.
 
@@ -117,7 +117,7 @@ class Node:
         "rw"), AddressInUse (the name is taken; by which process), BadState (the node is closed).
         """
         self._check("share")
-        if not isinstance(access, str) or access not in _ACCESS:
+        if access not in _ACCESS:
             raise errors.InvalidArgument(f"share: access is 'r', 'w' or 'rw', not {access!r}")
         if name is not None:
             check_name(name, "share")
@@ -125,7 +125,8 @@ class Node:
                 raise errors.InvalidArgument(f"share: a name does not start with {PREFIX!r}: that is what tickets do")
         if isinstance(array, RemoteArray):
             raise TypeError(
-                "share: a RemoteArray belongs to its owner, who shares it already\n  try: send array.ticket to the other process"
+                "share: a RemoteArray belongs to its owner, who shares it already\n"
+                "  try: send array.ticket to the other process"
             )
         local = alias(array, "share")
         if "w" in access and not local.flags.writeable:
@@ -159,7 +160,7 @@ class Node:
             self._shared[id(shared)] = shared
         return shared
 
-    # ---- attaching ---------------------------------------------------------------------------------------------------
+    # ---- attaching --------------------------------------------------------------------------------------------------
 
     def attach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
         """The array of another process (or of this one).
@@ -167,12 +168,12 @@ class Node:
         source   its name; or its ticket, also as text; or a `Shared` or `RemoteArray`.
         wait     seconds to wait for a name that nobody has yet: its owner may be starting.
 
-        Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone), KeyRejected
-        (the owner closed the share), NotPermitted (another user's), Unreachable (another host's), BadState.
+        Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone),
+        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's), BadState.
         """
         self._check("attach")
         if isinstance(source, (Shared, RemoteArray)):
-            ticket = source.ticket
+            ticket: Ticket = source.ticket
         elif isinstance(source, Ticket):
             ticket = source
         elif isinstance(source, str):
@@ -199,7 +200,7 @@ class Node:
         """Names that can be attached on this host now, sorted."""
         return names()
 
-    # ---- what it knows -----------------------------------------------------------------------------------------------
+    # ---- what it knows ----------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
@@ -233,10 +234,10 @@ class Node:
                 bytes=counts.get("bytes", 0),
             )
 
-    # ---- lanes -------------------------------------------------------------------------------------------------------
+    # ---- lanes ------------------------------------------------------------------------------------------------------
 
     def _peer(self, address: str) -> int:
-        """The fi_addr of an owner: the same number in every lane, because each has the same addresses in the same order."""
+        """The fi_addr of an owner: the same in every lane, because each has the same addresses in the same order."""
         with self._lock:
             self._check("attach")
             found = self._addresses.get(address)
@@ -281,13 +282,13 @@ class Node:
         if self._closed:
             raise errors.BadState(f"{call}: the node is closed\n  try: weft.open() for a new one, and attach again")
 
-    # ---- life --------------------------------------------------------------------------------------------------------
+    # ---- life -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End all shares of this node and its use of others' arrays. Closing again does nothing.
 
-        Operations of other threads that are under way end with an error. Waits, for a bounded time, for peers that are just
-        copying from or to what is shared here.
+        Operations of other threads that are under way end with an error. Waits, for a bounded time, for peers that
+        are just copying from or to what is shared here.
         """
         with self._lock:
             if self._closed:
@@ -344,8 +345,7 @@ class Node:
             ("peers", str(stats.peers)),
             (
                 "operations",
-                f"{stats.direct} by load/store, {stats.process_vm} by process_vm, {stats.engine} by engine, "
-                f"{stats.failed} failed",
+                f"{stats.direct} load/store, {stats.process_vm} process_vm, {stats.engine} engine, {stats.failed} failed",
             ),
             ("moved", human_bytes(stats.bytes)),
         ]
@@ -376,8 +376,8 @@ class Shared:
     """An array that others can reach. Made by `Node.share`; a context manager; closing it revokes the access.
 
     array      what was given to share().
-    ticket     how others reach it: a small value that pickles; str(ticket) is one word. Pickling a Shared sends its ticket:
-               the receiver gets a RemoteArray.
+    ticket     how others reach it: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
+               its ticket: the receiver gets a RemoteArray.
     """
 
     def __init__(self, node: Node, array: Any, local: Array, mr: fi.MemoryRegion | None, ticket: Ticket) -> None:
@@ -487,7 +487,7 @@ def open() -> Node:
     return Node()
 
 
-# ---- the process -----------------------------------------------------------------------------------------------------
+# ---- the process ----------------------------------------------------------------------------------------------------
 
 _nodes: weakref.WeakSet[Node] = weakref.WeakSet()
 _default: Node | None = None

@@ -1,9 +1,9 @@
 """RemoteArray: another process's array, with NumPy's shape, dtype and basic indexing.
 
-How a call becomes operations: a selection (indexing.py) is a byte offset, a shape and byte strides; its contiguous pieces
-become one read or write, or one vectored operation with a descriptor for each piece; a `Job` holds what is to be posted. A
-synchronous call runs its job on a lane, an awaitable one on the event loop's. Single elements and short slices of contiguous
-arrays take a way of their own (HOT below) that allocates nothing but the result.
+How a call becomes operations: a selection (indexing.py) is a byte offset, a shape and byte strides; its contiguous
+pieces become one read or write, or one vectored operation with a descriptor for each piece; a `Job` holds what is to be
+posted. A synchronous call runs its job on a lane, an awaitable one on the event loop's. Single elements and slices of
+contiguous arrays take a way of their own (HOT below) that allocates nothing but the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["RemoteArray", "human_bytes", "table_html"]
 BATCH_MAX = 1 << 16
 # The source of a fill of contiguous memory.
 FILL_BYTES = 1 << 20
-# Awaitable calls that copy for longer than this run in a thread of the loop's executor, whose start costs about as much.
+# Awaitable calls that copy for longer than this run in the loop's executor, whose start costs about as much.
 LOOP_COPY_NS_MAX = 150_000
 _NS_PER_BYTE = 0.1
 _NS_PER_PIECE_DIRECT, _NS_PER_PIECE_FOREIGN = 40, 1500
@@ -105,12 +105,26 @@ class RemoteArray:
         "_push",
         "_row",
         "_shape",
-        "_stride",
+        "_step",
         "_strides",
+        "_vector",
         "ticket",
     )
 
+    ticket: Ticket
+    _base: int
+    _code: str
+    _dtype: np.dtype[Any]
+    _itemsize: int
+    _key: int
+    _n: int
     _node: Node | None
+    _peer: int
+    _row: int
+    _shape: tuple[int, ...]
+    _step: int
+    _strides: tuple[int, ...]
+    _vector: bool
     _pop: Callable[[], Lane]
     _push: Callable[[Lane], None]
 
@@ -161,22 +175,26 @@ class RemoteArray:
         self._key = -1 if ticket.key is None else ticket.key
         self._shape = shape
         self._strides = strides
-        # For the short way: elements of one dimension; slices of rows that are contiguous one after another.
-        scalar = dtype.itemsize <= CELL_BYTES_MAX and dtype.kind != "V" or dtype.num >= 256
-        self._code = dtype.str + dtype.name if scalar and len(shape) == 1 else ""
+        # For the short ways. _code: elements are scalars that fit a lane's cell. _vector: one dimension. _row: bytes
+        # of a row, where rows are contiguous and follow one another.
+        scalar = 0 < dtype.itemsize <= CELL_BYTES_MAX and (dtype.kind != "V" or dtype.num >= 256)
+        self._code = dtype.str + dtype.name if scalar else ""
+        self._vector = len(shape) == 1
         self._n = shape[0] if shape else 0
-        self._stride = strides[0] if strides else 0
+        stride = strides[0] if strides else 0
         row = dtype.itemsize
-        for n, stride in zip(reversed(shape[1:]), reversed(strides[1:])):
-            row = row * n if stride == row or n == 1 else 0
-        self._row = row if self._stride == row else 0
+        for n, inner in zip(reversed(shape[1:]), reversed(strides[1:]), strict=True):
+            row = row * n if inner == row or n == 1 else 0
+        self._row = row if stride == row else 0
+        # What an integer index steps by, where it selects an element or a contiguous row; 0: the long way.
+        self._step = stride if row and dtype.itemsize else 0
         self._node = node
         self._peer = -1
         self._pop = _no_lane
         self._push = _nothing_to_push
         return self
 
-    # ---- as NumPy's ------------------------------------------------------------------------------------------------
+    # ---- as NumPy's -------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -224,11 +242,13 @@ class RemoteArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """A copy, read now. `copy=False` is refused: the memory is another process's."""
         if copy is False:
-            raise ValueError("a remote array cannot become a NumPy array without a copy: the memory is another process's")
+            raise ValueError(
+                "a remote array cannot become a NumPy array without a copy: the memory is another process's"
+            )
         found: Array = np.asarray(self.read())
         return found if dtype is None else found.astype(dtype, copy=False)
 
-    # ---- short ways --------------------------------------------------------------------------------------------------
+    # ---- short ways -------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
         """Read a selection: a new NumPy array, or a scalar for one element.
@@ -239,13 +259,14 @@ class RemoteArray:
         Raises IndexError, and as the class says.
         """
         # HOT: no allocation but the result's. Two calls into the NIC: bench/bench_share.py.
-        if type(key) is int:
-            code = self._code
-            if code:
-                n = self._n
-                at = key + n if key < 0 else key
-                if not 0 <= at < n:
-                    raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
+        kind = type(key)
+        if (kind is int and self._step) or (kind is tuple and self._code):
+            at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
+            if at is not None:
+                code = self._code
+                if not code or (kind is int and not self._vector):
+                    out = self._read_now(np.empty(self._shape[1:], self._dtype), self._base + at)
+                    return out if out.ndim else out[()]
                 try:
                     lane = self._pop()
                 except IndexError:
@@ -255,7 +276,7 @@ class RemoteArray:
                 except KeyError:
                     cell = lane.cell(self._dtype, code)
                 try:
-                    lane.read(cell[0], None, self._peer, self._base + at * self._stride, self._key)
+                    lane.read(cell[0], None, self._peer, self._base + at, self._key)
                     if not lane.take(1):
                         lane.wait()
                     found = cell[1][0]
@@ -263,28 +284,74 @@ class RemoteArray:
                     self._failed(lane, reason, "read")
                 self._push(lane)
                 return found
-        elif type(key) is slice and self._row and key.step is None:
+        elif kind is slice and self._row and key.step is None:
             start, stop, _ = key.indices(self._n)
             if stop > start:
                 out = np.empty((stop - start, *self._shape[1:]), self._dtype)
-                try:
-                    lane = self._pop()
-                except IndexError:
-                    lane = self._lane("read")
-                try:
-                    lane.read(out, None, self._peer, self._base + start * self._row, self._key)
-                    if not lane.take(1):
-                        lane.wait()
-                except BaseException as reason:
-                    self._failed(lane, reason, "read")
-                self._push(lane)
-                return out
+                return self._read_now(out, self._base + start * self._row)
         elif isinstance(key, (list, np.ndarray)):
             return self.take(key)
         offset, shape, strides = select(key, self._shape, self._strides)
         found = np.empty(shape, self._dtype)
         self._run(self._move_job(True, found, self._base + offset, shape, strides, _nothing))
         return found if shape else found[()]
+
+    def _element(self, key: Any) -> int | None:
+        """Byte offset of one element, or of one row where that is contiguous: `key` an integer, or a tuple of as
+        many as there are dimensions. None for what the long way has to look at."""
+        if type(key) is int:
+            n, step = self._n, self._step
+            if not step:
+                return None
+            if not -n <= key < n:
+                raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
+            return (key + n if key < 0 else key) * step
+        shape = self._shape
+        if len(key) != len(shape):
+            return None
+        at = 0
+        for k, n, stride in zip(key, shape, self._strides, strict=True):
+            if type(k) is not int or not -n <= k < n:
+                return None
+            at += (k + n if k < 0 else k) * stride
+        return at
+
+    def _read_now(self, out: Array, addr: int) -> Any:
+        """HOT. Read into a contiguous array."""
+        if out.nbytes == 0:
+            return out
+        try:
+            lane = self._pop()
+        except IndexError:
+            lane = self._lane("read")
+        try:
+            lane.read(out, None, self._peer, addr, self._key)
+            if not lane.take(1):
+                lane.wait()
+        except BaseException as reason:
+            self._failed(lane, reason, "read")
+        self._push(lane)
+        return out
+
+    def _element_now(self, lane: Lane, at: int, value: Any) -> None:
+        """HOT. Write one element."""
+        code = self._code
+        try:
+            cell = lane.cells[code]
+        except KeyError:
+            cell = lane.cell(self._dtype, code)
+        try:
+            cell[1][0] = value
+        except BaseException:
+            self._push(lane)  # NumPy's own error: nothing was posted
+            raise
+        try:
+            lane.write(cell[0], None, self._peer, self._base + at, self._key)
+            if not lane.take(1):
+                lane.wait()
+        except BaseException as reason:
+            self._failed(lane, reason, "write")
+        self._push(lane)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a selection. `value` is converted and broadcast as NumPy does. Complete when the call returns.
@@ -293,39 +360,22 @@ class RemoteArray:
 
         Raises IndexError, ValueError (the shape does not fit), TypeError, and as the class says.
         """
-        if type(key) is int and self._code:
-            n = self._n
-            at = key + n if key < 0 else key
-            if not 0 <= at < n:
-                raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
-            try:
-                lane = self._pop()
-            except IndexError:
-                lane = self._lane("write")
-            code = self._code
-            try:
-                cell = lane.cells[code]
-            except KeyError:
-                cell = lane.cell(self._dtype, code)
-            try:
-                cell[1][0] = value
-            except BaseException:
-                self._push(lane)  # NumPy's own error: nothing was posted
-                raise
-            try:
-                lane.write(cell[0], None, self._peer, self._base + at * self._stride, self._key)
-                if not lane.take(1):
-                    lane.wait()
-            except BaseException as reason:
-                self._failed(lane, reason, "write")
-            self._push(lane)
-            return
+        kind = type(key)
+        if self._code and ((kind is int and self._vector) or kind is tuple):
+            at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
+            if at is not None:
+                try:
+                    lane = self._pop()
+                except IndexError:
+                    lane = self._lane("write")
+                self._element_now(lane, at, value)
+                return
         if isinstance(key, (list, np.ndarray)):
             self.put(key, value)
             return
         self._run(self._set_job(key, value, "write"))
 
-    # ---- the whole, and selections that stay remote --------------------------------------------------------------------
+    # ---- the whole, and selections that stay remote -----------------------------------------------------------------
 
     @property
     def at(self) -> At:
@@ -338,8 +388,8 @@ class RemoteArray:
     def read(self, out: Any = None) -> Any:
         """Read all of it, in one copy.
 
-        out   where to: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or a writable buffer of
-              bytes as long; None for a new NumPy array.
+        out   where to: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or a writable
+              buffer of bytes as long; None for a new NumPy array.
 
         Returns the new array, or `out`. Raises ValueError (shape), TypeError (dtype), AccessDenied (out is read-only).
         """
@@ -348,7 +398,7 @@ class RemoteArray:
     def write(self, value: Any) -> None:
         """Write all of it, in one copy where `value` is a C-contiguous array of the same dtype.
 
-        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that converts safely or of the same kind.
+        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that converts or is of the same kind.
 
         To broadcast or to convert at will, `t[...] = value`. Raises ValueError (shape), TypeError (dtype).
         """
@@ -358,7 +408,7 @@ class RemoteArray:
         """Set every element to a value."""
         self._run(self._fill_job(value))
 
-    # ---- index arrays ------------------------------------------------------------------------------------------------
+    # ---- index arrays -----------------------------------------------------------------------------------------------
 
     def take(self, indices: Any, axis: int = 0, out: Any = None) -> Any:
         """Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.
@@ -382,7 +432,7 @@ class RemoteArray:
         """
         self._run(self._put_job(indices, values, axis))
 
-    # ---- atomics -----------------------------------------------------------------------------------------------------
+    # ---- atomics ----------------------------------------------------------------------------------------------------
 
     def fetch_add(self, index: Any, value: Any = 1) -> Any:
         """Add to elements, each atomically, and return what they were before.
@@ -390,7 +440,7 @@ class RemoteArray:
         index   basic index of one element or several; `...` for all.
         value   what to add: a number, or an array that broadcasts to the selection.
 
-        Returns a scalar for one element, otherwise an array. Atomic with respect to all other atomic calls, of any process.
+        Returns a scalar for one element, otherwise an array. Atomic with respect to all atomic calls, of any process.
         Raises TypeError (a dtype without atomics; a value of another kind), AccessDenied (not shared "rw").
         """
         return self._atomic(_FETCH, fi.SUM, index, value, None, "fetch_add")
@@ -417,8 +467,8 @@ class RemoteArray:
         return self._atomic(_FETCH, _op(op), index, value, None, "fetch_op")
 
     def add(self, index: Any, value: Any = 1, op: str = "sum") -> None:
-        """Add to elements (or combine them as `fetch_op` does), each atomically, and return nothing: `fetch_add` for when
-        what was there before does not matter, which needs only "w" access and moves half the bytes."""
+        """Add to elements (or combine them as `fetch_op` does), each atomically, and return nothing. Needs only "w"
+        access, and moves half the bytes of a `fetch_add`."""
         self._atomic(_BASE, _op(op), index, value, None, "add")
 
     def wait_until(self, index: Any, value: Any, timeout: float | None = None) -> Any:
@@ -429,7 +479,7 @@ class RemoteArray:
                   else: `t.wait_until(0, lambda x: x >= 5)`.
         timeout   seconds; None for ever.
 
-        Reads again and again, at once at first, then at growing intervals of up to 2 ms: no notice comes from the owner.
+        Reads again and again, at once at first, then at growing intervals of up to 2 ms: the owner sends no notice.
         Raises TimedOut, saying what was there.
         """
         holds = _condition(value)
@@ -443,13 +493,13 @@ class RemoteArray:
             if pause >= 0:
                 time.sleep(pause)
 
-    # ---- to be awaited -------------------------------------------------------------------------------------------------
+    # ---- to be awaited ----------------------------------------------------------------------------------------------
 
     async def aread(self, out: Any = None) -> Any:
         """`read`, awaitable. Where it is cancelled, `out` may still be written to for a while.
 
-        Waits on the NIC's descriptor; copies that take long run in the loop's executor. The loop is never blocked for more
-        than a fraction of a millisecond. One item: `await t.at[3].aread()`.
+        Waits on the NIC's descriptor; copies that take long run in the loop's executor. The loop is never blocked for
+        more than a fraction of a millisecond. One item: `await t.at[3].aread()`.
         """
         return await self._arun(self._read_job(out))
 
@@ -504,7 +554,7 @@ class RemoteArray:
                 raise self._timed_out(index, value, timeout, found)
             await asyncio.sleep(max(pause, 0))
 
-    # ---- jobs --------------------------------------------------------------------------------------------------------
+    # ---- jobs -------------------------------------------------------------------------------------------------------
 
     def _read_job(self, out: Any) -> Job:
         if out is None:
@@ -528,9 +578,7 @@ class RemoteArray:
                     "  try: value.astype(t.dtype), or t[...] = value, which converts as NumPy's assignment does"
                 )
             source = values(source, self._dtype, "write")
-        return self._move_job(
-            False, np.ascontiguousarray(source), self._base, self._shape, self._strides, _nothing
-        )
+        return self._move_job(False, np.ascontiguousarray(source), self._base, self._shape, self._strides, _nothing)
 
     def _set_job(self, key: Any, value: Any, what: str) -> Job:
         offset, shape, strides = select(key, self._shape, self._strides)
@@ -614,7 +662,7 @@ class RemoteArray:
 
     def _along(self, indices: Any, axis: int, call: str) -> tuple[np.ndarray[Any, Any], int, tuple[int, ...]]:
         """Starts and length of the pieces that index arrays select along an axis, and the shape of the selection."""
-        if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+        if isinstance(axis, bool) or not hasattr(axis, "__index__"):
             raise TypeError(f"{call}: axis is an integer, not {axis!r}")
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"{call}: axis {axis} is out of bounds for an array of {self.ndim} dimensions")
@@ -624,6 +672,8 @@ class RemoteArray:
         shape = (*before, *found.shape, *after)
         if 0 in shape or self._itemsize == 0:
             return np.zeros(0, np.int64), 0, shape
+        if axis == 0 and self._row:
+            return found.reshape(-1) * self._row + self._base, self._row, shape
         block, outer, outer_strides = pieces(after, self._strides[axis + 1 :], self._itemsize)
         starts = np.add.outer(offsets(before, self._strides[:axis]), found.reshape(-1) * self._strides[axis])
         starts = np.add.outer(starts.reshape(-1), offsets(outer, outer_strides)).reshape(-1)
@@ -647,9 +697,7 @@ class RemoteArray:
         source = self._fit(values(value, self._dtype, "put"), shape, "put")
         return self._pieces_job(False, source, starts, block, None, _nothing)
 
-    def _atomic_job(
-        self, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str
-    ) -> Job:
+    def _atomic_job(self, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Job:
         datatype, count_max = self._datatype(family, op, call)
         offset, shape, strides = select(index, self._shape, self._strides)
         operand = self._operand(value, shape, call)
@@ -688,10 +736,10 @@ class RemoteArray:
 
     def _atomic(self, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Any:
         # HOT for one element of one dimension and a Python integer: no array is made.
-        if type(index) is int and self._code and type(value) is int and (expected is None or type(expected) is int):
-            n = self._n
-            at = index + n if index < 0 else index
-            if 0 <= at < n:
+        if self._code and type(value) is int and (expected is None or type(expected) is int):
+            kind = type(index)
+            at = self._element(index) if (kind is int and self._vector) or kind is tuple else None
+            if at is not None:
                 datatype, _ = self._datatype(family, op, call)
                 try:
                     lane = self._pop()
@@ -709,7 +757,7 @@ class RemoteArray:
                 except (OverflowError, ValueError):
                     self._push(lane)  # the long way says what is wrong, or wraps
                     return self._run(self._atomic_job(family, op, index, value, expected, call))
-                addr = self._base + at * self._stride
+                addr = self._base + at
                 ep, peer, key = lane.ep, self._peer, self._key
                 try:
                     if family == _FETCH:
@@ -779,7 +827,12 @@ class RemoteArray:
             nbytes = self._itemsize
             for n in shape:
                 nbytes *= n
-            if not isinstance(out, np.ndarray) and target.itemsize == 1 and target.ndim == 1 and target.nbytes == nbytes:
+            if (
+                not isinstance(out, np.ndarray)
+                and target.itemsize == 1
+                and target.ndim == 1
+                and target.nbytes == nbytes
+            ):
                 return target
             raise TypeError(
                 f"{call}: out is {target.dtype}, {self._what()} is {self._dtype}\n  try: numpy.empty(shape, t.dtype)"
@@ -793,7 +846,7 @@ class RemoteArray:
     def _piece_ns(self) -> int:
         return _NS_PER_PIECE_DIRECT if self.ticket.direct else _NS_PER_PIECE_FOREIGN
 
-    # ---- running -------------------------------------------------------------------------------------------------------
+    # ---- running ----------------------------------------------------------------------------------------------------
 
     def _run(self, job: Job) -> Any:
         if job.posts:
@@ -920,12 +973,12 @@ class RemoteArray:
             f"wait_until: {self._what()}[{_short(index)}] is {_short(found)} after {timeout:g} s, not {wanted}"
         )
 
-    # ---- what it is ----------------------------------------------------------------------------------------------------
+    # ---- what it is -------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
-        """How its elements are reached: "memory" (this process's own), "load/store", "process_vm" or "engine" (the owner's);
-        "unknown" before it is first used."""
+        """How its elements are reached: "memory" (this process's own), "load/store", "process_vm" or "engine" (the
+        owner's); "unknown" before it is first used."""
         return self._path()[0]
 
     @property
@@ -948,8 +1001,14 @@ class RemoteArray:
             if ticket.direct:
                 return "load/store", "its memory was allocated by Weft and is mapped here"
             if peer["path"] == "direct+cma":
-                return "process_vm", "the owner's array was not allocated by Weft (weft.empty() makes arrays that are mapped)"
-            return "engine", f"the owner's array was not allocated by Weft, and {peer['cma_reason'] or 'process_vm is off'}"
+                return (
+                    "process_vm",
+                    "the owner's array was not allocated by Weft (weft.empty() makes arrays that are mapped)",
+                )
+            return (
+                "engine",
+                f"the owner's array was not allocated by Weft, and {peer['cma_reason'] or 'process_vm is off'}",
+            )
         return "unknown", "not connected to its owner"
 
     def _what(self) -> str:
@@ -996,7 +1055,9 @@ class At:
         return view
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise TypeError("t.at[...] names a part, it is not assigned to\n  try: t[...] = value, or t.at[...].write(value)")
+        raise TypeError(
+            "t.at[...] names a part, it is not assigned to\n  try: t[...] = value, or t.at[...].write(value)"
+        )
 
     def __repr__(self) -> str:
         return f"{self._array!r}.at"
@@ -1010,7 +1071,7 @@ class FailedOperation(Exception):
         self.entry = entry
 
 
-# ---- helpers -----------------------------------------------------------------------------------------------------------
+# ---- helpers --------------------------------------------------------------------------------------------------------
 
 _atomics: dict[tuple[np.dtype[Any], int, fi.Op], tuple[fi.Datatype, int]] = {}
 

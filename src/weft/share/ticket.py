@@ -67,7 +67,9 @@ class Ticket:
             self.start,
             self.host,
         ]
-        return PREFIX + base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
+        return PREFIX + base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip(
+            "="
+        )
 
     @classmethod
     def parse(cls, text: str) -> Ticket:
@@ -111,9 +113,9 @@ class Ticket:
 def encode_dtype(dtype: np.dtype[Any]) -> str:
     """A dtype as text."""
     if dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and not dtype.name.startswith("void"):
-        return "ml:" + dtype.name  # bfloat16, float8_*: NumPy spells them "V2", and the name is all that is left
+        return f"ml:{dtype.name}"  # bfloat16, float8_*: NumPy spells them "V2", and the name is all that is left
     if dtype.kind not in "V" and _is_foreign(dtype):
-        return "ml:" + dtype.name
+        return f"ml:{dtype.name}"
     return repr(np.lib.format.dtype_to_descr(dtype))
 
 
@@ -129,7 +131,8 @@ def _decode(text: str) -> np.dtype[Any]:
         try:
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, name))
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return found
         except (ImportError, AttributeError):
             raise errors.InvalidArgument(
                 f"attach: the array is of dtype {name}, which NumPy gets from the package ml_dtypes\n"
