@@ -106,7 +106,8 @@ def _dtype_of(obj: Any, info: buffers.BufferInfo) -> np.dtype[Any]:
         # NumPy reads every format that it can, of PEP 3118 and of the array interface.
         found: Array = np.asarray(memoryview(obj) if info.door == "buffer protocol" else obj)
         if found.dtype.itemsize == info.itemsize and not found.dtype.hasobject:
-            return found.dtype
+            kind: np.dtype[Any] = found.dtype
+            return kind
     except (TypeError, ValueError, BufferError, NotImplementedError):
         pass
     return np.dtype(f"V{info.itemsize}")

@@ -345,8 +345,9 @@ class Node:
             ("peers", str(stats.peers)),
             (
                 "operations",
-                f"{stats.direct} load/store, {stats.process_vm} process_vm, {stats.engine} engine, {stats.failed} failed",
+                f"{stats.direct} by load/store, {stats.process_vm} by process_vm, {stats.engine} by engine",
             ),
+            ("failed", str(stats.failed)),
             ("moved", human_bytes(stats.bytes)),
         ]
 

@@ -20,7 +20,7 @@ from .. import _process, errors, fi
 from .arrays import Array, alias, values
 from .indexing import indices_along, offsets, pieces, select
 from .lane import CELL_BYTES_MAX, Lane, Post
-from .ticket import Ticket, host_id, process_start
+from .ticket import USER_DEFINED, Ticket, host_id, process_start
 
 if TYPE_CHECKING:
     from .node import Node
@@ -177,7 +177,7 @@ class RemoteArray:
         self._strides = strides
         # For the short ways. _code: elements are scalars that fit a lane's cell. _vector: one dimension. _row: bytes
         # of a row, where rows are contiguous and follow one another.
-        scalar = 0 < dtype.itemsize <= CELL_BYTES_MAX and (dtype.kind != "V" or dtype.num >= 256)
+        scalar = 0 < dtype.itemsize <= CELL_BYTES_MAX and (dtype.kind != "V" or dtype.num >= USER_DEFINED)
         self._code = dtype.str + dtype.name if scalar else ""
         self._vector = len(shape) == 1
         self._n = shape[0] if shape else 0

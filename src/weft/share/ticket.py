@@ -18,10 +18,11 @@ import numpy as np
 
 from .. import errors
 
-__all__ = ["PREFIX", "Ticket", "host_id", "process_start"]
+__all__ = ["PREFIX", "USER_DEFINED", "Ticket", "encode_dtype", "host_id", "process_start"]
 
 PREFIX = "weft-ticket:"
 _VERSION = 1
+USER_DEFINED = 256  # from this number on a dtype was registered with NumPy by another package
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,9 @@ class Ticket:
 
 def encode_dtype(dtype: np.dtype[Any]) -> str:
     """A dtype as text."""
-    if dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and not dtype.name.startswith("void"):
+    if dtype.num >= USER_DEFINED:
         return f"ml:{dtype.name}"  # bfloat16, float8_*: NumPy spells them "V2", and the name is all that is left
-    if dtype.kind not in "V" and _is_foreign(dtype):
-        return f"ml:{dtype.name}"
     return repr(np.lib.format.dtype_to_descr(dtype))
-
-
-def _is_foreign(dtype: np.dtype[Any]) -> bool:
-    """Registered with NumPy by another package."""
-    return dtype.num >= 256
 
 
 @lru_cache(maxsize=256)
