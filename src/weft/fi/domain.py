@@ -76,7 +76,7 @@ class Domain(_nic.DomainCore):
         self.default_address = self.provider.parse_address(offered.src_addr)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
-        self._mr_plain = not mode & _SPECIAL_MODES
+        self._mr_quick = not mode & _SPECIAL_MODES
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
         super().__init__(
             _process.nic(),
@@ -230,21 +230,20 @@ class Domain(_nic.DomainCore):
         writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
         Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
         """
-        # HOT: some programs register for every transfer. The budget leaves room for this frame and a few dictionary
-        # operations: bench/bench_registration.py.
+        # HOT: some programs register for every transfer. Nothing here but what a plain region needs: whether the domain
+        # is closed, or from before a fork, is the extension's check. Masking an IntFlag would cost more than the rest.
+        access = int(access)
         if (
-            self._mr_plain
-            and not (flags or offset or self._closed or self._mr_eq)
+            self._mr_quick
+            and not (flags or offset or access & _NO_ACCESS)
             and len is None
             and 0 <= requested_key < KEY_NOTAVAIL
-            and not access & ~_ACCESS
-            and self._made_in == _process.generation
         ):
-            mr = MemoryRegion(self, (buf,), access=access, requested_key=requested_key, flags=0, context=context)
+            mr = MemoryRegion(self, (buf,), access=access, requested_key=requested_key)
             mr.domain = self
-            frame = sys._getframe(1)
+            frame = _getframe(1)
             mr._site = (frame.f_code, frame.f_lasti)
-            self._children[id(mr)] = weakref.ref(mr)
+            self._children[id(mr)] = _ref(mr)
             return mr
         keep = None
         if len is not None:
@@ -341,6 +340,7 @@ class Domain(_nic.DomainCore):
         self._eq = eq
         if flags:
             self._mr_eq = eq
+            self._mr_quick = False
         self._bound.append(eq)
         _handle.adopt(self, eq)
 
@@ -387,4 +387,6 @@ class Domain(_nic.DomainCore):
         return f"<Domain {self.name} {held or 'empty'}>"
 
 
-_ACCESS = int(_mr.ACCESS)
+_NO_ACCESS = ~int(_mr.ACCESS)
+_getframe = sys._getframe
+_ref = weakref.ref
