@@ -9,6 +9,7 @@ namespace weft::nic {
 
 Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config), index_(nic->add_domain(this)) {
   activity_ = &nic->table().own_activity(index_);
+  next_op_ = nic->next_ops_[index_];
 }
 
 Domain::~Domain() { close(); }
@@ -166,6 +167,10 @@ void MemoryRegion::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags
   if ((flags & flag::kRemoteWrite) != 0) write_cntr_ = counter;
   if ((flags & flag::kRemoteRead) != 0) read_cntr_ = counter;
   if (remote_) {
+    {
+      const std::lock_guard objects(domain_->nic_->objects_mutex_);
+      domain_->nic_->counted_regions_[slot_] = weak_from_this();
+    }
     domain_->nic_->table().add_access_flags(slot_, (write_cntr_ ? mem::kMrNotifyWrite : 0) |
                                                        (read_cntr_ ? mem::kMrNotifyRead : 0));
   }
@@ -190,11 +195,11 @@ bool MemoryRegion::close(std::string* why) {
         return false;
       }
     }
-    nic.table().release(slot_);
-    if (write_cntr_ || read_cntr_) {
+    if (write_cntr_ || read_cntr_) {  // before the slot can be another region's
       const std::lock_guard objects(nic.objects_mutex_);
       nic.counted_regions_.erase(slot_);
     }
+    nic.table().release(slot_);
   }
   closed_ = true;
   return true;
