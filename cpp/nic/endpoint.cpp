@@ -146,9 +146,23 @@ constexpr uint64_t completion_flags(OpKind kind, AtomicFamily family) noexcept {
   return flag::kRma | (kind == OpKind::read ? flag::kRead : flag::kWrite);
 }
 
+// Of a list that describes no transfer: it has no pieces, or more bytes than an address space.
+constexpr uint64_t kNoSum = ~uint64_t{0};
+
 uint64_t sum_bytes(std::span<const iovec> list) noexcept {
   uint64_t n = 0;
-  for (const iovec& v : list) n += v.iov_len;
+  for (const iovec& v : list) {
+    if (__builtin_add_overflow(n, v.iov_len, &n)) return kNoSum;
+  }
+  return n;
+}
+
+uint64_t sum_bytes(std::span<const wire::RmaRange> list) noexcept {
+  if (list.empty()) return kNoSum;
+  uint64_t n = 0;
+  for (const wire::RmaRange& r : list) {
+    if (__builtin_add_overflow(n, r.length, &n)) return kNoSum;
+  }
   return n;
 }
 
@@ -200,14 +214,9 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
 
 PostResult Endpoint::post(const RmaArgs& args) {
   const uint64_t total = args.local.size() == 1 ? args.local[0].iov_len : sum_bytes(args.local);
-  const uint64_t remote_total = [&] {
-    if (args.remote.size() == 1) return args.remote[0].length;
-    uint64_t n = 0;
-    for (const auto& r : args.remote) n += r.length;
-    return n;
-  }();
+  const uint64_t remote_total = args.remote.size() == 1 ? args.remote[0].length : sum_bytes(args.remote);
   if (args.local.size() > kIovMax || args.remote.size() > kIovMax) return {Refusal::too_many_pieces};
-  if (total != remote_total) return {Refusal::length_mismatch};
+  if (total != remote_total || total == kNoSum) return {Refusal::length_mismatch};
   if (total > config_.max_msg_size) return {Refusal::too_long};
 
   const DomainLock guard(domain_);
@@ -220,10 +229,14 @@ PostResult Endpoint::post(const RmaArgs& args) {
   }
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
+  std::shared_ptr<PeerEp> kept;
   if (target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
-    const std::shared_ptr<PeerEp> kept = total > domain_->nic_->limits_.inline_copy_bytes ? *shared : nullptr;
+    if (total > domain_->nic_->limits_.inline_copy_bytes) [[unlikely]] {
+      kept = *shared;  // the copy is made without the lock: the address vector may change meanwhile
+      shared = &kept;
+    }
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true)) {
       case Direct::done:
@@ -257,8 +270,9 @@ PostResult Endpoint::post(const RmaArgs& args) {
   }
   const uint64_t id = op->id;
   target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
   domain_->pump(*target);
+  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
   return {Refusal::none, true, id};
 }
 
@@ -268,6 +282,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
                                       const wire::RmaRange* remote, size_t remote_count, uint64_t total, uint64_t flags,
                                       uint64_t imm, Status* status, bool may_unlock) {
   link::Peer& peer = *target.peer;
+  std::shared_ptr<link::Peer> kept;  // `peer`, across a copy without the lock
   const uint32_t want = want_of(kind);
   mem::MrView view;
   Piece pieces[kMaxPieces];
@@ -303,7 +318,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       // lock released sees the long activity. It stands for all regions of the call: slot 'any'.
       Nic& nic = *domain_->nic_;
       const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
-      const std::shared_ptr<link::Peer> kept = target.peer;
+      kept = target.peer;
       const std::shared_ptr<CompletionQueue> cq = tx_cq_;
       ++target.outstanding;
       long_copies_.fetch_add(1, std::memory_order_relaxed);
@@ -313,8 +328,11 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       nic.end_long_activity(activity);
       domain_->lock();
       cq->unreserve();
-      long_copies_.fetch_sub(1, std::memory_order_relaxed);
+      long_copies_.fetch_sub(1, std::memory_order_release);
       --target.outstanding;
+      // Meanwhile the peer may have died, and the endpoint may have been closed: then no notice is due.
+      if (target.peer != kept) *status = Status::peer_gone;
+      if (state_ != State::enabled) *status = Status::canceled;
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }
@@ -468,7 +486,11 @@ void Endpoint::finish(Op* op) {
   const uint64_t flags = completion_flags(op->kind, op->family);
   if (op->parent != nullptr) {
     Op* parent = op->parent;
-    if (op->status != Status::ok && parent->status == Status::ok) parent->status = op->status;
+    if (op->status != Status::ok && parent->status == Status::ok) {
+      parent->status = op->status;
+      parent->remote[0] = op->remote[0];  // what the error's text tells
+      parent->target = op->target;
+    }
     if (--parent->children == 0 && parent->submitted) finish(parent);
   } else if (op->status == Status::ok) {
     const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
@@ -500,7 +522,12 @@ bool Endpoint::advance(Op* op) {
   PeerEp& t = *op->target;
   if (!t.ready) {
     if (!t.resolving) domain_->nic_->resolve(op->target);
-    if (!t.ready) return false;
+    if (!t.ready && t.resolving) return false;
+    if (!t.ready) {  // no link reaches such an address
+      op->status = Status::no_endpoint;
+      finish(op);
+      return true;
+    }
   }
   if (t.peer->dead()) {
     op->status = Status::peer_gone;
@@ -673,6 +700,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
                                 uint64_t flags, uint64_t context) {
   // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
   constexpr size_t kChunk = 256;
+  const bool fence = (flags & flag::kFence) != 0;
   Op* parent = nullptr;
   bool wants = false;
   uint64_t total = 0;
@@ -703,15 +731,17 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else if (d.dest_addr >= av_->entries_.size() || !av_->entries_[d.dest_addr]) {
         status = Status::no_endpoint;
       } else {
-        const std::shared_ptr<PeerEp>& shared = av_->entries_[d.dest_addr];
-        PeerEp& t = *shared;
+        const std::shared_ptr<PeerEp>* shared = &av_->entries_[d.dest_addr];
+        std::shared_ptr<PeerEp> kept;
+        PeerEp& t = **shared;
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
         if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
-            (t.outstanding == 0 || config_.msg_order == 0)) [[likely]] {
+            (t.outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
           if (d.length > domain_->nic_->limits_.inline_copy_bytes) {
-            const std::shared_ptr<PeerEp> kept = shared;
+            kept = *shared;  // as in post()
+            shared = &kept;
             direct = try_direct(*kept, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
           } else {
             direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, false);
@@ -721,10 +751,10 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           // decided: status says how
         } else {
           if (parent == nullptr) {
-            parent = make_op(OpKind::batch, shared, false, flags, context, 0, 0, false);
+            parent = make_op(OpKind::batch, *shared, false, flags, context, 0, 0, false);
             parent->data_done = kind == OpKind::read;  // a vectored call keeps its direction here
           }
-          Op* child = make_op(kind, shared, false, flags, 0, 0, d.length, false);
+          Op* child = make_op(kind, *shared, false, flags, 0, 0, d.length, false);
           child->data_done = direct == Direct::no_room;
           child->local[0] = piece;
           child->local_count = 1;
@@ -735,8 +765,9 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           ++parent->children;
           d.status = static_cast<int32_t>(Status::again);
           t.waiting.push_back(child);
-          domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
+          domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
           domain_->pump(t);
+          if (!t.waiting.empty() && !t.resolving) domain_->nic_->need_engine();
           total += d.length;
           continue;
         }
@@ -874,8 +905,8 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       args.remote.size() > kIovMax) {
     return {Refusal::too_many_pieces};
   }
-  uint64_t total = 0;
-  for (const auto& r : args.remote) total += r.length;
+  const uint64_t total = sum_bytes(args.remote);
+  if (total == kNoSum) return {Refusal::length_mismatch};
   if (total > domain_->nic_->limits_.atomic_bytes_max) return {Refusal::too_long};
   if ((!args.operand.empty() && sum_bytes(args.operand) != total) ||
       (args.family != AtomicFamily::base && sum_bytes(args.result) != total) ||
@@ -932,8 +963,9 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   op->result_count = static_cast<uint8_t>(args.result.size());
   const uint64_t id = op->id;
   target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
   domain_->pump(*target);
+  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
   return {Refusal::none, true, id};
 }
 
@@ -1040,6 +1072,10 @@ void Endpoint::close() noexcept {
       finish(op);
     }
   }
+  // A long copy of another thread comes back to this endpoint, and to its domain.
+  Backoff backoff;
+  while (long_copies_.load(std::memory_order_acquire) != 0) backoff.pause();
+  { const DomainLock guard(domain_); }
   if (was_enabled) {
     for (link::Link* link : n.links()) link->release(address_);
     n.table().close_ep(index_);
