@@ -825,6 +825,9 @@ void register_objects(nb::module_& m) {
             bare = bare || b.bare;
             keep.push_back(nb::steal(b.hold()));
           }
+          if (length == 0) {
+            raise(fi_err::kEINVAL, "a region needs at least one byte, and the buffers have none (fi_mr(3), len)");
+          }
           auto region = translating(
               [&] { return box->domain->register_region(list, access, requested_key, bare && !owned, enabled); });
           new (self) MemoryRegionCore{box, std::move(region), std::move(keep), length, readonly};
