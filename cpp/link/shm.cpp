@@ -384,7 +384,8 @@ void ShmLink::on_packet(uint32_t conn_id) {
     const ssize_t n = ::recvmsg(conn.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EAGAIN || errno == EINTR) return;
-      drop_conn(conn_id, Status::peer_gone);
+      // A listener that is closed with our call still in its queue resets the connection: its process may well live.
+      drop_conn(conn_id, conn.state == ConnState::awaiting_welcome ? Status::no_endpoint : Status::peer_gone);
       return;
     }
     std::vector<UniqueFd> fds;

@@ -354,6 +354,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
   mem::MrView view;
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
+  std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave `target`
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
     *status = peer.table.check(target.ep_index, target.ep_generation, remote[i].key, remote[i].addr, remote[i].length, want,
@@ -386,7 +387,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       // lock released sees the long activity. It stands for all regions of the call: slot 'any'.
       Nic& nic = *domain_->nic_;
       const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
-      const std::shared_ptr<link::Peer> kept = target.peer;
+      kept = target.peer;
       const std::shared_ptr<CompletionQueue> cq = tx_cq_;
       ++target.outstanding;
       ++target.long_copies;
@@ -401,6 +402,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       --target.outstanding;
       --target.long_copies;
       if (!target.waiting.empty()) domain_->pump(target);
+      if (*status == Status::ok && (kept->dead() || target.peer != kept)) *status = Status::peer_gone;
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }

@@ -223,6 +223,14 @@ class CounterCore:
         Source: fi_cntr(3) fi_cntr_read.
         """
 
+    def wait(self, threshold: int, timeout: float | None = None) -> None:
+        """
+        Waits until the value reaches threshold (fi_cntr_wait).
+
+        timeout  seconds; None or negative: forever.
+        Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.
+        """
+
     @property
     def fd(self) -> int:
         """
@@ -243,14 +251,6 @@ class CounterCore:
 
     def seterr(self, n: int) -> None:
         """Sets the error value (fi_cntr_seterr)."""
-
-    def wait(self, threshold: int, timeout: float | None = None) -> None:
-        """
-        Waits until the value reaches threshold (fi_cntr_wait).
-
-        timeout  seconds; None or negative: forever.
-        Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.
-        """
 
     def close(self) -> None: ...
 
