@@ -90,7 +90,7 @@ class Node:
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
         self._lanes: list[Lane] = []
-        self._loops: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._loops: dict[Any, Any] = {}  # event loop: LoopLane
         self._attached: weakref.WeakSet[RemoteArray] = weakref.WeakSet()
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
@@ -369,7 +369,7 @@ class Node:
     def _after_fork_in_child(self) -> None:
         # Whoever holds a remote array of this node finds no lane, and attaches anew in the child.
         self._idle.clear()
-        self._loops = weakref.WeakKeyDictionary()
+        self._loops = {}
         self._lock = threading.RLock()
 
 
