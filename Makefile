@@ -104,6 +104,7 @@ microbench: build/release/.configured
 
 # ---- what people run ---------------------------------------------------------------------------------------------------
 demo: ext
+	@$(call LIMIT,60) $(PY) examples/two_processes.py
 	@$(call LIMIT,300) $(VENV)/bin/weft perf --quick
 
 test: cpp-tests ext

@@ -15,10 +15,31 @@
 
 namespace weft {
 
+namespace {
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPage = 4096;
+}  // namespace
+
 Mapping Mapping::shared(int fd, size_t size, bool writable, const char* what) {
   const int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* p = ::mmap(nullptr, size, prot, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  // The system backs a file with huge pages only where address and offset agree modulo 2 MiB: place large mappings so.
+  void* wanted = nullptr;
+  if (size >= kHugePage) {
+    void* room = ::mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room != MAP_FAILED) {
+      const auto begin = reinterpret_cast<uintptr_t>(room);
+      const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+      if (aligned != begin) ::munmap(room, aligned - begin);
+      const uintptr_t end = (aligned + size + kPage - 1) / kPage * kPage;
+      if (end < begin + size + kHugePage) ::munmap(reinterpret_cast<void*>(end), begin + size + kHugePage - end);
+      wanted = reinterpret_cast<void*>(aligned);
+    }
+  }
+  void* p = ::mmap(wanted, size, prot, MAP_SHARED | MAP_NORESERVE | (wanted != nullptr ? MAP_FIXED : 0), fd, 0);
   if (p == MAP_FAILED) {
+    const int why = errno;
+    if (wanted != nullptr) ::munmap(wanted, size);
+    errno = why;
     throw Error(fi_err::kENOMEM, std::string("cannot map ") + what + " (" + std::to_string(size) + " bytes): " +
                                      std::strerror(errno) + "; look at `ulimit -v`");
   }

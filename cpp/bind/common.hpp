@@ -7,7 +7,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +20,35 @@
 namespace nb = nanobind;
 
 namespace weft::bind {
+
+// ---- the GIL -------------------------------------------------------------------------------------------------------
+
+// Gives the GIL up for a scope. Python before 3.14 ends a thread that asks for it while the interpreter ends, by unwinding
+// its stack: a noexcept or a catch (...) on the way, and nanobind has one around every function, makes that a crash. So a
+// thread that comes back too late stays here, as Python 3.14 has it; and what waits for long is a plain method, not a
+// nanobind function, because the interpreter may also end while we stand in line. The thread that ends the interpreter
+// gives the GIL up as well, in destructors: it was told so when it did.
+class ReleasedGil {
+ public:
+  ReleasedGil() : ends_(ends()), state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() noexcept(false) {
+    while (!ends_ && ends()) ::pause();
+    PyEval_RestoreThread(state_);
+  }
+  ReleasedGil(const ReleasedGil&) = delete;
+  ReleasedGil& operator=(const ReleasedGil&) = delete;
+
+ private:
+  static bool ends() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+  }
+  bool ends_;
+  PyThreadState* state_;
+};
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
@@ -89,7 +120,7 @@ struct CompletionQueueCore {
   std::shared_ptr<nic::CompletionQueue> cq;
   std::shared_ptr<host::EventfdNotifier> notifier;
   int format = 0;
-  bool closed = false;
+  std::atomic<bool> closed = false;
   PollPacer pacer;
   ~CompletionQueueCore();
 };
@@ -97,7 +128,7 @@ struct CounterCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Counter> counter;
   std::shared_ptr<host::EventfdNotifier> notifier;
-  bool closed = false;
+  std::atomic<bool> closed = false;
   PollPacer pacer;
 };
 struct MemoryRegionCore {
@@ -132,11 +163,11 @@ struct Buf {
   bool readonly = false;
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
-  Py_buffer view{};
   bool has_view = false;
   bool bare = false;  // (address, length): nobody holds the memory
+  Py_buffer view;     // only where has_view: 80 bytes that the fast path does not clear
 
-  Buf() = default;
+  Buf() noexcept {}  // view stays as it is
   Buf(const Buf&) = delete;
   Buf& operator=(const Buf&) = delete;
   ~Buf() { release(); }
@@ -167,7 +198,7 @@ bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject*
 
 inline bool to_u64(PyObject* o, uint64_t* out) {
   if (o == nullptr) return true;  // keeps the default
-  if (PyLong_CheckExact(o)) [[likely]] {
+  if (PyLong_Check(o)) [[likely]] {  // also the enumerations of weft.flags
     *out = PyLong_AsUnsignedLongLong(o);
   } else {
     PyObject* index = PyNumber_Index(o);

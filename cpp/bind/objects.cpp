@@ -53,9 +53,33 @@ void check_usable(const T& core, const char* what) {
 
 // ---- completion queues -----------------------------------------------------------------------------------------------
 
+constexpr int kWaitFd = 3;        // FI_WAIT_FD
 constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
 
 PyObject* number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
+
+// Completion flags: a handful of values, too large for Python's own cache of small integers.
+PyObject* flags_number(uint64_t flags) {
+  static uint64_t known[4] = {};
+  static PyObject* numbers[4] = {};
+  const size_t at = (flags >> 8 ^ flags >> 3) & 3;  // MSG RMA TAGGED ATOMIC, READ WRITE SEND RECV: bits 1 to 5 and 8 to 11
+  if (numbers[at] == nullptr || known[at] != flags) [[unlikely]] {
+    PyObject* n = number(flags);
+    if (n == nullptr) return nullptr;
+    Py_XDECREF(numbers[at]);
+    numbers[at] = n;
+    known[at] = flags;
+  }
+  Py_INCREF(numbers[at]);
+  return numbers[at];
+}
+
+// Room for entries that read() fills: an array of CqEntry would be cleared first, 4 KiB a call.
+struct Entries {
+  alignas(nic::CqEntry) std::byte bytes[kReadMax * sizeof(nic::CqEntry)];
+  nic::CqEntry* data() noexcept { return reinterpret_cast<nic::CqEntry*>(bytes); }
+};
+static_assert(std::is_trivially_copyable_v<nic::CqEntry>);
 
 // A tuple of the format's class. Takes over the context's reference.
 PyObject* make_entry(int format, const nic::CqEntry& e) {
@@ -70,7 +94,7 @@ PyObject* make_entry(int format, const nic::CqEntry& e) {
   }
   PyTuple_SET_ITEM(t, 0, context);
   if (f >= 2) {
-    PyTuple_SET_ITEM(t, 1, number(e.flags));
+    PyTuple_SET_ITEM(t, 1, flags_number(e.flags));
     PyTuple_SET_ITEM(t, 2, number(e.len));
   }
   if (f >= 3) {
@@ -123,9 +147,8 @@ Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t cou
   if (nic->poll_from_app() != 0) n = take(self, out, count);
   if (n == 0) {
     if (self->pacer.due()) [[unlikely]] {
-      Py_BEGIN_ALLOW_THREADS
+      const ReleasedGil released;
       self->pacer.yield_measured();
-      Py_END_ALLOW_THREADS
     }
   } else {
     self->pacer.found();
@@ -154,7 +177,8 @@ PyObject* entries_to_list(CompletionQueueCore* self, const nic::CqEntry* entries
 }
 
 PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) {
-  nic::CqEntry entries[kReadMax];
+  Entries room;
+  nic::CqEntry* entries = room.data();
   self->box->drain();
   const Py_ssize_t n = take_polling(self, entries, std::min(count, kReadMax));
   if (n < 0) return nullptr;
@@ -225,39 +249,40 @@ template <typename Ready>
 int wait_for(nic::Nic& nic, nic::Event& event, uint64_t deadline, Ready&& ready) {
   int result = -2;
   while (result == -2) {
-    Py_BEGIN_ALLOW_THREADS
-    const uint64_t spin_until = now_ns() + 20'000;
-    Backoff backoff(32, 64);
-    while (result == -2) {
-      if (ready()) {
-        result = 1;
-        break;
-      }
-      nic.progress(!nic.has_engine());
-      if (now_ns() > spin_until) break;
-      backoff.pause();
-    }
-    if (result == -2) {
-      const uint64_t now = now_ns();
-      if (now >= deadline) {
-        result = ready() ? 1 : 0;
-      } else {
-        const int64_t slice = deadline == kForever ? kSleepSlice
-                                                   : static_cast<int64_t>(std::min<uint64_t>(deadline - now, kSleepSlice));
-        event.enter();
-        const uint32_t seen = event.sequence();
+    {
+      const ReleasedGil released;
+      const uint64_t spin_until = now_ns() + 20'000;
+      Backoff backoff(32, 64);
+      while (result == -2) {
         if (ready()) {
           result = 1;
-        } else if (nic.has_engine()) {
-          nic.prepare_app_sleep();
-          if (!ready()) event.sleep(seen, slice);
-        } else {
-          nic.wait_as_engine(slice);
+          break;
         }
-        event.leave();
+        nic.progress(!nic.has_engine());
+        if (now_ns() > spin_until) break;
+        backoff.pause();
+      }
+      if (result == -2) {
+        const uint64_t now = now_ns();
+        if (now >= deadline) {
+          result = ready() ? 1 : 0;
+        } else {
+          const int64_t slice = deadline == kForever ? kSleepSlice
+                                                     : static_cast<int64_t>(std::min<uint64_t>(deadline - now, kSleepSlice));
+          event.enter();
+          const uint32_t seen = event.sequence();
+          if (ready()) {
+            result = 1;
+          } else if (nic.has_engine()) {
+            nic.prepare_app_sleep();
+            if (!ready()) event.sleep(seen, slice);
+          } else {
+            nic.wait_as_engine(slice);
+          }
+          event.leave();
+        }
       }
     }
-    Py_END_ALLOW_THREADS
     if (PyErr_CheckSignals() != 0) return -1;
   }
   return result;
@@ -277,16 +302,16 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
   const auto keep = core->box;
   for (;;) {
     const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
-      if (cq->signaled.load(std::memory_order_acquire)) return true;
+      if (core->closed.load(std::memory_order_relaxed) || cq->signaled.load(std::memory_order_acquire)) return true;
       const nic::DomainLock guard(domain);
       return cq->unread() >= threshold || cq->error_waits();
     });
     if (r < 0) return nullptr;
     if (!cq_usable(core)) return nullptr;  // closed by another thread meanwhile
-    nic::CqEntry entries[kReadMax];
-    const Py_ssize_t n = take(core, entries, std::min<size_t>(count, kReadMax));
+    Entries entries;
+    const Py_ssize_t n = take(core, entries.data(), std::min<size_t>(count, kReadMax));
     if (n < 0) return nullptr;
-    if (n > 0) return entries_to_list(core, entries, n, with_source);
+    if (n > 0) return entries_to_list(core, entries.data(), n, with_source);
     if (cq->signaled.exchange(false)) {
       set_error(fi_err::kECANCELED, "the wait was ended by signal()");
       return nullptr;
@@ -331,26 +356,60 @@ PyMethodDef g_cq_methods[] = {
 
 // ---- counters --------------------------------------------------------------------------------------------------------
 
+bool cntr_usable(CounterCore* core) {
+  if (!core->closed && core->box && !core->box->forked()) return true;
+  set_error(fi_err::kEOPBADSTATE, "the counter is closed, or belongs to the parent process");
+  return false;
+}
+
 PyObject* cntr_read(PyObject* self, PyObject*) {
   auto* core = nb::inst_ptr<CounterCore>(self);
-  if (core->closed || !core->box || core->box->forked()) {
-    set_error(fi_err::kEOPBADSTATE, "the counter is closed, or belongs to the parent process");
-    return nullptr;
-  }
+  if (!cntr_usable(core)) return nullptr;
   core->box->drain();
   if (core->notifier) core->notifier->drain();
   core->box->domain->nic()->poll_from_app();
   if (core->pacer.due()) [[unlikely]] {
-    Py_BEGIN_ALLOW_THREADS
+    const ReleasedGil released;
     core->pacer.yield_measured();
-    Py_END_ALLOW_THREADS
   }
   return number(core->counter->value());
+}
+
+Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
+
+PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[2];
+  uint64_t threshold = 0, deadline;
+  if (!parse_slow(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold) || !deadline_of(a[1], &deadline)) {
+    return nullptr;
+  }
+  auto* core = nb::inst_ptr<CounterCore>(self);
+  if (!cntr_usable(core)) return nullptr;
+  const auto counter = core->counter;
+  const auto keep = core->box;
+  const uint64_t errors = counter->errors();
+  const int r = wait_for(*keep->domain->nic(), counter->event, deadline, [&] {
+    return counter->value() >= threshold || counter->errors() != errors || core->closed.load(std::memory_order_relaxed);
+  });
+  if (r < 0) return nullptr;
+  if (!cntr_usable(core)) return nullptr;  // closed by another thread meanwhile
+  if (counter->value() >= threshold) Py_RETURN_NONE;
+  if (counter->errors() != errors) {
+    set_error(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
+  } else {
+    set_error(fi_err::kETIMEDOUT, "the counter stands at " + std::to_string(counter->value()) + " of " +
+                                      std::to_string(threshold) + " at the timeout");
+  }
+  return nullptr;
 }
 
 PyMethodDef g_cntr_methods[] = {
     {"read", cntr_read, METH_NOARGS,
      "The number of successful events so far (fi_cntr_read). Drives the NIC's progress.\n\nSource: fi_cntr(3) fi_cntr_read."},
+    {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cntr_wait)), METH_FASTCALL | METH_KEYWORDS,
+     "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
+     "timeout  seconds; None or negative: forever.\n"
+     "Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait."},
     {nullptr, nullptr, 0, nullptr}};
 
 int allocation_getbuffer(PyObject* self, Py_buffer* view, int flags) {
@@ -391,7 +450,7 @@ MemoryRegionCore::~MemoryRegionCore() {
   std::string why;
   bool done;
   {
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     done = region->close(&why);
   }
   // A peer that never finishes: its memory must stay where it is. The leak is the lesser evil, and is told.
@@ -404,7 +463,7 @@ MemoryRegionCore::~MemoryRegionCore() {
 EndpointCore::~EndpointCore() {
   if (!box || !ep || box->forked()) return;
   {
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     ep->close();
   }
   box->drain();
@@ -468,7 +527,7 @@ void register_objects(nb::module_& m) {
           "progress",
           [](PyNic& n) {
             auto box = box_of(n);
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             return box->host->nic().progress();
           },
           "Does what waits to be done: frames, connections, operations. Returns how much it was.")
@@ -528,7 +587,7 @@ void register_objects(nb::module_& m) {
           [](PyNic& n) {
             if (!n.box) return;
             if (n.box->fork_generation == g_fork_generation) {
-              nb::gil_scoped_release release;
+              const ReleasedGil released;
               n.box->host->nic().stop_engine();
             }
             n.box.reset();
@@ -599,7 +658,7 @@ void register_objects(nb::module_& m) {
           auto& box = box_of(d);
           auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1));
           std::shared_ptr<host::EventfdNotifier> notifier;
-          if (wait_obj == 2) {  // FI_WAIT_FD
+          if (wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
             queue->event.set_notifier(notifier);
           }
@@ -672,7 +731,10 @@ void register_objects(nb::module_& m) {
             return c.cq->unread() == 0;
           },
           "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) fi_trywait.")
-      .def("close", [](CompletionQueueCore& c) { c.closed = true; });
+      .def("close", [](CompletionQueueCore& c) {
+        c.closed = true;
+        if (!c.box->forked()) c.cq->event.tell();  // who waits for it in another thread is told that it is closed
+      });
 
   // ---- Counter
   nb::class_<CounterCore> cntr(
@@ -685,7 +747,7 @@ void register_objects(nb::module_& m) {
             auto counter = std::make_shared<nic::Counter>();
             counter->counts_bytes = events == 1;
             std::shared_ptr<host::EventfdNotifier> notifier;
-            if (wait_obj == 2) {
+            if (wait_obj == kWaitFd) {
               notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
               counter->event.set_notifier(notifier);
             }
@@ -710,32 +772,10 @@ void register_objects(nb::module_& m) {
            "Adds to the error value (fi_cntr_adderr).")
       .def("seterr", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->set_errors(n); }, nb::arg("n"),
            "Sets the error value (fi_cntr_seterr).")
-      .def(
-          "wait",
-          [](CounterCore& c, uint64_t threshold, nb::handle timeout) {
-            check_usable(c, "counter");
-            uint64_t deadline;
-            if (!deadline_of(timeout.ptr(), &deadline)) throw nb::python_error();
-            const auto counter = c.counter;
-            const auto keep = c.box;
-            const uint64_t errors = counter->errors();
-            const int r = wait_for(*keep->domain->nic(), counter->event, deadline, [&] {
-              return counter->value() >= threshold || counter->errors() != errors;
-            });
-            if (r < 0) throw nb::python_error();
-            if (counter->value() >= threshold) return;
-            if (counter->errors() != errors) {
-              raise(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
-            }
-            raise(fi_err::kETIMEDOUT, "the counter stands at " + std::to_string(counter->value()) + " of " +
-                                          std::to_string(threshold) + " at the timeout");
-          },
-          nb::arg("threshold"), nb::arg("timeout").none() = nb::none(),
-          nb::sig("def wait(self, threshold: int, timeout: float | None = None) -> None"),
-          "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
-          "timeout  seconds; None or negative: forever.\n"
-          "Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.")
-      .def("close", [](CounterCore& c) { c.closed = true; });
+      .def("close", [](CounterCore& c) {
+        c.closed = true;
+        if (!c.box->forked()) c.counter->event.tell();
+      });
 
   // ---- MemoryRegion
   nb::class_<MrSlice> slice(m, "MrSlice", "Bytes of a registered region: the local buffer that is quickest to use.");
@@ -834,7 +874,7 @@ void register_objects(nb::module_& m) {
         std::string why;
         bool done;
         {
-          nb::gil_scoped_release release;
+          const ReleasedGil released;
           done = r.region->close(&why);
         }
         r.box->drain();

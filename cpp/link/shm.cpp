@@ -2,6 +2,7 @@
 #include "link/shm.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -63,6 +64,7 @@ class ShmPeer final : public Peer {
   void die() noexcept { mark_dead(); }
   void set_segment(uint32_t i, Mapping mapping) {
     std::byte* base = mapping.data();
+    (void)::madvise(base, mapping.size(), MADV_HUGEPAGE);  // as the owner does
     segment_bytes_[i] = mapping.size();
     segment_mappings.push_back(std::move(mapping));
     segments_[i].store(base, std::memory_order_release);
@@ -279,6 +281,7 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
     free_producers_.push_back(conn.producer_id);
     return errno == EAGAIN ? Status::again : Status::no_endpoint;
   }
+  conn.outbound = true;
   conn.state = ConnState::awaiting_welcome;
   conn.address = address;
   conn.deadline_ns = clock_.now_ns() + kHandshakeNs;
@@ -381,7 +384,8 @@ void ShmLink::on_packet(uint32_t conn_id) {
     const ssize_t n = ::recvmsg(conn.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EAGAIN || errno == EINTR) return;
-      drop_conn(conn_id, Status::peer_gone);
+      // A listener that is closed with our call still in its queue resets the connection: its process may well live.
+      drop_conn(conn_id, conn.state == ConnState::awaiting_welcome ? Status::no_endpoint : Status::peer_gone);
       return;
     }
     std::vector<UniqueFd> fds;
@@ -544,10 +548,12 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
 void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                          std::span<const std::byte> tail) {
   Conn& conn = conns_.at(conn_id);
-  // One connection a pair: another endpoint of a NIC that we know already is reached over the connection that is there.
+  // One connection a direction: another endpoint of a NIC that we know already is reached over the connection that is
+  // there, if we made it. One that the other side made may be one too many to it, and then it hangs up at any time: when
+  // two NICs call each other at once, each would drop its own call in favour of the other's, and both would be gone.
   std::shared_ptr<ShmPeer> peer;
   for (const auto& [id, other] : conns_) {
-    if (id != conn_id && other.state == ConnState::live && other.peer && !other.peer->dead() &&
+    if (id != conn_id && other.outbound && other.state == ConnState::live && other.peer && !other.peer->dead() &&
         other.peer->uuid == hello.uuid) {
       peer = other.peer;
       break;

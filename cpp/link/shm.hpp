@@ -73,6 +73,7 @@ class ShmLink final : public Link {
   struct Conn {
     UniqueFd fd;
     ConnState state{};
+    bool outbound = false;  // we called
     wire::EpAddress address;  // wanted (outbound) or asked for (inbound)
     std::vector<std::shared_ptr<void>> tokens;
     std::shared_ptr<ShmPeer> peer;

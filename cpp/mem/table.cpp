@@ -4,6 +4,8 @@
 #include <new>
 #include <string>
 
+#include "base/backoff.hpp"
+
 namespace weft::mem {
 
 // ---- readers ---------------------------------------------------------------------------------------------------
@@ -11,7 +13,10 @@ namespace weft::mem {
 uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept {
   const auto* index = reinterpret_cast<const std::atomic<uint32_t>*>(base_ + layout_.index_at);
   const uint32_t mask = layout_.index_size - 1;
-  for (;;) {
+  // An owner that was killed in the middle of a rebuild leaves the version odd: a second of looking again is enough.
+  constexpr int kRoundsMax = 20'000;
+  Backoff backoff;
+  for (int round = 0; round < kRoundsMax; ++round) {
     const uint64_t version = header().index_version.load(std::memory_order_acquire);
     uint32_t at = start;
     for (uint32_t probes = 0; probes <= mask; ++probes, at = (at + 1) & mask) {
@@ -24,8 +29,9 @@ uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t
     std::atomic_thread_fence(std::memory_order_acquire);
     // A miss counts only if the index was not being rearranged meanwhile (odd: it is right now).
     if ((version & 1) == 0 && header().index_version.load(std::memory_order_relaxed) == version) return kNoSlot;
-    cpu_relax();
+    backoff.pause();
   }
+  return kNoSlot;
 }
 
 Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, const EpEntry& endpoint) const noexcept {
@@ -57,6 +63,7 @@ Table::Table(uint32_t mr_count_max) : layout_(mr_count_max) {
   mapping_ = Mapping::shared(fd_.get(), layout_.bytes, true, "the memory table");
   seal_read_only(fd_.get());
   writable_ = mapping_.data();
+  for (uint32_t i = 0; i < kEpCountMax; ++i) ep_free_.push_back(i);
   auto* header = new (writable_) TableHeader;
   header->magic = kTableMagic;
   header->mr_count_max = layout_.mr_count_max;
@@ -64,21 +71,32 @@ Table::Table(uint32_t mr_count_max) : layout_(mr_count_max) {
   static_cast<TableView&>(*this) = TableView(writable_, mr_count_max);
 }
 
-uint64_t Table::iov_allocate(size_t count) {
+uint32_t Table::iov_allocate(size_t count) {
   for (auto it = iov_free_.begin(); it != iov_free_.end(); ++it) {
-    if (it->second == count) {
-      const uint32_t first = it->first;
-      iov_free_.erase(it);
-      return first;
+    const auto [first, free] = *it;
+    if (free < count) continue;
+    iov_free_.erase(it);
+    if (free > count) iov_free_.emplace(first + static_cast<uint32_t>(count), free - static_cast<uint32_t>(count));
+    return first;
+  }
+  throw Error(fi_err::kENOSPC, "too many regions of several buffers: no " + std::to_string(count) + " of the " +
+                                   std::to_string(kIovEntryCount) + " buffer entries are free in a row; close some");
+}
+
+void Table::iov_release(uint32_t first, uint32_t count) noexcept {
+  auto next = iov_free_.lower_bound(first);
+  if (next != iov_free_.end() && first + count == next->first) {
+    count += next->second;
+    next = iov_free_.erase(next);
+  }
+  if (next != iov_free_.begin()) {
+    auto previous = std::prev(next);
+    if (previous->first + previous->second == first) {
+      previous->second += count;
+      return;
     }
   }
-  if (count > kIovEntryCount - iov_used_) {
-    throw Error(fi_err::kENOSPC, "too many regions of several buffers: all " + std::to_string(kIovEntryCount) +
-                                     " buffer entries are in use; close some");
-  }
-  const uint32_t first = iov_used_;
-  iov_used_ += static_cast<uint32_t>(count);
-  return first;
+  iov_free_.emplace(first, count);
 }
 
 uint32_t Table::insert(const MrRequest& request) {
@@ -87,17 +105,20 @@ uint32_t Table::insert(const MrRequest& request) {
     throw Error(fi_err::kENOKEY, "requested_key " + std::to_string(*request.client_key) +
                                      " is already in use by a region of this domain: close that region or choose another key");
   }
+  const bool several = request.buffers.size() > 1;
+  if (free_slots_.empty() && slots_used_ == layout_.mr_count_max) {
+    throw Error(fi_err::kENOSPC, "all " + std::to_string(layout_.mr_count_max) +
+                                     " entries of the memory table are in use: close some regions");
+  }
+  const uint32_t first_iov = several ? iov_allocate(request.buffers.size()) : 0;  // the last thing that can be refused
   uint32_t slot;
   if (!free_slots_.empty()) {
     slot = free_slots_.back();
     free_slots_.pop_back();
-  } else if (slots_used_ < layout_.mr_count_max) {
+  } else {
     slot = slots_used_++;
     new (&entry(slot)) MrEntry;
     indexed_at_.emplace_back(0, 0);
-  } else {
-    throw Error(fi_err::kENOSPC, "all " + std::to_string(layout_.mr_count_max) +
-                                     " entries of the memory table are in use: close some regions");
   }
   MrEntry& e = entry(slot);
   const uint64_t generation = generation_of(e.state.load(std::memory_order_relaxed)) + 1;
@@ -109,12 +130,12 @@ uint32_t Table::insert(const MrRequest& request) {
   e.ep_bound = 0;
   store_relaxed(e.domain, request.domain);
   e.local_addr = request.buffers.empty() ? 0 : request.buffers[0].local_addr;
-  if (request.buffers.size() <= 1) {
+  if (!several) {
     e.iov_count = 1;
     e.segment = request.buffers.empty() ? kNoSegment : request.buffers[0].segment;
     e.where = request.buffers.empty() ? 0 : request.buffers[0].where;
   } else {
-    e.where = iov_allocate(request.buffers.size());
+    e.where = first_iov;
     e.iov_count = static_cast<uint16_t>(request.buffers.size());
     e.segment = kIovSegment;
     auto* iov_area = reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at);
@@ -162,7 +183,7 @@ void Table::release(uint32_t slot) noexcept {
   const std::lock_guard lock(mutex_);
   MrEntry& e = entry(slot);
   if (indexed_at_[slot].first != 0) index_erase(slot);
-  if (e.segment == kIovSegment) iov_free_.emplace_back(static_cast<uint32_t>(e.where), e.iov_count);
+  if (e.segment == kIovSegment) iov_release(static_cast<uint32_t>(e.where), e.iov_count);
   const uint64_t state = e.state.load(std::memory_order_relaxed);
   e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::free), std::memory_order_release);
   free_slots_.push_back(slot);
@@ -195,7 +216,11 @@ void Table::index_erase(uint32_t slot) noexcept {
   indexed_.pop_back();
   indexed_at_[slot] = {0, 0};
   // Both bounds together: the work of a rebuild is paid for by at least as many erasures.
-  if (tombstones_.size() > 64 && tombstones_.size() * 2 > indexed_.size()) index_rebuild();
+  // A quarter of the index at most, so that a small table has free words, too: index_insert and readers stop at one.
+  if ((tombstones_.size() > 64 && tombstones_.size() * 2 > indexed_.size()) ||
+      tombstones_.size() > layout_.index_size / 4) {
+    index_rebuild();
+  }
 }
 
 void Table::index_rebuild() noexcept {
@@ -214,15 +239,11 @@ void Table::index_rebuild() noexcept {
 
 uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation) {
   const std::lock_guard lock(mutex_);
-  uint32_t index_of_ep;
-  if (!ep_free_.empty()) {
-    index_of_ep = ep_free_.back();
-    ep_free_.pop_back();
-  } else if (ep_used_ < kEpCountMax) {
-    index_of_ep = ep_used_++;
-  } else {
+  if (ep_free_.empty()) {
     throw Error(fi_err::kENOSPC, "all " + std::to_string(kEpCountMax) + " endpoints of this NIC are open: close some");
   }
+  const uint32_t index_of_ep = ep_free_.front();
+  ep_free_.pop_front();
   auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
   e.domain = domain;
   e.address = address;

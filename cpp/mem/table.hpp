@@ -10,6 +10,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -267,7 +269,8 @@ class Table : public TableView {
   void index_insert(uint32_t slot);
   void index_erase(uint32_t slot) noexcept;
   void index_rebuild() noexcept;
-  uint64_t iov_allocate(size_t count);
+  uint32_t iov_allocate(size_t count);
+  void iov_release(uint32_t first, uint32_t count) noexcept;
 
   TableLayout layout_;
   UniqueFd fd_;
@@ -279,10 +282,8 @@ class Table : public TableView {
   std::vector<uint32_t> tombstones_;                       // their places in the index
   std::vector<uint32_t> indexed_;                          // slots with client keys, for rebuilding
   std::vector<std::pair<uint32_t, uint32_t>> indexed_at_;  // by slot: place in indexed_ + 1 (0: none), place in the index
-  std::vector<std::pair<uint32_t, uint32_t>> iov_free_;  // first, count
-  uint32_t iov_used_ = 0;
-  std::vector<uint32_t> ep_free_;
-  uint32_t ep_used_ = 0;
+  std::map<uint32_t, uint32_t> iov_free_{{0, kIovEntryCount}};  // first -> count; neighbours are joined
+  std::deque<uint32_t> ep_free_;  // longest-rested first: a reader that still looks at a slot's old endpoint has left by then
   std::atomic<uint32_t> live_count_{0};
 };
 

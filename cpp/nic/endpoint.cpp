@@ -299,12 +299,13 @@ PostResult Endpoint::post(const RmaArgs& args) {
       [[unlikely]] {
     return {r};
   }
+  // A copy outside the lock lets others change the address vector meanwhile.
+  const std::shared_ptr<PeerEp> kept = *shared;
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
   if (target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
-    const std::shared_ptr<PeerEp> kept = total > domain_->nic_->limits_.inline_copy_bytes ? *shared : nullptr;
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true)) {
       case Direct::done:
@@ -322,7 +323,8 @@ PostResult Endpoint::post(const RmaArgs& args) {
     }
   }
   if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
-  Op* op = make_op(args.kind, *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  if (state_ != State::enabled) return {Refusal::closed};  // closed while it was copying
+  Op* op = make_op(args.kind, kept, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
@@ -352,6 +354,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
   mem::MrView view;
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
+  std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave `target`
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
     *status = peer.table.check(target.ep_index, target.ep_generation, remote[i].key, remote[i].addr, remote[i].length, want,
@@ -384,7 +387,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       // lock released sees the long activity. It stands for all regions of the call: slot 'any'.
       Nic& nic = *domain_->nic_;
       const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
-      const std::shared_ptr<link::Peer> kept = target.peer;
+      kept = target.peer;
       const std::shared_ptr<CompletionQueue> cq = tx_cq_;
       ++target.outstanding;
       ++target.long_copies;
@@ -399,6 +402,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       --target.outstanding;
       --target.long_copies;
       if (!target.waiting.empty()) domain_->pump(target);
+      if (*status == Status::ok && (kept->dead() || target.peer != kept)) *status = Status::peer_gone;
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }
@@ -542,7 +546,7 @@ void Endpoint::finish(Op* op) {
   if (op->counted) --target->outstanding;
   --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
-  if (op->status_out != nullptr) *op->status_out = static_cast<int32_t>(op->status);
+  if (op->status_out != nullptr) *op->status_out = fi_errno(op->status);
   const uint64_t flags = completion_flags(op->kind, op->family);
   if (op->parent != nullptr) {
     Op* parent = op->parent;
@@ -771,7 +775,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
       if (wants) tx_cq_->reserve();
     } else if (state_ != State::enabled) {
-      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = static_cast<int32_t>(Status::canceled);
+      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = fi_errno(Status::canceled);
       if (first_bad == Status::ok) {
         first_bad = Status::canceled;
         first_bad_at = begin;
@@ -787,8 +791,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else if (d.dest_addr >= av_->entries_.size() || !av_->entries_[d.dest_addr]) {
         status = Status::no_endpoint;
       } else {
-        const std::shared_ptr<PeerEp>& shared = av_->entries_[d.dest_addr];
-        PeerEp& t = *shared;
+        PeerEp& t = *av_->entries_[d.dest_addr];
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
@@ -804,14 +807,11 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             continue;
           }
         }
+        // A copy outside the lock lets others change the address vector meanwhile.
+        const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
         if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
-            (t.outstanding == 0 || config_.msg_order == 0)) [[likely]] {
-          if (d.length > domain_->nic_->limits_.inline_copy_bytes) {
-            const std::shared_ptr<PeerEp> kept = shared;
-            direct = try_direct(*kept, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
-          } else {
-            direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, false);
-          }
+            (t.outstanding == 0 || config_.msg_order == 0)) {
+          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
         }
         if (direct == Direct::done || direct == Direct::failed) {
           // decided: status says how
@@ -829,7 +829,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           child->parent = parent;
           child->status_out = &d.status;
           ++parent->children;
-          d.status = static_cast<int32_t>(Status::again);
+          d.status = fi_errno(Status::again);
           t.waiting.push_back(child);
           domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
           domain_->pump(t);
@@ -837,7 +837,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           continue;
         }
       }
-      d.status = static_cast<int32_t>(status);
+      d.status = fi_errno(status);
       if (status == Status::ok) {
         total += d.length;
       } else if (first_bad == Status::ok) {

@@ -207,8 +207,21 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       local_event(frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
       return;
     }
-    default: serve(peer, frame, payload);
+    default:
+      if (!deferred_.empty() && must_follow(*peer)) {
+        deferred_.push_back({peer, frame, {payload.begin(), payload.end()}, true});
+      } else {
+        serve(peer, frame, payload);
+      }
   }
+}
+
+// A read of this peer waits for room: what it asked for later must not be done before.
+bool Nic::must_follow(const link::Peer& peer) const noexcept {
+  for (auto d = deferred_.rbegin(); d != deferred_.rend(); ++d) {
+    if (d->peer.get() == &peer && d->serve_again) return true;
+  }
+  return false;
 }
 
 // An access that the initiator could not make itself. Its frame was checked for form; here for right.
@@ -367,20 +380,29 @@ void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& req
   }
 }
 
+// In order for each peer; a peer that takes nothing holds up nobody else.
 size_t Nic::retry_deferred() {
   size_t n = 0;
-  for (size_t left = deferred_.size(); left != 0; --left) {
-    Deferred d = std::move(deferred_.front());
-    deferred_.pop_front();
-    if (d.serve_again) {
-      const size_t before = deferred_.size();
-      serve(d.peer, d.frame, {});
-      if (deferred_.size() > before) break;
-    } else if (d.peer->link()->submit(*d.peer, d.frame, d.payload) == Status::again) {
-      deferred_.push_front(std::move(d));
-      break;
+  std::deque<Deferred> todo;
+  todo.swap(deferred_);
+  std::vector<const link::Peer*> stuck;
+  for (Deferred& d : todo) {
+    const link::Peer* peer = d.peer.get();
+    if (std::ranges::find(stuck, peer) != stuck.end()) {
+      deferred_.push_back(std::move(d));
+      continue;
     }
-    ++n;
+    const size_t before = deferred_.size();
+    if (d.serve_again) {
+      serve(d.peer, d.frame, d.payload);
+    } else if (d.peer->link()->submit(*d.peer, d.frame, d.payload) == Status::again) {
+      deferred_.push_back(std::move(d));
+    }
+    if (deferred_.size() > before) {
+      stuck.push_back(peer);
+    } else {
+      ++n;
+    }
   }
   return n;
 }

@@ -477,6 +477,7 @@ class Nic final : public link::FrameSink {
   void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
   void local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes);
   size_t retry_deferred();
+  bool must_follow(const link::Peer& peer) const noexcept;
   Status own_copy(bool write, const iovec& local, const iovec& remote);
   uint32_t add_domain(Domain* domain);
   void remove_domain(Domain* domain) noexcept;

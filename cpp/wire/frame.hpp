@@ -29,6 +29,8 @@ constexpr uint8_t kFrameHasData = 1;    // imm_data is valid: deliver a completi
 constexpr uint8_t kFrameLast = 2;       // last fragment of its operation
 constexpr uint8_t kFrameIsRead = 4;     // notice: the access was a read
 constexpr uint8_t kFrameIsAtomic = 8;   // notice/data: the access was an atomic
+constexpr uint8_t kFrameFlagsMask = 15;
+constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
 
 struct Frame {
   FrameKind kind{};
@@ -72,6 +74,7 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
   std::memcpy(static_cast<void*>(&f), in.data(), sizeof(f));
   const auto kind = static_cast<uint8_t>(f.kind);
   if (kind < 1 || kind > static_cast<uint8_t>(FrameKind::notice)) return std::nullopt;
+  if (f.flags > kFrameFlagsMask || f.family > kFrameFamilyMax || f.source.reserved != 0) return std::nullopt;
   switch (f.where) {
     case PayloadWhere::none:
       if (f.payload_length != 0) return std::nullopt;

@@ -86,7 +86,7 @@ class Nic:
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False) -> None: ...
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True) -> None: ...
 
     def close(self) -> None: ...
 
@@ -191,6 +191,14 @@ class CounterCore:
         Source: fi_cntr(3) fi_cntr_read.
         """
 
+    def wait(self, threshold: int, timeout: float | None = None) -> None:
+        """
+        Waits until the value reaches threshold (fi_cntr_wait).
+
+        timeout  seconds; None or negative: forever.
+        Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.
+        """
+
     @property
     def fd(self) -> int:
         """
@@ -211,14 +219,6 @@ class CounterCore:
 
     def seterr(self, n: int) -> None:
         """Sets the error value (fi_cntr_seterr)."""
-
-    def wait(self, threshold: int, timeout: float | None = None) -> None:
-        """
-        Waits until the value reaches threshold (fi_cntr_wait).
-
-        timeout  seconds; None or negative: forever.
-        Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.
-        """
 
     def close(self) -> None: ...
 
@@ -469,23 +469,37 @@ class EndpointCore:
         Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) fi_cancel.
         """
 
-    def outstanding(self) -> int:
-        """Operations under way."""
+    def statistics(self) -> dict[str, int]:
+        """tx_pending: operations under way; tx_size: how many there may be."""
 
     def close(self) -> None: ...
 
-def probe_memcpy(dst: object, src: object, rounds: int) -> float:
-    """Nanoseconds that memcpy takes between these buffers, on average."""
+def probe_memcpy(dst: object, src: object, rounds: int, piece: int = 0, stride: int = 0) -> float:
+    """
+    Nanoseconds that memcpy takes between these buffers, on average.
+
+    piece, stride  where given, one copy of `piece` bytes every `stride` bytes, and the time for all of them.
+    """
+
+def probe_fetch_add(word: object, rounds: int) -> float:
+    """
+    Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.
+    """
 
 def probe_cma_write(pid: int, remote: int, src: object, rounds: int) -> float:
     """
     Nanoseconds that a bare process_vm_writev of src to an address of process pid takes; -1 when the kernel refuses.
     """
 
+def probe_cma_read(pid: int, remote: int, dst: object, rounds: int) -> float:
+    """
+    Nanoseconds that a bare process_vm_readv into dst takes; -1 when the kernel refuses.
+    """
+
 def probe_pingpong(word: object, rounds: int, first: bool, timeout: float = 10.0) -> float:
     """
     Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.
-    Both sides call it, one with first=True, on the same word, which starts as 0.
+    Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.
     """
 
 def poll_u64(obj: object, offset: int, value: int, timeout: float) -> bool:

@@ -26,8 +26,8 @@ from . import _handle
 from . import mr as _mr
 from .atomic import AtomicAttr, family_of, query
 from .av import AddressVector
-from .cntr import Counter
-from .cq import CompletionQueue
+from .cntr import Counter, PollingCounter
+from .cq import CompletionQueue, PollingQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
 from .info import DomainAttr, Info, dupinfo
@@ -179,9 +179,8 @@ class Domain(_nic.DomainCore):
         Source: fi_cq(3) fi_cq_open.
         """
         _handle.check(self, "cq_open")
-        return CompletionQueue(
-            self, size=size, flags=flags, format=format, wait_obj=wait_obj, wait_cond=wait_cond, context=context
-        )
+        cls = PollingQueue if wait_obj == WaitObj.WAIT_NONE else CompletionQueue
+        return cls(self, size=size, flags=flags, format=format, wait_obj=wait_obj, wait_cond=wait_cond, context=context)
 
     def cntr_open(
         self,
@@ -199,7 +198,8 @@ class Domain(_nic.DomainCore):
         Source: fi_cntr(3) fi_cntr_open.
         """
         _handle.check(self, "cntr_open")
-        return Counter(self, events=events, wait_obj=wait_obj, flags=flags, context=context)
+        cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
+        return cls(self, events=events, wait_obj=wait_obj, flags=flags, context=context)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 

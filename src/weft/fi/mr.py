@@ -130,8 +130,9 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def bind(self, fid: Counter | Endpoint, flags: int = 0) -> None:
         """Associate the region with a counter or an endpoint (fi_mr_bind).
 
-        fid     a Counter, which then counts the accesses that flags select; or the Endpoint through which alone peers
-                may reach the region.
+        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` the
+                one through which alone peers may reach the region, otherwise an association and no more, so that a
+                program written for `fi.MR_ENDPOINT` runs unchanged.
         flags   for a counter `fi.REMOTE_WRITE`: each RMA write or atomic that modifies the region, made through an
                 endpoint opened with `fi.RMA_EVENT`. For an endpoint 0.
 
@@ -170,7 +171,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def _bind_ep(self, ep: Endpoint, flags: int) -> None:
         if flags:
             raise errors.BadFlags(f"mr.bind: flags {Flag(flags)!s} for an endpoint; they have to be 0")
-        self.bind_ep(ep)
+        if self.domain.mr_mode & MrMode.MR_ENDPOINT:
+            self.bind_ep(ep)
 
     def enable(self) -> None:
         """Make a region that was created disabled usable (fi_mr_enable). No bindings after it.
@@ -295,6 +297,7 @@ def register(
     context: Any,
     base: MemoryRegion | None = None,
     keep: Any = None,
+    depth: int = 3,
 ) -> MemoryRegion:
     """All registration calls end here, unless nothing about them is special."""
     _handle.check(domain, op)
@@ -332,6 +335,7 @@ def register(
         flags=int(flags),
         context=context,
         enabled=not disabled,
+        owned=keep is not None,
     )
     mr.domain = domain
     mr._wants_event = wants_event
@@ -339,7 +343,7 @@ def register(
     mr._base = base
     if len(buffers) > 1:
         mr._spans = tuple(_nic.describe_buffer(b)[:2] for b in buffers)
-    mr._site = _handle.here(3)
+    mr._site = _handle.here(depth)
     if base is None:
         _handle.adopt(mr, domain)
     else:
@@ -380,7 +384,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
                     "  rule: a sub-MR is fully contained in its base, fi_mr(3) base_mr",
                     op=op,
                 )
-    return register(domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base)
+    return register(domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, depth=4)
 
 
 def cut(op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], Any]:

@@ -1,0 +1,129 @@
+// tests/cpp/test_mem_segment.cpp: the allocator of shared segments: what it hands out never overlaps and always comes back.
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "base/status.hpp"
+#include "mem/segment.hpp"
+
+namespace {
+
+using namespace weft;
+using namespace weft::mem;
+
+BOOST_AUTO_TEST_SUITE(mem_segment)
+
+BOOST_AUTO_TEST_CASE(test_segment_allocation_is_page_aligned_zero_and_writable) {
+  SegmentSet set;
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{4095}, size_t{4096}, size_t{4097}, size_t{1} << 20}) {
+    std::byte* p = set.allocate(bytes);
+    BOOST_TEST(reinterpret_cast<uintptr_t>(p) % kAllocationAlign == 0U);
+    for (size_t i = 0; i < bytes; ++i) BOOST_REQUIRE(p[i] == std::byte{0});
+    std::memset(p, 0xff, bytes);
+  }
+  BOOST_TEST(set.count() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(test_segment_find_names_place_or_nothing) {
+  SegmentSet set;
+  std::byte* p = set.allocate(8192);
+  const auto place = set.find(p + 100, 50);
+  BOOST_REQUIRE(place.has_value());
+  const auto start = set.find(p, 8192);
+  BOOST_REQUIRE(start.has_value());
+  BOOST_TEST(place->offset == start->offset + 100);
+  BOOST_TEST(set.find(p, set.bytes(0) - start->offset).has_value());
+  BOOST_TEST(!set.find(p, set.bytes(0) - start->offset + 1).has_value());
+  BOOST_TEST(!set.find(p - start->offset - 1, 2).has_value());
+  BOOST_TEST(!set.find(p, ~size_t{0}).has_value());
+  int local = 0;
+  BOOST_TEST(!set.find(&local, sizeof(local)).has_value());
+  BOOST_TEST(set.fd(0) >= 0);
+  BOOST_TEST(set.fd(1) == -1);
+  BOOST_TEST(set.bytes(7) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_segment_freed_neighbours_become_one) {
+  SegmentSet set;
+  std::vector<std::byte*> p;
+  for (int i = 0; i < 9; ++i) p.push_back(set.allocate(4096));
+  for (int i : {1, 7, 3, 5, 2, 6, 4}) set.free(p[static_cast<size_t>(i)]);  // leaves 0 and 8
+  BOOST_TEST(set.allocate(7 * 4096) == p[1]);                              // best fit: exactly the hole
+  BOOST_TEST(set.allocated_bytes() == 9U * 4096);
+}
+
+BOOST_AUTO_TEST_CASE(test_segment_large_allocations_start_on_a_huge_page_and_forget_when_freed) {
+  SegmentSet set;
+  (void)set.allocate(4096);
+  std::byte* p = set.allocate(3 << 20);
+  BOOST_TEST(reinterpret_cast<uintptr_t>(p) % (2 << 20) == 0U);
+  std::memset(p, 1, 3 << 20);
+  set.free(p);
+  std::byte* again = set.allocate(3 << 20);
+  BOOST_TEST(again == p);
+  BOOST_TEST(std::to_integer<int>(again[12345]) == 0);  // punched out
+}
+
+BOOST_AUTO_TEST_CASE(test_segment_larger_than_one_segment_gets_its_own) {
+  SegmentSet set;
+  (void)set.allocate(1);
+  std::byte* p = set.allocate(kSegmentBytes + 1);
+  BOOST_TEST(set.count() == 2U);
+  BOOST_TEST(set.find(p, kSegmentBytes + 1)->segment == 1U);
+  p[kSegmentBytes] = std::byte{7};
+  set.free(p);
+}
+
+BOOST_AUTO_TEST_CASE(test_segment_impossible_size_is_refused_and_harms_nothing) {
+  SegmentSet set;
+  std::byte* p = set.allocate(64);
+  const auto out_of_memory = [](const Error& e) { return e.fi_code() == fi_err::kENOMEM; };
+  BOOST_CHECK_EXCEPTION((void)set.allocate(~size_t{0}), Error, out_of_memory);
+  BOOST_CHECK_EXCEPTION((void)set.allocate((size_t{1} << 46) + 1), Error, out_of_memory);
+  p[0] = std::byte{1};
+  set.free(p);
+  set.free(p);  // no longer known: ignored
+  set.free(nullptr);
+  BOOST_TEST(set.allocated_bytes() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_segment_random_allocations_never_overlap) {
+  SegmentSet set;
+  std::mt19937_64 random(11);
+  std::map<std::byte*, std::pair<size_t, std::byte>> live;
+  uint64_t sum = 0;
+  for (int step = 0; step < 6000; ++step) {
+    if (live.empty() || random() % 5 < 3) {
+      const size_t bytes = random() % 16 == 0 ? random() % (3 << 20) : random() % 40'000;
+      std::byte* p = set.allocate(bytes);
+      const auto mark = static_cast<std::byte>(random());
+      const auto next = live.lower_bound(p);
+      if (next != live.end()) BOOST_REQUIRE(p + bytes <= next->first);
+      if (next != live.begin()) BOOST_REQUIRE(std::prev(next)->first + std::prev(next)->second.first <= p);
+      if (bytes != 0) p[0] = p[bytes - 1] = mark;
+      live.emplace(p, std::pair{bytes, mark});
+      sum += (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096;
+    } else {
+      const auto it = std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size()));
+      const auto [bytes, mark] = it->second;
+      if (bytes != 0) BOOST_REQUIRE((it->first[0] == mark && it->first[bytes - 1] == mark));
+      set.free(it->first);
+      sum -= (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096;
+      live.erase(it);
+    }
+    BOOST_REQUIRE(set.allocated_bytes() == sum);
+  }
+  for (const auto& [p, what] : live) set.free(p);
+  BOOST_TEST(set.count() == 1U);
+  // Whole again: one span that holds everything.
+  std::byte* all = set.allocate(set.bytes(0));
+  BOOST_TEST(set.find(all, set.bytes(0))->offset == 0U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace

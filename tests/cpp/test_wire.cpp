@@ -1,0 +1,222 @@
+// tests/cpp/test_wire.cpp: frames, hellos and keys against literal bytes; what no correct peer sends is refused.
+#include <boost/test/unit_test.hpp>
+#include <random>
+#include <vector>
+
+#include "wire/frame.hpp"
+#include "wire/hello.hpp"
+#include "wire/key.hpp"
+
+namespace {
+
+using namespace weft;
+using namespace weft::wire;
+
+Frame example_frame() {
+  Frame f;
+  f.kind = FrameKind::write;
+  f.where = PayloadWhere::in_frame;
+  f.flags = kFrameHasData | kFrameLast;
+  f.family = 2;
+  f.datatype = 0x0403;
+  f.atomic_op = 0x0605;
+  f.status = 0x0a090807;
+  f.payload_length = 3;
+  f.op_id = 0x1817161514131211;
+  f.key = 0x2827262524232221;
+  f.addr = 0x3837363534333231;
+  f.length = 0x4847464544434241;
+  f.frag_offset = 0x5857565554535251;
+  f.imm_data = 0x6867666564636261;
+  f.ep_index = 0x74737271;
+  f.ep_generation = 0x84838281;
+  f.source = {0x94939291, 0xa4a3a2a1, 0xb2b1, 0};
+  f.staged_chunk = 0xc4c3c2c1;
+  return f;
+}
+
+constexpr unsigned char kFrameBytes[88] = {
+    0x01, 0x01, 0x03, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x03, 0x00, 0x00, 0x00,  // kind .. length
+    0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28,  // op_id, key
+    0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,  // addr, length
+    0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,  // offset, imm
+    0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0x83, 0x84, 0x91, 0x92, 0x93, 0x94, 0xa1, 0xa2, 0xa3, 0xa4,  // endpoint, source
+    0xb1, 0xb2, 0x00, 0x00, 0xc1, 0xc2, 0xc3, 0xc4};
+
+std::vector<std::byte> bytes_of(const Frame& f, size_t payload) {
+  std::vector<std::byte> out(sizeof(Frame) + payload);
+  emit(f, out);
+  return out;
+}
+
+BOOST_AUTO_TEST_SUITE(wire_formats)
+
+BOOST_AUTO_TEST_CASE(test_frame_emit_is_these_bytes) {
+  std::byte out[sizeof(Frame)];
+  emit(example_frame(), out);
+  BOOST_TEST(std::memcmp(out, kFrameBytes, sizeof(out)) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(test_frame_parse_is_the_inverse_of_emit) {
+  std::vector<std::byte> in(91);
+  std::memcpy(in.data(), kFrameBytes, sizeof(kFrameBytes));
+  const auto f = parse(in);
+  BOOST_REQUIRE(f.has_value());
+  std::byte again[sizeof(Frame)];
+  emit(*f, again);
+  BOOST_TEST(std::memcmp(again, kFrameBytes, sizeof(again)) == 0);
+  BOOST_TEST(f->addr == 0x3837363534333231u);
+  BOOST_TEST(f->source.vni == 0xb2b1);
+}
+
+BOOST_AUTO_TEST_CASE(test_frame_shorter_than_its_head_is_refused) {
+  const auto whole = bytes_of(example_frame(), 3);
+  for (size_t n = 0; n < sizeof(Frame); ++n) BOOST_TEST(!parse(std::span(whole).first(n)).has_value(), n);
+}
+
+BOOST_AUTO_TEST_CASE(test_frame_fields_out_of_range_are_refused) {
+  const auto refused = [](auto&& change, size_t payload = 3) {
+    Frame f = example_frame();
+    change(f);
+    return !parse(bytes_of(f, payload)).has_value();
+  };
+  BOOST_TEST(!refused([](Frame&) {}));
+  for (int kind : {0, 7, 8, 255}) BOOST_TEST(refused([&](Frame& f) { f.kind = static_cast<FrameKind>(kind); }), kind);
+  for (int where : {3, 4, 255}) BOOST_TEST(refused([&](Frame& f) { f.where = static_cast<PayloadWhere>(where); }), where);
+  for (int bit : {16, 32, 64, 128}) BOOST_TEST(refused([&](Frame& f) { f.flags = static_cast<uint8_t>(f.flags | bit); }), bit);
+  for (int family : {3, 4, 255}) BOOST_TEST(refused([&](Frame& f) { f.family = static_cast<uint8_t>(family); }), family);
+  BOOST_TEST(refused([](Frame& f) { f.source.reserved = 1; }));
+  BOOST_TEST(refused([](Frame& f) { f.payload_length = 4; }));  // more than came
+  BOOST_TEST(!refused([](Frame& f) { f.payload_length = kInlinePayloadMax; }, kInlinePayloadMax));
+  BOOST_TEST(refused([](Frame& f) { f.payload_length = kInlinePayloadMax + 1; }, kInlinePayloadMax + 1));
+  BOOST_TEST(refused([](Frame& f) { f.payload_length = ~0u; }));
+  BOOST_TEST(refused([](Frame& f) { f.where = PayloadWhere::none; }));  // none, and yet a length
+  const auto staged = [](uint32_t length) {
+    return [=](Frame& f) {
+      f.where = PayloadWhere::staged;
+      f.payload_length = length;
+    };
+  };
+  BOOST_TEST(!refused(staged(kStagedPayloadMax)));
+  BOOST_TEST(refused(staged(kStagedPayloadMax + 1)));
+}
+
+BOOST_AUTO_TEST_CASE(test_frame_random_bytes_are_refused_or_in_range) {
+  std::mt19937_64 random(20261121);
+  std::vector<std::byte> bytes(240);
+  uint64_t accepted = 0;
+  for (int round = 0; round < 200'000; ++round) {
+    const size_t n = random() % (bytes.size() + 1);
+    for (size_t i = 0; i < n; i += 8) {
+      const uint64_t word = random();
+      std::memcpy(&bytes[i], &word, std::min<size_t>(8, n - i));
+    }
+    if (n >= sizeof(Frame) && random() % 2 != 0) {  // half of them nearly right
+      bytes[0] = static_cast<std::byte>(random() % 8);
+      bytes[1] = static_cast<std::byte>(random() % 4);
+      bytes[2] = static_cast<std::byte>(random() % 16);
+      bytes[3] = static_cast<std::byte>(random() % 4);
+      bytes[82] = bytes[83] = std::byte{0};
+      const auto length = static_cast<uint32_t>(random() % 200);
+      std::memcpy(&bytes[12], &length, 4);
+    }
+    const auto f = parse(std::span(bytes).first(n));
+    if (!f) continue;
+    ++accepted;
+    const bool fits = f->where == PayloadWhere::none     ? f->payload_length == 0
+                      : f->where == PayloadWhere::staged ? f->payload_length <= kStagedPayloadMax
+                                                         : sizeof(Frame) + f->payload_length <= n;
+    BOOST_REQUIRE(fits);
+  }
+  BOOST_TEST(accepted > 1000U);
+}
+
+BOOST_AUTO_TEST_CASE(test_provider_key_is_slot_and_generation) {
+  BOOST_TEST((ProviderKey{5, 3}.emit()) == 0xc00005u);
+  BOOST_TEST(ProviderKey::parse(0xc00005).slot == 5U);
+  BOOST_TEST(ProviderKey::parse(0xc00005).generation == 3U);
+  BOOST_TEST((ProviderKey{kKeySlotMax, (uint64_t{1} << 42) - 1}.emit()) == ~uint64_t{0});
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 100'000; ++i) {
+    const uint64_t key = random();
+    BOOST_REQUIRE(ProviderKey::parse(key).emit() == key);
+  }
+}
+
+Hello example_hello() {
+  Hello h;
+  h.type = HelloType::welcome;
+  h.flags = kHelloStrict;
+  for (size_t i = 0; i < 16; ++i) h.uuid[i] = static_cast<uint8_t>(0x10 + i);
+  h.address = {0x04030201, 0x08070605, 0x0a09, 0};
+  h.producer_id = 0x14131211;
+  h.ep_index = 0x24232221;
+  h.ep_generation = 0x34333231;
+  h.reason = RejectReason::user;
+  h.ring_slot_count = 0x44434241;
+  h.staging_bytes = 0x5857565554535251;
+  h.table_bytes = 0x6867666564636261;
+  h.mr_count_max = 0x74737271;
+  h.segment_count = 0x84838281;
+  h.segment = 0x94939291;
+  h.segment_bytes = 0xa8a7a6a5a4a3a2a1;
+  h.probe_address = 0xb8b7b6b5b4b3b2b1;
+  for (size_t i = 0; i < 16; ++i) h.nonce[i] = static_cast<uint8_t>(0xe0 + i);
+  return h;
+}
+
+constexpr unsigned char kHelloBytes[120] = {
+    'W',  'E',  'F',  'T',  0x01, 0x00, 0x02, 0x01,                                                  // magic .. flags
+    0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // uuid
+    0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x00, 0x00, 0x11, 0x12, 0x13, 0x14,  // address, id
+    0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x02, 0x00, 0x00, 0x00, 0x41, 0x42, 0x43, 0x44,  // ep .. slots
+    0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,  // staging, table
+    0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0x83, 0x84, 0x91, 0x92, 0x93, 0x94, 0x00, 0x00, 0x00, 0x00,  // counts
+    0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6, 0xb7, 0xb8,  // segment, probe
+    0xe0, 0xe1, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8, 0xe9, 0xea, 0xeb, 0xec, 0xed, 0xee, 0xef};
+
+BOOST_AUTO_TEST_CASE(test_hello_is_these_bytes) {
+  const Hello h = example_hello();
+  BOOST_TEST(std::memcmp(&h, kHelloBytes, sizeof(h)) == 0);
+  const auto parsed = parse_hello(std::as_bytes(std::span(kHelloBytes)));
+  BOOST_REQUIRE(parsed.has_value());
+  BOOST_TEST(std::memcmp(&*parsed, &h, sizeof(h)) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(test_hello_of_another_kind_is_refused) {
+  const auto refused = [](auto&& change) {
+    Hello h = example_hello();
+    change(h);
+    return !parse_hello(std::as_bytes(std::span(&h, 1))).has_value();
+  };
+  BOOST_TEST(!refused([](Hello&) {}));
+  BOOST_TEST(refused([](Hello& h) { h.magic ^= 1; }));
+  for (int type : {0, 6, 255}) BOOST_TEST(refused([&](Hello& h) { h.type = static_cast<HelloType>(type); }), type);
+  const Hello h = example_hello();
+  for (size_t n = 0; n < sizeof(h); ++n) BOOST_TEST(!parse_hello(std::as_bytes(std::span(&h, 1)).first(n)).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(test_hello_random_bytes_are_refused_or_in_range) {
+  std::mt19937_64 random(4);
+  std::byte bytes[160];
+  for (int round = 0; round < 100'000; ++round) {
+    for (size_t i = 0; i < sizeof(bytes); i += 8) {
+      const uint64_t word = random();
+      std::memcpy(&bytes[i], &word, 8);
+    }
+    if (round % 2 == 0) std::memcpy(bytes, "WEFT", 4);
+    const auto h = parse_hello(std::span(bytes).first(random() % (sizeof(bytes) + 1)));
+    if (h) BOOST_REQUIRE(static_cast<int>(h->type) <= 5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_address_text_and_order) {
+  const EpAddress a{1, 2, 3, 0};
+  BOOST_TEST(a.text() == "weft://1/3/2");
+  BOOST_TEST((a < EpAddress{1, 3, 0, 0}));
+  BOOST_TEST(EpAddressHash{}(a) == EpAddressHash{}(EpAddress{1, 2, 3, 0}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
