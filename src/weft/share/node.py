@@ -7,6 +7,7 @@ import dataclasses
 import html
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -278,9 +279,15 @@ class Node:
         if self._made_in != _process.generation:
             raise errors.BadState(
                 f"{call}: this node belongs to the process that forked this one\n  try: weft.open() in the child"
-            )
+            ) from None
         if self._closed:
-            raise errors.BadState(f"{call}: the node is closed\n  try: weft.open() for a new one, and attach again")
+            if _exiting and threading.current_thread().daemon:
+                # The interpreter is about to end this thread where it stands: what would it do with an error?
+                while True:
+                    time.sleep(60)
+            raise errors.BadState(
+                f"{call}: the node is closed\n  try: weft.open() for a new one, and attach again"
+            ) from None
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -494,6 +501,7 @@ _nodes: weakref.WeakSet[Node] = weakref.WeakSet()
 _default: Node | None = None
 _default_lock = threading.Lock()
 _registered_for: int | None = None
+_exiting = False
 
 
 def default_node() -> Node:
@@ -518,8 +526,10 @@ def _at_exit_once() -> None:
 
 def _close_all(pid: int) -> None:
     """Exit: whatever is open ends quietly."""
+    global _exiting
     if pid != os.getpid():
         return
+    _exiting = True
     for node in list(_nodes):
         try:
             node.close()
