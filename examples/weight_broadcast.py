@@ -22,7 +22,7 @@ def reader(version: weft.RemoteArray, weights: list[weft.RemoteArray], seen: wef
     mine = [torch.empty(w.shape, dtype=torch.float32) for w in weights]
     have = 0
     while have < VERSIONS:
-        start = int(version.wait_until(0, lambda v: v % 2 == 0 and v // 2 > have, timeout=60))
+        start = int(version.wait_until(0, lambda v, have=have: v % 2 == 0 and v // 2 > have, timeout=60))
         for remote, tensor in zip(weights, mine, strict=True):
             remote.read(out=tensor)  # one copy, from the trainer's tensor into ours
         if version[0] != start:

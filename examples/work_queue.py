@@ -1,7 +1,7 @@
 """A work queue without a server: workers claim tasks with compare_swap.
 
-Each task has a word: 0 while it is free, then the number of the worker that took it. compare_swap returns what was there
-before, so exactly one worker of those who try sees 0. Results go straight into the owner's array.
+Each task has a word: 0 while it is free, then the number of the worker that took it. compare_swap returns what was
+there before, so exactly one worker of those who try sees 0. Results go straight into the owner's array.
 
     python examples/work_queue.py
 """

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.share.owner import Owner
 
 import weft
-from tests.share.owner import Owner
 from weft import errors
 from weft.share import aio
 from weft.share import remote as remote_module

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from tests.share.owner import Owner
 
 import weft
-from tests.share.owner import Owner
 from weft import errors
 
 

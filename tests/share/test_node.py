@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.share.owner import Owner
 
 import weft
-from tests.share.owner import Owner
 from weft import errors
 
 
