@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.share.owner import Owner
 
 import weft
-from tests.share.owner import Owner
 
 _counter = itertools.count()
 

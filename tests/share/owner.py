@@ -1,7 +1,7 @@
 """A process that shares arrays and does what it is told: `Owner` starts it, `python owner.py` is it.
 
-Each line on its standard input is a Python expression or statement, run where `node`, `weft`, `np` and the arrays are; the
-answer is one line on its standard output. Ends with its standard input, and after 100 s in any case.
+Each line on its standard input is a Python expression or statement, run where `node`, `weft`, `np` and the arrays are;
+the answer is one line on its standard output. Ends with its standard input, and after 100 s in any case.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from tests.share.owner import Owner
 
 import weft
-from tests.share.owner import Owner
 from weft import errors
 
 
@@ -82,7 +82,9 @@ def test_bad_names_are_refused(node: weft.Node, bad: str) -> None:
 def test_forked_child_does_not_keep_names(own_owner: Owner, node: weft.Node, name: Any) -> None:
     n = name("a")
     own_owner.tell(f"node.share(np.zeros(3), {n!r})")
-    child = own_owner.tell("exec('global c\\nc = os.fork()\\nif c == 0:\\n import time; time.sleep(30); os._exit(0)') or c")
+    child = own_owner.tell(
+        "exec('global c\\nc = os.fork()\\nif c == 0:\\n import time; time.sleep(30); os._exit(0)') or c"
+    )
     try:
         own_owner.kill()
         assert n not in node.names()

@@ -1,4 +1,4 @@
-"""RemoteArray: reading, writing, index arrays and atomics, against NumPy; on this process's own arrays and another's."""
+"""RemoteArray against NumPy: reading, writing, index arrays, atomics; this process's own arrays and another's."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.share.owner import Owner
 
 import weft
-from tests.share.owner import Owner
 from weft import errors
 
 KINDS = ["weft", "numpy"]
@@ -134,7 +134,11 @@ def test_any_index_is_numpys(
     """Property: reads and writes of any basic index of any view do what NumPy does."""
     shape, key = case
     size = int(np.prod(shape))
-    local = make(kind, np.frombuffer(bytes(i % 127 for i in range(size * np.dtype(dtype).itemsize)), "u1").view(dtype).reshape(shape)) if dtype[0] not in "SU" else make(kind, np.arange(size).astype(dtype).reshape(shape))  # fmt: skip
+    if dtype[0] in "SU":
+        given_values = np.arange(size).astype(dtype)
+    else:
+        given_values = (np.arange(size * np.dtype(dtype).itemsize) % 127).astype("u1").view(dtype)
+    local = make(kind, given_values.reshape(shape))
     with shared_node.share(local) as share:
         remote = shared_node.attach(share)
         expected = local.copy()
@@ -371,8 +375,8 @@ def test_multiprocessing_queue_carries_arrays(node: weft.Node) -> None:
 
 
 def _add_from_queue(queue: Any, sent: Any) -> None:
-    for array in (queue.get(timeout=30), queue.get(timeout=30), pickle.loads(pickle.dumps(sent))):
-        array.fetch_add(0, 1)
+    for remote in (queue.get(timeout=30), queue.get(timeout=30), pickle.loads(pickle.dumps(sent))):
+        remote.fetch_add(0, 1)
 
 
 @pytest.mark.procs

@@ -51,7 +51,12 @@ class LoopLane(Lane):
         self._manual = _process.nic().engine == "manual"
         # A descriptor of our own: the loop may still watch it when the queue has closed its one.
         self._fd = os.dup(self.cq.fd)
-        loop.add_reader(self._fd, self._drain)
+        try:
+            loop.add_reader(self._fd, self._drain)
+        except BaseException:
+            os.close(self._fd)
+            super().close()
+            raise
 
     async def run(self, posts: list[Post]) -> None:  # type: ignore[override]
         """Post operations and wait for all. Raises FailedOperation for the first that failed."""
@@ -149,6 +154,8 @@ def loop_lane(node: Node, loop: asyncio.AbstractEventLoop, what: str) -> LoopLan
         return found
     with node._lock:
         node._check(what)
+        for gone in [known for known in node._loops if known.is_closed()]:
+            node._loops.pop(gone).close()
         lane = LoopLane(node, loop)
         node._enter(lane)
         node._loops[loop] = lane

@@ -7,6 +7,7 @@ import dataclasses
 import html
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ class Node:
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
         self._lanes: list[Lane] = []
-        self._loops: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._loops: dict[Any, Any] = {}  # event loop: LoopLane
         self._attached: weakref.WeakSet[RemoteArray] = weakref.WeakSet()
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
@@ -278,9 +279,15 @@ class Node:
         if self._made_in != _process.generation:
             raise errors.BadState(
                 f"{call}: this node belongs to the process that forked this one\n  try: weft.open() in the child"
-            )
+            ) from None
         if self._closed:
-            raise errors.BadState(f"{call}: the node is closed\n  try: weft.open() for a new one, and attach again")
+            if _exiting and threading.current_thread().daemon:
+                # The interpreter is about to end this thread where it stands: what would it do with an error?
+                while True:
+                    time.sleep(60)
+            raise errors.BadState(
+                f"{call}: the node is closed\n  try: weft.open() for a new one, and attach again"
+            ) from None
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -369,7 +376,7 @@ class Node:
     def _after_fork_in_child(self) -> None:
         # Whoever holds a remote array of this node finds no lane, and attaches anew in the child.
         self._idle.clear()
-        self._loops = weakref.WeakKeyDictionary()
+        self._loops = {}
         self._lock = threading.RLock()
 
 
@@ -494,6 +501,7 @@ _nodes: weakref.WeakSet[Node] = weakref.WeakSet()
 _default: Node | None = None
 _default_lock = threading.Lock()
 _registered_for: int | None = None
+_exiting = False
 
 
 def default_node() -> Node:
@@ -518,8 +526,10 @@ def _at_exit_once() -> None:
 
 def _close_all(pid: int) -> None:
     """Exit: whatever is open ends quietly."""
+    global _exiting
     if pid != os.getpid():
         return
+    _exiting = True
     for node in list(_nodes):
         try:
             node.close()

@@ -1127,7 +1127,7 @@ def _named(ticket: Ticket) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = str(value) if isinstance(value, np.generic) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
