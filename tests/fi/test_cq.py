@@ -192,6 +192,7 @@ def test_cq_fd_is_readable_while_entries_wait() -> None:
         target.fabric.trywait([target.cq])
         for value in range(3):
             initiator.ep.writedata(b"x", data=value, dest_addr=peer, key=KEY)
+            initiator.wait()  # under manual progress nothing moves while poll sleeps
             assert poll.poll(30_000)
             with pytest.raises(fi.Again):
                 target.fabric.trywait([target.cq])
