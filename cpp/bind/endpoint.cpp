@@ -149,9 +149,8 @@ bool post_rma(EndpointCore* core, const char* method, nic::RmaArgs& args, PyObje
   }
   nic::PostResult r;
   if (total >= kReleaseGilBytes) {
-    Py_BEGIN_ALLOW_THREADS
+    const ReleasedGil released;
     r = core->ep->post(args);
-    Py_END_ALLOW_THREADS
   } else {
     r = core->ep->post(args);
   }
@@ -207,9 +206,8 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   };
   nic::PostResult r;
   if (b.length >= kReleaseGilBytes) {
-    Py_BEGIN_ALLOW_THREADS
+    const ReleasedGil released;
     r = post();
-    Py_END_ALLOW_THREADS
   } else {
     r = post();
   }
@@ -490,9 +488,8 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
   const std::span<nic::BatchDesc> list(reinterpret_cast<nic::BatchDesc*>(descs.data), descs.length / sizeof(nic::BatchDesc));
   nic::PostResult r;
   if (list.size() > 64) {
-    Py_BEGIN_ALLOW_THREADS
+    const ReleasedGil released;
     r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c));
-    Py_END_ALLOW_THREADS
   } else {
     r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c));
   }
@@ -951,6 +948,8 @@ void register_endpoint(nb::module_& m) {
       .def(
           "cancel",
           [](EndpointCore& e, nb::handle context) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            if (e.ep->closed()) raise(fi_err::kEOPBADSTATE, "the endpoint is closed");
             const size_t n = e.ep->cancel(reinterpret_cast<uint64_t>(context.ptr()));
             e.box->drain();
             if (n == 0) raise(2 /* FI_ENOENT */, "cancel: no operation with this context waits to be started");
@@ -970,7 +969,7 @@ void register_endpoint(nb::module_& m) {
       .def("close", [](EndpointCore& e) {
         if (e.box->forked()) return;
         {
-          nb::gil_scoped_release release;
+          const ReleasedGil released;
           e.ep->close();
         }
         e.box->drain();

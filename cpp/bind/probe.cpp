@@ -48,7 +48,7 @@ void register_probes(nb::module_& m) {
         const size_t n = std::min(d.length, s.length);
         if (piece == 0 || piece > n) piece = n;
         stride = std::max(stride, piece);
-        nb::gil_scoped_release release;
+        const ReleasedGil released;
         const uint64_t start = now_ns();
         for (uint64_t i = 0; i < rounds; ++i) {
           size_t at = 0;
@@ -71,7 +71,7 @@ void register_probes(nb::module_& m) {
         if (b.length < 8 || reinterpret_cast<uintptr_t>(b.data) % 8 != 0)
           raise(fi_err::kEINVAL, "an aligned 8-byte word is needed");
         auto* w = reinterpret_cast<Word*>(b.data);
-        nb::gil_scoped_release release;
+        const ReleasedGil released;
         const uint64_t start = now_ns();
         for (uint64_t i = 0; i < rounds; ++i) w->fetch_add(1, std::memory_order_seq_cst);
         return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
@@ -81,7 +81,7 @@ void register_probes(nb::module_& m) {
   static constexpr auto cma = [](bool write, int pid, uint64_t remote, nb::handle local, uint64_t rounds) {
     Buf s;
     if (!s.acquire(local.ptr(), !write)) throw nb::python_error();
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     const iovec l{s.data, s.length}, r{reinterpret_cast<void*>(remote), s.length};
     const uint64_t start = now_ns();
     for (uint64_t i = 0; i < rounds; ++i) {
@@ -109,7 +109,7 @@ void register_probes(nb::module_& m) {
         if (b.length < 8) raise(fi_err::kEINVAL, "the shared word needs 8 bytes");
         auto* w = reinterpret_cast<Word*>(b.data);
         const auto timeout_ns = static_cast<uint64_t>(timeout * 1e9);
-        nb::gil_scoped_release release;
+        const ReleasedGil released;
         const uint64_t base = first ? 0 : 1;
         uint64_t start = now_ns();
         for (uint64_t i = 0; i <= rounds; ++i) {
@@ -140,7 +140,7 @@ void register_probes(nb::module_& m) {
         for (;;) {
           bool found;
           {
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             const uint64_t now = now_ns();
             found = await_word(w, value, now >= end ? 0 : std::min<uint64_t>(end - now, 50'000'000));
           }

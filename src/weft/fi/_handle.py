@@ -26,6 +26,7 @@ __all__ = [
     "adopt",
     "check",
     "close",
+    "elsewhere",
     "enter",
     "exit",
     "finalize",
@@ -114,6 +115,11 @@ def check(handle: Handle, op: str) -> None:
         )
 
 
+def elsewhere(handle: Handle) -> bool:
+    """True for a handle of the process that forked this one: nothing of it can be looked at."""
+    return handle._made_in != _process.generation
+
+
 def close(handle: Handle, core_close: Callable[[], None] | None, children: Children, parents: Iterable[Parent]) -> None:
     """Close a handle: nothing the second time; Busy, naming them, while others still use it."""
     if handle._closed:
@@ -139,7 +145,8 @@ def busy(handle: object, users: list[Any]) -> errors.Busy:
 
 def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Iterable[Parent]) -> None:
     """`__del__`: warn of a handle that nobody closed, and release it."""
-    if handle._closed or handle._site is None or handle._made_in != _process.generation:
+    # At the end of the interpreter nothing can be imported or warned of any more; what is open ends with the process.
+    if sys.is_finalizing() or handle._closed or handle._site is None or handle._made_in != _process.generation:
         return
     try:
         warnings.warn(

@@ -73,6 +73,8 @@ class Counter(_nic.CounterCore):
         kind = self.events.name.removeprefix("CNTR_EVENTS_")
         if self._closed:
             return f"<Counter {kind} closed>"
+        if _handle.elsewhere(self):
+            return f"<Counter {kind} of the parent process>"
         return f"<Counter {kind} {self.read()}, errors {self.readerr()}>"
 
 

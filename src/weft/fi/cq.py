@@ -207,6 +207,8 @@ class CompletionQueue(_nic.CompletionQueueCore):
         kind = self.format.name.removeprefix("CQ_FORMAT_")
         if self._closed:
             return f"<CompletionQueue {kind} closed>"
+        if _handle.elsewhere(self):
+            return f"<CompletionQueue {kind} of the parent process>"
         return f"<CompletionQueue {kind}, {self.pending()}/{self.capacity} unread>"
 
 

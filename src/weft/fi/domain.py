@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import (
-    KEY_NOTAVAIL,
     AvType,
     CntrEvents,
     CqFormat,
@@ -76,7 +73,6 @@ class Domain(_nic.DomainCore):
         self.default_address = self.provider.parse_address(offered.src_addr)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
-        self._mr_quick = not mode & _SPECIAL_MODES
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
         super().__init__(
             _process.nic(),
@@ -86,6 +82,7 @@ class Domain(_nic.DomainCore):
             mr_local=bool(mode & MrMode.MR_LOCAL) or bool(self.info.mode & Mode.LOCAL_MR),
             rm_enabled=attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
         )
+        self.set_mr_plain(not mode & _SPECIAL_MODES, _ACCESS)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
@@ -203,48 +200,32 @@ class Domain(_nic.DomainCore):
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
-    def mr_reg(
+    if TYPE_CHECKING:
+
+        def mr_reg(
+            self,
+            buf: Any,
+            access: int,
+            offset: int = 0,
+            requested_key: int = 0,
+            flags: int = 0,
+            context: Any = None,
+            *,
+            len: int | None = None,
+        ) -> MemoryRegion: ...
+
+    # mr_reg is the extension's: a registration with nothing special about it runs no Python. The rest comes here.
+    def _mr_reg(
         self,
         buf: Any,
         access: int,
-        *,
         offset: int = 0,
         requested_key: int = 0,
         flags: int = 0,
         context: Any = None,
+        *,
         len: int | None = None,
     ) -> MemoryRegion:
-        """Register memory (fi_mr_reg).
-
-        buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that
-                        Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.
-        access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),
-                        `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...
-        offset          reserved, 0.
-        requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.
-        flags           `fi.RMA_EVENT`: a counter will be bound.
-        context         for the event of an asynchronous registration.
-        len             bytes from the start; all where None.
-
-        Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that
-        writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
-        Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
-        """
-        # HOT: some programs register for every transfer. Nothing here but what a plain region needs: whether the domain
-        # is closed, or from before a fork, is the extension's check. Masking an IntFlag would cost more than the rest.
-        access = int(access)
-        if (
-            self._mr_quick
-            and not (flags or offset or access & _NO_ACCESS)
-            and len is None
-            and 0 <= requested_key < KEY_NOTAVAIL
-        ):
-            mr = MemoryRegion(self, (buf,), access=access, requested_key=requested_key)
-            mr.domain = self
-            frame = _getframe(1)
-            mr._site = (frame.f_code, frame.f_lasti)
-            self._children[id(mr)] = _ref(mr)
-            return mr
         keep = None
         if len is not None:
             _handle.check(self, "mr_reg")
@@ -340,7 +321,7 @@ class Domain(_nic.DomainCore):
         self._eq = eq
         if flags:
             self._mr_eq = eq
-            self._mr_quick = False
+            self.set_mr_plain(False, _ACCESS)
         self._bound.append(eq)
         _handle.adopt(self, eq)
 
@@ -364,7 +345,13 @@ class Domain(_nic.DomainCore):
                 f"close of {self!r}: {len(self._mapped)} raw keys are still mapped ({keys})\n  try: unmap_key first",
                 op="close",
             )
+        if not self._closed and self._made_in == _process.generation and self.regions():
+            raise _handle.busy(self, self._users())
         _handle.close(self, super().close, self._children, (self.fabric, *self._bound))
+
+    def _users(self) -> list[Any]:
+        """The open objects on it."""
+        return [*_handle.live(self._children), *self.regions()]
 
     def __enter__(self) -> Domain:
         return _handle.enter(self)
@@ -381,12 +368,9 @@ class Domain(_nic.DomainCore):
         if self._closed:
             return f"<Domain {self.name} closed>"
         kinds: dict[str, int] = {}
-        for child in _handle.live(self._children):
+        for child in self._users():
             kinds[type(child).__name__] = kinds.get(type(child).__name__, 0) + 1
         held = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
         return f"<Domain {self.name} {held or 'empty'}>"
 
 
-_NO_ACCESS = ~int(_mr.ACCESS)
-_getframe = sys._getframe
-_ref = weakref.ref

@@ -315,11 +315,13 @@ class Endpoint(_nic.EndpointCore):
         name = self.domain.provider.format_address(self._address)
         if self._closed:
             return f"<Endpoint {name} closed>"
+        if _handle.elsewhere(self):
+            return f"<Endpoint {name} of the parent process>"
         parts = ["enabled" if self._enabled else "disabled"]
         parts[0] += f", tx {self.statistics().get('tx_pending', 0)}/{self.info.tx_attr.size}"
         cqs = list(dict.fromkeys(self._cqs.values()))
         if cqs:
-            parts.append("cq=" + "+".join(f"{cq.pending()}/{cq.capacity}" for cq in cqs))
+            parts.append("cq=" + "+".join("closed" if cq._closed else f"{cq.pending()}/{cq.capacity}" for cq in cqs))
         if self._av is not None:
             parts.append(f"av={self._av.count()} peers")
         return f"<Endpoint {name} {', '.join(parts)}>"
