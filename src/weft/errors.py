@@ -340,7 +340,7 @@ def strerror(errno: int) -> str:
 
     Source: fi_errno(3).
     """
-    return _TEXT.get(abs(int(errno)), "Unspecified error")
+    return _TEXT.get(abs(int(errno)), f"Unknown error {abs(int(errno))}")
 
 
 def _name(errno: int) -> str:

@@ -141,11 +141,12 @@ def datatype_of(dtype: Any) -> Datatype:
     """The datatype of a NumPy dtype. Raises InvalidArgument where there is none."""
     import numpy
 
-    name = numpy.dtype(dtype).name
+    wanted = numpy.dtype(dtype)
     for datatype, known in _DTYPES.items():
-        if known.removeprefix("ml:") == name:
+        # By name for those of ml_dtypes, which need not be installed to ask about another.
+        if known[3:] == wanted.name if known.startswith("ml:") else numpy.dtype(known) == wanted:
             return datatype
-    raise errors.InvalidArgument(f"no datatype of fi_atomic(3) matches {name}")
+    raise errors.InvalidArgument(f"no datatype of fi_atomic(3) matches {wanted}")
 
 
 def _named(cls: type[Any], value: int) -> str:

@@ -76,3 +76,14 @@ class Counter(_nic.CounterCore):
         if _handle.elsewhere(self):
             return f"<Counter {kind} of the parent process>"
         return f"<Counter {kind} {self.read()}, errors {self.readerr()}>"
+
+
+class PollingCounter(Counter):
+    """A counter opened with FI_WAIT_NONE: it may not be waited on, fi_cntr(3)."""
+
+    def wait(self, threshold: int, timeout: float | None = None) -> None:
+        """Raises InvalidArgument."""
+        raise errors.InvalidArgument(
+            "cntr.wait: the counter was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD",
+            op="wait",
+        )

@@ -212,6 +212,28 @@ class CompletionQueue(_nic.CompletionQueueCore):
         return f"<CompletionQueue {kind}, {self.pending()}/{self.capacity} unread>"
 
 
+class PollingQueue(CompletionQueue):
+    """A queue opened with FI_WAIT_NONE: the waiting calls may not be made on it, fi_cq(3)."""
+
+    def sread(self, count: int = 64, cond: object = None, timeout: float | None = None) -> list[Any]:
+        """Raises InvalidArgument."""
+        raise _no_wait("sread")
+
+    def sreadfrom(self, count: int = 64, cond: object = None, timeout: float | None = None) -> list[tuple[Any, int]]:
+        """Raises InvalidArgument."""
+        raise _no_wait("sreadfrom")
+
+    def signal(self) -> None:
+        """Raises InvalidArgument."""
+        raise _no_wait("signal")
+
+
+def _no_wait(op: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"cq.{op}: the queue was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD", op=op
+    )
+
+
 def waitable(op: str, wait_obj: int) -> WaitObj:
     """A wait object that we have, or the error that says which there are."""
     try:
