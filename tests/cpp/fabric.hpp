@@ -342,7 +342,9 @@ class Pair {
   // A copy of the target's memory, taken when its engine is not at it.
   std::vector<std::byte> look(size_t offset, size_t n) const {
     b->fence();
-    return {memory + offset, memory + offset + n};
+    std::vector<std::byte> copy(memory + offset, memory + offset + n);
+    b->fence();
+    return copy;
   }
   void fill(std::byte value) const {
     b->fence();
