@@ -295,7 +295,9 @@ class RemoteArray:
         offset, shape, strides = select(key, self._shape, self._strides)
         found = np.empty(shape, self._dtype)
         self._run(self._move_job(True, found, self._base + offset, shape, strides, _nothing))
-        return found if shape else found[()]
+        if shape or key is Ellipsis or (kind is tuple and any(k is Ellipsis for k in key)):
+            return found  # as NumPy: with an ellipsis one element stays an array without dimensions
+        return found[()]
 
     def _element(self, key: Any) -> int | None:
         """Byte offset of one element, or of one row where that is contiguous: `key` an integer, or a tuple of as
@@ -1092,7 +1094,7 @@ _LENGTH, _DEST_ADDR, _REMOTE_ADDR, _KEY = 1, 2, 3, 4
 
 @lru_cache(maxsize=16)
 def _template(count: int, first: int, step: int) -> Array:
-    """Descriptors for pieces that lie `step` bytes apart locally, from piece `first` on. Read-only: others use it too."""
+    """Descriptors for pieces that lie `step` bytes apart locally, from piece `first` on. Read-only: it is shared."""
     descs = np.zeros((count, 6), np.uint64)
     descs[:, 0] = np.arange(first, first + count, dtype=np.uint64) * np.uint64(step)
     descs.flags.writeable = False
