@@ -86,6 +86,8 @@ struct NicBox {
   int fork_generation = g_fork_generation;
 };
 
+struct MemoryRegionCore;
+
 struct DomainBox {
   DomainBox(std::shared_ptr<NicBox> n, const nic::DomainConfig& config)
       : nic(std::move(n)), domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)) {}
@@ -103,12 +105,15 @@ struct DomainBox {
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
   bool mr_local = false;  // FI_MR_LOCAL: local buffers need a descriptor
+  MemoryRegionCore* regions = nullptr;  // the open ones, as a list through them; under the GIL
 };
 
 // ---- Python objects --------------------------------------------------------------------------------------------------
 
 struct DomainCore {
   std::shared_ptr<DomainBox> box;
+  bool mr_plain = false;     // mr_reg may take the short way: no mode of the domain makes a registration special
+  uint64_t mr_access = 0;    // all access bits that there are
 };
 struct AddressVectorCore {
   std::shared_ptr<DomainBox> box;
@@ -132,11 +137,37 @@ struct CounterCore {
   PollPacer pacer;
 };
 struct MemoryRegionCore {
+  MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r, std::vector<nb::object> exporters,
+                   uint64_t bytes, bool read_only)
+      : box(std::move(b)), region(std::move(r)), keep(std::move(exporters)), length(bytes), readonly(read_only) {}
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::MemoryRegion> region;
   std::vector<nb::object> keep;  // the exporters
   uint64_t length = 0;
   bool readonly = false;
+  // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never makes.
+  bool py_closed = false;
+  bool special = false;    // close() has more to look at: bindings, sub-MRs
+  int site_at = 0;         // instruction of
+  nb::object site;         // the code that made the region
+  nb::object domain;       // weft.fi.Domain
+  PyObject* self = nullptr;  // this region's object, while it is in the domain's list
+  MemoryRegionCore *next = nullptr, **link = nullptr;
+
+  void enlist(PyObject* object) noexcept {
+    if (link != nullptr || !box) return;
+    self = object;
+    next = box->regions;
+    link = &box->regions;
+    if (next != nullptr) next->link = &next;
+    box->regions = this;
+  }
+  void delist() noexcept {
+    if (link == nullptr) return;
+    *link = next;
+    if (next != nullptr) next->link = link;
+    link = nullptr;
+  }
   ~MemoryRegionCore();
 };
 struct MrSlice {

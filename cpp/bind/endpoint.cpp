@@ -948,6 +948,8 @@ void register_endpoint(nb::module_& m) {
       .def(
           "cancel",
           [](EndpointCore& e, nb::handle context) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            if (e.ep->closed()) raise(fi_err::kEOPBADSTATE, "the endpoint is closed");
             const size_t n = e.ep->cancel(reinterpret_cast<uint64_t>(context.ptr()));
             e.box->drain();
             if (n == 0) raise(2 /* FI_ENOENT */, "cancel: no operation with this context waits to be started");

@@ -421,6 +421,286 @@ PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(al
 PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
 PyType_Slot g_cntr_slots[] = {{Py_tp_methods, g_cntr_methods}, {0, nullptr}};
 
+// ---- regions ---------------------------------------------------------------------------------------------------------
+
+PyObject* g_region_type = nullptr;  // weft.fi.MemoryRegion
+
+// References to the buffers of a list, for as long as they are looked at.
+struct RegionKeep {
+  explicit RegionKeep(std::span<PyObject* const> list) : list_(list) {
+    for (PyObject* o : list_) Py_INCREF(o);
+  }
+  RegionKeep(const RegionKeep&) = delete;
+  RegionKeep& operator=(const RegionKeep&) = delete;
+  ~RegionKeep() {
+    for (PyObject* o : list_) Py_DECREF(o);
+  }
+  std::span<PyObject* const> list_;
+};
+
+// Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
+bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,
+                 uint64_t access, uint64_t requested_key, bool owned, bool enabled) {
+  constexpr uint64_t kWrites = mem::kRemoteWrite | nic::flag::kRead | nic::flag::kRecv;
+  constexpr size_t kFew = 4;
+  iovec few[kFew];
+  std::vector<iovec> many;
+  if (buffers.size() > kFew) many.resize(buffers.size());
+  iovec* list = many.empty() ? few : many.data();
+  std::vector<nb::object> keep;
+  keep.reserve(buffers.size());
+  uint64_t length = 0;
+  bool readonly = false, bare = false;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    Buf b;
+    if (!b.acquire(buffers[i], false)) return false;
+    if (b.readonly && (access & kWrites) != 0) {
+      set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(buffers[i])->tp_name +
+                                     ") is read-only and the access asked for writes to it: register it without "
+                                     "REMOTE_WRITE, READ and RECV, or give a writable one");
+      return false;
+    }
+    list[i] = {b.data, b.length};
+    length += b.length;
+    readonly = readonly || b.readonly;
+    bare = bare || b.bare;
+    PyObject* held = b.hold();
+    if (held == nullptr) return false;
+    keep.push_back(nb::steal(held));
+  }
+  if (length == 0) {
+    set_error(fi_err::kEINVAL, "a region has at least 1 byte, fi_mr(3); what was given to register has none");
+    return false;
+  }
+  try {
+    auto region = box->domain->register_region({list, buffers.size()}, access, requested_key, bare && !owned, enabled);
+    new (self) MemoryRegionCore(box, std::move(region), std::move(keep), length, readonly);
+    return true;
+  } catch (const Error& e) {
+    set_error(e.fi_code(), e.what());
+    return false;
+  }
+}
+
+bool close_region(MemoryRegionCore& r) {
+  if (r.box->forked()) return true;
+  std::string why;
+  bool done;
+  {
+    const ReleasedGil released;
+    done = r.region->close(&why);
+  }
+  r.box->drain();
+  if (!done) {
+    set_error(fi_err::kEBUSY, "the region cannot be closed: " + why + "; try again later");
+    return false;
+  }
+  r.delist();
+  r.keep.clear();
+  return true;
+}
+
+Signature g_mr_reg_sig{"mr_reg", {"buf", "access", "offset", "requested_key", "flags", "context", "len"}, 6, 2, {}};
+
+bool absent(PyObject* o) { return o == nullptr || o == Py_None; }
+
+// Where the caller of this C function is: what sys._getframe() would say.
+void note_site(MemoryRegionCore* core) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (frame == nullptr) return;
+  core->site = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+#if PY_VERSION_HEX >= 0x030B0000
+  core->site_at = PyFrame_GetLasti(frame);
+#else
+  if (PyObject* at = PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_lasti")) {
+    core->site_at = static_cast<int>(PyLong_AsLong(at));
+    Py_DECREF(at);
+  }
+#endif
+}
+
+// HOT: some programs register for every transfer. Benchmark: bench/bench_registration.py.
+// Anything out of the ordinary goes to weft.fi.Domain._mr_reg, with the same arguments.
+PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[7];
+  if (!parse_slow(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
+  auto* core = nb::inst_ptr<DomainCore>(self);
+  uint64_t access = 0, key = 0, offset = 0, flags = 0;
+  const auto plain_number = [](PyObject* o, uint64_t* out) {  // others are for Python to explain
+    if (o == nullptr) return true;
+    if (!PyLong_Check(o)) return false;
+    *out = PyLong_AsUnsignedLongLong(o);
+    if (*out != ~uint64_t{0}) return true;
+    PyErr_Clear();
+    return false;
+  };
+  if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
+      plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
+      plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 && g_region_type != nullptr)
+      [[likely]] {
+    core->box->drain();
+    nb::object region = nb::inst_alloc(g_region_type);
+    auto* made = nb::inst_ptr<MemoryRegionCore>(region);
+    if (!make_region(made, core->box, {&a[0], 1}, access, key, false, true)) return nullptr;
+    nb::inst_mark_ready(region);
+    made->domain = nb::borrow(self);
+    made->enlist(region.ptr());
+    note_site(made);
+    return region.release().ptr();
+  }
+  static PyObject* name = PyUnicode_InternFromString("_mr_reg");
+  constexpr size_t kArgsMax = 8;
+  const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  PyObject* forwarded[kArgsMax] = {self};
+  std::copy(args, args + total, forwarded + 1);  // parse_slow accepted them, so there are no more than parameters
+  return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
+}
+
+PyMethodDef g_domain_methods[] = {
+    {"mr_reg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(domain_mr_reg)), METH_FASTCALL | METH_KEYWORDS,
+     "Register memory (fi_mr_reg).\n\n"
+     "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that\n"
+     "                Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.\n"
+     "access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),\n"
+     "                `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...\n"
+     "offset          reserved, 0.\n"
+     "requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.\n"
+     "flags           `fi.RMA_EVENT`: a counter will be bound.\n"
+     "context         for the event of an asynchronous registration.\n"
+     "len             bytes from the start; all where None.\n\n"
+     "Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that\n"
+     "writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.\n"
+     "Thread safety: any thread. Source: fi_mr(3) fi_mr_reg."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot g_domain_slots[] = {{Py_tp_methods, g_domain_methods}, {0, nullptr}};
+
+// HOT. mr[a:b] and slices of slices.
+PyObject* new_slice(MemoryRegionCore* core, PyObject* owner, std::byte* data, size_t length, PyObject* index) {
+  if (!PySlice_Check(index)) {
+    PyErr_Format(PyExc_TypeError, "a registered region is indexed by a slice of bytes, [start:stop], not by %s",
+                 Py_TYPE(index)->tp_name);
+    return nullptr;
+  }
+  Py_ssize_t start, stop, step;
+  if (PySlice_Unpack(index, &start, &stop, &step) < 0) return nullptr;
+  if (step != 1) {
+    PyErr_SetString(PyExc_IndexError, "a registered slice is contiguous: the step must be 1");
+    return nullptr;
+  }
+  const Py_ssize_t count = PySlice_AdjustIndices(static_cast<Py_ssize_t>(length), &start, &stop, step);
+  nb::object slice = nb::inst_alloc(reinterpret_cast<PyObject*>(g_mr_slice_type));
+  new (nb::inst_ptr<MrSlice>(slice)) MrSlice{core, nb::borrow(owner), data + start, static_cast<size_t>(count)};
+  nb::inst_mark_ready(slice);
+  return slice.release().ptr();
+}
+
+PyObject* slice_subscript(PyObject* self, PyObject* index) {
+  const auto* s = nb::inst_ptr<MrSlice>(self);
+  return new_slice(s->core, s->owner.ptr(), s->data, s->length, index);
+}
+Py_ssize_t slice_length(PyObject* self) { return static_cast<Py_ssize_t>(nb::inst_ptr<MrSlice>(self)->length); }
+
+PyType_Slot g_slice_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(slice_subscript)},
+                               {Py_mp_length, reinterpret_cast<void*>(slice_length)},
+                               {0, nullptr}};
+
+PyObject* region_subscript(PyObject* self, PyObject* index) {
+  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+  if (r->region->buffers().size() != 1) {
+    PyErr_SetString(PyExc_IndexError, "only a region of one buffer can be sliced");
+    return nullptr;
+  }
+  return new_slice(r, self, reinterpret_cast<std::byte*>(r->region->buffers()[0].local_addr), r->length, index);
+}
+
+// close(): here for a region that nothing else knows of, else MemoryRegion._close, which looks at bindings and sub-MRs.
+PyObject* region_close(PyObject* self, PyObject*) {
+  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+  if (r->py_closed) Py_RETURN_NONE;
+  if (r->special || (r->box && r->box->forked())) {
+    static PyObject* name = PyUnicode_InternFromString("_close");
+    return PyObject_CallMethodNoArgs(self, name);
+  }
+  if (!close_region(*r)) return nullptr;
+  r->py_closed = true;
+  Py_RETURN_NONE;
+}
+
+// A region that nobody closed: weft.fi warns. A closed one costs no Python.
+void region_finalize(PyObject* self) {
+  if (!nb::inst_ready(self)) return;  // registration failed
+  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+  if (r->py_closed || !r->site.is_valid() || !r->box || r->box->forked()) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyObject* done = PyObject_CallMethod(self, "_finalize", nullptr);
+  if (done == nullptr) PyErr_WriteUnraisable(self);
+  Py_XDECREF(done);
+  PyErr_Restore(type, value, trace);
+}
+
+PyMethodDef g_region_methods[] = {
+    {"close", region_close, METH_NOARGS,
+     "Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.\n\n"
+     "Waits, for a bounded time, for peers that are copying. Closing again does nothing.\n\n"
+     "Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those\n"
+     "first); peers that did not finish in time.\n"
+     "Source: fi_mr(3) fi_close."},
+    {nullptr, nullptr, 0, nullptr}};
+
+template <bool MemoryRegionCore::* member>
+PyObject* get_bool(PyObject* self, void*) {
+  return PyBool_FromLong(nb::inst_ptr<MemoryRegionCore>(self)->*member);
+}
+template <bool MemoryRegionCore::* member>
+int set_bool(PyObject* self, PyObject* value, void*) {
+  const int on = value == nullptr ? 0 : PyObject_IsTrue(value);
+  if (on < 0) return -1;
+  nb::inst_ptr<MemoryRegionCore>(self)->*member = on != 0;
+  return 0;
+}
+
+PyGetSetDef g_region_getset[] = {
+    {"_closed", get_bool<&MemoryRegionCore::py_closed>, set_bool<&MemoryRegionCore::py_closed>, nullptr, nullptr},
+    {"_special", get_bool<&MemoryRegionCore::special>, set_bool<&MemoryRegionCore::special>,
+     "close() has to look at bindings or sub-MRs.", nullptr},
+    {"_site",
+     [](PyObject* self, void*) -> PyObject* {
+       const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       if (!r->site.is_valid()) Py_RETURN_NONE;
+       return Py_BuildValue("(Oi)", r->site.ptr(), r->site_at);
+     },
+     [](PyObject* self, PyObject* value, void*) {
+       auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       PyObject* code = nullptr;
+       int at = 0;
+       if (value != nullptr && value != Py_None && !PyArg_ParseTuple(value, "Oi", &code, &at)) return -1;
+       r->site = code != nullptr ? nb::borrow(code) : nb::object();
+       r->site_at = at;
+       return 0;
+     },
+     "Where it was made: (code, instruction), or None.", nullptr},
+    {"domain",
+     [](PyObject* self, void*) -> PyObject* {
+       const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       return none_or(r->domain.ptr());
+     },
+     [](PyObject* self, PyObject* value, void*) {
+       auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       r->domain = nb::borrow(value);
+       r->enlist(self);
+       return 0;
+     },
+     "The Domain that it was registered with.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
+                                {Py_tp_getset, g_region_getset},
+                                {Py_tp_finalize, reinterpret_cast<void*>(region_finalize)},
+                                {Py_mp_subscript, reinterpret_cast<void*>(region_subscript)},
+                                {0, nullptr}};
+
 }  // namespace
 
 PyObject* none_or(PyObject* o) {
@@ -446,6 +726,7 @@ CompletionQueueCore::~CompletionQueueCore() {
 }
 
 MemoryRegionCore::~MemoryRegionCore() {
+  delist();  // before another thread may run: it must not find an object that is being freed
   if (!box || !region || box->forked()) return;
   std::string why;
   bool done;
@@ -471,6 +752,13 @@ EndpointCore::~EndpointCore() {
 
 void register_objects(nb::module_& m) {
   nb::set_leak_warnings(false);  // an interpreter that ends with live handles is none of the user's business
+  m.def(
+      "set_region_type",
+      [](nb::type_object type) {
+        Py_XDECREF(g_region_type);
+        g_region_type = type.release().ptr();
+      },
+      nb::arg("type"), "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
   m.def(
       "set_entry_types",
       [](nb::type_object a, nb::type_object b, nb::type_object c, nb::type_object d, nb::type_object e) {
@@ -595,7 +883,7 @@ void register_objects(nb::module_& m) {
           "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
 
   // ---- Domain
-  nb::class_<DomainCore>(m, "DomainCore", "The NIC's side of a domain.")
+  nb::class_<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
       .def(
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local, bool rm_enabled) {
@@ -607,6 +895,19 @@ void register_objects(nb::module_& m) {
           },
           nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
           nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true)
+      .def(
+          "set_mr_plain", [](DomainCore& d, bool plain, uint64_t access) { d.mr_plain = plain, d.mr_access = access; },
+          nb::arg("plain"), nb::arg("access"),
+          "plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.")
+      .def(
+          "regions",
+          [](DomainCore& d) {
+            nb::list out;
+            if (!d.box || d.box->forked()) return out;
+            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) out.append(nb::borrow(r->self));
+            return out;
+          },
+          nb::sig("def regions(self) -> list[Any]"), "The open regions.")
       .def("close", [](DomainCore& d) {
         if (!d.box || d.box->closed || d.box->forked()) return;
         d.box->drain();
@@ -778,18 +1079,8 @@ void register_objects(nb::module_& m) {
       });
 
   // ---- MemoryRegion
-  nb::class_<MrSlice> slice(m, "MrSlice", "Bytes of a registered region: the local buffer that is quickest to use.");
+  nb::class_<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(), "Bytes of a registered region: the local buffer that is quickest to use.");
   slice.def_prop_ro("address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
-      .def("__len__", [](const MrSlice& s) { return s.length; })
-      .def(
-          "__getitem__",
-          [](const MrSlice& s, nb::slice index) {
-            const auto [start, stop, step, count] = index.compute(s.length);
-            (void)stop;
-            if (step != 1) throw nb::index_error("a registered slice is contiguous: the step must be 1");
-            return MrSlice{s.core, s.owner, s.data + start, count};
-          },
-          nb::arg("index"))
       .def("__repr__", [](const MrSlice& s) {
         char text[96];
         std::snprintf(text, sizeof(text), "<MrSlice 0x%llx, %zu B>", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(s.data)), s.length);
@@ -797,7 +1088,7 @@ void register_objects(nb::module_& m) {
       });
   g_mr_slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
 
-  nb::class_<MemoryRegionCore> mr(m, "MemoryRegionCore", "The NIC's side of a region.");
+  nb::class_<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), "The NIC's side of a region.");
   mr.def(
         "__init__",
         [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
@@ -806,28 +1097,10 @@ void register_objects(nb::module_& m) {
           (void)context;
           auto& box = box_of(d);
           box->drain();
-          constexpr uint64_t kWrites = mem::kRemoteWrite | nic::flag::kRead | nic::flag::kRecv;
-          std::vector<iovec> list;
-          std::vector<nb::object> keep;
-          uint64_t length = 0;
-          bool readonly = false, bare = false;
-          for (nb::handle h : nb::iter(buffers)) {
-            Buf b;
-            if (!b.acquire(h.ptr(), false)) throw nb::python_error();
-            if (b.readonly && (access & kWrites) != 0) {
-              raise(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(h.ptr())->tp_name +
-                                         ") is read-only and the access asked for writes to it: register it without "
-                                         "REMOTE_WRITE, READ and RECV, or give a writable one");
-            }
-            list.push_back({b.data, b.length});
-            length += b.length;
-            readonly = readonly || b.readonly;
-            bare = bare || b.bare;
-            keep.push_back(nb::steal(b.hold()));
-          }
-          auto region = translating(
-              [&] { return box->domain->register_region(list, access, requested_key, bare && !owned, enabled); });
-          new (self) MemoryRegionCore{box, std::move(region), std::move(keep), length, readonly};
+          std::vector<PyObject*> list;
+          for (nb::handle h : nb::iter(buffers)) list.push_back(h.ptr());
+          const RegionKeep held(list);
+          if (!make_region(self, box, list, access, requested_key, owned, enabled)) throw nb::python_error();
         },
         nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
         nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true, nb::arg("owned") = false,
@@ -858,28 +1131,8 @@ void register_objects(nb::module_& m) {
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def("enable", [](MemoryRegionCore& r) { translating([&] { r.region->enable(); }); })
-      .def(
-          "__getitem__",
-          [](nb::handle self, nb::slice index) {
-            auto* r = nb::inst_ptr<MemoryRegionCore>(self);
-            if (r->region->buffers().size() != 1) throw nb::index_error("only a region of one buffer can be sliced");
-            const auto [start, stop, step, count] = index.compute(r->length);
-            (void)stop;
-            if (step != 1) throw nb::index_error("a registered slice is contiguous: the step must be 1");
-            return MrSlice{r, nb::borrow(self), reinterpret_cast<std::byte*>(r->region->buffers()[0].local_addr) + start, count};
-          },
-          nb::arg("index"))
-      .def("close", [](MemoryRegionCore& r) {
-        if (r.box->forked()) return;
-        std::string why;
-        bool done;
-        {
-          const ReleasedGil released;
-          done = r.region->close(&why);
-        }
-        r.box->drain();
-        if (!done) raise(fi_err::kEBUSY, "the region cannot be closed: " + why + "; try again later");
-        r.keep.clear();
+      .def("close_core", [](MemoryRegionCore& r) {
+        if (!close_region(r)) throw nb::python_error();
       });
   g_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
 

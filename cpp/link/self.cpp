@@ -54,7 +54,8 @@ Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> pa
     if (queue_.size() >= kQueueMax) return Status::again;
     frame.payload_length = static_cast<uint32_t>(payload.size());
     queue_.push_back({frame, {payload.begin(), payload.end()}});
-    queued_.fetch_add(1, std::memory_order_release);
+    // SYNC POINT: seq_cst, as are the store and the load in prepare_sleep(): one side sees the other.
+    queued_.fetch_add(1, std::memory_order_seq_cst);
   }
   if (sleeping_.exchange(false)) waiter_.wake();
   return Status::ok;

@@ -1,9 +1,11 @@
 // cpp/link/shm.cpp: see shm.hpp. Fast part first (submit, poll), then the handshake, then set-up.
 #include "link/shm.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
@@ -33,6 +35,18 @@ socklen_t socket_name(const wire::EpAddress& a, sockaddr_un* out) noexcept {
   const int n = std::snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "weft-%u-%u-%u-%u-%u", wire::kHelloVersion,
                               static_cast<unsigned>(::geteuid()), a.nic, a.vni, a.pid);
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
+}
+
+// Maps what another process sent. Its size is asked from the kernel and must be sealed: an access behind the end of a
+// file, or to one that is cut off later, is a SIGBUS.
+Mapping map_checked(int fd, size_t size, bool writable, const char* what) {
+  struct stat status {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (::fstat(fd, &status) != 0 || size == 0 || static_cast<uint64_t>(status.st_size) < size || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0) {
+    throw Error(fi_err::kEPROTO, std::string(what) + " is not a sealed memfd of " + std::to_string(size) + " bytes");
+  }
+  return Mapping::shared(fd, size, writable, what);
 }
 
 }  // namespace
@@ -93,8 +107,9 @@ class ShmPeer final : public Peer {
 // HOT: no system call unless the other engine sleeps, no allocation; one ring slot (2 to 4 lines) is written.
 Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte> payload) {
   auto& peer = static_cast<ShmPeer&>(base);
-  if (peer.dead()) return Status::peer_gone;
   const std::lock_guard lock(peer.submit_lock);
+  // Under the lock: drop_conn() takes it after die(), so no chunk is staged for a peer whose chunks were given back.
+  if (peer.dead()) return Status::peer_gone;
   frame.payload_length = static_cast<uint32_t>(payload.size());
   frame.where = wire::PayloadWhere::none;
   constexpr uint32_t kNoChunk = ~uint32_t{0};
@@ -109,7 +124,9 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
     }
     {
       const std::lock_guard chunks(chunk_lock_);
-      if (free_chunks_.empty()) {
+      // No peer may hold more chunks than it leaves free (a dynamic threshold): one that has stopped reading keeps half
+      // of them, the next a third, and there is always one for a peer that reads.
+      if (free_chunks_.size() <= peer.staged.size()) {
         chunks_wanted_.store(true, std::memory_order_relaxed);
         return Status::again;
       }
@@ -369,7 +386,8 @@ void ShmLink::reject(int fd, wire::RejectReason reason) noexcept {
 }
 
 void ShmLink::on_packet(uint32_t conn_id) {
-  for (;;) {
+  constexpr int kPacketsMax = 64;  // a round: others want to be served, too
+  for (int packet = 0; packet < kPacketsMax; ++packet) {
     const auto it = conns_.find(conn_id);
     if (it == conns_.end()) return;
     Conn& conn = it->second;
@@ -420,7 +438,7 @@ void ShmLink::on_packet(uint32_t conn_id) {
           on_hello(conn_id, *hello, fds, tail);
           break;
         case wire::HelloType::welcome:
-          if (conn.state != ConnState::awaiting_welcome) {
+          if (conn.state != ConnState::awaiting_welcome || hello->version != wire::kHelloVersion) {
             drop_conn(conn_id, Status::protocol);
             return;
           }
@@ -430,6 +448,10 @@ void ShmLink::on_packet(uint32_t conn_id) {
           drop_conn(conn_id, hello->reason == wire::RejectReason::no_endpoint ? Status::no_endpoint : Status::refused);
           return;
         case wire::HelloType::segment_request: {
+          if (conn.state != ConnState::live) {
+            drop_conn(conn_id, Status::protocol);
+            return;
+          }
           wire::Hello answer = own_hello(wire::HelloType::segment);
           answer.segment = hello->segment;
           answer.segment_bytes = config_.strict ? 0 : segments_.bytes(hello->segment);
@@ -437,15 +459,17 @@ void ShmLink::on_packet(uint32_t conn_id) {
           break;
         }
         case wire::HelloType::segment:
-          if (conn.peer && hello->segment < mem::kSegmentCountMax && fds.size() == 1 && hello->segment_bytes != 0 &&
-              conn.peer->segment_base(hello->segment) == nullptr) {
-            conn.peer->set_segment(hello->segment, Mapping::shared(fds[0].get(), hello->segment_bytes, true,
-                                                                   "a peer's segment"));
+          // A table that names a segment which its owner then denies is broken: operations would ask for ever.
+          if (!conn.peer || hello->segment >= mem::kSegmentCountMax || fds.size() != 1 || hello->segment_bytes == 0) {
+            drop_conn(conn_id, Status::protocol);
+            return;
           }
-          if (conn.peer) {
-            std::erase(conn.peer->segments_asked, hello->segment);
-            happened_.push_back({Happened::segment, nullptr, Status::ok, conn.peer, 0, 0});
+          if (conn.peer->segment_base(hello->segment) == nullptr) {
+            conn.peer->set_segment(hello->segment, map_checked(fds[0].get(), hello->segment_bytes, true, "a peer's segment"));
           }
+          std::erase(conn.peer->segments_asked, hello->segment);
+          happened_.push_back({Happened::segment, nullptr, Status::ok, conn.peer, 0, 0});
+          happened_count_.store(happened_.size(), std::memory_order_release);
           break;
       }
     } catch (const Error&) {
@@ -478,18 +502,18 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(int socket_fd, const wire::Hello& he
   peer->producer_id = hello.producer_id;
   peer->socket_fd = socket_fd;
   peer->doorbell = std::move(fds[0]);
-  peer->ring_mapping = Mapping::shared(fds[1].get(), ring::ring_bytes(kRingSlotCount), true, "a peer's ring");
-  peer->staging = Mapping::shared(fds[2].get(), staging_bytes, false, "a peer's staging memory");
+  peer->ring_mapping = map_checked(fds[1].get(), ring::ring_bytes(kRingSlotCount), true, "a peer's ring");
+  peer->staging = map_checked(fds[2].get(), staging_bytes, false, "a peer's staging memory");
   peer->producer = ring::MpscProducer::attach(std::span(peer->ring_mapping.data(), peer->ring_mapping.size()),
                                               static_cast<uint16_t>(hello.producer_id));
   if (!peer->producer || peer->producer->slot_count() != kRingSlotCount) throw Error(fi_err::kEPROTO, "not a ring");
   if (shares && !config_.strict) {
-    peer->table_mapping = Mapping::shared(fds[3].get(), hello.table_bytes, false, "a peer's memory table");
+    peer->table_mapping = map_checked(fds[3].get(), hello.table_bytes, false, "a peer's memory table");
     peer->table = mem::TableView(peer->table_mapping.data(), hello.mr_count_max);
     for (uint32_t i = 0; i < hello.segment_count; ++i) {
       uint64_t bytes;
       std::memcpy(&bytes, tail.data() + 8 * i, 8);
-      peer->set_segment(i, Mapping::shared(fds[4 + i].get(), bytes, true, "a peer's segment"));
+      peer->set_segment(i, map_checked(fds[4 + i].get(), bytes, true, "a peer's segment"));
     }
     if (!config_.cma) {
       peer->cma_reason = "switched off (WEFT_CMA=0)";

@@ -134,8 +134,9 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
     fi_addr = entries_.size();
     entries_.push_back(entry);
   } else {
-    fi_addr = free_.back();
-    free_.pop_back();
+    const auto lowest = std::ranges::min_element(free_);
+    fi_addr = *lowest;
+    free_.erase(lowest);
     entries_[fi_addr] = entry;
   }
   by_address_.emplace(address, fi_addr);
@@ -192,11 +193,11 @@ bool MemoryRegion::close(std::string* why) {
         return false;
       }
     }
-    nic.table().release(slot_);
-    if (write_cntr_ || read_cntr_) {
+    if (write_cntr_ || read_cntr_) {  // before the slot can be another region's
       const std::lock_guard objects(nic.objects_mutex_);
       nic.counted_regions_.erase(slot_);
     }
+    nic.table().release(slot_);
   }
   closed_ = true;
   return true;

@@ -146,9 +146,23 @@ constexpr uint64_t completion_flags(OpKind kind, AtomicFamily family) noexcept {
   return flag::kRma | (kind == OpKind::read ? flag::kRead : flag::kWrite);
 }
 
+// Of a list that describes no transfer: it has no pieces, or more bytes than an address space.
+constexpr uint64_t kNoSum = ~uint64_t{0};
+
 uint64_t sum_bytes(std::span<const iovec> list) noexcept {
   uint64_t n = 0;
-  for (const iovec& v : list) n += v.iov_len;
+  for (const iovec& v : list) {
+    if (__builtin_add_overflow(n, v.iov_len, &n)) return kNoSum;
+  }
+  return n;
+}
+
+uint64_t sum_bytes(std::span<const wire::RmaRange> list) noexcept {
+  if (list.empty()) return kNoSum;
+  uint64_t n = 0;
+  for (const wire::RmaRange& r : list) {
+    if (__builtin_add_overflow(n, r.length, &n)) return kNoSum;
+  }
   return n;
 }
 
@@ -184,6 +198,11 @@ void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, 
     offset = 0;
   }
 }
+
+Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
+    : domain_(domain),
+      config_(config),
+      short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)) {}
 
 // ---- posting -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +259,7 @@ void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
 
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                               uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
-  if (length <= domain_->nic_->limits_.inline_copy_bytes && (flags & flag::kRemoteCqData) == 0) [[likely]] {
+  if (length <= short_bytes_max_ && (flags & (flag::kRemoteCqData | flag::kFence)) == 0) [[likely]] {
     const DomainLock guard(domain_);
     if (state_ == State::enabled && dest < av_->entries_.size() && av_->entries_[dest]) [[likely]] {
       PeerEp& target = *av_->entries_[dest];
@@ -281,14 +300,9 @@ PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, ui
 
 PostResult Endpoint::post(const RmaArgs& args) {
   const uint64_t total = args.local.size() == 1 ? args.local[0].iov_len : sum_bytes(args.local);
-  const uint64_t remote_total = [&] {
-    if (args.remote.size() == 1) return args.remote[0].length;
-    uint64_t n = 0;
-    for (const auto& r : args.remote) n += r.length;
-    return n;
-  }();
+  const uint64_t remote_total = args.remote.size() == 1 ? args.remote[0].length : sum_bytes(args.remote);
   if (args.local.size() > kIovMax || args.remote.size() > kIovMax) return {Refusal::too_many_pieces};
-  if (total != remote_total) return {Refusal::length_mismatch};
+  if (total != remote_total || total == kNoSum) return {Refusal::length_mismatch};
   if (total > config_.max_msg_size) return {Refusal::too_long};
 
   const DomainLock guard(domain_);
@@ -339,8 +353,9 @@ PostResult Endpoint::post(const RmaArgs& args) {
   }
   const uint64_t id = op->id;
   target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
   domain_->pump(*target);
+  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
   return {Refusal::none, true, id};
 }
 
@@ -398,11 +413,13 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       nic.end_long_activity(activity);
       domain_->lock();
       cq->unreserve();
-      long_copies_.fetch_sub(1, std::memory_order_relaxed);
+      long_copies_.fetch_sub(1, std::memory_order_release);
       --target.outstanding;
       --target.long_copies;
-      if (!target.waiting.empty()) domain_->pump(target);
+      // Meanwhile the peer may have died, and the endpoint may have been closed: then no notice is due.
       if (*status == Status::ok && (kept->dead() || target.peer != kept)) *status = Status::peer_gone;
+      if (state_ != State::enabled) *status = Status::canceled;
+      if (!target.waiting.empty()) domain_->pump(target);
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }
@@ -550,7 +567,11 @@ void Endpoint::finish(Op* op) {
   const uint64_t flags = completion_flags(op->kind, op->family);
   if (op->parent != nullptr) {
     Op* parent = op->parent;
-    if (op->status != Status::ok && parent->status == Status::ok) parent->status = op->status;
+    if (op->status != Status::ok && parent->status == Status::ok) {
+      parent->status = op->status;
+      parent->remote[0] = op->remote[0];  // what the error's text tells
+      parent->target = op->target;
+    }
     if (--parent->children == 0 && parent->submitted) finish(parent);
   } else if (op->status == Status::ok) {
     const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
@@ -761,6 +782,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
                                 uint64_t flags, uint64_t context) {
   // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
   constexpr size_t kChunk = 256;
+  const bool fence = (flags & flag::kFence) != 0;
   Op* parent = nullptr;
   bool wants = false;
   uint64_t total = 0;
@@ -810,7 +832,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         // A copy outside the lock lets others change the address vector meanwhile.
         const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
         if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
-            (t.outstanding == 0 || config_.msg_order == 0)) {
+            (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
           direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
         }
         if (direct == Direct::done || direct == Direct::failed) {
@@ -831,8 +853,9 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           ++parent->children;
           d.status = fi_errno(Status::again);
           t.waiting.push_back(child);
-          domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
+          domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
           domain_->pump(t);
+          if (!t.waiting.empty() && !t.resolving) domain_->nic_->need_engine();
           total += d.length;
           continue;
         }
@@ -983,8 +1006,8 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       args.remote.size() > kIovMax) {
     return {Refusal::too_many_pieces};
   }
-  uint64_t total = 0;
-  for (const auto& r : args.remote) total += r.length;
+  const uint64_t total = sum_bytes(args.remote);
+  if (total == kNoSum) return {Refusal::length_mismatch};
   if (total > domain_->nic_->limits_.atomic_bytes_max) return {Refusal::too_long};
   if ((!args.operand.empty() && sum_bytes(args.operand) != total) ||
       (args.family != AtomicFamily::base && sum_bytes(args.result) != total) ||
@@ -1041,8 +1064,9 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   op->result_count = static_cast<uint8_t>(args.result.size());
   const uint64_t id = op->id;
   target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_relaxed);
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
   domain_->pump(*target);
+  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
   return {Refusal::none, true, id};
 }
 
@@ -1089,7 +1113,8 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid) {
     if (state_ == State::closed) throw Error(fi_err::kEOPBADSTATE, "the endpoint is closed");
     if (state_ == State::enabled) throw Error(fi_err::kEOPBADSTATE, "the endpoint is enabled already");
     if (!av_) throw Error(fi_err::kENOAV, "the endpoint has no address vector: bind one before enable()");
-    if (!tx_cq_) {
+    constexpr uint64_t kStarts = flag::kRead | flag::kWrite | flag::kSend;
+    if (!tx_cq_ && (config_.caps & kStarts) != 0) {
       throw Error(fi_err::kENOCQ, "the endpoint has no completion queue for its operations: bind one with fi.TRANSMIT");
     }
   }
@@ -1149,6 +1174,10 @@ void Endpoint::close() noexcept {
       finish(op);
     }
   }
+  // A long copy of another thread comes back to this endpoint, and to its domain.
+  Backoff backoff;
+  while (long_copies_.load(std::memory_order_acquire) != 0) backoff.pause();
+  { const DomainLock guard(domain_); }
   if (was_enabled) {
     for (link::Link* link : n.links()) link->release(address_);
     n.table().close_ep(index_);

@@ -86,15 +86,24 @@ void Nic::engine_loop() {
     engine_armed_.store(false, std::memory_order_relaxed);
     seen_polls = polls;
     bool idle = true;
-    bool timers = !deferred_.empty() || waiting_ops_.load(std::memory_order_relaxed) != 0;
+    // SYNC POINT: first the word, then the look; need_engine() looks at the word after it has counted what waits.
+    engine_rests_.store(true, std::memory_order_seq_cst);
+    bool timers = must_look_again();
     for (link::Link* link : parts_.links) {
       idle = link->prepare_sleep() && idle;
       timers = timers || link->has_timers();
     }
-    if (!idle) continue;
-    ++engine_wakes_;
-    parts_.waiter->wait(timers ? kSnoozeNs : -1);
+    if (idle) {
+      engine_wakes_.fetch_add(1, std::memory_order_relaxed);
+      parts_.waiter->wait(timers ? kSnoozeNs : -1);
+    }
+    engine_rests_.store(false, std::memory_order_relaxed);
   }
+}
+
+void Nic::need_engine() noexcept {
+  if (!engine_rests_.load(std::memory_order_seq_cst)) [[likely]] return;
+  if (engine_rests_.exchange(false, std::memory_order_seq_cst)) parts_.waiter->wake();
 }
 
 void Nic::prepare_app_sleep() {
@@ -107,12 +116,12 @@ void Nic::prepare_app_sleep() {
 }
 
 void Nic::wait_as_engine(int64_t timeout_ns) {
-  bool idle = true, timers = !deferred_.empty() || waiting_ops_.load(std::memory_order_relaxed) != 0;
+  bool idle = true, timers = must_look_again();
   for (link::Link* link : parts_.links) {
     idle = link->prepare_sleep() && idle;
     timers = timers || link->has_timers();
   }
-  if (idle) parts_.waiter->wait(timers ? std::min(timeout_ns, kSnoozeNs) : timeout_ns);
+  if (idle) parts_.waiter->wait(timers && (timeout_ns < 0 || timeout_ns > kSnoozeNs) ? kSnoozeNs : timeout_ns);
   progress();
 }
 
@@ -161,8 +170,9 @@ void Nic::on_segment(const std::shared_ptr<link::Peer>&) {
 }
 
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
-  failed_checks_.erase(peer.get());
+  announced_.erase(peer.get());
   std::erase_if(deferred_, [&](const Deferred& d) { return d.peer == peer; });
+  deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
   const std::lock_guard objects(objects_mutex_);
   for (Domain* domain : domains_) {
     if (domain == nullptr) continue;
@@ -197,7 +207,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
 // ---- serving peers' frames ---------------------------------------------------------------------------------------
 
 void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
-  ++frames_served_;
+  frames_served_.fetch_add(1, std::memory_order_relaxed);
   switch (frame.kind) {
     case wire::FrameKind::answer: on_answer(peer, frame, payload); return;
     case wire::FrameKind::notice: {
@@ -209,7 +219,7 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
     }
     default:
       if (!deferred_.empty() && must_follow(*peer)) {
-        deferred_.push_back({peer, frame, {payload.begin(), payload.end()}, true});
+        defer({peer, frame, {payload.begin(), payload.end()}, true});
       } else {
         serve(peer, frame, payload);
       }
@@ -226,9 +236,9 @@ bool Nic::must_follow(const link::Peer& peer) const noexcept {
 
 // An access that the initiator could not make itself. Its frame was checked for form; here for right.
 void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
-  if (const auto failed = failed_checks_.find(peer.get());
-      failed != failed_checks_.end() && failed->second.first == frame.op_id) {
-    answer(peer, frame, failed->second.second, {});
+  uint64_t total = frame.length;
+  if (const Status failed = announced(peer, frame, &total); failed != Status::ok) {
+    answer(peer, frame, failed, {});
     return;
   }
   const auto family = static_cast<AtomicFamily>(frame.family);
@@ -251,15 +261,18 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   }
 
   if (frame.kind == wire::FrameKind::check) {
-    Status status = Status::ok;
-    for (size_t at = 0; at + sizeof(wire::RmaRange) <= payload.size() && status == Status::ok; at += sizeof(wire::RmaRange)) {
+    Announced found{frame.op_id, 0, Status::ok};
+    for (size_t at = 0; at + sizeof(wire::RmaRange) <= payload.size() && found.status == Status::ok; at += sizeof(wire::RmaRange)) {
       wire::RmaRange range;
       std::memcpy(&range, payload.data() + at, sizeof(range));
       mem::MrView view;
-      status = table().check(frame.ep_index, frame.ep_generation, range.key, range.addr, range.length, want, view);
+      found.status = table().check(frame.ep_index, frame.ep_generation, range.key, range.addr, range.length, want, view);
+      found.total += range.length;
     }
-    if (status != Status::ok) failed_checks_[peer.get()] = {frame.op_id, status};
-    answer(peer, frame, status, {});
+    auto& list = announced_[peer.get()];
+    if (list.size() == kAnnouncedMax) list.pop_front();
+    list.push_back(found);
+    answer(peer, frame, found.status, {});
     return;
   }
 
@@ -352,12 +365,12 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     f.status = 0;
     const Status sent = peer->link()->submit(*peer, f, back);
     serving.unlock();
-    if (sent == Status::again) deferred_.push_back({peer, frame, {}, true});
-    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, true, frame.length);
+    if (sent == Status::again) defer({peer, frame, {}, true});
+    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, true, total);
     return;
   }
   serving.unlock();
-  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, read, frame.length);
+  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, read, total);
   answer(peer, frame, status, back);
 }
 
@@ -376,8 +389,30 @@ void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& req
   f.kind = wire::FrameKind::answer;
   f.status = static_cast<int32_t>(status);
   if (peer->link()->submit(*peer, f, status == Status::ok ? payload : std::span<const std::byte>{}) == Status::again) {
-    deferred_.push_back({peer, f, {payload.begin(), payload.end()}, false});
+    defer({peer, f, {payload.begin(), payload.end()}, false});
   }
+}
+
+Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total) {
+  if (announced_.empty() || frame.kind == wire::FrameKind::check) [[likely]] return Status::ok;
+  const auto of_peer = announced_.find(peer.get());
+  if (of_peer == announced_.end()) return Status::ok;
+  auto& list = of_peer->second;
+  const auto newest = std::find_if(list.rbegin(), list.rend(), [&](const Announced& a) { return a.op_id == frame.op_id; });
+  if (newest == list.rend()) return Status::ok;
+  const auto it = std::prev(newest.base());
+  *total = it->total;
+  const Status status = it->status;
+  // A failed operation may have sent its last frame, or have stopped at the first answer: its numbers never come again.
+  if ((frame.flags & wire::kFrameLast) != 0) list.erase(it);
+  if (list.empty()) announced_.erase(of_peer);
+  return status;
+}
+
+void Nic::defer(Deferred&& deferred) {
+  deferred_.push_back(std::move(deferred));
+  deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
+  need_engine();
 }
 
 // In order for each peer; a peer that takes nothing holds up nobody else.
@@ -404,6 +439,7 @@ size_t Nic::retry_deferred() {
       ++n;
     }
   }
+  deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
   return n;
 }
 
@@ -459,7 +495,8 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
   const DomainLock guard(ep->domain_);
   const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
-  if (slot != mem::TableView::kNoSlot) {
+  // fi_mr(3) fi_mr_bind: a region's counter counts what comes through an endpoint opened with FI_RMA_EVENT.
+  if (slot != mem::TableView::kNoSlot && (ep->config_.caps & flag::kRmaEvent) != 0) {
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const auto& c = read ? region->read_cntr_ : region->write_cntr_;
@@ -467,7 +504,7 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
       }
     }
   }
-  if ((frame.flags & wire::kFrameHasData) != 0) {
+  if ((frame.flags & wire::kFrameHasData) != 0 && ep->rx_cq_) {
     CqEntry entry;
     const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
@@ -524,7 +561,7 @@ std::string Nic::quiesce(uint32_t slot) {
       Backoff backoff(256, 1024);
       while (word.load(std::memory_order_acquire) == seen && !view.peer->dead()) {
         backoff.pause();
-        if (backoff.sleeping() && !has_engine()) progress();  // or nobody would notice that the peer died
+        if (backoff.sleeping()) progress();  // it may be dead, and without an engine nobody else would hear of it
         if (backoff.sleeping() && parts_.clock->now_ns() > deadline) {
           return view.peer->describe() + " has been copying to or from it for longer than " +
                  std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
@@ -550,7 +587,9 @@ uint32_t Nic::add_domain(Domain* domain) {
 
 void Nic::remove_domain(Domain* domain) noexcept {
   const std::lock_guard objects(objects_mutex_);
-  if (domains_[domain->index_] == domain) domains_[domain->index_] = nullptr;
+  if (domains_[domain->index_] != domain) return;
+  domains_[domain->index_] = nullptr;
+  // The next domain of this index goes on counting: a late answer must not find another operation under its number.
 }
 
 NicStatistics Nic::statistics() {
@@ -565,8 +604,9 @@ NicStatistics Nic::statistics() {
     s.failed_ops += domain->statistics.failed;
     s.bytes += domain->statistics.bytes;
   }
-  s.frames_served = frames_served_;
-  s.engine_wakes = engine_wakes_;
+  s.frames_served = frames_served_.load(std::memory_order_relaxed);
+  s.engine_wakes = engine_wakes_.load(std::memory_order_relaxed);
+  s.waiting_ops = waiting_ops_.load(std::memory_order_relaxed);
   for (link::Link* link : parts_.links) {
     for (const auto& peer : link->peers()) s.peers += peer->same_process ? 0 : 1;
   }

@@ -201,7 +201,7 @@ struct EndpointConfig {
 
 class Endpoint : public std::enable_shared_from_this<Endpoint> {
  public:
-  Endpoint(Domain* domain, const EndpointConfig& config) : domain_(domain), config_(config) {}
+  Endpoint(Domain* domain, const EndpointConfig& config);
 
   void bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags);
   void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
@@ -261,6 +261,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
 
   Domain* domain_;
   EndpointConfig config_;
+  uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
   State state_ = State::created;
   bool selective_ = false;
   uint32_t outstanding_ = 0;  // operations that have an Op
@@ -290,7 +291,7 @@ class AddressVector {
 };
 
 // A registered region. state: disabled -> enabled -> closed.
-class MemoryRegion {
+class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
  public:
   MemoryRegion(Domain* domain, std::vector<mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
                bool remote)
@@ -400,6 +401,7 @@ struct DomainLock {
 struct NicStatistics {
   uint64_t direct_ops = 0, cma_ops = 0, framed_ops = 0, failed_ops = 0, bytes = 0;
   uint64_t frames_served = 0, engine_wakes = 0, peers = 0, regions = 0, allocated_bytes = 0;
+  uint64_t waiting_ops = 0;  // posted, and not yet handed to a link
 };
 
 class Nic final : public link::FrameSink {
@@ -476,8 +478,16 @@ class Nic final : public link::FrameSink {
               std::span<const std::byte> payload);
   void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
   void local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes);
+  // How the check of this frame's operation ended, if it had one; forgets it with the last frame.
+  Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
+  void defer(Deferred&& deferred);
   size_t retry_deferred();
   bool must_follow(const link::Peer& peer) const noexcept;
+  // Something waits that only progress() can move on, and no peer will ring for it.
+  void need_engine() noexcept;
+  [[nodiscard]] bool must_look_again() const noexcept {
+    return deferred_count_.load(std::memory_order_seq_cst) != 0 || waiting_ops_.load(std::memory_order_seq_cst) != 0;
+  }
   Status own_copy(bool write, const iovec& local, const iovec& remote);
   uint32_t add_domain(Domain* domain);
   void remove_domain(Domain* domain) noexcept;
@@ -494,7 +504,16 @@ class Nic final : public link::FrameSink {
   alignas(kCacheLine) std::mutex progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region: closing a region waits for it
   std::deque<Deferred> deferred_;
-  std::unordered_map<link::Peer*, std::pair<uint64_t, Status>> failed_checks_;
+  std::atomic<size_t> deferred_count_{0};  // of deferred_, for who does not hold the progress lock
+  std::atomic<bool> engine_rests_{false};  // it will not look again unless it is woken
+  // Operations of several ranges that a peer has announced: what the check found, until their last frame.
+  struct Announced {
+    uint64_t op_id;
+    uint64_t total;  // bytes of all ranges
+    Status status;
+  };
+  static constexpr size_t kAnnouncedMax = 256;  // a peer; the oldest is forgotten, and nobody but that peer notices
+  std::unordered_map<link::Peer*, std::deque<Announced>> announced_;
   mutable std::mutex objects_mutex_;  // eps_, domains_, counted_regions_
   std::vector<std::shared_ptr<Endpoint>> eps_;
   std::vector<Domain*> domains_;
@@ -505,7 +524,7 @@ class Nic final : public link::FrameSink {
   std::thread engine_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};
-  uint64_t frames_served_ = 0, engine_wakes_ = 0;
+  std::atomic<uint64_t> frames_served_{0}, engine_wakes_{0};
 };
 
 }  // namespace weft::nic

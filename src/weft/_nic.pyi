@@ -22,6 +22,11 @@ def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool
     (address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.
     """
 
+def set_region_type(type: type) -> None:
+    """
+    Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.
+    """
+
 def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None:
     """Registers the NamedTuple classes of completion entries, one a format."""
 
@@ -87,6 +92,33 @@ class DomainCore:
     """The NIC's side of a domain."""
 
     def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True) -> None: ...
+
+    def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
+        """
+        Register memory (fi_mr_reg).
+
+        buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that
+                        Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.
+        access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),
+                        `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...
+        offset          reserved, 0.
+        requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.
+        flags           `fi.RMA_EVENT`: a counter will be bound.
+        context         for the event of an asynchronous registration.
+        len             bytes from the start; all where None.
+
+        Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that
+        writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
+        Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
+        """
+
+    def set_mr_plain(self, plain: bool, access: int) -> None:
+        """
+        plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.
+        """
+
+    def regions(self) -> list[Any]:
+        """The open regions."""
 
     def close(self) -> None: ...
 
@@ -227,13 +259,13 @@ class MrSlice:
     Bytes of a registered region: the local buffer that is quickest to use.
     """
 
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: slice, /) -> MrSlice: ...
+
     @property
     def address(self) -> int:
         """Virtual address."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: slice) -> MrSlice: ...
 
     def __repr__(self) -> str: ...
 
@@ -244,6 +276,21 @@ class MemoryRegionCore:
         """
         owned: somebody else keeps the memory of (address, length) pairs where it is.
         """
+
+    def __getitem__(self, index: slice, /) -> MrSlice: ...
+
+    def close(self) -> None:
+        """
+        Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.
+
+        Waits, for a bounded time, for peers that are copying. Closing again does nothing.
+
+        Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those
+        first); peers that did not finish in time.
+        Source: fi_mr(3) fi_close.
+        """
+
+    domain: Any
 
     @property
     def key(self) -> int:
@@ -283,9 +330,7 @@ class MemoryRegionCore:
 
     def enable(self) -> None: ...
 
-    def __getitem__(self, index: slice) -> MrSlice: ...
-
-    def close(self) -> None: ...
+    def close_core(self) -> None: ...
 
 def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
     """

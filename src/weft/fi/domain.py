@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import (
-    KEY_NOTAVAIL,
     AvType,
     CntrEvents,
     CqFormat,
@@ -76,7 +73,6 @@ class Domain(_nic.DomainCore):
         self.default_address = self.provider.parse_address(offered.src_addr)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
-        self._mr_plain = not mode & _SPECIAL_MODES
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
         super().__init__(
             _process.nic(),
@@ -86,6 +82,7 @@ class Domain(_nic.DomainCore):
             mr_local=bool(mode & MrMode.MR_LOCAL) or bool(self.info.mode & Mode.LOCAL_MR),
             rm_enabled=attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
         )
+        self.set_mr_plain(not mode & _SPECIAL_MODES, _ACCESS)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
@@ -203,49 +200,32 @@ class Domain(_nic.DomainCore):
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
-    def mr_reg(
+    if TYPE_CHECKING:
+
+        def mr_reg(
+            self,
+            buf: Any,
+            access: int,
+            offset: int = 0,
+            requested_key: int = 0,
+            flags: int = 0,
+            context: Any = None,
+            *,
+            len: int | None = None,
+        ) -> MemoryRegion: ...
+
+    # mr_reg is the extension's: a registration with nothing special about it runs no Python. The rest comes here.
+    def _mr_reg(
         self,
         buf: Any,
         access: int,
-        *,
         offset: int = 0,
         requested_key: int = 0,
         flags: int = 0,
         context: Any = None,
+        *,
         len: int | None = None,
     ) -> MemoryRegion:
-        """Register memory (fi_mr_reg).
-
-        buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that
-                        Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.
-        access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),
-                        `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...
-        offset          reserved, 0.
-        requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.
-        flags           `fi.RMA_EVENT`: a counter will be bound.
-        context         for the event of an asynchronous registration.
-        len             bytes from the start; all where None.
-
-        Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that
-        writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
-        Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
-        """
-        # HOT: some programs register for every transfer. The budget leaves room for this frame and a few dictionary
-        # operations: bench/bench_registration.py.
-        if (
-            self._mr_plain
-            and not (flags or offset or self._closed or self._mr_eq)
-            and len is None
-            and 0 <= requested_key < KEY_NOTAVAIL
-            and not access & ~_ACCESS
-            and self._made_in == _process.generation
-        ):
-            mr = MemoryRegion(self, (buf,), access=access, requested_key=requested_key, flags=0, context=context)
-            mr.domain = self
-            frame = sys._getframe(1)
-            mr._site = (frame.f_code, frame.f_lasti)
-            self._children[id(mr)] = weakref.ref(mr)
-            return mr
         keep = None
         if len is not None:
             _handle.check(self, "mr_reg")
@@ -341,6 +321,7 @@ class Domain(_nic.DomainCore):
         self._eq = eq
         if flags:
             self._mr_eq = eq
+            self.set_mr_plain(False, _ACCESS)
         self._bound.append(eq)
         _handle.adopt(self, eq)
 
@@ -364,7 +345,13 @@ class Domain(_nic.DomainCore):
                 f"close of {self!r}: {len(self._mapped)} raw keys are still mapped ({keys})\n  try: unmap_key first",
                 op="close",
             )
+        if not self._closed and self._made_in == _process.generation and self.regions():
+            raise _handle.busy(self, self._users())
         _handle.close(self, super().close, self._children, (self.fabric, *self._bound))
+
+    def _users(self) -> list[Any]:
+        """The open objects on it."""
+        return [*_handle.live(self._children), *self.regions()]
 
     def __enter__(self) -> Domain:
         return _handle.enter(self)
@@ -381,10 +368,9 @@ class Domain(_nic.DomainCore):
         if self._closed:
             return f"<Domain {self.name} closed>"
         kinds: dict[str, int] = {}
-        for child in _handle.live(self._children):
+        for child in self._users():
             kinds[type(child).__name__] = kinds.get(type(child).__name__, 0) + 1
         held = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
         return f"<Domain {self.name} {held or 'empty'}>"
 
 
-_ACCESS = int(_mr.ACCESS)

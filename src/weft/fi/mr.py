@@ -94,10 +94,14 @@ class MemoryRegion(_nic.MemoryRegionCore):
     The region holds what exports its memory until it is closed. Thread safety: any thread. Source: fi_mr(3).
     """
 
-    # Set by Domain after construction: this class has no __init__ of its own, registration being a hot path.
-    domain: Domain
-    _closed = False
-    _site: _handle.Site | None = None
+    # Registration is a hot path: this class has no __init__ of its own, and the extension keeps `_closed`, `_site` and
+    # `domain` (set after construction, which enters the region in the domain's list), so that a plain region has no
+    # __dict__. `_special` tells `close()` that there is more to it than the extension knows.
+    if TYPE_CHECKING:
+        domain: Domain
+        _closed: bool
+        _site: _handle.Site | None
+        _special: bool
     _keep: Any = None
     _spans: tuple[tuple[int, int], ...] = ()
     _base: MemoryRegion | None = None
@@ -115,6 +119,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
         subs = self._subs
         if subs is None:
             subs = self._subs = {}
+            self._special = True
         return subs
 
     @property
@@ -157,6 +162,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
         else:
             self._bind_ep(fid, flags)
         self._associated += (fid,)
+        self._special = True
 
     def _bind_cntr(self, cntr: Counter, flags: int) -> None:
         if flags != Flag.REMOTE_WRITE:
@@ -224,23 +230,23 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _handle.check(self, "mr.refresh")
         raise errors.NoSys("mr.refresh: not supported, and not needed: accesses go through this process's page tables")
 
-    def close(self) -> None:
-        """Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.
-
-        Waits, for a bounded time, for peers that are copying. Closing again does nothing.
-
-        Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those
-        first); peers that did not finish in time.
-        Source: fi_mr(3) fi_close.
-        """
+    # close() is the extension's; it calls this where somebody else is concerned.
+    def _close(self) -> None:
         if self._closed:
             return
-        if self._associated and self.domain.provider.close_region_needs_unbound:
+        domain = self.domain
+        if not self._associated and self._subs is None and self._base is None:
+            # HOT: a region that nothing else refers to. A copy of it in a forked child is closed without effect.
+            _core_close(self)
+            self._closed = True
+            domain._children.pop(id(self), None)
+            return
+        if self._associated and domain.provider.close_region_needs_unbound:
             users = [a for a in self._associated if not a._closed]
             if users and self._made_in == users[0]._made_in:
                 raise _handle.busy(self, users)
         parents: tuple[Any, ...] = (self.domain,) if self._base is None else (self.domain, self._base)
-        _handle.close(self, super().close, self._subs or {}, parents)
+        _handle.close(self, self.close_core, self._subs or {}, parents)
 
     def _real_key(self) -> int:
         return self.key
@@ -257,10 +263,10 @@ class MemoryRegion(_nic.MemoryRegionCore):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._site is not None and not self._closed:
-            parents: tuple[Any, ...] = (self.domain,) if self._base is None else (self.domain, self._base)
-            _handle.finalize(self, super().close, parents)
+    def _finalize(self) -> None:
+        """Called by the extension when a region is collected that nobody closed."""
+        parents: tuple[Any, ...] = (self.domain,) if self._base is None else (self.domain, self._base)
+        _handle.finalize(self, self.close_core, parents)
 
     def __repr__(self) -> str:
         if self._closed:
@@ -280,7 +286,11 @@ class RawMemoryRegion(MemoryRegion):
         return _core_key.__get__(self)  # type: ignore[no-any-return]
 
 
+_core_close = _nic.MemoryRegionCore.close
 _core_key: Any = _nic.MemoryRegionCore.__dict__["key"]
+
+
+_nic.set_region_type(MemoryRegion)
 
 
 # ---- registration with anything out of the ordinary (Domain.mr_reg has the plain case) -------------------------------
@@ -338,16 +348,18 @@ def register(
         owned=keep is not None,
     )
     mr.domain = domain
-    mr._wants_event = wants_event
-    mr._keep = keep
-    mr._base = base
+    if wants_event:
+        mr._wants_event = True
+    if keep is not None:
+        mr._keep = keep
+    if base is not None:
+        mr._base = base
+        mr._special = True
     if len(buffers) > 1:
         mr._spans = tuple(_nic.describe_buffer(b)[:2] for b in buffers)
     mr._site = _handle.here(depth)
-    if base is None:
-        _handle.adopt(mr, domain)
-    else:
-        _handle.adopt(mr, domain, base)
+    if base is not None:
+        _handle.adopt(mr, base)
     if domain._mr_eq is not None:
         # Deprecated asynchronous registration: it is done by now, but the result is told by an event.
         domain._mr_eq.post(EqEvent.MR_COMPLETE, EqEntry(mr, context))
