@@ -43,11 +43,7 @@ Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, co
   } else if (load_relaxed(entry.key) != key) {
     return Status::no_key;
   }
-<<<<<<< HEAD
   if (load_relaxed(entry.domain) != load_relaxed(endpoint.domain)) return Status::no_key;
-  switch (static_cast<MrState>(state & 3)) {
-=======
-  if (load_relaxed(entry.domain) != endpoint.domain) return Status::no_key;
   switch (state_of(state)) {
     case MrState::disabled: return Status::not_enabled;
     case MrState::free:

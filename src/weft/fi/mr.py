@@ -234,14 +234,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def _close(self) -> None:
         if self._closed:
             return
-        domain = self.domain
-        if not self._associated and self._subs is None and self._base is None:
-            # HOT: a region that nothing else refers to. A copy of it in a forked child is closed without effect.
-            _core_close(self)
-            self._closed = True
-            domain._children.pop(id(self), None)
-            return
-        if self._associated and domain.provider.close_region_needs_unbound:
+        if self._associated and self.domain.provider.close_region_needs_unbound:
             users = [a for a in self._associated if not a._closed]
             if users and self._made_in == users[0]._made_in:
                 raise _handle.busy(self, users)
@@ -286,7 +279,6 @@ class RawMemoryRegion(MemoryRegion):
         return _core_key.__get__(self)  # type: ignore[no-any-return]
 
 
-_core_close = _nic.MemoryRegionCore.close
 _core_key: Any = _nic.MemoryRegionCore.__dict__["key"]
 
 
