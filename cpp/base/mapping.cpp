@@ -40,8 +40,8 @@ Mapping Mapping::shared(int fd, size_t size, bool writable, const char* what) {
     const int why = errno;
     if (wanted != nullptr) ::munmap(wanted, size);
     errno = why;
-    throw Error(fi_err::kENOMEM, std::string("cannot map ") + what + " (" + std::to_string(size) + " bytes): " +
-                                     std::strerror(errno) + "; look at `ulimit -v`");
+    throw Error(fi_err::kENOMEM, std::string("cannot map ") + what + " (" + std::to_string(size) +
+                                     " bytes): " + std::strerror(errno) + "; look at `ulimit -v`");
   }
   return Mapping(static_cast<std::byte*>(p), size);
 }
@@ -72,6 +72,8 @@ void seal_read_only(int fd) {
   }
 }
 
-void seal_size(int fd) { (void)::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW); }
+void seal_size(int fd) {
+  (void)::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+}
 
 }  // namespace weft

@@ -42,25 +42,39 @@ constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, 
 
 constexpr int fi_errno(Status status) noexcept {
   switch (status) {
-    case Status::ok: return 0;
+    case Status::ok:
+      return 0;
     case Status::no_key:
-    case Status::stale_key: return fi_err::kEKEYREJECTED;
+    case Status::stale_key:
+      return fi_err::kEKEYREJECTED;
     case Status::access:
     case Status::bounds:
     case Status::not_enabled:
-    case Status::wrong_endpoint: return fi_err::kEACCES;
-    case Status::no_endpoint: return fi_err::kECONNREFUSED;
-    case Status::peer_gone: return fi_err::kECONNRESET;
-    case Status::refused: return fi_err::kEACCES;
+    case Status::wrong_endpoint:
+      return fi_err::kEACCES;
+    case Status::no_endpoint:
+      return fi_err::kECONNREFUSED;
+    case Status::peer_gone:
+      return fi_err::kECONNRESET;
+    case Status::refused:
+      return fi_err::kEACCES;
     case Status::misaligned:
-    case Status::invalid: return fi_err::kEINVAL;
-    case Status::canceled: return fi_err::kECANCELED;
-    case Status::fault: return fi_err::kEFAULT;
-    case Status::timeout: return fi_err::kETIMEDOUT;
-    case Status::unsupported: return fi_err::kEOPNOTSUPP;
-    case Status::again: return fi_err::kEAGAIN;
-    case Status::protocol: return fi_err::kEPROTO;
-    case Status::no_memory: return fi_err::kENOMEM;
+    case Status::invalid:
+      return fi_err::kEINVAL;
+    case Status::canceled:
+      return fi_err::kECANCELED;
+    case Status::fault:
+      return fi_err::kEFAULT;
+    case Status::timeout:
+      return fi_err::kETIMEDOUT;
+    case Status::unsupported:
+      return fi_err::kEOPNOTSUPP;
+    case Status::again:
+      return fi_err::kEAGAIN;
+    case Status::protocol:
+      return fi_err::kEPROTO;
+    case Status::no_memory:
+      return fi_err::kENOMEM;
   }
   return fi_err::kEIO;
 }

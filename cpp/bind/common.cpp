@@ -61,7 +61,9 @@ void watch_forks(host::HostNic* nic) {
   living().push_back(nic);
 }
 
-void unwatch_forks(host::HostNic* nic) noexcept { std::erase(living(), nic); }
+void unwatch_forks(host::HostNic* nic) noexcept {
+  std::erase(living(), nic);
+}
 
 void DomainBox::drain_now() {
   for (const uint64_t cookie : domain->take_released()) Py_DECREF(reinterpret_cast<PyObject*>(cookie));
@@ -88,7 +90,8 @@ bool find_numpy() {
 }
 
 bool too_short(size_t wanted, size_t found) {
-  set_error(fi_err::kEINVAL, "len is " + std::to_string(wanted) + " but the buffer has " + std::to_string(found) + " bytes");
+  set_error(fi_err::kEINVAL,
+            "len is " + std::to_string(wanted) + " but the buffer has " + std::to_string(found) + " bytes");
   return false;
 }
 
@@ -208,8 +211,9 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
       }
       if (device != 0) {
         Py_DECREF(r);
-        set_error(fi_err::kENOSYS, std::string(type->tp_name) +
-                                       " lies in device memory, which this release cannot reach: copy it to the host first");
+        set_error(fi_err::kENOSYS,
+                  std::string(type->tp_name) +
+                      " lies in device memory, which this release cannot reach: copy it to the host first");
         return false;
       }
       data = reinterpret_cast<std::byte*>(address);
@@ -221,7 +225,8 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
       owner = obj;
     }
   }
-  if (writable && readonly) [[unlikely]] return read_only_error(obj);
+  if (writable && readonly) [[unlikely]]
+    return read_only_error(obj);
   if (length_arg != nullptr && length_arg != Py_None) [[unlikely]] {
     uint64_t n = 0;
     if (!to_u64(length_arg, &n)) return false;
@@ -246,7 +251,8 @@ bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject*
     for (const char* name : s.names) s.interned.push_back(PyUnicode_InternFromString(name));
   }
   if (static_cast<size_t>(nargs) > s.positional) {
-    PyErr_Format(PyExc_TypeError, "%s() takes at most %zu positional arguments (%zd given)", s.method, s.positional, nargs);
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %zu positional arguments (%zd given)", s.method, s.positional,
+                 nargs);
     return false;
   }
   for (Py_ssize_t i = 0; i < nargs; ++i) out[i] = args[i];

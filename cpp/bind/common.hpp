@@ -1,7 +1,8 @@
 // cpp/bind/common.hpp: what the files of the binding share: boxes that own NIC objects, arguments, buffers, errors.
 //
 // Data-path methods are plain CPython methods (METH_FASTCALL) in the type's slots: they cross from Python into the NIC
-// once, parse their arguments without allocating, and keep the GIL unless the copy is long. Everything else is nanobind.
+// once, parse their arguments without allocating, and keep the GIL unless the copy is long. Everything else is
+// nanobind.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,11 +24,11 @@ namespace weft::bind {
 
 // ---- the GIL -------------------------------------------------------------------------------------------------------
 
-// Gives the GIL up for a scope. Python before 3.14 ends a thread that asks for it while the interpreter ends, by unwinding
-// its stack: a noexcept or a catch (...) on the way, and nanobind has one around every function, makes that a crash. So a
-// thread that comes back too late stays here, as Python 3.14 has it; and what waits for long is a plain method, not a
-// nanobind function, because the interpreter may also end while we stand in line. The thread that ends the interpreter
-// gives the GIL up as well, in destructors: it was told so when it did.
+// Gives the GIL up for a scope. Python before 3.14 ends a thread that asks for it while the interpreter ends, by
+// unwinding its stack: a noexcept or a catch (...) on the way, and nanobind has one around every function, makes that a
+// crash. So a thread that comes back too late stays here, as Python 3.14 has it; and what waits for long is a plain
+// method, not a nanobind function, because the interpreter may also end while we stand in line. The thread that ends
+// the interpreter gives the GIL up as well, in destructors: it was told so when it did.
 class ReleasedGil {
  public:
   ReleasedGil() : ends_(ends()), state_(PyEval_SaveThread()) {}
@@ -97,23 +98,25 @@ struct DomainBox {
   [[nodiscard]] bool forked() const noexcept { return nic->fork_generation != g_fork_generation; }
   // Gives the references of finished operations back to Python. With the GIL.
   void drain() {
-    if (domain->has_released()) [[unlikely]] drain_now();
+    if (domain->has_released()) [[unlikely]]
+      drain_now();
   }
   void drain_now();
 
   std::shared_ptr<NicBox> nic;
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
-  bool mr_local = false;  // FI_MR_LOCAL: local buffers need a descriptor
+  bool mr_local = false;                // FI_MR_LOCAL: local buffers need a descriptor
   MemoryRegionCore* regions = nullptr;  // the open ones, as a list through them; under the GIL
 };
 
-// ---- Python objects --------------------------------------------------------------------------------------------------
+// ---- Python objects
+// --------------------------------------------------------------------------------------------------
 
 struct DomainCore {
   std::shared_ptr<DomainBox> box;
-  bool mr_plain = false;     // mr_reg may take the short way: no mode of the domain makes a registration special
-  uint64_t mr_access = 0;    // all access bits that there are
+  bool mr_plain = false;   // mr_reg may take the short way: no mode of the domain makes a registration special
+  uint64_t mr_access = 0;  // all access bits that there are
 };
 struct AddressVectorCore {
   std::shared_ptr<DomainBox> box;
@@ -137,20 +140,21 @@ struct CounterCore {
   PollPacer pacer;
 };
 struct MemoryRegionCore {
-  MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r, std::vector<nb::object> exporters,
-                   uint64_t bytes, bool read_only)
+  MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r,
+                   std::vector<nb::object> exporters, uint64_t bytes, bool read_only)
       : box(std::move(b)), region(std::move(r)), keep(std::move(exporters)), length(bytes), readonly(read_only) {}
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::MemoryRegion> region;
   std::vector<nb::object> keep;  // the exporters
   uint64_t length = 0;
   bool readonly = false;
-  // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never makes.
+  // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never
+  // makes.
   bool py_closed = false;
-  bool special = false;    // close() has more to look at: bindings, sub-MRs
-  int site_at = 0;         // instruction of
-  nb::object site;         // the code that made the region
-  nb::object domain;       // weft.fi.Domain
+  bool special = false;      // close() has more to look at: bindings, sub-MRs
+  int site_at = 0;           // instruction of
+  nb::object site;           // the code that made the region
+  nb::object domain;         // weft.fi.Domain
   PyObject* self = nullptr;  // this region's object, while it is in the domain's list
   MemoryRegionCore *next = nullptr, **link = nullptr;
 
@@ -186,7 +190,8 @@ struct EndpointCore {
 extern PyTypeObject* g_mr_type;
 extern PyTypeObject* g_mr_slice_type;
 
-// ---- buffers: the fast side of the one door for arrays -----------------------------------------------------------------
+// ---- buffers: the fast side of the one door for arrays
+// -----------------------------------------------------------------
 
 struct Buf {
   std::byte* data = nullptr;
@@ -214,7 +219,8 @@ struct Buf {
   [[nodiscard]] PyObject* hold() const;
 };
 
-// ---- arguments ---------------------------------------------------------------------------------------------------------
+// ---- arguments
+// ---------------------------------------------------------------------------------------------------------
 
 // Names of a method's parameters in order; the first `positional` may be given by position.
 struct Signature {
@@ -228,7 +234,7 @@ struct Signature {
 bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out);
 
 inline bool to_u64(PyObject* o, uint64_t* out) {
-  if (o == nullptr) return true;  // keeps the default
+  if (o == nullptr) return true;     // keeps the default
   if (PyLong_Check(o)) [[likely]] {  // also the enumerations of weft.flags
     *out = PyLong_AsUnsignedLongLong(o);
   } else {

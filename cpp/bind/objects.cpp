@@ -51,18 +51,22 @@ void check_usable(const T& core, const char* what) {
   }
 }
 
-// ---- completion queues -----------------------------------------------------------------------------------------------
+// ---- completion queues
+// -----------------------------------------------------------------------------------------------
 
-constexpr int kWaitFd = 3;        // FI_WAIT_FD
+constexpr int kWaitFd = 3;       // FI_WAIT_FD
 constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
 
-PyObject* number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
+PyObject* number(uint64_t n) {
+  return PyLong_FromUnsignedLongLong(n);
+}
 
 // Completion flags: a handful of values, too large for Python's own cache of small integers.
 PyObject* flags_number(uint64_t flags) {
   static uint64_t known[4] = {};
   static PyObject* numbers[4] = {};
-  const size_t at = (flags >> 8 ^ flags >> 3) & 3;  // MSG RMA TAGGED ATOMIC, READ WRITE SEND RECV: bits 1 to 5 and 8 to 11
+  const size_t at =
+      (flags >> 8 ^ flags >> 3) & 3;  // MSG RMA TAGGED ATOMIC, READ WRITE SEND RECV: bits 1 to 5 and 8 to 11
   if (numbers[at] == nullptr || known[at] != flags) [[unlikely]] {
     PyObject* n = number(flags);
     if (n == nullptr) return nullptr;
@@ -128,12 +132,14 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
     if (self->notifier && self->cq->unread() == 0) self->notifier->drain();
   }
   if (n == 0 && self->cq->overrun) {
-    set_error(fi_err::kEOVERRUN, "events from peers came faster than the completion queue was read, and some were lost: "
-                                 "open it larger, or read it more often");
+    set_error(fi_err::kEOVERRUN,
+              "events from peers came faster than the completion queue was read, and some were lost: "
+              "open it larger, or read it more often");
     return -1;
   }
   if (n == 0 && error_waits) {
-    set_error(fi_err::kEAVAIL, "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
+    set_error(fi_err::kEAVAIL,
+              "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
     return -1;
   }
   return static_cast<Py_ssize_t>(n);
@@ -267,8 +273,9 @@ int wait_for(nic::Nic& nic, nic::Event& event, uint64_t deadline, Ready&& ready)
         if (now >= deadline) {
           result = ready() ? 1 : 0;
         } else {
-          const int64_t slice = deadline == kForever ? kSleepSlice
-                                                     : static_cast<int64_t>(std::min<uint64_t>(deadline - now, kSleepSlice));
+          const int64_t slice = deadline == kForever
+                                    ? kSleepSlice
+                                    : static_cast<int64_t>(std::min<uint64_t>(deadline - now, kSleepSlice));
           event.enter();
           const uint32_t seen = event.sequence();
           if (ready()) {
@@ -334,7 +341,8 @@ PyMethodDef g_cq_methods[] = {
     {"read", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_read)), METH_FASTCALL | METH_KEYWORDS,
      "Takes completions without waiting (fi_cq_read).\n\n"
      "count  at most so many.\n\n"
-     "Returns a list of entries of the queue's format, oldest first, empty when there is none. An entry's op_context is the\n"
+     "Returns a list of entries of the queue's format, oldest first, empty when there is none. An entry's op_context "
+     "is the\n"
      "object given to the operation.\n"
      "Raises Available when the entry at the head is a failed operation: readerr() takes it.\n"
      "Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read."},
@@ -354,7 +362,8 @@ PyMethodDef g_cq_methods[] = {
      "Source: fi_cq(3) fi_cq_sreadfrom."},
     {nullptr, nullptr, 0, nullptr}};
 
-// ---- counters --------------------------------------------------------------------------------------------------------
+// ---- counters
+// --------------------------------------------------------------------------------------------------------
 
 bool cntr_usable(CounterCore* core) {
   if (!core->closed && core->box && !core->box->forked()) return true;
@@ -405,7 +414,8 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 
 PyMethodDef g_cntr_methods[] = {
     {"read", cntr_read, METH_NOARGS,
-     "The number of successful events so far (fi_cntr_read). Drives the NIC's progress.\n\nSource: fi_cntr(3) fi_cntr_read."},
+     "The number of successful events so far (fi_cntr_read). Drives the NIC's progress.\n\nSource: fi_cntr(3) "
+     "fi_cntr_read."},
     {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cntr_wait)), METH_FASTCALL | METH_KEYWORDS,
      "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
      "timeout  seconds; None or negative: forever.\n"
@@ -421,7 +431,8 @@ PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(al
 PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
 PyType_Slot g_cntr_slots[] = {{Py_tp_methods, g_cntr_methods}, {0, nullptr}};
 
-// ---- regions ---------------------------------------------------------------------------------------------------------
+// ---- regions
+// ---------------------------------------------------------------------------------------------------------
 
 PyObject* g_region_type = nullptr;  // weft.fi.MemoryRegion
 
@@ -502,7 +513,9 @@ bool close_region(MemoryRegionCore& r) {
 
 Signature g_mr_reg_sig{"mr_reg", {"buf", "access", "offset", "requested_key", "flags", "context", "len"}, 6, 2, {}};
 
-bool absent(PyObject* o) { return o == nullptr || o == Py_None; }
+bool absent(PyObject* o) {
+  return o == nullptr || o == Py_None;
+}
 
 // Where the caller of this C function is: what sys._getframe() would say.
 void note_site(MemoryRegionCore* core) {
@@ -536,8 +549,8 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   };
   if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
       plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
-      plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 && g_region_type != nullptr)
-      [[likely]] {
+      plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 &&
+      g_region_type != nullptr) [[likely]] {
     core->box->drain();
     nb::object region = nb::inst_alloc(g_region_type);
     auto* made = nb::inst_ptr<MemoryRegionCore>(region);
@@ -599,7 +612,9 @@ PyObject* slice_subscript(PyObject* self, PyObject* index) {
   const auto* s = nb::inst_ptr<MrSlice>(self);
   return new_slice(s->core, s->owner.ptr(), s->data, s->length, index);
 }
-Py_ssize_t slice_length(PyObject* self) { return static_cast<Py_ssize_t>(nb::inst_ptr<MrSlice>(self)->length); }
+Py_ssize_t slice_length(PyObject* self) {
+  return static_cast<Py_ssize_t>(nb::inst_ptr<MrSlice>(self)->length);
+}
 
 PyType_Slot g_slice_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(slice_subscript)},
                                {Py_mp_length, reinterpret_cast<void*>(slice_length)},
@@ -718,7 +733,8 @@ CompletionQueueCore::~CompletionQueueCore() {
     nic::CqEntry e;
     nic::CqError error;
     bool error_waits = true;
-    while (cq->read(&e, 1, &error_waits) == 1 || (error_waits && cq->read_error(&e, &error))) contexts.push_back(e.context);
+    while (cq->read(&e, 1, &error_waits) == 1 || (error_waits && cq->read_error(&e, &error)))
+      contexts.push_back(e.context);
   }
   for (const uint64_t c : contexts) {
     if (c != 0) Py_DECREF(reinterpret_cast<PyObject*>(c));
@@ -777,13 +793,14 @@ void register_objects(nb::module_& m) {
       "Registers the NamedTuple classes of completion entries, one a format.");
 
   // ---- NIC
-  nb::class_<Allocation> allocation(
-      m, "Allocation",
-      nb::type_slots(g_allocation_slots),
-      "Memory in a segment that peers map: they reach it by load and store. A writable buffer of bytes; freed with its last "
-      "reference.");
-  allocation.def_prop_ro("address", [](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); },
-                         "Virtual address of the first byte.")
+  nb::class_<Allocation> allocation(m, "Allocation", nb::type_slots(g_allocation_slots),
+                                    "Memory in a segment that peers map: they reach it by load and store. A writable "
+                                    "buffer of bytes; freed with its last "
+                                    "reference.");
+  allocation
+      .def_prop_ro(
+          "address", [](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); },
+          "Virtual address of the first byte.")
       .def_prop_ro("nbytes", [](const Allocation& a) { return a.nbytes; }, "Length in bytes.");
 
   nb::class_<PyNic>(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.")
@@ -837,7 +854,8 @@ void register_objects(nb::module_& m) {
             return d;
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
-          "Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served for\n"
+          "Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served "
+          "for\n"
           "peers, engine wakes; and how many peers, regions and allocated bytes there are now.")
       .def(
           "peers",
@@ -857,7 +875,8 @@ void register_objects(nb::module_& m) {
             return out;
           },
           nb::sig("def peers(self) -> list[dict[str, object]]"),
-          "The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is off.")
+          "The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is "
+          "off.")
       .def(
           "alloc",
           [](PyNic& n, size_t nbytes) {
@@ -886,8 +905,10 @@ void register_objects(nb::module_& m) {
   nb::class_<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
       .def(
           "__init__",
-          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local, bool rm_enabled) {
-            // Without resource management the application promises not to overrun its queues; they are guarded all the same.
+          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
+             bool rm_enabled) {
+            // Without resource management the application promises not to overrun its queues; they are guarded all the
+            // same.
             (void)rm_enabled;
             const nic::DomainConfig config{nic_index, prov_key, virt_addr};
             new (self) DomainCore{translating([&] { return std::make_shared<DomainBox>(box_of(nic), config); })};
@@ -929,12 +950,14 @@ void register_objects(nb::module_& m) {
             check_usable(a, "address vector");
             return a.av->insert({nic, pid, vni, 0});
           },
-          nb::arg("nic"), nb::arg("pid"), nb::arg("vni"), "Enters an address; returns its fi_addr, the same if it is there.")
+          nb::arg("nic"), nb::arg("pid"), nb::arg("vni"),
+          "Enters an address; returns its fi_addr, the same if it is there.")
       .def(
           "remove_address",
           [](AddressVectorCore& a, uint64_t fi_addr) {
             check_usable(a, "address vector");
-            if (!a.av->remove(fi_addr)) raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+            if (!a.av->remove(fi_addr))
+              raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
           },
           nb::arg("fi_addr"))
       .def(
@@ -950,9 +973,8 @@ void register_objects(nb::module_& m) {
       .def("close", [](AddressVectorCore& a) { a.closed = true; });
 
   // ---- CompletionQueue
-  nb::class_<CompletionQueueCore> cq(
-      m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
-      "The NIC's side of a completion queue.");
+  nb::class_<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
+                                     "The NIC's side of a completion queue.");
   cq.def(
         "__init__",
         [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj) {
@@ -966,9 +988,11 @@ void register_objects(nb::module_& m) {
           new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
         },
         nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"))
-      .def_prop_ro("fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
-                   "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")
-      .def_prop_ro("capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); }, "Entries that it holds.")
+      .def_prop_ro(
+          "fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
+          "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")
+      .def_prop_ro(
+          "capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); }, "Entries that it holds.")
       .def(
           "pending",
           [](CompletionQueueCore& c) {
@@ -1003,12 +1027,14 @@ void register_objects(nb::module_& m) {
             PyTuple_SET_ITEM(t, 6, number(error.olen));
             PyTuple_SET_ITEM(t, 7, PyLong_FromLong(error.err));
             PyTuple_SET_ITEM(t, 8, PyLong_FromLong(error.prov_errno));
-            PyTuple_SET_ITEM(t, 9, PyBytes_FromStringAndSize(error.text.data(), static_cast<Py_ssize_t>(error.text.size())));
+            PyTuple_SET_ITEM(t, 9,
+                             PyBytes_FromStringAndSize(error.text.data(), static_cast<Py_ssize_t>(error.text.size())));
             PyTuple_SET_ITEM(t, 10, number(e.source));
             return nb::steal(t);
           },
           nb::arg("flags") = 0, nb::sig("def readerr(self, flags: int = 0) -> Any"),
-          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was asked\n"
+          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was "
+          "asked\n"
           "and what was found. Raises Again when there is none. Source: fi_cq(3) fi_cq_readerr.")
       .def(
           "signal",
@@ -1031,16 +1057,15 @@ void register_objects(nb::module_& m) {
             const nic::DomainLock guard(c.box->domain.get());
             return c.cq->unread() == 0;
           },
-          "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) fi_trywait.")
+          "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) "
+          "fi_trywait.")
       .def("close", [](CompletionQueueCore& c) {
         c.closed = true;
         if (!c.box->forked()) c.cq->event.tell();  // who waits for it in another thread is told that it is closed
       });
 
   // ---- Counter
-  nb::class_<CounterCore> cntr(
-      m, "CounterCore", nb::type_slots(g_cntr_slots),
-      "The NIC's side of a counter.");
+  nb::class_<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
   cntr.def(
           "__init__",
           [](CounterCore* self, DomainCore& d, int events, int wait_obj) {
@@ -1055,8 +1080,9 @@ void register_objects(nb::module_& m) {
             new (self) CounterCore{box, std::move(counter), std::move(notifier), false, {}};
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("events") = 0, nb::arg("wait_obj") = 1)
-      .def_prop_ro("fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
-                   "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
+      .def_prop_ro(
+          "fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
+          "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
       .def(
           "readerr",
           [](CounterCore& c) {
@@ -1065,25 +1091,48 @@ void register_objects(nb::module_& m) {
             return c.counter->errors();
           },
           "The number of failed events so far (fi_cntr_readerr).")
-      .def("add", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->add(n); }, nb::arg("n"),
-           "Adds to the value (fi_cntr_add).")
-      .def("set", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->set(n); }, nb::arg("n"),
-           "Sets the value (fi_cntr_set).")
-      .def("adderr", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->add_errors(n); }, nb::arg("n"),
-           "Adds to the error value (fi_cntr_adderr).")
-      .def("seterr", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->set_errors(n); }, nb::arg("n"),
-           "Sets the error value (fi_cntr_seterr).")
+      .def(
+          "add",
+          [](CounterCore& c, uint64_t n) {
+            check_usable(c, "counter");
+            c.counter->add(n);
+          },
+          nb::arg("n"), "Adds to the value (fi_cntr_add).")
+      .def(
+          "set",
+          [](CounterCore& c, uint64_t n) {
+            check_usable(c, "counter");
+            c.counter->set(n);
+          },
+          nb::arg("n"), "Sets the value (fi_cntr_set).")
+      .def(
+          "adderr",
+          [](CounterCore& c, uint64_t n) {
+            check_usable(c, "counter");
+            c.counter->add_errors(n);
+          },
+          nb::arg("n"), "Adds to the error value (fi_cntr_adderr).")
+      .def(
+          "seterr",
+          [](CounterCore& c, uint64_t n) {
+            check_usable(c, "counter");
+            c.counter->set_errors(n);
+          },
+          nb::arg("n"), "Sets the error value (fi_cntr_seterr).")
       .def("close", [](CounterCore& c) {
         c.closed = true;
         if (!c.box->forked()) c.counter->event.tell();
       });
 
   // ---- MemoryRegion
-  nb::class_<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(), "Bytes of a registered region: the local buffer that is quickest to use.");
-  slice.def_prop_ro("address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
+  nb::class_<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(),
+                            "Bytes of a registered region: the local buffer that is quickest to use.");
+  slice.def_prop_ro(
+           "address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
       .def("__repr__", [](const MrSlice& s) {
         char text[96];
-        std::snprintf(text, sizeof(text), "<MrSlice 0x%llx, %zu B>", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(s.data)), s.length);
+        std::snprintf(text, sizeof(text), "<MrSlice 0x%llx, %zu B>",
+                      static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(s.data)), s.length);
         return std::string(text);
       });
   g_mr_slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
@@ -1103,26 +1152,43 @@ void register_objects(nb::module_& m) {
           if (!make_region(self, box, list, access, requested_key, owned, enabled)) throw nb::python_error();
         },
         nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
-        nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true, nb::arg("owned") = false,
-        nb::sig("def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
-                "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False) -> None"),
+        nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true,
+        nb::arg("owned") = false,
+        nb::sig(
+            "def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
+            "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False) -> None"),
         "owned: somebody else keeps the memory of (address, length) pairs where it is.")
-      .def_prop_ro("key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
-      .def_prop_ro("desc", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def desc(self) -> object"),
-                   "Local descriptor, for the desc argument of data transfers (fi_mr_desc).")
-      .def_prop_ro("length", [](const MemoryRegionCore& r) { return r.length; }, "Bytes.")
-      .def_prop_ro("address", [](const MemoryRegionCore& r) {
-        return r.region->buffers().empty() ? uint64_t{0} : r.region->buffers()[0].local_addr;
-      }, "Virtual address of the first byte.")
-      .def_prop_ro("access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
-      .def_prop_ro("state", [](const MemoryRegionCore& r) {
-        return r.region->closed() ? "closed" : r.region->enabled() ? "enabled" : "disabled";
-      }, "disabled, enabled or closed.")
-      .def_prop_ro("direct", [](const MemoryRegionCore& r) {
-        return !r.region->buffers().empty() && std::ranges::all_of(r.region->buffers(), [](const auto& b) { return b.segment != mem::kNoSegment; });
-      }, "True when peers reach it by load and store: its memory was allocated by Weft.")
+      .def_prop_ro(
+          "key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
+      .def_prop_ro(
+          "desc", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def desc(self) -> object"),
+          "Local descriptor, for the desc argument of data transfers (fi_mr_desc).")
+      .def_prop_ro(
+          "length", [](const MemoryRegionCore& r) { return r.length; }, "Bytes.")
+      .def_prop_ro(
+          "address",
+          [](const MemoryRegionCore& r) {
+            return r.region->buffers().empty() ? uint64_t{0} : r.region->buffers()[0].local_addr;
+          },
+          "Virtual address of the first byte.")
+      .def_prop_ro(
+          "access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
+      .def_prop_ro(
+          "state",
+          [](const MemoryRegionCore& r) {
+            return r.region->closed() ? "closed" : r.region->enabled() ? "enabled" : "disabled";
+          },
+          "disabled, enabled or closed.")
+      .def_prop_ro(
+          "direct",
+          [](const MemoryRegionCore& r) {
+            return !r.region->buffers().empty() &&
+                   std::ranges::all_of(r.region->buffers(), [](const auto& b) { return b.segment != mem::kNoSegment; });
+          },
+          "True when peers reach it by load and store: its memory was allocated by Weft.")
       .def(
-          "bind_ep", [](MemoryRegionCore& r, EndpointCore& ep) { translating([&] { r.region->bind_endpoint(*ep.ep); }); },
+          "bind_ep",
+          [](MemoryRegionCore& r, EndpointCore& ep) { translating([&] { r.region->bind_endpoint(*ep.ep); }); },
           nb::arg("ep"))
       .def(
           "bind_cntr",

@@ -1,6 +1,6 @@
 // cpp/host/host.hpp: a NIC on a real machine: real clock and random numbers, epoll, memfds, the self and shm links.
-// The composition root: everything that cpp/nic takes as a parameter is made here, for the binding, the C++ tests and the
-// microbenchmarks alike.
+// The composition root: everything that cpp/nic takes as a parameter is made here, for the binding, the C++ tests and
+// the microbenchmarks alike.
 #pragma once
 
 #include <memory>
@@ -50,7 +50,8 @@ class HostNic {
 class EventfdNotifier final : public nic::Notifier {
  public:
   EventfdNotifier() : fd_(link::make_eventfd()) {}
-  // Of a completion queue both are called under its domain's lock: one write when it becomes non-empty, not one an entry.
+  // Of a completion queue both are called under its domain's lock: one write when it becomes non-empty, not one an
+  // entry.
   void notify() noexcept override {
     if (!raised_.exchange(true, std::memory_order_relaxed)) link::ring_eventfd(fd_.get());
   }

@@ -9,8 +9,8 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kPiecesMax = 64;                 // a call
-constexpr size_t kBytesMax = size_t{1} << 30;     // a call; the kernel's own limit is a page below 2 GiB
+constexpr size_t kPiecesMax = 64;              // a call
+constexpr size_t kBytesMax = size_t{1} << 30;  // a call; the kernel's own limit is a page below 2 GiB
 
 // Walks an iovec list by bytes.
 struct Cursor {
@@ -59,10 +59,14 @@ Status cma_copy_all(pid_t pid, bool to_peer, std::span<const iovec> local, std::
     const ssize_t n = to_peer ? ::process_vm_writev(pid, l, ln, r, rn, 0) : ::process_vm_readv(pid, l, ln, r, rn, 0);
     if (n < 0) {
       switch (errno) {
-        case ESRCH: return Status::peer_gone;
-        case EPERM: return Status::access;
-        case ENOMEM: return Status::no_memory;
-        default: return Status::fault;
+        case ESRCH:
+          return Status::peer_gone;
+        case EPERM:
+          return Status::access;
+        case ENOMEM:
+          return Status::no_memory;
+        default:
+          return Status::fault;
       }
     }
     if (n == 0) return Status::fault;

@@ -1,4 +1,5 @@
-// cpp/link/link.hpp: what the NIC asks of a link, and what a link tells the NIC. The NIC knows links by this header only.
+// cpp/link/link.hpp: what the NIC asks of a link, and what a link tells the NIC. The NIC knows links by this header
+// only.
 //
 // A link finds peers (resolve), carries frames to them (submit) and hands received frames to a FrameSink (poll). A peer
 // whose memory can be reached by load and store also has a PeerMemory; the NIC then needs no frame for most accesses.
@@ -44,9 +45,9 @@ class Peer {
   }
   [[nodiscard]] uint64_t segment_bytes(uint32_t segment) const noexcept { return segment_bytes_[segment]; }
   bool same_process = false;
-  bool cma = false;            // process_vm_readv/writev were tried against this very process and work
-  int32_t process_id = 0;      // as this process sees it
-  std::string cma_reason;      // why cma is off
+  bool cma = false;        // process_vm_readv/writev were tried against this very process and work
+  int32_t process_id = 0;  // as this process sees it
+  std::string cma_reason;  // why cma is off
 
   // Copies between local buffers and the peer's address space without its help; same order of bytes on both sides.
   virtual Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) = 0;
@@ -66,11 +67,13 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
   // `frame` was parsed; `payload` is valid during the call only and may lie in memory that the peer can change.
-  virtual void on_frame(const std::shared_ptr<Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) = 0;
+  virtual void on_frame(const std::shared_ptr<Peer>& peer, const wire::Frame& frame,
+                        std::span<const std::byte> payload) = 0;
   // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation there.
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;
-  virtual void on_segment(const std::shared_ptr<Peer>& peer) = 0;  // a requested segment is mapped now (or never will be)
+  virtual void on_segment(
+      const std::shared_ptr<Peer>& peer) = 0;  // a requested segment is mapped now (or never will be)
   virtual void on_peer_down(const std::shared_ptr<Peer>& peer) = 0;
 };
 
@@ -97,14 +100,14 @@ class Link {
 
   // True (a hint) when poll() would find something. One cache line.
   [[nodiscard]] virtual bool maybe_ready() const noexcept = 0;
-  virtual size_t poll(FrameSink& sink, size_t budget) = 0;    // frames
-  virtual size_t poll_events(FrameSink& sink) = 0;            // connections: system calls
+  virtual size_t poll(FrameSink& sink, size_t budget) = 0;  // frames
+  virtual size_t poll_events(FrameSink& sink) = 0;          // connections: system calls
   // Asks to be woken (through the waiter it was made with); false when there is work already.
   virtual bool prepare_sleep() = 0;
-  [[nodiscard]] virtual bool has_timers() const = 0;          // something must be retried: do not sleep for long
+  [[nodiscard]] virtual bool has_timers() const = 0;  // something must be retried: do not sleep for long
   virtual void before_fork() {}
   virtual void after_fork_in_parent() noexcept {}
-  virtual void after_fork_in_child() noexcept = 0;            // drop every descriptor; touch nothing else
+  virtual void after_fork_in_child() noexcept = 0;  // drop every descriptor; touch nothing else
   [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> peers() const = 0;
 };
 

@@ -40,7 +40,7 @@ socklen_t socket_name(const wire::EpAddress& a, sockaddr_un* out) noexcept {
 // Maps what another process sent. Its size is asked from the kernel and must be sealed: an access behind the end of a
 // file, or to one that is cut off later, is a SIGBUS.
 Mapping map_checked(int fd, size_t size, bool writable, const char* what) {
-  struct stat status {};
+  struct stat status{};
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (::fstat(fd, &status) != 0 || size == 0 || static_cast<uint64_t>(status.st_size) < size || seals < 0 ||
       (seals & F_SEAL_SHRINK) == 0) {
@@ -96,10 +96,10 @@ class ShmPeer final : public Peer {
   std::vector<uint32_t> segments_asked;
   std::atomic<uint64_t> alive_checked_ns{0};
 
-  SpinLock submit_lock;               // keeps the order of staged chunks the order of frames
-  std::deque<uint32_t> staged;        // chunks on their way to this peer, oldest first
-  uint64_t staged_freed = 0;          // how many of them it has consumed
-  uint64_t consumed_from_it = 0;      // staged payloads of its that we are done with
+  SpinLock submit_lock;           // keeps the order of staged chunks the order of frames
+  std::deque<uint32_t> staged;    // chunks on their way to this peer, oldest first
+  uint64_t staged_freed = 0;      // how many of them it has consumed
+  uint64_t consumed_from_it = 0;  // staged payloads of its that we are done with
 };
 
 // ---- frames: the fast part ---------------------------------------------------------------------------------------
@@ -116,7 +116,8 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   uint32_t chunk = kNoChunk;
   if (payload.size() > wire::kInlinePayloadMax) {
     if (!peer.staged.empty()) {  // what the peer has consumed is free again
-      for (uint64_t consumed = peer.consumed(); peer.staged_freed < consumed && !peer.staged.empty(); ++peer.staged_freed) {
+      for (uint64_t consumed = peer.consumed(); peer.staged_freed < consumed && !peer.staged.empty();
+           ++peer.staged_freed) {
         const std::lock_guard chunks(chunk_lock_);
         free_chunks_.push_back(peer.staged.front());
         peer.staged.pop_front();
@@ -200,7 +201,7 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
     if (staged) {
       // SYNC POINT: the payload was read before the sender may use its chunk again.
       reinterpret_cast<std::atomic<uint64_t>*>(staging_.data())[producer].store(++peer->consumed_from_it,
-                                                                               std::memory_order_release);
+                                                                                std::memory_order_release);
     }
   }
   store_hint();
@@ -219,7 +220,8 @@ void ShmLink::reclaim_all() noexcept {
   for (const auto& peer : producers_) {
     if (!peer) continue;
     const std::lock_guard lock(peer->submit_lock);
-    for (uint64_t consumed = peer->consumed(); peer->staged_freed < consumed && !peer->staged.empty(); ++peer->staged_freed) {
+    for (uint64_t consumed = peer->consumed(); peer->staged_freed < consumed && !peer->staged.empty();
+         ++peer->staged_freed) {
       const std::lock_guard chunks(chunk_lock_);
       free_chunks_.push_back(peer->staged.front());
       peer->staged.pop_front();
@@ -465,7 +467,8 @@ void ShmLink::on_packet(uint32_t conn_id) {
             return;
           }
           if (conn.peer->segment_base(hello->segment) == nullptr) {
-            conn.peer->set_segment(hello->segment, map_checked(fds[0].get(), hello->segment_bytes, true, "a peer's segment"));
+            conn.peer->set_segment(hello->segment,
+                                   map_checked(fds[0].get(), hello->segment_bytes, true, "a peer's segment"));
           }
           std::erase(conn.peer->segments_asked, hello->segment);
           happened_.push_back({Happened::segment, nullptr, Status::ok, conn.peer, 0, 0});
@@ -486,9 +489,9 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(int socket_fd, const wire::Hello& he
   const bool shares = (hello.flags & wire::kHelloStrict) == 0;
   const size_t expected = 3 + (shares ? 1 + hello.segment_count : 0);
   const size_t staging_bytes = kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax;
-  if (fds.size() != expected || hello.segment_count > mem::kSegmentCountMax || hello.ring_slot_count != kRingSlotCount ||
-      hello.staging_bytes != staging_bytes || hello.producer_id == 0 || hello.producer_id >= kShmPeerMax ||
-      tail.size() != (shares ? 8 * hello.segment_count : 0) ||
+  if (fds.size() != expected || hello.segment_count > mem::kSegmentCountMax ||
+      hello.ring_slot_count != kRingSlotCount || hello.staging_bytes != staging_bytes || hello.producer_id == 0 ||
+      hello.producer_id >= kShmPeerMax || tail.size() != (shares ? 8 * hello.segment_count : 0) ||
       (shares && (hello.mr_count_max == 0 || hello.mr_count_max > wire::kKeySlotMax ||
                   mem::TableLayout(hello.mr_count_max).bytes != hello.table_bytes))) {
     throw Error(fi_err::kEPROTO, "malformed hello");
@@ -528,7 +531,8 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(int socket_fd, const wire::Hello& he
       if (n == static_cast<ssize_t>(seen.size()) && seen == hello.nonce) {
         peer->cma = true;
       } else {
-        peer->cma_reason = n < 0 ? std::string("process_vm_readv: ") + std::strerror(errno) : "the probe read other bytes";
+        peer->cma_reason =
+            n < 0 ? std::string("process_vm_readv: ") + std::strerror(errno) : "the probe read other bytes";
       }
       peer->pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, credentials.pid, 0)));
     }
@@ -573,8 +577,9 @@ void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector
                          std::span<const std::byte> tail) {
   Conn& conn = conns_.at(conn_id);
   // One connection a direction: another endpoint of a NIC that we know already is reached over the connection that is
-  // there, if we made it. One that the other side made may be one too many to it, and then it hangs up at any time: when
-  // two NICs call each other at once, each would drop its own call in favour of the other's, and both would be gone.
+  // there, if we made it. One that the other side made may be one too many to it, and then it hangs up at any time:
+  // when two NICs call each other at once, each would drop its own call in favour of the other's, and both would be
+  // gone.
   std::shared_ptr<ShmPeer> peer;
   for (const auto& [id, other] : conns_) {
     if (id != conn_id && other.outbound && other.state == ConnState::live && other.peer && !other.peer->dead() &&
@@ -605,7 +610,8 @@ void ShmLink::request_segment(Peer& base, uint32_t segment) {
   if (peer.dead() || std::ranges::find(peer.segments_asked, segment) != peer.segments_asked.end()) return;
   wire::Hello ask = own_hello(wire::HelloType::segment_request);
   ask.segment = segment;
-  if (::send(peer.socket_fd, &ask, sizeof(ask), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) peer.segments_asked.push_back(segment);
+  if (::send(peer.socket_fd, &ask, sizeof(ask), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    peer.segments_asked.push_back(segment);
 }
 
 void ShmLink::drop_conn(uint32_t conn_id, Status why) {
@@ -683,9 +689,15 @@ size_t ShmLink::poll_events(FrameSink& sink) {
   }
   for (const Happened& h : happened) {
     switch (h.kind) {
-      case Happened::resolved: sink.on_resolved(h.token, h.status, h.peer, h.ep_index, h.ep_generation); break;
-      case Happened::segment: sink.on_segment(h.peer); break;
-      case Happened::down: sink.on_peer_down(h.peer); break;
+      case Happened::resolved:
+        sink.on_resolved(h.token, h.status, h.peer, h.ep_index, h.ep_generation);
+        break;
+      case Happened::segment:
+        sink.on_segment(h.peer);
+        break;
+      case Happened::down:
+        sink.on_peer_down(h.peer);
+        break;
     }
   }
   return n_events + happened.size();
@@ -704,9 +716,11 @@ ShmLink::ShmLink(const ShmConfig& config, mem::Table& table, mem::SegmentSet& se
       ring_fd_(make_memfd("weft-ring", ring::ring_bytes(kRingSlotCount))),
       ring_(Mapping::shared(ring_fd_.get(), ring::ring_bytes(kRingSlotCount), true, "the ring")),
       consumer_(ring::MpscConsumer::create(std::span(ring_.data(), ring_.size()), kRingSlotCount).value()),
-      staging_fd_(make_memfd("weft-staging", kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax)),
-      staging_(Mapping::shared(staging_fd_.get(), kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax,
-                               true, "staging memory")),
+      staging_fd_(
+          make_memfd("weft-staging", kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax)),
+      staging_(Mapping::shared(staging_fd_.get(),
+                               kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax, true,
+                               "staging memory")),
       producers_(kShmPeerMax) {
   seal_size(ring_fd_.get());
   seal_read_only(staging_fd_.get());

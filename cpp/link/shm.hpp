@@ -1,7 +1,8 @@
 // cpp/link/shm.hpp: the link between processes of one host and one user.
 //
-// Identity: an endpoint's address is an abstract Unix socket name; the kernel keeps it unique, drops it with the process
-// and separates network namespaces. Over that socket two NICs check each other (SO_PEERCRED) and pass descriptors:
+// Identity: an endpoint's address is an abstract Unix socket name; the kernel keeps it unique, drops it with the
+// process and separates network namespaces. Over that socket two NICs check each other (SO_PEERCRED) and pass
+// descriptors:
 //   doorbell  eventfd: wakes the other engine
 //   ring      every peer's frames to us (MPSC), writable by peers
 //   staging   payloads too long for a ring slot, and how far we consumed others' payloads; read-only to peers
@@ -26,11 +27,11 @@
 
 namespace weft::link {
 
-constexpr uint32_t kShmPeerMax = 4096;             // producer ids 1 .. 4095
-constexpr uint32_t kRingSlotCount = 4096;          // 1 MiB
-constexpr uint32_t kStagingChunkCount = 256;       // of 64 KiB: 16 MiB, sparse
+constexpr uint32_t kShmPeerMax = 4096;                           // producer ids 1 .. 4095
+constexpr uint32_t kRingSlotCount = 4096;                        // 1 MiB
+constexpr uint32_t kStagingChunkCount = 256;                     // of 64 KiB: 16 MiB, sparse
 constexpr size_t kStagingHeaderBytes = size_t{8} * kShmPeerMax;  // consumed counters, one a producer
-constexpr uint64_t kHandshakeNs = 30'000'000'000;  // a target that never answers: timeout
+constexpr uint64_t kHandshakeNs = 30'000'000'000;                // a target that never answers: timeout
 
 struct ShmConfig {
   bool strict = false;  // share no table and no segments; every access goes through the owner's engine
@@ -73,7 +74,7 @@ class ShmLink final : public Link {
   struct Conn {
     UniqueFd fd;
     ConnState state{};
-    bool outbound = false;  // we called
+    bool outbound = false;    // we called
     wire::EpAddress address;  // wanted (outbound) or asked for (inbound)
     std::vector<std::shared_ptr<void>> tokens;
     std::shared_ptr<ShmPeer> peer;

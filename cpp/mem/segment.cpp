@@ -16,7 +16,9 @@ constexpr size_t kHugePage = size_t{2} << 20;
 // Below this, freed pages are kept for the next allocation: punching costs a system call and a page fault per page.
 constexpr size_t kPunchBytes = size_t{1} << 20;
 
-constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+constexpr size_t round_up(size_t n, size_t to) {
+  return (n + to - 1) / to * to;
+}
 }  // namespace
 
 SegmentSet::Segment& SegmentSet::grow(size_t bytes) {

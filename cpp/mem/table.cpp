@@ -45,10 +45,13 @@ Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, co
   }
   if (load_relaxed(entry.domain) != load_relaxed(endpoint.domain)) return Status::no_key;
   switch (state_of(state)) {
-    case MrState::disabled: return Status::not_enabled;
+    case MrState::disabled:
+      return Status::not_enabled;
     case MrState::free:
-    case MrState::closing: return Status::stale_key;
-    case MrState::enabled: break;
+    case MrState::closing:
+      return Status::stale_key;
+    case MrState::enabled:
+      break;
   }
   return Status::no_key;
 }
@@ -57,7 +60,8 @@ Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, co
 
 Table::Table(uint32_t mr_count_max) : layout_(mr_count_max) {
   if (mr_count_max == 0 || mr_count_max > wire::kKeySlotMax || (mr_count_max & (mr_count_max - 1)) != 0) {
-    throw Error(fi_err::kEINVAL, "mr_count_max must be a power of two up to 2097152, not " + std::to_string(mr_count_max));
+    throw Error(fi_err::kEINVAL,
+                "mr_count_max must be a power of two up to 2097152, not " + std::to_string(mr_count_max));
   }
   fd_ = make_memfd("weft-table", layout_.bytes);
   mapping_ = Mapping::shared(fd_.get(), layout_.bytes, true, "the memory table");
@@ -102,8 +106,9 @@ void Table::iov_release(uint32_t first, uint32_t count) noexcept {
 uint32_t Table::insert(const MrRequest& request) {
   const std::lock_guard lock(mutex_);
   if (request.client_key && find_client_key(request.domain, *request.client_key) != kNoSlot) {
-    throw Error(fi_err::kENOKEY, "requested_key " + std::to_string(*request.client_key) +
-                                     " is already in use by a region of this domain: close that region or choose another key");
+    throw Error(fi_err::kENOKEY,
+                "requested_key " + std::to_string(*request.client_key) +
+                    " is already in use by a region of this domain: close that region or choose another key");
   }
   const bool several = request.buffers.size() > 1;
   if (free_slots_.empty() && slots_used_ == layout_.mr_count_max) {
@@ -164,7 +169,8 @@ void Table::add_access_flags(uint32_t slot, uint32_t flags) {
   store_relaxed(e.access, e.access | flags);
   // Peers keep what they read of an entry as long as its state word stays the same.
   const uint64_t state = e.state.load(std::memory_order_relaxed);
-  e.state.store((state & ~kStateRevisionMask) | ((state + kStateRevision) & kStateRevisionMask), std::memory_order_release);
+  e.state.store((state & ~kStateRevisionMask) | ((state + kStateRevision) & kStateRevisionMask),
+                std::memory_order_release);
 }
 
 void Table::begin_close(uint32_t slot) noexcept {

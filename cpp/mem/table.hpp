@@ -27,45 +27,49 @@ namespace weft::mem {
 
 constexpr uint64_t kTableMagic = 0x3142415446455757ull;
 constexpr uint32_t kEpCountMax = 4096;
-constexpr uint32_t kDomainCountMax = 256;      // activity words 0 .. 255: one a domain, its lock
-constexpr uint32_t kLongActivityCount = 256;   // activity words 256 .. 511: one a copy made outside the lock
+constexpr uint32_t kDomainCountMax = 256;     // activity words 0 .. 255: one a domain, its lock
+constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one a copy made outside the lock
 constexpr uint32_t kActivityCount = kDomainCountMax + kLongActivityCount;
 constexpr uint32_t kIovEntryCount = 1u << 16;
 
-constexpr uint32_t kNoSegment = 0xffffffff;    // foreign memory: process_vm_* or the owner's engine
-constexpr uint32_t kIovSegment = 0xfffffffe;   // several buffers: `where` is the first of them in the iov area
+constexpr uint32_t kNoSegment = 0xffffffff;   // foreign memory: process_vm_* or the owner's engine
+constexpr uint32_t kIovSegment = 0xfffffffe;  // several buffers: `where` is the first of them in the iov area
 
 // Access bits are libfabric's (they fit 16 bits); the rest of the word is ours.
 constexpr uint32_t kRemoteRead = 0x1000;
 constexpr uint32_t kRemoteWrite = 0x2000;
 constexpr uint32_t kAccessMask = 0xffff;
-constexpr uint32_t kMrNotifyRead = 1u << 16;   // a counter of the owner counts reads of this region
+constexpr uint32_t kMrNotifyRead = 1u << 16;  // a counter of the owner counts reads of this region
 constexpr uint32_t kMrNotifyWrite = 1u << 17;
-constexpr uint32_t kMrUnowned = 1u << 18;      // registered as a bare address range: its pages may be missing
+constexpr uint32_t kMrUnowned = 1u << 18;  // registered as a bare address range: its pages may be missing
 
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 
 struct alignas(kCacheLine) MrEntry {
   std::atomic<uint64_t> state{0};  // generation << 8 | revision << 2 | MrState: any change of the entry changes it
   uint64_t key = 0;
-  uint64_t base = 0;        // address of the first byte in the key's address space (0, or its virtual address)
+  uint64_t base = 0;  // address of the first byte in the key's address space (0, or its virtual address)
   uint64_t length = 0;
   uint64_t local_addr = 0;  // virtual address in the owner
   uint64_t where = 0;       // offset in the segment, or first entry in the iov area
   uint32_t segment = kNoSegment;
   uint32_t access = 0;
-  uint32_t ep_bound = 0;    // endpoint slot + 1, or 0 for any endpoint of the domain
+  uint32_t ep_bound = 0;  // endpoint slot + 1, or 0 for any endpoint of the domain
   uint16_t domain = 0;
   uint16_t iov_count = 0;
 };
 static_assert(sizeof(MrEntry) == kCacheLine);
 
 constexpr uint64_t kStateRevision = 4, kStateRevisionMask = 0xfc;
-constexpr MrState state_of(uint64_t word) noexcept { return static_cast<MrState>(word & 3); }
-constexpr uint64_t generation_of(uint64_t word) noexcept { return word >> 8; }
+constexpr MrState state_of(uint64_t word) noexcept {
+  return static_cast<MrState>(word & 3);
+}
+constexpr uint64_t generation_of(uint64_t word) noexcept {
+  return word >> 8;
+}
 
-// A reader may look at a slot while its owner fills it for a new region; what it then sees is discarded (the state is not
-// "enabled" yet), but the accesses must be single ones.
+// A reader may look at a slot while its owner fills it for a new region; what it then sees is discarded (the state is
+// not "enabled" yet), but the accesses must be single ones.
 template <typename T>
 T load_relaxed(const T& from) noexcept {
   return __atomic_load_n(&from, __ATOMIC_RELAXED);
@@ -87,10 +91,10 @@ struct IovEntry {
 };
 static_assert(sizeof(IovEntry) == 32);
 
-constexpr uint32_t kEpProvKey = 1;       // keys are provider keys
-constexpr uint32_t kEpNotifyRead = 2;    // a counter counts remote reads of this endpoint
+constexpr uint32_t kEpProvKey = 1;     // keys are provider keys
+constexpr uint32_t kEpNotifyRead = 2;  // a counter counts remote reads of this endpoint
 constexpr uint32_t kEpNotifyWrite = 4;
-constexpr uint32_t kEpRemoteRead = 8;    // the endpoint's capabilities
+constexpr uint32_t kEpRemoteRead = 8;  // the endpoint's capabilities
 constexpr uint32_t kEpRemoteWrite = 16;
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
 
@@ -163,15 +167,18 @@ class TableView {
   Status check(uint32_t ep_index, uint32_t ep_generation, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
                MrView& out) const noexcept {
     const EpEntry& endpoint = ep(ep_index);
-    if (endpoint.generation.load(std::memory_order_acquire) != ep_generation) [[unlikely]] return Status::no_endpoint;
+    if (endpoint.generation.load(std::memory_order_acquire) != ep_generation) [[unlikely]]
+      return Status::no_endpoint;
     const uint32_t flags = endpoint.flags.load(std::memory_order_relaxed), domain = load_relaxed(endpoint.domain);
     uint32_t slot;
     if (flags & kEpProvKey) {
       slot = static_cast<uint32_t>(key & wire::kKeySlotMax);
-      if (slot >= layout_.mr_count_max) [[unlikely]] return Status::no_key;
+      if (slot >= layout_.mr_count_max) [[unlikely]]
+        return Status::no_key;
     } else {
       slot = find_client_key(domain, key);
-      if (slot == kNoSlot) [[unlikely]] return Status::no_key;
+      if (slot == kNoSlot) [[unlikely]]
+        return Status::no_key;
     }
     const MrEntry& entry = mr(slot);
     // SYNC POINT: pairs with the owner's release store when the region was enabled: the entry's fields are visible.
@@ -180,13 +187,15 @@ class TableView {
       return explain(entry, state, key, endpoint);
     }
     const uint64_t offset = addr - load_relaxed(entry.base), entry_length = load_relaxed(entry.length);
-    if (offset > entry_length || length > entry_length - offset) [[unlikely]] return Status::bounds;
+    if (offset > entry_length || length > entry_length - offset) [[unlikely]]
+      return Status::bounds;
     // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
     if ((load_relaxed(entry.access) & want) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] {
       return Status::access;
     }
     const uint32_t ep_bound = load_relaxed(entry.ep_bound);
-    if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]] return Status::wrong_endpoint;
+    if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]]
+      return Status::wrong_endpoint;
     out = {&entry, slot, offset};
     return Status::ok;
   }
@@ -216,7 +225,8 @@ class TableView {
 
  private:
   [[nodiscard]] uint32_t find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept;
-  [[nodiscard]] Status explain(const MrEntry& entry, uint64_t state, uint64_t key, const EpEntry& endpoint) const noexcept;
+  [[nodiscard]] Status explain(const MrEntry& entry, uint64_t state, uint64_t key,
+                               const EpEntry& endpoint) const noexcept;
 
   TableLayout layout_{1};
   const std::byte* base_ = nullptr;
@@ -281,11 +291,13 @@ class Table : public TableView {
   mutable std::mutex mutex_;
   std::vector<uint32_t> free_slots_;
   uint32_t slots_used_ = 0;
-  std::vector<uint32_t> tombstones_;                       // their places in the index
-  std::vector<uint32_t> indexed_;                          // slots with client keys, for rebuilding
-  std::vector<std::pair<uint32_t, uint32_t>> indexed_at_;  // by slot: place in indexed_ + 1 (0: none), place in the index
+  std::vector<uint32_t> tombstones_;  // their places in the index
+  std::vector<uint32_t> indexed_;     // slots with client keys, for rebuilding
+  std::vector<std::pair<uint32_t, uint32_t>>
+      indexed_at_;  // by slot: place in indexed_ + 1 (0: none), place in the index
   std::map<uint32_t, uint32_t> iov_free_{{0, kIovEntryCount}};  // first -> count; neighbours are joined
-  std::deque<uint32_t> ep_free_;  // longest-rested first: a reader that still looks at a slot's old endpoint has left by then
+  std::deque<uint32_t>
+      ep_free_;  // longest-rested first: a reader that still looks at a slot's old endpoint has left by then
   std::atomic<uint32_t> live_count_{0};
 };
 

@@ -1,8 +1,9 @@
-// cpp/nic/atomics.hpp: the atomics unit. What the NIC does to target memory for fi_atomic, fi_fetch_atomic, fi_compare_atomic.
-// Callers: any thread, any process that has the target mapped; nothing here is owned or locked.
+// cpp/nic/atomics.hpp: the atomics unit. What the NIC does to target memory for fi_atomic, fi_fetch_atomic,
+// fi_compare_atomic. Callers: any thread, any process that has the target mapped; nothing here is owned or locked.
 // Progress: native sums, bit operations and swaps are one instruction; everything else is a lock-free CAS loop.
-// Ordering: every update is an acquire-release operation on its element; there is no order between elements of one call.
-// Limits: an element is atomic against elements of the same size at the same address. fi_atomic(3) promises nothing for
+// Ordering: every update is an acquire-release operation on its element; there is no order between elements of one
+// call. Limits: an element is atomic against elements of the same size at the same address. fi_atomic(3) promises
+// nothing for
 //         accesses of different sizes that overlap, and neither do we.
 // Source: fi_atomic(3) "Atomic Data Types", "Atomic Operations", "Base/Fetch/Compare Atomic Functions".
 #pragma once
@@ -14,18 +15,51 @@ namespace weft::nic {
 
 /// enum fi_datatype, by number.
 enum class Datatype : uint16_t {
-    int8 = 0, uint8 = 1, int16 = 2, uint16 = 3, int32 = 4, uint32 = 5, int64 = 6, uint64 = 7,
-    float32 = 8, float64 = 9, float_complex = 10, double_complex = 11, long_double = 12, long_double_complex = 13,
-    int128 = 14, uint128 = 15, float16 = 16, bfloat16 = 17, fp8_e4m3 = 18, fp8_e5m2 = 19,
+  int8 = 0,
+  uint8 = 1,
+  int16 = 2,
+  uint16 = 3,
+  int32 = 4,
+  uint32 = 5,
+  int64 = 6,
+  uint64 = 7,
+  float32 = 8,
+  float64 = 9,
+  float_complex = 10,
+  double_complex = 11,
+  long_double = 12,
+  long_double_complex = 13,
+  int128 = 14,
+  uint128 = 15,
+  float16 = 16,
+  bfloat16 = 17,
+  fp8_e4m3 = 18,
+  fp8_e5m2 = 19,
 };
 inline constexpr size_t kDatatypeCount = 20;
 
 /// enum fi_op, by number.
 enum class AtomicOp : uint16_t {
-    min = 0, max = 1, sum = 2, prod = 3, lor = 4, land = 5, bor = 6, band = 7, lxor = 8, bxor = 9,
-    atomic_read = 10, atomic_write = 11,
-    cswap = 12, cswap_ne = 13, cswap_le = 14, cswap_lt = 15, cswap_ge = 16, cswap_gt = 17, mswap = 18,
-    diff = 19,
+  min = 0,
+  max = 1,
+  sum = 2,
+  prod = 3,
+  lor = 4,
+  land = 5,
+  bor = 6,
+  band = 7,
+  lxor = 8,
+  bxor = 9,
+  atomic_read = 10,
+  atomic_write = 11,
+  cswap = 12,
+  cswap_ne = 13,
+  cswap_le = 14,
+  cswap_lt = 15,
+  cswap_ge = 16,
+  cswap_gt = 17,
+  mswap = 18,
+  diff = 19,
 };
 inline constexpr size_t kAtomicOpCount = 20;
 
@@ -34,24 +68,24 @@ enum class AtomicFamily : uint8_t { base, fetch, compare };
 
 /// How one element is made atomic.
 enum class AtomicWidth : uint8_t {
-    native,  // one CPU instruction, or a CAS loop, on at most 8 naturally aligned bytes
-    wide,    // cmpxchg16b on 16 bytes, 16-byte aligned
-    locked,  // not possible with the CPU: the caller must exclude others (one lock a region, or the owner executes it)
+  native,  // one CPU instruction, or a CAS loop, on at most 8 naturally aligned bytes
+  wide,    // cmpxchg16b on 16 bytes, 16-byte aligned
+  locked,  // not possible with the CPU: the caller must exclude others (one lock a region, or the owner executes it)
 };
 
 /// Bytes of one element, 0 for a number that is no datatype.
 [[nodiscard]] constexpr size_t datatype_size(Datatype datatype) noexcept {
-    constexpr uint8_t kSize[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
-    const auto index = static_cast<size_t>(datatype);
-    return index < kDatatypeCount ? kSize[index] : 0;
+  constexpr uint8_t kSize[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
+  const auto index = static_cast<size_t>(datatype);
+  return index < kDatatypeCount ? kSize[index] : 0;
 }
 
-/// The alignment that a target must have: natural for a scalar, its component's for a complex; 0 for an unknown datatype.
-/// A complex that has this but not its full size's alignment is `locked`.
+/// The alignment that a target must have: natural for a scalar, its component's for a complex; 0 for an unknown
+/// datatype. A complex that has this but not its full size's alignment is `locked`.
 [[nodiscard]] constexpr size_t atomic_alignment(Datatype datatype) noexcept {
-    constexpr uint8_t kAlignment[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 4, 8, 16, 16, 16, 16, 2, 2, 1, 1};
-    const auto index = static_cast<size_t>(datatype);
-    return index < kDatatypeCount ? kAlignment[index] : 0;
+  constexpr uint8_t kAlignment[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 4, 8, 16, 16, 16, 16, 2, 2, 1, 1};
+  const auto index = static_cast<size_t>(datatype);
+  return index < kDatatypeCount ? kAlignment[index] : 0;
 }
 
 namespace detail {
@@ -66,10 +100,10 @@ extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 /// What atomic_apply will do for a target at `addr`: the caller takes its lock when this says `locked`.
 /// Never `native` or `wide` for a target that is not aligned to its size. Same answer in every process of a host.
 [[nodiscard]] inline AtomicWidth atomic_width(Datatype datatype, uintptr_t addr) noexcept {
-    const size_t size = datatype_size(datatype);
-    if (size == 0 || size > 16 || (addr & (size - 1)) != 0) return AtomicWidth::locked;
-    if (size <= 8) return AtomicWidth::native;
-    return detail::has_wide_atomics() ? AtomicWidth::wide : AtomicWidth::locked;
+  const size_t size = datatype_size(datatype);
+  if (size == 0 || size > 16 || (addr & (size - 1)) != 0) return AtomicWidth::locked;
+  if (size <= 8) return AtomicWidth::native;
+  return detail::has_wide_atomics() ? AtomicWidth::wide : AtomicWidth::locked;
 }
 
 /// fi_atomicvalid, fi_fetch_atomicvalid, fi_compare_atomicvalid: does this operation exist for this datatype and call?
@@ -84,15 +118,16 @@ extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 ///   target   memory of the region. Aligned to its size, else the update is a plain read-modify-write (width `locked`).
 ///   operand  `buf` of fi_atomic(3), `count` elements; not read by atomic_read.
 ///   compare  `count` elements; read by cswap* and mswap only. The page's order: swap where (compare OP target).
-///   result   receives the values before; may be null. operand, compare and result may have any alignment; result may be
+///   result   receives the values before; may be null. operand, compare and result may have any alignment; result may
+///   be
 ///            the same memory as operand or compare (each element is read before its result is written).
 ///   Precondition: atomic_valid(datatype, op, some family). A valid number with an invalid pairing does nothing.
 ///
-/// Floating point: arithmetic is the type's own (round to nearest even; the small types compute in double and round once).
-/// Comparisons are IEEE ones, as the page's C expressions are: with a NaN on either side min, max, cswap, cswap_le/lt/ge/gt
-/// leave the target as it is (a NaN is never put in by min or max, and never taken out), cswap_ne swaps; -0 equals +0.
-/// A NaN counts as true in lor, land, lxor. Logical results are 1 or 0 of the type (complex: 1+0i). atomic_write, swaps
-/// and min/max move bits, so a NaN's payload survives; sums and products give the CPU's NaN.
+/// Floating point: arithmetic is the type's own (round to nearest even; the small types compute in double and round
+/// once). Comparisons are IEEE ones, as the page's C expressions are: with a NaN on either side min, max, cswap,
+/// cswap_le/lt/ge/gt leave the target as it is (a NaN is never put in by min or max, and never taken out), cswap_ne
+/// swaps; -0 equals +0. A NaN counts as true in lor, land, lxor. Logical results are 1 or 0 of the type (complex:
+/// 1+0i). atomic_write, swaps and min/max move bits, so a NaN's payload survives; sums and products give the CPU's NaN.
 /// fp8_e4m3 is the OCP "fn" variant: no infinity, largest 448, overflow gives NaN; the others overflow to infinity.
 /// The calling thread's MXCSR applies (a thread that flushes denormals flushes them here too).
 ///
@@ -101,7 +136,7 @@ extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 // and one locked instruction. Benchmark: bench/cpp/bench_units.cpp.
 inline void atomic_apply(AtomicOp op, Datatype datatype, void* target, const void* operand, const void* compare,
                          void* result, size_t count) noexcept {
-    detail::kAtomicTable[static_cast<size_t>(op)][static_cast<size_t>(datatype)](target, operand, compare, result, count);
+  detail::kAtomicTable[static_cast<size_t>(op)][static_cast<size_t>(datatype)](target, operand, compare, result, count);
 }
 
 /// The small floats' codecs: exact to double, rounded to nearest even back. Bits above the format's width must be zero.

@@ -11,7 +11,9 @@ Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config
   activity_ = &nic->table().own_activity(index_);
 }
 
-Domain::~Domain() { close(); }
+Domain::~Domain() {
+  close();
+}
 
 void Domain::close() noexcept {
   if (nic_ == nullptr) return;
@@ -71,8 +73,8 @@ void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, st
   if ((flags & flag::kRemoteRead) != 0) region->read_cntr_ = counter;
   if (!region->remote_) return;
   nic_->counted_regions_[region->slot_] = region;
-  nic_->table().add_access_flags(region->slot_, (region->write_cntr_ ? mem::kMrNotifyWrite : 0) |
-                                                    (region->read_cntr_ ? mem::kMrNotifyRead : 0));
+  nic_->table().add_access_flags(
+      region->slot_, (region->write_cntr_ ? mem::kMrNotifyWrite : 0) | (region->read_cntr_ ? mem::kMrNotifyRead : 0));
 }
 
 size_t Domain::pump(PeerEp& target) {

@@ -98,7 +98,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noex
 }
 
 // Moves bytes between local buffers and pieces, in order.
-Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_count, const Piece* pieces, uint32_t count) {
+Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_count, const Piece* pieces,
+            uint32_t count) {
   bool all_remote = true;
   for (uint32_t i = 0; i < count; ++i) all_remote = all_remote && pieces[i].pointer == nullptr;
   if (all_remote) {
@@ -134,7 +135,9 @@ Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_cou
   return Status::ok;
 }
 
-constexpr uint32_t want_of(OpKind kind) noexcept { return kind == OpKind::read ? mem::kRemoteRead : mem::kRemoteWrite; }
+constexpr uint32_t want_of(OpKind kind) noexcept {
+  return kind == OpKind::read ? mem::kRemoteRead : mem::kRemoteWrite;
+}
 
 constexpr uint32_t want_of(AtomicFamily family, AtomicOp op) noexcept {
   if (family == AtomicFamily::base) return mem::kRemoteWrite;
@@ -208,10 +211,13 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
 
 Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
                              std::shared_ptr<PeerEp>** shared) {
-  if (state_ != State::enabled) [[unlikely]] return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
+  if (state_ != State::enabled) [[unlikely]]
+    return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
   *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-  if (*wants && !tx_cq_->has_room()) [[unlikely]] return Refusal::cq_full;
-  if (dest >= av_->entries_.size() || !av_->entries_[dest]) [[unlikely]] return Refusal::bad_address;
+  if (*wants && !tx_cq_->has_room()) [[unlikely]]
+    return Refusal::cq_full;
+  if (dest >= av_->entries_.size() || !av_->entries_[dest]) [[unlikely]]
+    return Refusal::bad_address;
   *shared = &av_->entries_[dest];
   *target = av_->entries_[dest].get();
   return Refusal::none;
@@ -220,13 +226,14 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
 [[gnu::always_inline]] inline void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
   if (wants) tx_cq_->push_local(context, flags, len);
   const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;
-  if (counter) [[unlikely]] counter->add(counter->counts_bytes ? len : 1);
+  if (counter) [[unlikely]]
+    counter->add(counter->counts_bytes ? len : 1);
 }
 
-// HOT. Where `length` bytes at addr may be accessed by load and store without telling the owner; null: take the long way.
-// Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
-[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length,
-                                        uint32_t want) noexcept {
+// HOT. Where `length` bytes at addr may be accessed by load and store without telling the owner; null: take the long
+// way. Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
+[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(PeerEp& target, uint64_t key, uint64_t addr,
+                                                               uint64_t length, uint32_t want) noexcept {
   const Translation& t = target.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
   // SYNC POINT: read after the domain's lock was taken, so the owner either sees us busy or we see the key revoked.
@@ -253,8 +260,8 @@ void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
   if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
     allowed |= e.access & (ep_flags << 9) & mem::kRemoteWrite;
   }
-  target.translations[translation_of(key)] = {key,      &e,     e.state.load(std::memory_order_relaxed), e.base, e.length,
-                                              piece.pointer, allowed};
+  target.translations[translation_of(key)] = {
+      key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed};
 }
 
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
@@ -264,7 +271,8 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
     if (state_ == State::enabled && dest < av_->entries_.size() && av_->entries_[dest]) [[likely]] {
       PeerEp& target = *av_->entries_[dest];
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room())) [[likely]] {
+      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room()))
+          [[likely]] {
         const bool write = kind == OpKind::write;
         std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
@@ -282,8 +290,8 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
 }
 
 // Apart, so that the short way sets up no stack for it.
-PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
-                                   uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
+                                   uint64_t key, uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
   const iovec piece{local, length};
   const wire::RmaRange range{addr, length, key};
   RmaArgs args;
@@ -309,8 +317,8 @@ PostResult Endpoint::post(const RmaArgs& args) {
   bool wants;
   PeerEp* target;
   std::shared_ptr<PeerEp>* shared;
-  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared); r != Refusal::none)
-      [[unlikely]] {
+  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared);
+      r != Refusal::none) [[unlikely]] {
     return {r};
   }
   // A copy outside the lock lets others change the address vector meanwhile.
@@ -331,9 +339,12 @@ PostResult Endpoint::post(const RmaArgs& args) {
         if (status == Status::no_endpoint) target->set_lost();  // ask again next time
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
-      case Direct::no_room: data_done = true; break;
+      case Direct::no_room:
+        data_done = true;
+        break;
       case Direct::frames:
-      case Direct::park: break;
+      case Direct::park:
+        break;
     }
   }
   if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
@@ -372,9 +383,10 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
   std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave `target`
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
-    *status = peer.table.check(target.ep_index, target.ep_generation, remote[i].key, remote[i].addr, remote[i].length, want,
-                               view);
-    if (*status != Status::ok) [[unlikely]] return Direct::failed;
+    *status = peer.table.check(target.ep_index, target.ep_generation, remote[i].key, remote[i].addr, remote[i].length,
+                               want, view);
+    if (*status != Status::ok) [[unlikely]]
+      return Direct::failed;
     entry_flags |= view.entry->access;
     const Reach r = translate(peer, view, remote[i].length, pieces, &count, &missing);
     if (r == Reach::direct) remember(target, view, remote[i].key);
@@ -479,7 +491,8 @@ void Endpoint::fail(uint64_t context, uint64_t flags, Status status, const std::
   tx_cq_->push_error(entry, std::move(error));
 }
 
-std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const PeerEp& target, Status status) const {
+std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
+                               Status status) const {
   char head[192];
   std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
                 static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
@@ -508,22 +521,37 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     }
   }
   switch (status) {
-    case Status::no_key: return text + "no region there has this key: register it, and compare the key with the peer's mr.key";
-    case Status::stale_key: return text + "the region of this key was closed: exchange the new region's key";
+    case Status::no_key:
+      return text + "no region there has this key: register it, and compare the key with the peer's mr.key";
+    case Status::stale_key:
+      return text + "the region of this key was closed: exchange the new region's key";
     case Status::access:
-      return text + "the region or the endpoint does not grant this access" + region + ": register it with the access bit";
-    case Status::bounds: return text + "passes the end of the region" + region;
-    case Status::not_enabled: return text + "the region is not enabled: bind it and call enable()";
-    case Status::wrong_endpoint: return text + "the region is bound to another endpoint of the peer";
-    case Status::no_endpoint: return text + "no endpoint is open at that address";
-    case Status::peer_gone: return text + "the peer's process died or closed its NIC";
-    case Status::refused: return text + "the peer refused the connection (another user, or another version of Weft)";
-    case Status::misaligned: return text + "the address is not a multiple of the datatype's alignment";
-    case Status::canceled: return text + "canceled";
-    case Status::fault: return text + "no memory behind that address in the peer (unmapped, or not accessible so)";
-    case Status::timeout: return text + "the peer did not answer in time; is its progress manual and nobody polling?";
-    case Status::no_memory: return text + "out of memory or descriptors";
-    default: return text + "failed (status " + std::to_string(static_cast<int>(status)) + ")";
+      return text + "the region or the endpoint does not grant this access" + region +
+             ": register it with the access bit";
+    case Status::bounds:
+      return text + "passes the end of the region" + region;
+    case Status::not_enabled:
+      return text + "the region is not enabled: bind it and call enable()";
+    case Status::wrong_endpoint:
+      return text + "the region is bound to another endpoint of the peer";
+    case Status::no_endpoint:
+      return text + "no endpoint is open at that address";
+    case Status::peer_gone:
+      return text + "the peer's process died or closed its NIC";
+    case Status::refused:
+      return text + "the peer refused the connection (another user, or another version of Weft)";
+    case Status::misaligned:
+      return text + "the address is not a multiple of the datatype's alignment";
+    case Status::canceled:
+      return text + "canceled";
+    case Status::fault:
+      return text + "no memory behind that address in the peer (unmapped, or not accessible so)";
+    case Status::timeout:
+      return text + "the peer did not answer in time; is its progress manual and nobody polling?";
+    case Status::no_memory:
+      return text + "out of memory or descriptors";
+    default:
+      return text + "failed (status " + std::to_string(static_cast<int>(status)) + ")";
   }
 }
 
@@ -538,7 +566,8 @@ Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, u
     op = std::move(domain_->op_pool_.back());
     domain_->op_pool_.pop_back();
   }
-  op->id = uint64_t{domain_->index_} << 48 | (domain_->nic_->next_op_.fetch_add(1, std::memory_order_relaxed) & 0xffffffffffff);
+  op->id = uint64_t{domain_->index_} << 48 |
+           (domain_->nic_->next_op_.fetch_add(1, std::memory_order_relaxed) & 0xffffffffffff);
   op->kind = kind;
   op->ep = shared_from_this();
   op->target = std::move(target);
@@ -655,9 +684,13 @@ bool Endpoint::advance(Op* op) {
         op->status = status;
         finish(op);
         return true;
-      case Direct::no_room: op->data_done = true; return false;
-      case Direct::park: return false;
-      case Direct::frames: break;
+      case Direct::no_room:
+        op->data_done = true;
+        return false;
+      case Direct::park:
+        return false;
+      case Direct::frames:
+        break;
     }
   }
   return advance_frames(op);
@@ -745,7 +778,8 @@ bool Endpoint::advance_frames(Op* op) {
         payload = {gathered, bytes};
         break;
       }
-      case OpKind::batch: return true;
+      case OpKind::batch:
+        return true;
     }
     const bool last = op->at_remote + 1 == op->remote_count && op->at_offset + n == range.length;
     if (last) {
@@ -819,9 +853,11 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
-        if (t.ready && t.outstanding == 0 && t.waiting.empty() && d.length <= domain_->nic_->limits_.inline_copy_bytes) {
+        if (t.ready && t.outstanding == 0 && t.waiting.empty() &&
+            d.length <= domain_->nic_->limits_.inline_copy_bytes) {
           const bool write = kind == OpKind::write;
-          std::byte* there = fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+          std::byte* there =
+              fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
           if (there != nullptr) [[likely]] {
             auto* here = local + d.local_offset;
             write ? copy_bytes(there, here, d.length) : copy_bytes(here, there, d.length);
@@ -901,7 +937,8 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   const BatchDesc& bad = descs[first_bad_at];
   std::string text = "descriptor " + std::to_string(first_bad_at) + " of " + std::to_string(descs.size()) + ": ";
   if (bad_target) {
-    text += describe(kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_target, first_bad);
+    text += describe(kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_target,
+                     first_bad);
   } else if (first_bad == Status::invalid) {
     text += "local_offset " + std::to_string(bad.local_offset) + " and length " + std::to_string(bad.length) +
             " pass the end of the local buffer of " + std::to_string(local_length) + " B";
@@ -937,12 +974,17 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
   for (const wire::RmaRange& range : args.remote) {
     mem::MrView view;
     *status = peer.table.check(target.ep_index, target.ep_generation, range.key, range.addr, range.length, want, view);
-    if (*status != Status::ok) [[unlikely]] return Direct::failed;
+    if (*status != Status::ok) [[unlikely]]
+      return Direct::failed;
     entry_flags |= view.entry->access;
     const uint32_t before = count;
     switch (translate(peer, view, range.length, pieces, &count, &missing)) {
-      case Reach::direct: remember(target, view, range.key); break;
-      case Reach::missing: peer.link()->request_segment(peer, missing); return Direct::park;
+      case Reach::direct:
+        remember(target, view, range.key);
+        break;
+      case Reach::missing:
+        peer.link()->request_segment(peer, missing);
+        return Direct::park;
       default:
         // Not reachable by load and store: the owner's engine does it. It also answers a wrong alignment.
         return Direct::frames;
@@ -1020,8 +1062,8 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   bool wants;
   PeerEp* target;
   std::shared_ptr<PeerEp>* shared;
-  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared); r != Refusal::none)
-      [[unlikely]] {
+  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared);
+      r != Refusal::none) [[unlikely]] {
     return {r};
   }
   const bool fence = (args.flags & flag::kFence) != 0;
@@ -1031,15 +1073,20 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
     switch (try_direct_atomic(*target, args, total, &status)) {
-      case Direct::done: complete(wants, args.context, flags, total); return {Refusal::none, wants};
+      case Direct::done:
+        complete(wants, args.context, flags, total);
+        return {Refusal::none, wants};
       case Direct::failed:
         fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
         if (status == Status::no_endpoint) target->set_lost();
         count_remote((flags & flag::kRead) != 0, true, 0);
         return {Refusal::none, true};
-      case Direct::no_room: data_done = true; break;
+      case Direct::no_room:
+        data_done = true;
+        break;
       case Direct::frames:
-      case Direct::park: break;
+      case Direct::park:
+        break;
     }
   }
   if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
@@ -1076,7 +1123,8 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
 
 void Endpoint::bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags) {
   const DomainLock guard(domain_);
-  if (state_ != State::created) throw Error(fi_err::kEOPBADSTATE, "bind a completion queue before the endpoint is enabled");
+  if (state_ != State::created)
+    throw Error(fi_err::kEOPBADSTATE, "bind a completion queue before the endpoint is enabled");
   if ((flags & flag::kSend) != 0) {
     tx_cq_ = cq;
     selective_ = (flags & flag::kSelectiveCompletion) != 0;
@@ -1095,7 +1143,8 @@ void Endpoint::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
 
 void Endpoint::bind_av(std::shared_ptr<AddressVector> av) {
   const DomainLock guard(domain_);
-  if (state_ != State::created) throw Error(fi_err::kEOPBADSTATE, "bind an address vector before the endpoint is enabled");
+  if (state_ != State::created)
+    throw Error(fi_err::kEOPBADSTATE, "bind an address vector before the endpoint is enabled");
   av_ = std::move(av);
 }
 
@@ -1179,7 +1228,9 @@ void Endpoint::close() noexcept {
   // A long copy of another thread comes back to this endpoint, and to its domain.
   Backoff backoff;
   while (long_copies_.load(std::memory_order_acquire) != 0) backoff.pause();
-  { const DomainLock guard(domain_); }
+  {
+    const DomainLock guard(domain_);
+  }
   if (was_enabled) {
     for (link::Link* link : n.links()) link->release(address_);
     n.table().close_ep(index_);

@@ -11,11 +11,13 @@ namespace weft::nic {
 
 namespace {
 
-constexpr size_t kFrameBudget = 256;            // a round
-constexpr int64_t kSnoozeNs = 1'000'000;        // while an application thread polls, the engine looks in once a while
-constexpr uint64_t kAnySlot = 0xffffff;         // long activity that covers several regions
+constexpr size_t kFrameBudget = 256;      // a round
+constexpr int64_t kSnoozeNs = 1'000'000;  // while an application thread polls, the engine looks in once a while
+constexpr uint64_t kAnySlot = 0xffffff;   // long activity that covers several regions
 
-uint64_t activity_slot(uint64_t word) noexcept { return word >> 1 & 0xffffff; }
+uint64_t activity_slot(uint64_t word) noexcept {
+  return word >> 1 & 0xffffff;
+}
 
 }  // namespace
 
@@ -102,7 +104,8 @@ void Nic::engine_loop() {
 }
 
 void Nic::need_engine() noexcept {
-  if (!engine_rests_.load(std::memory_order_seq_cst)) [[likely]] return;
+  if (!engine_rests_.load(std::memory_order_seq_cst)) [[likely]]
+    return;
   if (engine_rests_.exchange(false, std::memory_order_seq_cst)) parts_.waiter->wake();
 }
 
@@ -132,8 +135,11 @@ bool Nic::resolve(const std::shared_ptr<PeerEp>& target) {
   for (link::Link* link : parts_.links) {
     link::Link::Found found;
     switch (link->resolve(target->address, target, &found)) {
-      case link::Link::Resolving::no: continue;
-      case link::Link::Resolving::later: target->resolving = true; return true;
+      case link::Link::Resolving::no:
+        continue;
+      case link::Link::Resolving::later:
+        target->resolving = true;
+        return true;
       case link::Link::Resolving::found:
         target->set_ready(found.peer, found.ep_index, found.ep_generation);
         return true;
@@ -206,10 +212,13 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
 
 // ---- serving peers' frames ---------------------------------------------------------------------------------------
 
-void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                   std::span<const std::byte> payload) {
   frames_served_.fetch_add(1, std::memory_order_relaxed);
   switch (frame.kind) {
-    case wire::FrameKind::answer: on_answer(peer, frame, payload); return;
+    case wire::FrameKind::answer:
+      on_answer(peer, frame, payload);
+      return;
     case wire::FrameKind::notice: {
       mem::MrView view;
       const bool read = (frame.flags & wire::kFrameIsRead) != 0;
@@ -254,7 +263,9 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
       return;
     }
     read = family != AtomicFamily::base;
-    want = !read ? mem::kRemoteWrite : op == AtomicOp::atomic_read ? mem::kRemoteRead : mem::kRemoteRead | mem::kRemoteWrite;
+    want = !read                         ? mem::kRemoteWrite
+           : op == AtomicOp::atomic_read ? mem::kRemoteRead
+                                         : mem::kRemoteRead | mem::kRemoteWrite;
   } else if (frame.kind == wire::FrameKind::read || (frame.flags & wire::kFrameIsRead) != 0) {
     read = true;
     want = mem::kRemoteRead;
@@ -262,11 +273,13 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
 
   if (frame.kind == wire::FrameKind::check) {
     Announced found{frame.op_id, 0, Status::ok};
-    for (size_t at = 0; at + sizeof(wire::RmaRange) <= payload.size() && found.status == Status::ok; at += sizeof(wire::RmaRange)) {
+    for (size_t at = 0; at + sizeof(wire::RmaRange) <= payload.size() && found.status == Status::ok;
+         at += sizeof(wire::RmaRange)) {
       wire::RmaRange range;
       std::memcpy(&range, payload.data() + at, sizeof(range));
       mem::MrView view;
-      found.status = table().check(frame.ep_index, frame.ep_generation, range.key, range.addr, range.length, want, view);
+      found.status =
+          table().check(frame.ep_index, frame.ep_generation, range.key, range.addr, range.length, want, view);
       found.total += range.length;
     }
     auto& list = announced_[peer.get()];
@@ -333,7 +346,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
           }
           const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;
           const std::byte* compare = family == AtomicFamily::compare ? payload.data() + n + done : nullptr;
-          atomic_apply(op, datatype, here, operand, compare, read ? bounce.data() + done : nullptr, m / datatype_size(datatype));
+          atomic_apply(op, datatype, here, operand, compare, read ? bounce.data() + done : nullptr,
+                       m / datatype_size(datatype));
         } else if (read) {
           if (bounce.empty()) {
             back = {here, m};
@@ -394,11 +408,13 @@ void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& req
 }
 
 Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total) {
-  if (announced_.empty() || frame.kind == wire::FrameKind::check) [[likely]] return Status::ok;
+  if (announced_.empty() || frame.kind == wire::FrameKind::check) [[likely]]
+    return Status::ok;
   const auto of_peer = announced_.find(peer.get());
   if (of_peer == announced_.end()) return Status::ok;
   auto& list = of_peer->second;
-  const auto newest = std::find_if(list.rbegin(), list.rend(), [&](const Announced& a) { return a.op_id == frame.op_id; });
+  const auto newest =
+      std::find_if(list.rbegin(), list.rend(), [&](const Announced& a) { return a.op_id == frame.op_id; });
   if (newest == list.rend()) return Status::ok;
   const auto it = std::prev(newest.base());
   *total = it->total;
@@ -443,7 +459,8 @@ size_t Nic::retry_deferred() {
   return n;
 }
 
-void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                    std::span<const std::byte> payload) {
   const uint64_t index = frame.op_id >> 48;
   const std::lock_guard objects(objects_mutex_);
   if (index >= domains_.size() || domains_[index] == nullptr) return;
@@ -539,7 +556,9 @@ void Nic::end_long_activity(uint32_t index) noexcept {
 }
 
 std::string Nic::quiesce(uint32_t slot) {
-  { const std::lock_guard serving(serve_lock_); }
+  {
+    const std::lock_guard serving(serve_lock_);
+  }
   struct View {
     mem::TableView table;
     std::shared_ptr<link::Peer> peer;

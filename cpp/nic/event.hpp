@@ -20,14 +20,15 @@ class Notifier {
   virtual void notify() noexcept = 0;
 };
 
-// Protocol of a waiter: enter(); seen = sequence(); look (under the lock that the teller holds, or at an atomic that the
-// teller changed before notify()); if there is nothing sleep(seen, ...); leave().
+// Protocol of a waiter: enter(); seen = sequence(); look (under the lock that the teller holds, or at an atomic that
+// the teller changed before notify()); if there is nothing sleep(seen, ...); leave().
 class Event {
  public:
   // HOT: one load while nobody is interested.
   void notify() noexcept {
     // SYNC POINT: what happened was written before this load; a waiter enters before it looks. One sees the other.
-    if (interested_.load(std::memory_order_seq_cst) != 0) [[unlikely]] tell();
+    if (interested_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      tell();
   }
   void enter() noexcept { interested_.fetch_add(1, std::memory_order_seq_cst); }
   void leave() noexcept { interested_.fetch_sub(1, std::memory_order_seq_cst); }

@@ -8,8 +8,8 @@
 // Locks, in the order in which they may be taken: progress lock, region-serving lock, a domain's lock, link locks.
 // A domain's lock is an activity word of the memory table: taking it is what tells peers' owners that we are accessing.
 //
-// This room opens no file, reads no clock and draws no random number itself: clock, random numbers, links, limits and the
-// place to sleep are parameters.
+// This room opens no file, reads no clock and draws no random number itself: clock, random numbers, links, limits and
+// the place to sleep are parameters.
 #pragma once
 
 #include <atomic>
@@ -37,9 +37,9 @@ namespace weft::nic {
 
 struct Limits {
   uint32_t mr_count_max = 1u << 21;
-  size_t inline_copy_bytes = 8192;      // longer copies are made outside the domain's lock
+  size_t inline_copy_bytes = 8192;  // longer copies are made outside the domain's lock
   size_t iov_count_max = 8;
-  size_t atomic_bytes_max = 4096;       // a call
+  size_t atomic_bytes_max = 4096;          // a call
   uint64_t close_wait_ns = 5'000'000'000;  // how long closing a region waits for peers that are copying
 };
 
@@ -50,8 +50,8 @@ class AddressVector;
 
 constexpr size_t kIovMax = 8;
 
-// What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the same
-// state word: then nothing about the region has changed.
+// What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the
+// same state word: then nothing about the region has changed.
 struct alignas(kCacheLine) Translation {
   uint64_t key = 0;
   const mem::MrEntry* entry = nullptr;
@@ -63,7 +63,9 @@ struct alignas(kCacheLine) Translation {
 };
 static_assert(sizeof(Translation) == kCacheLine);
 constexpr size_t kTranslationCount = 4;
-constexpr size_t translation_of(uint64_t key) noexcept { return (key ^ key >> wire::kKeySlotBits) & (kTranslationCount - 1); }
+constexpr size_t translation_of(uint64_t key) noexcept {
+  return (key ^ key >> wire::kKeySlotBits) & (kTranslationCount - 1);
+}
 
 // The peer endpoint behind one address-vector entry. Everything under the domain's lock.
 struct Op;
@@ -141,14 +143,14 @@ static_assert(sizeof(BatchDesc) == 48);
 
 enum class Refusal : uint8_t {  // why a call was refused at once
   none = 0,
-  cq_full,        // EAGAIN
-  tx_full,        // EAGAIN
-  not_enabled,    // EOPBADSTATE
-  closed,         // EBADF -> EOPBADSTATE
-  no_cq,          // ENOCQ
-  bad_address,    // EINVAL: fi_addr not in the address vector
+  cq_full,      // EAGAIN
+  tx_full,      // EAGAIN
+  not_enabled,  // EOPBADSTATE
+  closed,       // EBADF -> EOPBADSTATE
+  no_cq,        // ENOCQ
+  bad_address,  // EINVAL: fi_addr not in the address vector
   length_mismatch,
-  too_long,       // EMSGSIZE
+  too_long,  // EMSGSIZE
   too_many_pieces,
   no_capability,
   forked,
@@ -177,8 +179,8 @@ struct Op {
   bool wants_completion = false, inject_call = false, check_sent = false, submitted = false, data_done = false;
   bool holds_cq_room = false, counted = false;
   uint64_t flags = 0, context = 0, imm = 0, total = 0;
-  uint8_t at_remote = 0;       // cursor of submission
-  uint64_t at_offset = 0;      // in remote[at_remote]
+  uint8_t at_remote = 0;   // cursor of submission
+  uint64_t at_offset = 0;  // in remote[at_remote]
   uint64_t at_total = 0;
   uint32_t frames_out = 0;
   Status status = Status::ok;
@@ -214,11 +216,11 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& args);
   // One buffer to or from one range: the same as post(), shorter.
-  PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key, uint64_t flags,
-                      uint64_t context, uint64_t imm, bool inject_call);
+  PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                      uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
-  PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs, uint64_t flags,
-                        uint64_t context);
+  PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
+                        uint64_t flags, uint64_t context);
 
   [[nodiscard]] Domain* domain() const noexcept { return domain_; }
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
@@ -251,7 +253,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
               uint64_t total, bool inject_call);
   bool advance(Op* op);  // true when it left the waiting queue
   [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
-                                             uint64_t key, uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
+                                             uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
+                                             bool inject_call);
   bool advance_frames(Op* op);
   std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
@@ -339,7 +342,8 @@ class Domain {
   void lock() noexcept {
     uint64_t word = activity_->word.load(std::memory_order_relaxed);
     // SYNC POINT: this full barrier publishes that we are accessing before any table entry is read (mem/table.hpp).
-    if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst)) [[likely]] {
+    if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
+        [[likely]] {
       return;
     }
     lock_slow();
@@ -354,7 +358,8 @@ class Domain {
   std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
                                                 bool unowned, bool enabled);
 
-  void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter, uint64_t flags);
+  void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
+                           uint64_t flags);
 
   // Cookies of operations that are done: the caller owns them again.
   void attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached);
@@ -414,7 +419,8 @@ class Nic final : public link::FrameSink {
     mem::SegmentSet* segments = nullptr;
     std::vector<link::Link*> links;
   };
-  Nic(Parts parts, Limits limits) : parts_(std::move(parts)), limits_(limits), eps_(mem::kEpCountMax), domains_(mem::kDomainCountMax) {}
+  Nic(Parts parts, Limits limits)
+      : parts_(std::move(parts)), limits_(limits), eps_(mem::kEpCountMax), domains_(mem::kDomainCountMax) {}
   ~Nic() override { stop_engine(); }
 
   void start_engine();
@@ -430,7 +436,8 @@ class Nic final : public link::FrameSink {
     app_polls_.store(polls, std::memory_order_relaxed);
     bool ready = waiting_ops_.load(std::memory_order_relaxed) != 0;
     for (link::Link* l : parts_.links) ready |= l->maybe_ready();
-    if (!ready && (has_engine() || (polls & 63) != 0)) [[likely]] return 0;
+    if (!ready && (has_engine() || (polls & 63) != 0)) [[likely]]
+      return 0;
     return progress(!has_engine());
   }
   // Before a thread sleeps on an Event: makes sure that somebody serves the NIC meanwhile.

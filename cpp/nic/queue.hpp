@@ -39,10 +39,10 @@ struct CqEntry {
 static_assert(sizeof(CqEntry) == 64);
 
 struct CqError {
-  int err = 0;        // FI_ code
-  int prov_errno = 0; // Status
-  uint64_t olen = 0;  // bytes that did not arrive
-  std::string text;   // what was asked, what was found
+  int err = 0;         // FI_ code
+  int prov_errno = 0;  // Status
+  uint64_t olen = 0;   // bytes that did not arrive
+  std::string text;    // what was asked, what was found
 };
 
 class CompletionQueue {

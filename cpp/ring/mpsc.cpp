@@ -19,274 +19,294 @@ using detail::Slot;
 namespace {
 
 /// a - b on the 46-bit circle of laps, as a signed number.
-int64_t lap_distance(uint64_t a, uint64_t b) noexcept { return static_cast<int64_t>((a - b) << 18) >> 18; }
+int64_t lap_distance(uint64_t a, uint64_t b) noexcept {
+  return static_cast<int64_t>((a - b) << 18) >> 18;
+}
 
 bool good_count(uint32_t slot_count) noexcept {
-    return slot_count >= kSlotCountMin && slot_count <= kSlotCountMax && std::has_single_bit(slot_count);
+  return slot_count >= kSlotCountMin && slot_count <= kSlotCountMax && std::has_single_bit(slot_count);
 }
 
 bool good_memory(std::span<std::byte> memory) noexcept {
-    return memory.size() >= sizeof(Header) && reinterpret_cast<uintptr_t>(memory.data()) % kCacheLine == 0;
+  return memory.size() >= sizeof(Header) && reinterpret_cast<uintptr_t>(memory.data()) % kCacheLine == 0;
 }
 
 }  // namespace
 
-// ---- producer -------------------------------------------------------------------------------------------------------------
+// ---- producer
+// -------------------------------------------------------------------------------------------------------------
 
 /// The tail was behind, or the ring is full, or the slot is a hole from the lap before. Each turn moves one ticket
 /// forward, claims or gives up; the bound keeps a scribbled tail from holding the producer here.
 Claim MpscProducer::try_claim_slow() noexcept {
-    const uint64_t turns_max = 4 * (mask_ + 1) + 64;
-    for (uint64_t turn = 0; turn < turns_max; ++turn) {
-        uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
-        const uint64_t lap = (ticket >> shift_) & kLapMask;
-        Slot& slot = slots_[ticket & mask_];
-        uint64_t state = slot.state.load(std::memory_order_relaxed);
-        const int64_t ahead = lap_distance(lap_of(state), lap);
-        if (ahead == 0 && phase_of(state) == Phase::free) {
-            const uint64_t claimed = make_state(lap, id_, Phase::claimed);
-            // SYNC POINT: as in try_claim.
-            if (slot.state.compare_exchange_strong(state, claimed, std::memory_order_acquire, std::memory_order_relaxed)) {
-                header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
-                return {&slot, claimed};
-            }
-            continue;
-        }
-        if (ahead < 0) {
-            // The slot is in use since an earlier lap. A hole, if the consumer's scan has passed that ticket: then step
-            // over it. Otherwise the ring is full. The tail so never leaves the consumer more than one ring behind.
-            if (phase_of(state) == Phase::free) return {};
-            // SYNC POINT: acquire pairs with the release of head_hint: a slot that was freed before the scan went on shows
-            // so in the second look. Without it a slot that is freed between the two loads would be stepped over, and
-            // the consumer, which knows of no hole there, would wait for that ticket for ever.
-            if (static_cast<int64_t>(header_->head_hint.load(std::memory_order_acquire) - ticket + mask_) < 0) return {};
-            if (slot.state.load(std::memory_order_relaxed) != state) continue;
-        }
-        // Claimed by someone who has not moved the tail yet (it may be dead), taken and freed since, or a hole: help.
+  const uint64_t turns_max = 4 * (mask_ + 1) + 64;
+  for (uint64_t turn = 0; turn < turns_max; ++turn) {
+    uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
+    const uint64_t lap = (ticket >> shift_) & kLapMask;
+    Slot& slot = slots_[ticket & mask_];
+    uint64_t state = slot.state.load(std::memory_order_relaxed);
+    const int64_t ahead = lap_distance(lap_of(state), lap);
+    if (ahead == 0 && phase_of(state) == Phase::free) {
+      const uint64_t claimed = make_state(lap, id_, Phase::claimed);
+      // SYNC POINT: as in try_claim.
+      if (slot.state.compare_exchange_strong(state, claimed, std::memory_order_acquire, std::memory_order_relaxed)) {
         header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
+        return {&slot, claimed};
+      }
+      continue;
     }
-    return {};
+    if (ahead < 0) {
+      // The slot is in use since an earlier lap. A hole, if the consumer's scan has passed that ticket: then step
+      // over it. Otherwise the ring is full. The tail so never leaves the consumer more than one ring behind.
+      if (phase_of(state) == Phase::free) return {};
+      // SYNC POINT: acquire pairs with the release of head_hint: a slot that was freed before the scan went on shows
+      // so in the second look. Without it a slot that is freed between the two loads would be stepped over, and
+      // the consumer, which knows of no hole there, would wait for that ticket for ever.
+      if (static_cast<int64_t>(header_->head_hint.load(std::memory_order_acquire) - ticket + mask_) < 0) return {};
+      if (slot.state.load(std::memory_order_relaxed) != state) continue;
+    }
+    // Claimed by someone who has not moved the tail yet (it may be dead), taken and freed since, or a hole: help.
+    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
+  }
+  return {};
 }
 
 std::optional<MpscProducer> MpscProducer::attach(std::span<std::byte> memory, uint16_t id) noexcept {
-    if (!good_memory(memory)) return std::nullopt;
-    auto* header = reinterpret_cast<Header*>(memory.data());
-    const uint32_t slot_count = __atomic_load_n(&header->slot_count, __ATOMIC_RELAXED);  // once: checked, then kept
-    if (header->magic != detail::kMagic || header->slot_bytes != kSlotBytes || !good_count(slot_count)) return std::nullopt;
-    if (memory.size() < ring_bytes(slot_count)) return std::nullopt;
-    return MpscProducer(header, slot_count, id);
+  if (!good_memory(memory)) return std::nullopt;
+  auto* header = reinterpret_cast<Header*>(memory.data());
+  const uint32_t slot_count = __atomic_load_n(&header->slot_count, __ATOMIC_RELAXED);  // once: checked, then kept
+  if (header->magic != detail::kMagic || header->slot_bytes != kSlotBytes || !good_count(slot_count))
+    return std::nullopt;
+  if (memory.size() < ring_bytes(slot_count)) return std::nullopt;
+  return MpscProducer(header, slot_count, id);
 }
 
 MpscProducer::MpscProducer(Header* header, uint32_t slot_count, uint16_t id) noexcept
-    : header_(header), slots_(detail::slots_of(header)), mask_(slot_count - 1),
-      shift_(static_cast<uint32_t>(std::countr_zero(slot_count))), id_(id) {}
+    : header_(header),
+      slots_(detail::slots_of(header)),
+      mask_(slot_count - 1),
+      shift_(static_cast<uint32_t>(std::countr_zero(slot_count))),
+      id_(id) {}
 
-// ---- consumer: looking ------------------------------------------------------------------------------------------------------
+// ---- consumer: looking
+// ------------------------------------------------------------------------------------------------------
 
 MpscConsumer::Found MpscConsumer::find() noexcept {
-    if (!holes_.empty()) {
-        const Found found = find_in_holes();
-        if (found.status != PollStatus::empty) return found;
-    }
-    return find_at_head();
+  if (!holes_.empty()) {
+    const Found found = find_in_holes();
+    if (found.status != PollStatus::empty) return found;
+  }
+  return find_at_head();
 }
 
 /// The oldest hole that has been published and whose producer has no older one still open. Abandoned ones are closed on
 /// the way. Afterwards (if nothing is found) every hole is open or held back.
 MpscConsumer::Found MpscConsumer::find_in_holes() noexcept {
-    Found found;
-    size_t marked = 0;
-    for (size_t i = 0; i < holes_.size();) {
-        const Hole hole = holes_[i];
-        Slot& slot = slots_[hole.ticket & mask_];
-        const uint64_t lap = lap_at(hole.ticket);
-        const uint64_t state = slot.state.load(std::memory_order_acquire);  // SYNC POINT: as in poll_in_place.
-        const bool ours = lap_of(state) == lap && producer_of(state) == hole.producer && phase_of(state) != Phase::free;
-        if (!ours) {
-            found.status = corrupt(Corruption::What::state, slot, state, make_state(lap, hole.producer, Phase::claimed));
-            release({PollStatus::corrupt, hole.ticket, state, static_cast<int64_t>(i)});
-            break;
-        }
-        if (phase_of(state) == Phase::skip) {
-            ++statistics_.skipped;
-            release({PollStatus::empty, hole.ticket, state, static_cast<int64_t>(i)});
-            continue;
-        }
-        if (phase_of(state) == Phase::full && !is_blocked(hole.producer)) {
-            found = {PollStatus::message, hole.ticket, state, static_cast<int64_t>(i)};
-            break;
-        }
-        blocked_bits_[hole.producer / 64] |= uint64_t{1} << hole.producer % 64;
-        marked = ++i;
+  Found found;
+  size_t marked = 0;
+  for (size_t i = 0; i < holes_.size();) {
+    const Hole hole = holes_[i];
+    Slot& slot = slots_[hole.ticket & mask_];
+    const uint64_t lap = lap_at(hole.ticket);
+    const uint64_t state = slot.state.load(std::memory_order_acquire);  // SYNC POINT: as in poll_in_place.
+    const bool ours = lap_of(state) == lap && producer_of(state) == hole.producer && phase_of(state) != Phase::free;
+    if (!ours) {
+      found.status = corrupt(Corruption::What::state, slot, state, make_state(lap, hole.producer, Phase::claimed));
+      release({PollStatus::corrupt, hole.ticket, state, static_cast<int64_t>(i)});
+      break;
     }
-    for (size_t i = 0; i < std::min(marked, holes_.size()); ++i) blocked_bits_[holes_[i].producer / 64] = 0;
-    return found;
+    if (phase_of(state) == Phase::skip) {
+      ++statistics_.skipped;
+      release({PollStatus::empty, hole.ticket, state, static_cast<int64_t>(i)});
+      continue;
+    }
+    if (phase_of(state) == Phase::full && !is_blocked(hole.producer)) {
+      found = {PollStatus::message, hole.ticket, state, static_cast<int64_t>(i)};
+      break;
+    }
+    blocked_bits_[hole.producer / 64] |= uint64_t{1} << hole.producer % 64;
+    marked = ++i;
+  }
+  for (size_t i = 0; i < std::min(marked, holes_.size()); ++i) blocked_bits_[holes_[i].producer / 64] = 0;
+  return found;
 }
 
-/// From the head on: past claimed slots and known holes to the first published slot. What was passed becomes a hole only
-/// if there is something behind it; a producer that is just about to publish costs nothing then.
+/// From the head on: past claimed slots and known holes to the first published slot. What was passed becomes a hole
+/// only if there is something behind it; a producer that is just about to publish costs nothing then.
 MpscConsumer::Found MpscConsumer::find_at_head() noexcept {
-    const uint64_t end = head_ + mask_ + 1;
-    for (uint64_t ticket = head_; ticket != end; ++ticket) {
-        if (is_hole(ticket)) continue;  // from an earlier lap, still open: this ticket will be (or was) skipped
-        Slot& slot = slots_[ticket & mask_];
-        const uint64_t lap = lap_at(ticket);
-        uint64_t state = slot.state.load(std::memory_order_acquire);  // SYNC POINT: as in poll_in_place.
-        const bool free = state == make_state(lap, 0, Phase::free);
-        if (!free && lap_of(state) == lap && phase_of(state) == Phase::claimed) continue;
-        if (free) {
-            // Nobody claimed it. Either producers have not come here yet, or they skipped it while the slot was a hole.
-            if (ticket >= skip_check_until_ || header_->tail.load(std::memory_order_relaxed) <= ticket) return {};
-            // Skipped: close the ticket, unless a producer with an old view of the tail claims it at this moment.
-            if (!slot.state.compare_exchange_strong(state, make_state((lap + 1) & kLapMask, 0, Phase::free), std::memory_order_acq_rel))
-                return {};  // it will ring
-            ++statistics_.tickets_closed;
-        }
-        for (uint64_t passed = head_; passed != ticket; ++passed)
-            if (!is_hole(passed)) open_hole(passed, producer_of(slots_[passed & mask_].state.load(std::memory_order_relaxed)));
-        head_ = ticket;
-        publish_head();
-        if (free) {
-            ++head_;
-            continue;
-        }
-        if (lap_of(state) != lap || phase_of(state) == Phase::free) {
-            const PollStatus status = corrupt(Corruption::What::state, slot, state, make_state(lap, 0, Phase::free));
-            release({status, ticket, state, -1});
-            return {status, ticket, state, -1};
-        }
-        if (phase_of(state) == Phase::skip) {
-            ++statistics_.skipped;
-            release({PollStatus::empty, ticket, state, -1});
-            continue;
-        }
-        // Published. If its producer has an older message still to come (in the holes), it waits for its turn there.
-        const bool held_back = std::any_of(holes_.begin(), holes_.end(), [&](const Hole& hole) { return hole.producer == producer_of(state); });
-        if (!held_back) return {PollStatus::message, ticket, state, -1};
-        open_hole(ticket, producer_of(state));
-        ++head_;
-        publish_head();
+  const uint64_t end = head_ + mask_ + 1;
+  for (uint64_t ticket = head_; ticket != end; ++ticket) {
+    if (is_hole(ticket)) continue;  // from an earlier lap, still open: this ticket will be (or was) skipped
+    Slot& slot = slots_[ticket & mask_];
+    const uint64_t lap = lap_at(ticket);
+    uint64_t state = slot.state.load(std::memory_order_acquire);  // SYNC POINT: as in poll_in_place.
+    const bool free = state == make_state(lap, 0, Phase::free);
+    if (!free && lap_of(state) == lap && phase_of(state) == Phase::claimed) continue;
+    if (free) {
+      // Nobody claimed it. Either producers have not come here yet, or they skipped it while the slot was a hole.
+      if (ticket >= skip_check_until_ || header_->tail.load(std::memory_order_relaxed) <= ticket) return {};
+      // Skipped: close the ticket, unless a producer with an old view of the tail claims it at this moment.
+      if (!slot.state.compare_exchange_strong(state, make_state((lap + 1) & kLapMask, 0, Phase::free),
+                                              std::memory_order_acq_rel))
+        return {};  // it will ring
+      ++statistics_.tickets_closed;
     }
-    return {};
+    for (uint64_t passed = head_; passed != ticket; ++passed)
+      if (!is_hole(passed))
+        open_hole(passed, producer_of(slots_[passed & mask_].state.load(std::memory_order_relaxed)));
+    head_ = ticket;
+    publish_head();
+    if (free) {
+      ++head_;
+      continue;
+    }
+    if (lap_of(state) != lap || phase_of(state) == Phase::free) {
+      const PollStatus status = corrupt(Corruption::What::state, slot, state, make_state(lap, 0, Phase::free));
+      release({status, ticket, state, -1});
+      return {status, ticket, state, -1};
+    }
+    if (phase_of(state) == Phase::skip) {
+      ++statistics_.skipped;
+      release({PollStatus::empty, ticket, state, -1});
+      continue;
+    }
+    // Published. If its producer has an older message still to come (in the holes), it waits for its turn there.
+    const bool held_back = std::any_of(holes_.begin(), holes_.end(),
+                                       [&](const Hole& hole) { return hole.producer == producer_of(state); });
+    if (!held_back) return {PollStatus::message, ticket, state, -1};
+    open_hole(ticket, producer_of(state));
+    ++head_;
+    publish_head();
+  }
+  return {};
 }
 
 /// Every ticket below the head is freed or a hole. While there are holes, producers need to know (try_claim_slow).
 void MpscConsumer::publish_head() noexcept {
-    // SYNC POINT: the frees of all tickets below the head are visible to who sees this position.
-    if (!holes_.empty()) header_->head_hint.store(head_, std::memory_order_release);
+  // SYNC POINT: the frees of all tickets below the head are visible to who sees this position.
+  if (!holes_.empty()) header_->head_hint.store(head_, std::memory_order_release);
 }
 
 /// Frees a slot that has been dealt with, for a ticket that the scan has not passed.
 void MpscConsumer::release(const Found& found) noexcept {
-    Slot& slot = slots_[found.ticket & mask_];
-    if (found.hole < 0) {
-        free_slot(slot, lap_at(found.ticket) + 1);
-        head_ = found.ticket + 1;
-        return;
-    }
-    remove_hole(static_cast<size_t>(found.hole));
-    // The first ticket of this slot at or after the head. A claim with an older ticket would never be seen.
-    const uint64_t next = head_ + ((found.ticket - head_) & mask_);
-    skip_check_until_ = std::max(skip_check_until_, next + 1);
-    free_slot(slot, lap_at(next));
+  Slot& slot = slots_[found.ticket & mask_];
+  if (found.hole < 0) {
+    free_slot(slot, lap_at(found.ticket) + 1);
+    head_ = found.ticket + 1;
+    return;
+  }
+  remove_hole(static_cast<size_t>(found.hole));
+  // The first ticket of this slot at or after the head. A claim with an older ticket would never be seen.
+  const uint64_t next = head_ + ((found.ticket - head_) & mask_);
+  skip_check_until_ = std::max(skip_check_until_, next + 1);
+  free_slot(slot, lap_at(next));
 }
 
 void MpscConsumer::open_hole(uint64_t ticket, uint16_t producer) noexcept {
-    holes_.push_back({ticket, producer});  // never more than slot_count: capacity is there
-    hole_bits_[(ticket & mask_) / 64] |= uint64_t{1} << (ticket & mask_) % 64;
-    ++statistics_.holes_opened;
+  holes_.push_back({ticket, producer});  // never more than slot_count: capacity is there
+  hole_bits_[(ticket & mask_) / 64] |= uint64_t{1} << (ticket & mask_) % 64;
+  ++statistics_.holes_opened;
 }
 
 void MpscConsumer::remove_hole(size_t index) noexcept {
-    const uint64_t slot = holes_[index].ticket & mask_;
-    hole_bits_[slot / 64] &= ~(uint64_t{1} << slot % 64);
-    holes_.erase(holes_.begin() + static_cast<std::ptrdiff_t>(index));
+  const uint64_t slot = holes_[index].ticket & mask_;
+  hole_bits_[slot / 64] &= ~(uint64_t{1} << slot % 64);
+  holes_.erase(holes_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 /// empty() where the answer is not in one word. Says "not empty" for anything that poll() would act on.
 bool MpscConsumer::empty_slow() const noexcept {
-    for (const Hole& hole : holes_) {
-        const uint64_t state = slots_[hole.ticket & mask_].state.load(std::memory_order_acquire);
-        if (state == make_state(lap_at(hole.ticket), hole.producer, Phase::claimed)) continue;
-        // Published but held back by an older claim of the same producer: not for now.
-        const bool held_back = phase_of(state) == Phase::full && std::any_of(&holes_[0], &hole, [&](const Hole& older) {
-            return older.producer == hole.producer;
-        });
-        if (!held_back) return false;
-    }
-    for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket) {
-        if (is_hole(ticket)) continue;
-        const uint64_t state = slots_[ticket & mask_].state.load(std::memory_order_acquire);
-        const uint64_t lap = lap_at(ticket);
-        if (lap_of(state) == lap && phase_of(state) == Phase::claimed) continue;
-        if (state == make_state(lap, 0, Phase::free))
-            return ticket >= skip_check_until_ || header_->tail.load(std::memory_order_relaxed) <= ticket;
-        return false;
-    }
-    return true;
+  for (const Hole& hole : holes_) {
+    const uint64_t state = slots_[hole.ticket & mask_].state.load(std::memory_order_acquire);
+    if (state == make_state(lap_at(hole.ticket), hole.producer, Phase::claimed)) continue;
+    // Published but held back by an older claim of the same producer: not for now.
+    const bool held_back = phase_of(state) == Phase::full && std::any_of(&holes_[0], &hole, [&](const Hole& older) {
+                             return older.producer == hole.producer;
+                           });
+    if (!held_back) return false;
+  }
+  for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket) {
+    if (is_hole(ticket)) continue;
+    const uint64_t state = slots_[ticket & mask_].state.load(std::memory_order_acquire);
+    const uint64_t lap = lap_at(ticket);
+    if (lap_of(state) == lap && phase_of(state) == Phase::claimed) continue;
+    if (state == make_state(lap, 0, Phase::free))
+      return ticket >= skip_check_until_ || header_->tail.load(std::memory_order_relaxed) <= ticket;
+    return false;
+  }
+  return true;
 }
 
-// ---- consumer: the dead and the broken ---------------------------------------------------------------------------------------
+// ---- consumer: the dead and the broken
+// ---------------------------------------------------------------------------------------
 
 size_t MpscConsumer::producer_dead(uint16_t producer) noexcept {
-    size_t freed = 0;
-    for (uint64_t i = 0; i <= mask_; ++i) {
-        std::atomic<uint64_t>& word = slots_[i].state;
-        uint64_t state = word.load(std::memory_order_relaxed);
-        if (phase_of(state) != Phase::claimed || producer_of(state) != producer) continue;
-        // To SKIP, not to FREE: the scan, or the walk over the holes, passes it in its turn and does the accounting.
-        if (word.compare_exchange_strong(state, state + 2, std::memory_order_acq_rel)) ++freed;
-    }
-    return freed;
+  size_t freed = 0;
+  for (uint64_t i = 0; i <= mask_; ++i) {
+    std::atomic<uint64_t>& word = slots_[i].state;
+    uint64_t state = word.load(std::memory_order_relaxed);
+    if (phase_of(state) != Phase::claimed || producer_of(state) != producer) continue;
+    // To SKIP, not to FREE: the scan, or the walk over the holes, passes it in its turn and does the accounting.
+    if (word.compare_exchange_strong(state, state + 2, std::memory_order_acq_rel)) ++freed;
+  }
+  return freed;
 }
 
 PollStatus MpscConsumer::audit() noexcept {
-    // The tail is at most one ring ahead of the scan; behind it by at most one (a producer that died before moving it)
-    // or, past holes, one ring.
-    const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
-    const uint64_t size = mask_ + 1;
-    if (static_cast<int64_t>(tail - head_) <= static_cast<int64_t>(size) && static_cast<int64_t>(head_ - tail) <= static_cast<int64_t>(size + 1))
-        return PollStatus::empty;
-    header_->tail.store(head_, std::memory_order_relaxed);
-    return corrupt(Corruption::What::tail, slots_[head_ & mask_], tail, head_);
+  // The tail is at most one ring ahead of the scan; behind it by at most one (a producer that died before moving it)
+  // or, past holes, one ring.
+  const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
+  const uint64_t size = mask_ + 1;
+  if (static_cast<int64_t>(tail - head_) <= static_cast<int64_t>(size) &&
+      static_cast<int64_t>(head_ - tail) <= static_cast<int64_t>(size + 1))
+    return PollStatus::empty;
+  header_->tail.store(head_, std::memory_order_relaxed);
+  return corrupt(Corruption::What::tail, slots_[head_ & mask_], tail, head_);
 }
 
 PollStatus MpscConsumer::corrupt(Corruption::What what, const Slot& slot, uint64_t found, uint64_t expected) noexcept {
-    corruption_ = {what, static_cast<uint32_t>(&slot - slots_), found, expected};
-    ++statistics_.corruptions;
-    return PollStatus::corrupt;
+  corruption_ = {what, static_cast<uint32_t>(&slot - slots_), found, expected};
+  ++statistics_.corruptions;
+  return PollStatus::corrupt;
 }
 
 RingStatistics MpscConsumer::statistics() const noexcept {
-    RingStatistics now = statistics_;
-    now.taken = taken_;
-    now.holes = static_cast<uint32_t>(holes_.size());
-    return now;
+  RingStatistics now = statistics_;
+  now.taken = taken_;
+  now.holes = static_cast<uint32_t>(holes_.size());
+  return now;
 }
 
-// ---- consumer: set-up ---------------------------------------------------------------------------------------------------------
+// ---- consumer: set-up
+// ---------------------------------------------------------------------------------------------------------
 
-std::optional<MpscConsumer> MpscConsumer::create(std::span<std::byte> memory, uint32_t slot_count, uint64_t first_ticket) {
-    if (!good_memory(memory) || !good_count(slot_count) || memory.size() < ring_bytes(slot_count)) return std::nullopt;
-    auto* header = new (memory.data()) Header{};
-    auto* slots = detail::slots_of(header);
-    const auto shift = static_cast<uint32_t>(std::countr_zero(slot_count));
-    for (uint64_t ticket = first_ticket; ticket != first_ticket + slot_count; ++ticket) {
-        auto* slot = new (&slots[ticket & (slot_count - 1)]) Slot{};
-        slot->state.store(make_state((ticket >> shift) & kLapMask, 0, Phase::free), std::memory_order_relaxed);
-    }
-    header->tail.store(first_ticket, std::memory_order_relaxed);
-    header->head_hint.store(first_ticket, std::memory_order_relaxed);
-    header->slot_count = slot_count;
-    header->slot_bytes = kSlotBytes;
-    header->magic = detail::kMagic;
-    return MpscConsumer(header, slot_count, first_ticket);
+std::optional<MpscConsumer> MpscConsumer::create(std::span<std::byte> memory, uint32_t slot_count,
+                                                 uint64_t first_ticket) {
+  if (!good_memory(memory) || !good_count(slot_count) || memory.size() < ring_bytes(slot_count)) return std::nullopt;
+  auto* header = new (memory.data()) Header{};
+  auto* slots = detail::slots_of(header);
+  const auto shift = static_cast<uint32_t>(std::countr_zero(slot_count));
+  for (uint64_t ticket = first_ticket; ticket != first_ticket + slot_count; ++ticket) {
+    auto* slot = new (&slots[ticket & (slot_count - 1)]) Slot{};
+    slot->state.store(make_state((ticket >> shift) & kLapMask, 0, Phase::free), std::memory_order_relaxed);
+  }
+  header->tail.store(first_ticket, std::memory_order_relaxed);
+  header->head_hint.store(first_ticket, std::memory_order_relaxed);
+  header->slot_count = slot_count;
+  header->slot_bytes = kSlotBytes;
+  header->magic = detail::kMagic;
+  return MpscConsumer(header, slot_count, first_ticket);
 }
 
 MpscConsumer::MpscConsumer(Header* header, uint32_t slot_count, uint64_t first_ticket)
-    : header_(header), slots_(detail::slots_of(header)), mask_(slot_count - 1),
-      shift_(static_cast<uint32_t>(std::countr_zero(slot_count))), head_(first_ticket), hole_bits_((slot_count + 63) / 64), blocked_bits_(65536 / 64) {
-    holes_.reserve(slot_count);
+    : header_(header),
+      slots_(detail::slots_of(header)),
+      mask_(slot_count - 1),
+      shift_(static_cast<uint32_t>(std::countr_zero(slot_count))),
+      head_(first_ticket),
+      hole_bits_((slot_count + 63) / 64),
+      blocked_bits_(65536 / 64) {
+  holes_.reserve(slot_count);
 }
 
 }  // namespace weft::ring

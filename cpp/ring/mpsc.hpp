@@ -17,8 +17,8 @@
 // The claim is the one CAS on the slot; `tail` is only a hint of the next ticket that anyone may push forward past a
 // claimed slot, so a producer that dies between the two blocks nobody. When the consumer meets a claimed slot with
 // something published behind it, it remembers the slot as a *hole* (private list, at most N) and goes on. It publishes
-// its position (`head_hint`) only while it has holes: that is how a producer that laps around knows that a slot which is
-// still claimed from the lap before is a hole, to be skipped, and not just a full ring.
+// its position (`head_hint`) only while it has holes: that is how a producer that laps around knows that a slot which
+// is still claimed from the lap before is a hole, to be skipped, and not just a full ring.
 #pragma once
 
 #include <atomic>
@@ -52,304 +52,328 @@ enum class Phase : uint64_t { free = 0, claimed = 1, full = 2, skip = 3 };
 /// State word: lap in bits 18..63 (46 bits: 2^46 laps are more than a century at 10^9 messages a second and N >= 2^6),
 /// producer id in bits 2..17, phase in bits 0..1.
 constexpr uint64_t make_state(uint64_t lap, uint16_t producer, Phase phase) noexcept {
-    return lap << 18 | static_cast<uint64_t>(producer) << 2 | static_cast<uint64_t>(phase);
+  return lap << 18 | static_cast<uint64_t>(producer) << 2 | static_cast<uint64_t>(phase);
 }
-constexpr uint64_t lap_of(uint64_t state) noexcept { return state >> 18; }
-constexpr uint16_t producer_of(uint64_t state) noexcept { return static_cast<uint16_t>(state >> 2); }
-constexpr Phase phase_of(uint64_t state) noexcept { return static_cast<Phase>(state & 3); }
+constexpr uint64_t lap_of(uint64_t state) noexcept {
+  return state >> 18;
+}
+constexpr uint16_t producer_of(uint64_t state) noexcept {
+  return static_cast<uint16_t>(state >> 2);
+}
+constexpr Phase phase_of(uint64_t state) noexcept {
+  return static_cast<Phase>(state & 3);
+}
 inline constexpr uint64_t kProducerMask = uint64_t{0xffff} << 2;
 inline constexpr uint64_t kLapMask = (uint64_t{1} << 46) - 1;
 
 struct alignas(kCacheLine) Slot {
-    std::atomic<uint64_t> state;
-    uint32_t length;  // bytes of payload used
-    uint32_t kind;    // the caller's: an operation code
-    std::byte payload[kPayloadBytes];
+  std::atomic<uint64_t> state;
+  uint32_t length;  // bytes of payload used
+  uint32_t kind;    // the caller's: an operation code
+  std::byte payload[kPayloadBytes];
 };
 static_assert(sizeof(Slot) == kSlotBytes && offsetof(Slot, length) == 8 && offsetof(Slot, payload) == 16);
 
 inline constexpr uint64_t kMagic = 0x31'67'6e'69'52'74'66'57;  // "WftRing1"
 
 struct Header {
-    alignas(kCacheLine) uint64_t magic;  // line 0: constant after creation
-    uint32_t slot_count;
-    uint32_t slot_bytes;
-    alignas(kCacheLine) std::atomic<uint64_t> tail;       // line 1: next ticket, a hint; written by producers
-    alignas(kCacheLine) std::atomic<uint64_t> head_hint;  // line 2: consumer's position, written only while it has holes
-    alignas(kCacheLine) std::atomic<uint32_t> armed;      // line 3: 1 while the consumer wants to be woken
+  alignas(kCacheLine) uint64_t magic;  // line 0: constant after creation
+  uint32_t slot_count;
+  uint32_t slot_bytes;
+  alignas(kCacheLine) std::atomic<uint64_t> tail;       // line 1: next ticket, a hint; written by producers
+  alignas(kCacheLine) std::atomic<uint64_t> head_hint;  // line 2: consumer's position, written only while it has holes
+  alignas(kCacheLine) std::atomic<uint32_t> armed;      // line 3: 1 while the consumer wants to be woken
 };
 static_assert(sizeof(Header) == 4 * kCacheLine);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-inline Slot* slots_of(Header* header) noexcept { return reinterpret_cast<Slot*>(header + 1); }
+inline Slot* slots_of(Header* header) noexcept {
+  return reinterpret_cast<Slot*>(header + 1);
+}
 
 }  // namespace detail
 
 /// Bytes of shared memory for a ring, 64-byte aligned.
 [[nodiscard]] constexpr size_t ring_bytes(uint32_t slot_count) noexcept {
-    return sizeof(detail::Header) + static_cast<size_t>(slot_count) * kSlotBytes;
+  return sizeof(detail::Header) + static_cast<size_t>(slot_count) * kSlotBytes;
 }
 
-// ---- producer -------------------------------------------------------------------------------------------------------------
+// ---- producer
+// -------------------------------------------------------------------------------------------------------------
 
-/// A claimed slot: write the payload, then publish or abandon it, once. Dropping it without either makes a hole that only
-/// producer_dead() closes; it is a plain value because its life may end with the process.
+/// A claimed slot: write the payload, then publish or abandon it, once. Dropping it without either makes a hole that
+/// only producer_dead() closes; it is a plain value because its life may end with the process.
 class Claim {
-public:
-    [[nodiscard]] explicit operator bool() const noexcept { return slot_ != nullptr; }
-    [[nodiscard]] std::span<std::byte, kPayloadBytes> payload() const noexcept { return std::span<std::byte, kPayloadBytes>(slot_->payload); }
+ public:
+  [[nodiscard]] explicit operator bool() const noexcept { return slot_ != nullptr; }
+  [[nodiscard]] std::span<std::byte, kPayloadBytes> payload() const noexcept {
+    return std::span<std::byte, kPayloadBytes>(slot_->payload);
+  }
 
-private:
-    friend class MpscProducer;
-    Claim() = default;
-    Claim(detail::Slot* slot, uint64_t claimed) noexcept : slot_(slot), claimed_(claimed) {}
-    detail::Slot* slot_ = nullptr;
-    uint64_t claimed_ = 0;
+ private:
+  friend class MpscProducer;
+  Claim() = default;
+  Claim(detail::Slot* slot, uint64_t claimed) noexcept : slot_(slot), claimed_(claimed) {}
+  detail::Slot* slot_ = nullptr;
+  uint64_t claimed_ = 0;
 };
 
 class MpscProducer {
-public:
-    /// Attaches to a ring that a consumer has made in `memory`. `id` is the one that the consumer gave this producer.
-    /// Empty if the memory holds no ring or is too short for the one it names.
-    [[nodiscard]] static std::optional<MpscProducer> attach(std::span<std::byte> memory, uint16_t id) noexcept;
+ public:
+  /// Attaches to a ring that a consumer has made in `memory`. `id` is the one that the consumer gave this producer.
+  /// Empty if the memory holds no ring or is too short for the one it names.
+  [[nodiscard]] static std::optional<MpscProducer> attach(std::span<std::byte> memory, uint16_t id) noexcept;
 
-    /// The next free slot, or an empty Claim: the ring is full (or so contended that it is worth yielding).
-    // HOT: no syscall, no allocation, no lock. Touches the tail's line and the slot's first line: one CAS on each.
-    [[nodiscard]] Claim try_claim() noexcept {
-        uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
-        detail::Slot& slot = slots_[ticket & mask_];
-        const uint64_t lap = (ticket >> shift_) & detail::kLapMask;
-        uint64_t expected = detail::make_state(lap, 0, detail::Phase::free);
-        const uint64_t claimed = detail::make_state(lap, id_, detail::Phase::claimed);
-        // SYNC POINT: acquire pairs with the consumer's release of FREE: its reads of the old payload are over.
-        if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed)) [[likely]] {
-            // Relaxed: the tail is a hint. Failure means that someone helped.
-            header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
-            return {&slot, claimed};
-        }
-        return try_claim_slow();
+  /// The next free slot, or an empty Claim: the ring is full (or so contended that it is worth yielding).
+  // HOT: no syscall, no allocation, no lock. Touches the tail's line and the slot's first line: one CAS on each.
+  [[nodiscard]] Claim try_claim() noexcept {
+    uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
+    detail::Slot& slot = slots_[ticket & mask_];
+    const uint64_t lap = (ticket >> shift_) & detail::kLapMask;
+    uint64_t expected = detail::make_state(lap, 0, detail::Phase::free);
+    const uint64_t claimed = detail::make_state(lap, id_, detail::Phase::claimed);
+    // SYNC POINT: acquire pairs with the consumer's release of FREE: its reads of the old payload are over.
+    if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
+        [[likely]] {
+      // Relaxed: the tail is a hint. Failure means that someone helped.
+      header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
+      return {&slot, claimed};
     }
+    return try_claim_slow();
+  }
 
-    /// Makes the message visible. `length` <= 240 bytes of the payload count. The Claim is used up.
-    // HOT: one release store to the slot's first line. No producer writes that line until the consumer frees the slot.
-    void publish(const Claim& claim, size_t length, uint32_t kind = 0) noexcept {
-        claim.slot_->length = static_cast<uint32_t>(length);
-        claim.slot_->kind = kind;
-        // SYNC POINT: payload, length and kind are visible to whoever sees FULL with acquire. CLAIMED -> FULL is + 1.
-        claim.slot_->state.store(claim.claimed_ + 1, std::memory_order_release);
-    }
+  /// Makes the message visible. `length` <= 240 bytes of the payload count. The Claim is used up.
+  // HOT: one release store to the slot's first line. No producer writes that line until the consumer frees the slot.
+  void publish(const Claim& claim, size_t length, uint32_t kind = 0) noexcept {
+    claim.slot_->length = static_cast<uint32_t>(length);
+    claim.slot_->kind = kind;
+    // SYNC POINT: payload, length and kind are visible to whoever sees FULL with acquire. CLAIMED -> FULL is + 1.
+    claim.slot_->state.store(claim.claimed_ + 1, std::memory_order_release);
+  }
 
-    /// Gives the slot back: the consumer passes it silently.
-    void abandon(const Claim& claim) noexcept { claim.slot_->state.store(claim.claimed_ + 2, std::memory_order_release); }
+  /// Gives the slot back: the consumer passes it silently.
+  void abandon(const Claim& claim) noexcept { claim.slot_->state.store(claim.claimed_ + 2, std::memory_order_release); }
 
-    /// After publish: must the consumer be woken (eventfd, futex)? Exactly one of the producers that publish after an arm()
-    /// is told yes. The fence costs more than the rest of the push: a burst may publish often and ask once.
-    // HOT: one full fence, one load of a line that is written only when the consumer goes to sleep.
-    [[nodiscard]] bool needs_doorbell() noexcept {
+  /// After publish: must the consumer be woken (eventfd, futex)? Exactly one of the producers that publish after an
+  /// arm() is told yes. The fence costs more than the rest of the push: a burst may publish often and ask once.
+  // HOT: one full fence, one load of a line that is written only when the consumer goes to sleep.
+  [[nodiscard]] bool needs_doorbell() noexcept {
 #if defined(WEFT_RING_NO_FENCES)
-        // The thread sanitizer does not model fences. The exchange alone is also correct (the two exchanges on `armed`
-        // are totally ordered), but it would move the line between producers at every message.
-        return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
+    // The thread sanitizer does not model fences. The exchange alone is also correct (the two exchanges on `armed`
+    // are totally ordered), but it would move the line between producers at every message.
+    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
 #else
-        // SYNC POINT: either this load sees armed = 1, or the consumer's check after arm() sees our FULL: publish, fence,
-        // load here; exchange, fence, check there (Dekker).
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        if (header_->armed.load(std::memory_order_relaxed) == 0) [[likely]] return false;
-        return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
+    // SYNC POINT: either this load sees armed = 1, or the consumer's check after arm() sees our FULL: publish, fence,
+    // load here; exchange, fence, check there (Dekker).
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (header_->armed.load(std::memory_order_relaxed) == 0) [[likely]]
+      return false;
+    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
 #endif
-    }
+  }
 
-    [[nodiscard]] uint16_t id() const noexcept { return id_; }
-    [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
+  [[nodiscard]] uint16_t id() const noexcept { return id_; }
+  [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
 
-private:
-    MpscProducer(detail::Header* header, uint32_t slot_count, uint16_t id) noexcept;
-    [[gnu::noinline]] Claim try_claim_slow() noexcept;
+ private:
+  MpscProducer(detail::Header* header, uint32_t slot_count, uint16_t id) noexcept;
+  [[gnu::noinline]] Claim try_claim_slow() noexcept;
 
-    detail::Header* header_;
-    detail::Slot* slots_;
-    uint64_t mask_;
-    uint32_t shift_;
-    uint16_t id_;
+  detail::Header* header_;
+  detail::Slot* slots_;
+  uint64_t mask_;
+  uint32_t shift_;
+  uint16_t id_;
 };
 
-// ---- consumer -------------------------------------------------------------------------------------------------------------
+// ---- consumer
+// -------------------------------------------------------------------------------------------------------------
 
 enum class PollStatus : uint8_t {
-    empty,    // nothing to take now
-    message,  // one was taken
-    corrupt,  // a shared word was not what any correct producer leaves; see MpscConsumer::last_corruption. Poll again.
+  empty,    // nothing to take now
+  message,  // one was taken
+  corrupt,  // a shared word was not what any correct producer leaves; see MpscConsumer::last_corruption. Poll again.
 };
 
 /// A message, copied out of the ring: nobody can change it any more. The producer id is what the slot said: as good as
 /// the word of any process that maps the ring.
 struct Message {
-    uint16_t producer = 0;
-    uint32_t kind = 0;
-    uint32_t length = 0;
-    alignas(16) std::byte payload[kPayloadBytes];
-    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {payload, length}; }
+  uint16_t producer = 0;
+  uint32_t kind = 0;
+  uint32_t length = 0;
+  alignas(16) std::byte payload[kPayloadBytes];
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {payload, length}; }
 };
 
 /// What a poll (or audit) refused, for the log. The slot has been freed and the ring goes on.
 struct Corruption {
-    enum class What : uint8_t { none, state, length, tail } what = What::none;
-    uint32_t slot = 0;
-    uint64_t found = 0;     // the word
-    uint64_t expected = 0;  // what it should have been, or the limit that it broke
+  enum class What : uint8_t { none, state, length, tail } what = What::none;
+  uint32_t slot = 0;
+  uint64_t found = 0;     // the word
+  uint64_t expected = 0;  // what it should have been, or the limit that it broke
 };
 
 struct RingStatistics {
-    uint64_t taken = 0, skipped = 0, holes_opened = 0, tickets_closed = 0, corruptions = 0;
-    uint32_t holes = 0;  // now
+  uint64_t taken = 0, skipped = 0, holes_opened = 0, tickets_closed = 0, corruptions = 0;
+  uint32_t holes = 0;  // now
 };
 
 class MpscConsumer {
-public:
-    /// Makes an empty ring in `memory`, which must be 64-byte aligned, at least ring_bytes(slot_count) long, and not yet
-    /// known to any producer. slot_count: a power of two, 2 .. 2^20. Empty if one of these does not hold.
-    /// first_ticket is for tests of the lap's wrap-around.
-    [[nodiscard]] static std::optional<MpscConsumer> create(std::span<std::byte> memory, uint32_t slot_count, uint64_t first_ticket = 0);
+ public:
+  /// Makes an empty ring in `memory`, which must be 64-byte aligned, at least ring_bytes(slot_count) long, and not yet
+  /// known to any producer. slot_count: a power of two, 2 .. 2^20. Empty if one of these does not hold.
+  /// first_ticket is for tests of the lap's wrap-around.
+  [[nodiscard]] static std::optional<MpscConsumer> create(std::span<std::byte> memory, uint32_t slot_count,
+                                                          uint64_t first_ticket = 0);
 
-    /// Takes the next message, if there is one, into `message`.
-    // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has; writes the first.
-    [[nodiscard]] PollStatus poll(Message& message) noexcept {
-        return poll_in_place([&message](uint16_t producer, uint32_t kind, std::span<const std::byte> payload) noexcept {
-            message.producer = producer;
-            message.kind = kind;
-            message.length = static_cast<uint32_t>(payload.size());
-            std::memcpy(message.payload, payload.data(), payload.size());
-        });
-    }
+  /// Takes the next message, if there is one, into `message`.
+  // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has; writes the
+  // first.
+  [[nodiscard]] PollStatus poll(Message& message) noexcept {
+    return poll_in_place([&message](uint16_t producer, uint32_t kind, std::span<const std::byte> payload) noexcept {
+      message.producer = producer;
+      message.kind = kind;
+      message.length = static_cast<uint32_t>(payload.size());
+      std::memcpy(message.payload, payload.data(), payload.size());
+    });
+  }
 
-    /// As poll, without the copy: calls take(producer, kind, payload) before the slot is freed. take must not throw and
-    /// must not call the ring.
-    /// WARNING, time of check to time of use: `payload` is shared memory. A hostile or broken producer may change it while
-    /// it is being read, between two reads of one field too. Copy each field once, then check the copy.
-    template <class Take> [[nodiscard]] PollStatus poll_in_place(Take&& take) noexcept {
-        if (holes_.empty()) [[likely]] {
-            detail::Slot& slot = slots_[head_ & mask_];
-            // SYNC POINT: pairs with the release in publish: payload, length and kind of a FULL slot are visible.
-            const uint64_t state = slot.state.load(std::memory_order_acquire);
-            const uint64_t lap = lap_at(head_);
-            if ((state & ~detail::kProducerMask) == detail::make_state(lap, 0, detail::Phase::full)) [[likely]] {
-                const PollStatus status = deliver(slot, state, take);
-                free_slot(slot, lap + 1);
-                ++head_;
-                return status;
-            }
-            if (state == detail::make_state(lap, 0, detail::Phase::free) && head_ >= skip_check_until_) return PollStatus::empty;
-        }
-        const Found found = find();
-        if (found.status != PollStatus::message) return found.status;
-        detail::Slot& slot = slots_[found.ticket & mask_];
-        const PollStatus status = deliver(slot, found.state, take);
-        release(found);
+  /// As poll, without the copy: calls take(producer, kind, payload) before the slot is freed. take must not throw and
+  /// must not call the ring.
+  /// WARNING, time of check to time of use: `payload` is shared memory. A hostile or broken producer may change it
+  /// while it is being read, between two reads of one field too. Copy each field once, then check the copy.
+  template <class Take>
+  [[nodiscard]] PollStatus poll_in_place(Take&& take) noexcept {
+    if (holes_.empty()) [[likely]] {
+      detail::Slot& slot = slots_[head_ & mask_];
+      // SYNC POINT: pairs with the release in publish: payload, length and kind of a FULL slot are visible.
+      const uint64_t state = slot.state.load(std::memory_order_acquire);
+      const uint64_t lap = lap_at(head_);
+      if ((state & ~detail::kProducerMask) == detail::make_state(lap, 0, detail::Phase::full)) [[likely]] {
+        const PollStatus status = deliver(slot, state, take);
+        free_slot(slot, lap + 1);
+        ++head_;
         return status;
+      }
+      if (state == detail::make_state(lap, 0, detail::Phase::free) && head_ >= skip_check_until_)
+        return PollStatus::empty;
     }
+    const Found found = find();
+    if (found.status != PollStatus::message) return found.status;
+    detail::Slot& slot = slots_[found.ticket & mask_];
+    const PollStatus status = deliver(slot, found.state, take);
+    release(found);
+    return status;
+  }
 
-    /// True if poll() would find nothing. A hint while producers are running; exact after arm() for sleeping.
-    // HOT: one load of the head slot's first line, unless there are holes.
-    [[nodiscard]] bool empty() const noexcept {
-        if (holes_.empty() && head_ >= skip_check_until_) [[likely]] {
-            const uint64_t state = slots_[head_ & mask_].state.load(std::memory_order_acquire);
-            if (state == detail::make_state(lap_at(head_), 0, detail::Phase::free)) return true;
-            if (detail::phase_of(state) != detail::Phase::claimed) return false;
-        }
-        return empty_slow();
+  /// True if poll() would find nothing. A hint while producers are running; exact after arm() for sleeping.
+  // HOT: one load of the head slot's first line, unless there are holes.
+  [[nodiscard]] bool empty() const noexcept {
+    if (holes_.empty() && head_ >= skip_check_until_) [[likely]] {
+      const uint64_t state = slots_[head_ & mask_].state.load(std::memory_order_acquire);
+      if (state == detail::make_state(lap_at(head_), 0, detail::Phase::free)) return true;
+      if (detail::phase_of(state) != detail::Phase::claimed) return false;
     }
+    return empty_slow();
+  }
 
-    /// Where another thread than the consumer's may look for work: something may be there once *word differs from `free`.
-    /// No word: look always. Valid until the next poll.
-    struct Hint {
-        const std::atomic<uint64_t>* word = nullptr;
-        uint64_t free = 0;
-    };
-    [[nodiscard]] Hint hint() const noexcept {
-        if (!holes_.empty() || head_ < skip_check_until_) return {};
-        return {&slots_[head_ & mask_].state, detail::make_state(lap_at(head_), 0, detail::Phase::free)};
-    }
+  /// Where another thread than the consumer's may look for work: something may be there once *word differs from `free`.
+  /// No word: look always. Valid until the next poll.
+  struct Hint {
+    const std::atomic<uint64_t>* word = nullptr;
+    uint64_t free = 0;
+  };
+  [[nodiscard]] Hint hint() const noexcept {
+    if (!holes_.empty() || head_ < skip_check_until_) return {};
+    return {&slots_[head_ & mask_].state, detail::make_state(lap_at(head_), 0, detail::Phase::free)};
+  }
 
-    /// Before sleeping: arm(), then look once more (empty()), then sleep on the doorbell only if it is still empty.
-    /// A producer that publishes after arm() rings.
-    void arm() noexcept {
-        header_->armed.exchange(1, std::memory_order_seq_cst);
+  /// Before sleeping: arm(), then look once more (empty()), then sleep on the doorbell only if it is still empty.
+  /// A producer that publishes after arm() rings.
+  void arm() noexcept {
+    header_->armed.exchange(1, std::memory_order_seq_cst);
 #if !defined(WEFT_RING_NO_FENCES)
-        // SYNC POINT: the loads of the following empty() come after armed = 1 is visible; see needs_doorbell.
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+    // SYNC POINT: the loads of the following empty() come after armed = 1 is visible; see needs_doorbell.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
-    }
-    void disarm() noexcept { header_->armed.store(0, std::memory_order_relaxed); }
-    [[nodiscard]] bool armed() const noexcept { return header_->armed.load(std::memory_order_relaxed) != 0; }
+  }
+  void disarm() noexcept { header_->armed.store(0, std::memory_order_relaxed); }
+  [[nodiscard]] bool armed() const noexcept { return header_->armed.load(std::memory_order_relaxed) != 0; }
 
-    /// The process behind `producer` is gone, with all its threads: what it claimed and never published is passed over.
-    /// What it published is still delivered. Call it once the kernel has said so (hang-up of its socket), else a late
-    /// store of the living producer would land in someone else's slot. Cost: one load a slot. Returns the slots freed.
-    size_t producer_dead(uint16_t producer) noexcept;
+  /// The process behind `producer` is gone, with all its threads: what it claimed and never published is passed over.
+  /// What it published is still delivered. Call it once the kernel has said so (hang-up of its socket), else a late
+  /// store of the living producer would land in someone else's slot. Cost: one load a slot. Returns the slots freed.
+  size_t producer_dead(uint16_t producer) noexcept;
 
-    /// Checks the tail, which poll() does not read: a tail scribbled far ahead makes the ring look full to producers.
-    /// Repairs it and reports PollStatus::corrupt; otherwise says empty. Cheap; call it before sleeping.
-    PollStatus audit() noexcept;
+  /// Checks the tail, which poll() does not read: a tail scribbled far ahead makes the ring look full to producers.
+  /// Repairs it and reports PollStatus::corrupt; otherwise says empty. Cheap; call it before sleeping.
+  PollStatus audit() noexcept;
 
-    [[nodiscard]] const Corruption& last_corruption() const noexcept { return corruption_; }
-    [[nodiscard]] RingStatistics statistics() const noexcept;
-    [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
+  [[nodiscard]] const Corruption& last_corruption() const noexcept { return corruption_; }
+  [[nodiscard]] RingStatistics statistics() const noexcept;
+  [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
 
-private:
-    /// A slot that the scan has passed: claimed and not published when we came by, or published by a producer that had
-    /// an older hole.
-    struct Hole {
-        uint64_t ticket;
-        uint16_t producer;
-    };
-    struct Found {
-        PollStatus status = PollStatus::empty;
-        uint64_t ticket = 0;
-        uint64_t state = 0;
-        int64_t hole = -1;  // index in holes_, or -1: at the head
-    };
+ private:
+  /// A slot that the scan has passed: claimed and not published when we came by, or published by a producer that had
+  /// an older hole.
+  struct Hole {
+    uint64_t ticket;
+    uint16_t producer;
+  };
+  struct Found {
+    PollStatus status = PollStatus::empty;
+    uint64_t ticket = 0;
+    uint64_t state = 0;
+    int64_t hole = -1;  // index in holes_, or -1: at the head
+  };
 
-    MpscConsumer(detail::Header* header, uint32_t slot_count, uint64_t first_ticket);
+  MpscConsumer(detail::Header* header, uint32_t slot_count, uint64_t first_ticket);
 
-    uint64_t lap_at(uint64_t ticket) const noexcept { return (ticket >> shift_) & detail::kLapMask; }
+  uint64_t lap_at(uint64_t ticket) const noexcept { return (ticket >> shift_) & detail::kLapMask; }
 
-    void free_slot(detail::Slot& slot, uint64_t lap) noexcept {
-        // SYNC POINT: our reads of the payload end before the next claim of this slot can begin to write.
-        slot.state.store(detail::make_state(lap & detail::kLapMask, 0, detail::Phase::free), std::memory_order_release);
-    }
+  void free_slot(detail::Slot& slot, uint64_t lap) noexcept {
+    // SYNC POINT: our reads of the payload end before the next claim of this slot can begin to write.
+    slot.state.store(detail::make_state(lap & detail::kLapMask, 0, detail::Phase::free), std::memory_order_release);
+  }
 
-    template <class Take> PollStatus deliver(detail::Slot& slot, uint64_t state, Take&& take) noexcept {
-        const uint32_t length = __atomic_load_n(&slot.length, __ATOMIC_RELAXED);  // read once: it is checked, then used
-        if (length > kPayloadBytes) [[unlikely]] return corrupt(Corruption::What::length, slot, length, kPayloadBytes);
-        take(detail::producer_of(state), slot.kind, std::span<const std::byte>(slot.payload, length));
-        ++taken_;
-        return PollStatus::message;
-    }
+  template <class Take>
+  PollStatus deliver(detail::Slot& slot, uint64_t state, Take&& take) noexcept {
+    const uint32_t length = __atomic_load_n(&slot.length, __ATOMIC_RELAXED);  // read once: it is checked, then used
+    if (length > kPayloadBytes) [[unlikely]]
+      return corrupt(Corruption::What::length, slot, length, kPayloadBytes);
+    take(detail::producer_of(state), slot.kind, std::span<const std::byte>(slot.payload, length));
+    ++taken_;
+    return PollStatus::message;
+  }
 
-    [[gnu::noinline]] Found find() noexcept;
-    Found find_in_holes() noexcept;
-    Found find_at_head() noexcept;
-    void release(const Found& found) noexcept;
-    void publish_head() noexcept;
-    void remove_hole(size_t index) noexcept;
-    void open_hole(uint64_t ticket, uint16_t producer) noexcept;
-    [[nodiscard]] bool empty_slow() const noexcept;
-    [[gnu::noinline]] PollStatus corrupt(Corruption::What what, const detail::Slot& slot, uint64_t found, uint64_t expected) noexcept;
-    bool is_hole(uint64_t ticket) const noexcept { return (hole_bits_[(ticket & mask_) / 64] >> (ticket & mask_) % 64 & 1) != 0; }
-    bool is_blocked(uint16_t producer) const noexcept { return (blocked_bits_[producer / 64] >> producer % 64 & 1) != 0; }
+  [[gnu::noinline]] Found find() noexcept;
+  Found find_in_holes() noexcept;
+  Found find_at_head() noexcept;
+  void release(const Found& found) noexcept;
+  void publish_head() noexcept;
+  void remove_hole(size_t index) noexcept;
+  void open_hole(uint64_t ticket, uint16_t producer) noexcept;
+  [[nodiscard]] bool empty_slow() const noexcept;
+  [[gnu::noinline]] PollStatus corrupt(Corruption::What what, const detail::Slot& slot, uint64_t found,
+                                       uint64_t expected) noexcept;
+  bool is_hole(uint64_t ticket) const noexcept {
+    return (hole_bits_[(ticket & mask_) / 64] >> (ticket & mask_) % 64 & 1) != 0;
+  }
+  bool is_blocked(uint16_t producer) const noexcept { return (blocked_bits_[producer / 64] >> producer % 64 & 1) != 0; }
 
-    detail::Header* header_;
-    detail::Slot* slots_;
-    uint64_t mask_;
-    uint32_t shift_;
-    uint64_t head_;                  // ticket of the scan; private: the only position that counts
-    uint64_t skip_check_until_ = 0;  // tickets below may have been skipped by producers: look at the tail when one is free
-    uint64_t taken_ = 0;
-    std::vector<Hole> holes_;             // by ticket; capacity slot_count from the start
-    std::vector<uint64_t> hole_bits_;     // one bit a slot: it is in holes_
-    std::vector<uint64_t> blocked_bits_;  // one bit a producer id: it has an older hole (valid inside find only)
-    RingStatistics statistics_;
-    Corruption corruption_;
+  detail::Header* header_;
+  detail::Slot* slots_;
+  uint64_t mask_;
+  uint32_t shift_;
+  uint64_t head_;  // ticket of the scan; private: the only position that counts
+  uint64_t skip_check_until_ =
+      0;  // tickets below may have been skipped by producers: look at the tail when one is free
+  uint64_t taken_ = 0;
+  std::vector<Hole> holes_;             // by ticket; capacity slot_count from the start
+  std::vector<uint64_t> hole_bits_;     // one bit a slot: it is in holes_
+  std::vector<uint64_t> blocked_bits_;  // one bit a producer id: it has an older hole (valid inside find only)
+  RingStatistics statistics_;
+  Corruption corruption_;
 };
 
 }  // namespace weft::ring

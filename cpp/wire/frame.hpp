@@ -25,10 +25,10 @@ enum class FrameKind : uint8_t {
 
 enum class PayloadWhere : uint8_t { none = 0, in_frame = 1, staged = 2 };
 
-constexpr uint8_t kFrameHasData = 1;    // imm_data is valid: deliver a completion entry at the target
-constexpr uint8_t kFrameLast = 2;       // last fragment of its operation
-constexpr uint8_t kFrameIsRead = 4;     // notice: the access was a read
-constexpr uint8_t kFrameIsAtomic = 8;   // notice/data: the access was an atomic
+constexpr uint8_t kFrameHasData = 1;   // imm_data is valid: deliver a completion entry at the target
+constexpr uint8_t kFrameLast = 2;      // last fragment of its operation
+constexpr uint8_t kFrameIsRead = 4;    // notice: the access was a read
+constexpr uint8_t kFrameIsAtomic = 8;  // notice/data: the access was an atomic
 constexpr uint8_t kFrameFlagsMask = 15;
 constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
 
@@ -65,7 +65,9 @@ static_assert(sizeof(RmaRange) == 24);
 constexpr size_t kInlinePayloadMax = 240 - sizeof(Frame);
 constexpr size_t kStagedPayloadMax = size_t{64} << 10;
 
-inline void emit(const Frame& frame, std::span<std::byte> out) noexcept { std::memcpy(out.data(), &frame, sizeof(frame)); }
+inline void emit(const Frame& frame, std::span<std::byte> out) noexcept {
+  std::memcpy(out.data(), &frame, sizeof(frame));
+}
 
 // The frame in `in`, or nothing when a field is outside its range.
 inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
@@ -85,7 +87,8 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
     case PayloadWhere::staged:
       if (f.payload_length > kStagedPayloadMax) return std::nullopt;
       break;
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
   return f;
 }

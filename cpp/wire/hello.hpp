@@ -1,6 +1,7 @@
 // cpp/wire/hello.hpp: what two processes of a host tell each other on the Unix socket before they share memory.
-// One message a packet (SOCK_SEQPACKET), 120 bytes, little endian; file descriptors travel beside it (SCM_RIGHTS) in the
-// order: doorbell, ring, staging, and unless the sender is strict: table, segments (their sizes follow as u64 each).
+// One message a packet (SOCK_SEQPACKET), 120 bytes, little endian; file descriptors travel beside it (SCM_RIGHTS) in
+// the order: doorbell, ring, staging, and unless the sender is strict: table, segments (their sizes follow as u64
+// each).
 #pragma once
 
 #include <array>
@@ -25,7 +26,14 @@ enum class HelloType : uint8_t {
   segment = 5,          // with one descriptor
 };
 
-enum class RejectReason : uint32_t { none = 0, version = 1, user = 2, no_endpoint = 3, too_many_peers = 4, malformed = 5 };
+enum class RejectReason : uint32_t {
+  none = 0,
+  version = 1,
+  user = 2,
+  no_endpoint = 3,
+  too_many_peers = 4,
+  malformed = 5
+};
 
 constexpr uint8_t kHelloStrict = 1;  // sender shares no table and no segments: every access goes through its engine
 
@@ -47,8 +55,8 @@ struct Hello {
   uint32_t segment_count = 0;
   uint32_t segment = 0;  // segment, segment_request: number of the segment
   uint32_t reserved = 0;
-  uint64_t segment_bytes = 0;   // segment: its size
-  uint64_t probe_address = 0;   // where the sender keeps its nonce: the live probe for process_vm_readv
+  uint64_t segment_bytes = 0;  // segment: its size
+  uint64_t probe_address = 0;  // where the sender keeps its nonce: the live probe for process_vm_readv
   std::array<uint8_t, 16> nonce{};
 };
 static_assert(sizeof(Hello) == 120);

@@ -36,9 +36,13 @@
 #endif
 
 namespace weft {
-inline std::ostream& operator<<(std::ostream& out, Status s) { return out << "status " << static_cast<int>(s); }
+inline std::ostream& operator<<(std::ostream& out, Status s) {
+  return out << "status " << static_cast<int>(s);
+}
 namespace nic {
-inline std::ostream& operator<<(std::ostream& out, Refusal r) { return out << "refusal " << static_cast<int>(r); }
+inline std::ostream& operator<<(std::ostream& out, Refusal r) {
+  return out << "refusal " << static_cast<int>(r);
+}
 }  // namespace nic
 }  // namespace weft
 
@@ -146,7 +150,8 @@ class Side {
   void fence() const {
     std::byte dummy{};
     const iovec v{&dummy, 1};
-    const auto region = domain->register_region(std::span(&v, 1), mem::kRemoteRead, 0xfe7ce0000ull + fences++, false, true);
+    const auto region =
+        domain->register_region(std::span(&v, 1), mem::kRemoteRead, 0xfe7ce0000ull + fences++, false, true);
     std::string why;
     BOOST_REQUIRE(region->close(&why));
   }
@@ -158,8 +163,8 @@ class Side {
     return reg_list(std::span(&v, 1), key, access, enabled);
   }
   std::shared_ptr<nic::MemoryRegion> reg_list(std::span<const iovec> list, uint64_t key,
-                                              uint64_t access = mem::kRemoteRead | mem::kRemoteWrite, bool enabled = true,
-                                              bool unowned = false) {
+                                              uint64_t access = mem::kRemoteRead | mem::kRemoteWrite,
+                                              bool enabled = true, bool unowned = false) {
     auto region = domain->register_region(list, access, key, unowned, enabled);
     regions.push_back(region);
     return region;
@@ -180,9 +185,9 @@ class Side {
   [[nodiscard]] std::string state() const {
     const auto s = nic().statistics();
     const nic::DomainLock guard(domain.get());
-    return "unread " + std::to_string(cq->unread()) + ", reserved " + std::to_string(cq->reserved()) + ", outstanding " +
-           std::to_string(ep->outstanding()) + ", direct " + std::to_string(s.direct_ops) + ", cma " +
-           std::to_string(s.cma_ops) + ", framed " + std::to_string(s.framed_ops) + ", failed " +
+    return "unread " + std::to_string(cq->unread()) + ", reserved " + std::to_string(cq->reserved()) +
+           ", outstanding " + std::to_string(ep->outstanding()) + ", direct " + std::to_string(s.direct_ops) +
+           ", cma " + std::to_string(s.cma_ops) + ", framed " + std::to_string(s.framed_ops) + ", failed " +
            std::to_string(s.failed_ops) + ", served " + std::to_string(s.frames_served) + ", peers " +
            std::to_string(s.peers);
   }
@@ -246,8 +251,8 @@ inline PostResult post(nic::Endpoint& ep, const Access& a) {
   args.imm = a.imm;
   args.inject_call = a.inject;
   if (a.local.size() == 1 && a.remote.size() == 1 && a.local[0].iov_len == a.remote[0].length) {  // as fi_write would
-    return ep.post_one(a.kind, a.local[0].iov_base, a.local[0].iov_len, a.dest, a.remote[0].addr, a.remote[0].key, a.flags,
-                       a.context, a.imm, a.inject);
+    return ep.post_one(a.kind, a.local[0].iov_base, a.local[0].iov_len, a.dest, a.remote[0].addr, a.remote[0].key,
+                       a.flags, a.context, a.imm, a.inject);
   }
   return ep.post(args);
 }
@@ -261,18 +266,20 @@ inline Access read_of(uint64_t dest, void* to, size_t n, uint64_t addr, uint64_t
 // ---- paths -------------------------------------------------------------------------------------------------------
 
 enum class Path {
-  self,      // both endpoints in one process
-  direct,    // memory that Weft allocated: load and store
-  cma,       // foreign memory: process_vm_readv/writev
-  ring,      // foreign memory where the kernel refuses that: through the owner's engine
-  strict,    // nothing is shared: every access through the owner's engine
+  self,    // both endpoints in one process
+  direct,  // memory that Weft allocated: load and store
+  cma,     // foreign memory: process_vm_readv/writev
+  ring,    // foreign memory where the kernel refuses that: through the owner's engine
+  strict,  // nothing is shared: every access through the owner's engine
 };
 constexpr Path kPaths[] = {Path::self, Path::direct, Path::cma, Path::ring, Path::strict};
 constexpr const char* name_of(Path path) {
   constexpr const char* kNames[] = {"self", "direct", "cma", "ring", "strict"};
   return kNames[static_cast<size_t>(path)];
 }
-inline std::ostream& operator<<(std::ostream& out, Path path) { return out << name_of(path); }
+inline std::ostream& operator<<(std::ostream& out, Path path) {
+  return out << name_of(path);
+}
 
 struct PairConfig {
   Path path = Path::direct;
@@ -322,7 +329,8 @@ class Pair {
   template <typename Done>
   void until(Done&& done, const char* what) {
     if (!poll_until(done, [&] { poll(); })) {
-      BOOST_FAIL(name_of(config_.path) << ": waited too long for " << what << "\n a: " << a->state() << "\n b: " << b->state());
+      BOOST_FAIL(name_of(config_.path) << ": waited too long for " << what << "\n a: " << a->state()
+                                       << "\n b: " << b->state());
     }
   }
   Completion wait(Side* side = nullptr) {
@@ -341,7 +349,9 @@ class Pair {
     }
     return wait();
   }
-  Completion write(const void* from, size_t n, uint64_t addr) { return run(write_of(dest, from, n, addr, config_.key)); }
+  Completion write(const void* from, size_t n, uint64_t addr) {
+    return run(write_of(dest, from, n, addr, config_.key));
+  }
   Completion read(void* to, size_t n, uint64_t addr) { return run(read_of(dest, to, n, addr, config_.key)); }
   // A copy of the target's memory, taken when its engine is not at it.
   std::vector<std::byte> look(size_t offset, size_t n) const {

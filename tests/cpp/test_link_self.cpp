@@ -11,12 +11,14 @@ using namespace weft;
 using namespace weft::test;
 
 struct Heard final : link::FrameSink {
-  void on_frame(const std::shared_ptr<link::Peer>& from, const wire::Frame& frame, std::span<const std::byte> payload) override {
+  void on_frame(const std::shared_ptr<link::Peer>& from, const wire::Frame& frame,
+                std::span<const std::byte> payload) override {
     peer = from;
     ids.push_back(frame.op_id);
     bytes.insert(bytes.end(), payload.begin(), payload.end());
   }
-  void on_resolved(const std::shared_ptr<void>&, Status, const std::shared_ptr<link::Peer>&, uint32_t, uint32_t) override {}
+  void on_resolved(const std::shared_ptr<void>&, Status, const std::shared_ptr<link::Peer>&, uint32_t,
+                   uint32_t) override {}
   void on_segment(const std::shared_ptr<link::Peer>&) override {}
   void on_peer_down(const std::shared_ptr<link::Peer>&) override {}
   std::shared_ptr<link::Peer> peer;
@@ -47,7 +49,8 @@ BOOST_AUTO_TEST_CASE(test_self_claim_resolve_release) {
   Fixture f;
   BOOST_TEST((f.link.resolve(kHere, nullptr, &f.found) == link::Link::Resolving::no));
   f.link.claim(kHere, 5, 7);
-  BOOST_CHECK_EXCEPTION(f.link.claim(kHere, 6, 1), Error, [](const Error& e) { return e.fi_code() == fi_err::kEADDRINUSE; });
+  BOOST_CHECK_EXCEPTION(f.link.claim(kHere, 6, 1), Error,
+                        [](const Error& e) { return e.fi_code() == fi_err::kEADDRINUSE; });
   BOOST_REQUIRE((f.link.resolve(kHere, nullptr, &f.found) == link::Link::Resolving::found));
   BOOST_TEST(f.found.ep_index == 5U);
   BOOST_TEST(f.found.ep_generation == 7U);

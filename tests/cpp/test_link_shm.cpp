@@ -31,8 +31,9 @@ class RawPeer {
     fd_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    const int n = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "weft-%u-%u-%u-%u-%u", wire::kHelloVersion,
-                                static_cast<unsigned>(::geteuid()), address.nic, address.vni, address.pid);
+    const int n =
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "weft-%u-%u-%u-%u-%u", wire::kHelloVersion,
+                      static_cast<unsigned>(::geteuid()), address.nic, address.vni, address.pid);
     BOOST_REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&name),
                             static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n))) == 0);
     doorbell = UniqueFd(::eventfd(0, EFD_CLOEXEC));
@@ -43,7 +44,8 @@ class RawPeer {
     seal_size(ring_fd.get());
     seal_size(staging_fd.get());
   }
-  static constexpr size_t kStagingBytes = link::kStagingHeaderBytes + size_t{link::kStagingChunkCount} * wire::kStagedPayloadMax;
+  static constexpr size_t kStagingBytes =
+      link::kStagingHeaderBytes + size_t{link::kStagingChunkCount} * wire::kStagedPayloadMax;
 
   [[nodiscard]] Hello good_hello() const {  // strict: no table, no segments
     Hello h;
@@ -130,7 +132,8 @@ class RawPeer {
     auto a = next(side);
     BOOST_REQUIRE((a.hello && a.hello->type == HelloType::welcome && a.fds.size() >= 3));
     their_ring = Mapping::shared(a.fds[1].get(), ring::ring_bytes(link::kRingSlotCount), true, "their ring");
-    producer = ring::MpscProducer::attach(std::span(their_ring.data(), their_ring.size()), static_cast<uint16_t>(a.hello->producer_id));
+    producer = ring::MpscProducer::attach(std::span(their_ring.data(), their_ring.size()),
+                                          static_cast<uint16_t>(a.hello->producer_id));
     BOOST_REQUIRE(producer.has_value());
     their_doorbell = std::move(a.fds[0]);
     return *a.hello;
@@ -165,7 +168,9 @@ BOOST_AUTO_TEST_CASE(test_address_is_taken_once_on_a_host) {
   config.pid = 777;
   config.domain.nic = 3;
   config.ep.vni = 5;
-  const auto in_use = [](const Error& e) { return e.fi_code() == fi_err::kEADDRINUSE && std::string(e.what()).find("weft://3/5/777") != std::string::npos; };
+  const auto in_use = [](const Error& e) {
+    return e.fi_code() == fi_err::kEADDRINUSE && std::string(e.what()).find("weft://3/5/777") != std::string::npos;
+  };
   auto first = std::make_unique<Side>(config);
   BOOST_CHECK_EXCEPTION(Side{config}, Error, in_use);  // another NIC: the kernel knows
   SideConfig same = config;
@@ -272,12 +277,17 @@ BOOST_AUTO_TEST_CASE(test_malformed_hellos_are_refused_and_harm_nobody) {
     const auto good = [](RawPeer& raw) { return raw.good_fds(); };
     const auto nothing = [](Hello&) {};
     refuses("no descriptors", nothing, [](RawPeer&) { return std::vector<int>{}; }, RejectReason::malformed);
-    refuses("one too few", nothing, [](RawPeer& r) { return std::vector<int>{r.doorbell.get(), r.ring_fd.get()}; }, RejectReason::malformed);
-    refuses("one too many", nothing, [](RawPeer& r) {
-      auto fds = r.good_fds();
-      fds.push_back(r.doorbell.get());
-      return fds;
-    }, RejectReason::malformed);
+    refuses(
+        "one too few", nothing, [](RawPeer& r) { return std::vector<int>{r.doorbell.get(), r.ring_fd.get()}; },
+        RejectReason::malformed);
+    refuses(
+        "one too many", nothing,
+        [](RawPeer& r) {
+          auto fds = r.good_fds();
+          fds.push_back(r.doorbell.get());
+          return fds;
+        },
+        RejectReason::malformed);
     refuses("wrong version", [](Hello& h) { h.version = 99; }, good, RejectReason::version);
     refuses("wrong magic", [](Hello& h) { h.magic = 0; }, good, RejectReason::malformed);
     refuses("another endpoint", [](Hello& h) { h.address.pid ^= 1; }, good, RejectReason::no_endpoint);
@@ -286,31 +296,49 @@ BOOST_AUTO_TEST_CASE(test_malformed_hellos_are_refused_and_harm_nobody) {
     refuses("another ring", [](Hello& h) { h.ring_slot_count = 8; }, good, RejectReason::malformed);
     refuses("another staging size", [](Hello& h) { h.staging_bytes = 4096; }, good, RejectReason::malformed);
     refuses("shares, without a table", [](Hello& h) { h.flags = 0; }, good, RejectReason::malformed);
-    refuses("too many segments", [](Hello& h) { h.flags = 0; h.segment_count = ~0u; }, good, RejectReason::malformed);
-    refuses("not a ring", nothing, [](RawPeer& r) {
-      std::memset(r.ring_mapping.data(), 0, 4096);
-      return r.good_fds();
-    }, RejectReason::malformed);
-    refuses("a ring that is shorter than it says", nothing, [](RawPeer& r) {
-      r.ring_fd = make_memfd("short", 4096);
-      std::byte head[4096];
-      std::memcpy(head, r.ring_mapping.data(), sizeof(head));
-      BOOST_REQUIRE(::pwrite(r.ring_fd.get(), head, sizeof(head), 0) == sizeof(head));
-      seal_size(r.ring_fd.get());
-      return r.good_fds();
-    }, RejectReason::malformed);
-    refuses("staging memory that is shorter than it says", nothing, [](RawPeer& r) {
-      r.staging_fd = make_memfd("short", 4096);
-      seal_size(r.staging_fd.get());
-      return r.good_fds();
-    }, RejectReason::malformed);
-    refuses("a ring that may still shrink", nothing, [](RawPeer& r) {
-      const auto bytes = ring::ring_bytes(link::kRingSlotCount);
-      r.ring_fd = make_memfd("unsealed", bytes);
-      std::vector<std::byte> copy(r.ring_mapping.data(), r.ring_mapping.data() + bytes);
-      BOOST_REQUIRE(::pwrite(r.ring_fd.get(), copy.data(), bytes, 0) == static_cast<ssize_t>(bytes));
-      return r.good_fds();
-    }, RejectReason::malformed);
+    refuses(
+        "too many segments",
+        [](Hello& h) {
+          h.flags = 0;
+          h.segment_count = ~0u;
+        },
+        good, RejectReason::malformed);
+    refuses(
+        "not a ring", nothing,
+        [](RawPeer& r) {
+          std::memset(r.ring_mapping.data(), 0, 4096);
+          return r.good_fds();
+        },
+        RejectReason::malformed);
+    refuses(
+        "a ring that is shorter than it says", nothing,
+        [](RawPeer& r) {
+          r.ring_fd = make_memfd("short", 4096);
+          std::byte head[4096];
+          std::memcpy(head, r.ring_mapping.data(), sizeof(head));
+          BOOST_REQUIRE(::pwrite(r.ring_fd.get(), head, sizeof(head), 0) == sizeof(head));
+          seal_size(r.ring_fd.get());
+          return r.good_fds();
+        },
+        RejectReason::malformed);
+    refuses(
+        "staging memory that is shorter than it says", nothing,
+        [](RawPeer& r) {
+          r.staging_fd = make_memfd("short", 4096);
+          seal_size(r.staging_fd.get());
+          return r.good_fds();
+        },
+        RejectReason::malformed);
+    refuses(
+        "a ring that may still shrink", nothing,
+        [](RawPeer& r) {
+          const auto bytes = ring::ring_bytes(link::kRingSlotCount);
+          r.ring_fd = make_memfd("unsealed", bytes);
+          std::vector<std::byte> copy(r.ring_mapping.data(), r.ring_mapping.data() + bytes);
+          BOOST_REQUIRE(::pwrite(r.ring_fd.get(), copy.data(), bytes, 0) == static_cast<ssize_t>(bytes));
+          return r.good_fds();
+        },
+        RejectReason::malformed);
     refuses("a welcome first", [](Hello& h) { h.type = HelloType::welcome; }, good, RejectReason::none);
     refuses("a request first", [](Hello& h) { h.type = HelloType::segment_request; }, good, RejectReason::none);
     expect_serves(pair);
@@ -409,7 +437,8 @@ BOOST_AUTO_TEST_CASE(test_random_frames_touch_nothing_outside_the_region) {
     if (i % 64 == 0) {
       pair.poll();
       // Nobody reads the answers: empty that ring, so that they are sent and not kept.
-      (void)ring::MpscConsumer::create(std::span(raw->ring_mapping.data(), raw->ring_mapping.size()), link::kRingSlotCount);
+      (void)ring::MpscConsumer::create(std::span(raw->ring_mapping.data(), raw->ring_mapping.size()),
+                                       link::kRingSlotCount);
     }
   }
   for (int i = 0; i < 200; ++i) pair.poll();
@@ -455,7 +484,11 @@ BOOST_AUTO_TEST_CASE(test_either_side_may_be_strict) {
     const uint64_t dest = a.insert(b), word = 77;
     BOOST_TEST(post(*a.ep, write_of(dest, &word, 8, 0, 1)).refusal == Refusal::none);
     std::optional<Completion> c;
-    BOOST_TEST(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { a.progress(); b.progress(); }));
+    BOOST_TEST(poll_until([&] { return (c = try_completion(a)).has_value(); },
+                          [&] {
+                            a.progress();
+                            b.progress();
+                          }));
     BOOST_TEST((c && c->error == 0));
     BOOST_TEST(std::memcmp(memory, &word, 8) == 0);
     BOOST_TEST(a.nic().statistics().framed_ops == 1U);
@@ -487,7 +520,11 @@ BOOST_AUTO_TEST_CASE(test_connection_that_waits_at_a_closing_endpoint_finds_nobo
   BOOST_TEST(post(*a.ep, write_of(dest, &word, 8, 0, 1)).refusal == Refusal::none);
   b.ep->close();  // b never looked at its socket
   std::optional<Completion> c;
-  BOOST_TEST(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { a.progress(); b.progress(); }));
+  BOOST_TEST(poll_until([&] { return (c = try_completion(a)).has_value(); },
+                        [&] {
+                          a.progress();
+                          b.progress();
+                        }));
   BOOST_TEST((c && c->status == Status::no_endpoint), (c ? c->text : ""));
 }
 
@@ -513,17 +550,21 @@ BOOST_AUTO_TEST_CASE(test_peer_that_does_not_read_leaves_staging_memory_for_othe
     BOOST_TEST(post(*a.ep, write_of(dest, data.data(), 8, 0, 1)).refusal == Refusal::none);
     BOOST_TEST(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { drive(true); }));
   }
-  for (int i = 0; i < 600; ++i) BOOST_TEST(post(*a.ep, write_of(to_stopped, data.data(), 60'000, 0, 1, 7)).refusal == Refusal::none);
+  for (int i = 0; i < 600; ++i)
+    BOOST_TEST(post(*a.ep, write_of(to_stopped, data.data(), 60'000, 0, 1, 7)).refusal == Refusal::none);
   for (int i = 0; i < 20; ++i) {
     BOOST_TEST(post(*a.ep, write_of(to_live, data.data(), 60'000, 0, 1, 8)).refusal == Refusal::none);
-    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { drive(false); }, std::chrono::seconds(10)));
+    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { drive(false); },
+                                  std::chrono::seconds(10)));
     BOOST_TEST(c->entry.context == 8U);
   }
   size_t done = 0;
-  BOOST_TEST(poll_until([&] {
-    while (try_completion(a)) ++done;
-    return done == 600;
-  }, [&] { drive(true); }));
+  BOOST_TEST(poll_until(
+      [&] {
+        while (try_completion(a)) ++done;
+        return done == 600;
+      },
+      [&] { drive(true); }));
 }
 
 /// The same for answers: the owner's answers to a stopped reader do not hold up another reader's.
@@ -538,19 +579,34 @@ BOOST_AUTO_TEST_CASE(test_reader_that_does_not_read_holds_up_no_other_reader) {
   std::vector<std::byte> one(60'000), two(60'000);
   std::optional<Completion> c;
   BOOST_TEST(post(*stopped.ep, read_of(from_stopped, one.data(), 8, 0, 1)).refusal == Refusal::none);
-  BOOST_TEST(poll_until([&] { return (c = try_completion(stopped)).has_value(); }, [&] { stopped.progress(); owner.progress(); }));
-  for (int i = 0; i < 2000; ++i) BOOST_TEST(post(*stopped.ep, read_of(from_stopped, one.data(), 60'000, 0, 1)).refusal == Refusal::none);
+  BOOST_TEST(poll_until([&] { return (c = try_completion(stopped)).has_value(); },
+                        [&] {
+                          stopped.progress();
+                          owner.progress();
+                        }));
+  for (int i = 0; i < 2000; ++i)
+    BOOST_TEST(post(*stopped.ep, read_of(from_stopped, one.data(), 60'000, 0, 1)).refusal == Refusal::none);
   for (int i = 0; i < 50; ++i) owner.progress();
   for (int i = 0; i < 10; ++i) {
     BOOST_TEST(post(*live.ep, read_of(from_live, two.data(), 60'000, 0, 1)).refusal == Refusal::none);
-    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(live)).has_value(); }, [&] { live.progress(); owner.progress(); }, std::chrono::seconds(10)));
+    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(live)).has_value(); },
+                                  [&] {
+                                    live.progress();
+                                    owner.progress();
+                                  },
+                                  std::chrono::seconds(10)));
     BOOST_TEST(c->error == 0, c->text);
   }
   size_t done = 0;
-  BOOST_TEST(poll_until([&] {
-    while (try_completion(stopped)) ++done;
-    return done == 2000;
-  }, [&] { stopped.progress(); owner.progress(); }));
+  BOOST_TEST(poll_until(
+      [&] {
+        while (try_completion(stopped)) ++done;
+        return done == 2000;
+      },
+      [&] {
+        stopped.progress();
+        owner.progress();
+      }));
 }
 
 #if !defined(WEFT_TEST_NO_FORK)
@@ -586,7 +642,8 @@ BOOST_AUTO_TEST_CASE(test_two_processes_read_write_and_notice_a_death) {
         const auto run = [&](const Access& access) {
           BOOST_TEST_REQUIRE(post(*side.ep, access).refusal == Refusal::none);
           std::optional<Completion> c;
-          BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(side)).has_value(); }, [&] { side.progress(); }));
+          BOOST_TEST_REQUIRE(
+              poll_until([&] { return (c = try_completion(side)).has_value(); }, [&] { side.progress(); }));
           return *c;
         };
         auto done = run(read_of(dest, back.data(), 65536, 0, 1));
@@ -599,7 +656,8 @@ BOOST_AUTO_TEST_CASE(test_two_processes_read_write_and_notice_a_death) {
         target.kill(SIGKILL);
         target.wait();
         // Until the hang-up has been heard a direct write may still succeed; then it is an error, and stays one.
-        BOOST_TEST(poll_until([&] { return run(write_of(dest, data.data(), 64, 0, 1)).error != 0; }, [&] { side.progress(); }));
+        BOOST_TEST(poll_until([&] { return run(write_of(dest, data.data(), 64, 0, 1)).error != 0; },
+                              [&] { side.progress(); }));
         done = run(write_of(dest, data.data(), 64, 0, 1));
         BOOST_TEST((done.status == Status::no_endpoint || done.status == Status::peer_gone), done.text);
         BOOST_TEST(poll_until([&] { return side.nic().statistics().peers == 0; }, [&] { side.progress(); }));
@@ -701,7 +759,10 @@ BOOST_AUTO_TEST_CASE(test_engine_sends_what_found_no_room_without_being_asked) {
 
 BOOST_AUTO_TEST_CASE(test_nothing_is_left_in_dev_shm) {
   const auto count = [] { return std::system("test -z \"$(ls /dev/shm 2>/dev/null | grep -i weft)\""); };
-  { Pair pair(pair_of(Path::direct)); expect_serves(pair); }
+  {
+    Pair pair(pair_of(Path::direct));
+    expect_serves(pair);
+  }
   BOOST_TEST(count() == 0);
 }
 

@@ -1,4 +1,5 @@
-// tests/cpp/test_mem_segment.cpp: the allocator of shared segments: what it hands out never overlaps and always comes back.
+// tests/cpp/test_mem_segment.cpp: the allocator of shared segments: what it hands out never overlaps and always comes
+// back.
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
@@ -52,7 +53,7 @@ BOOST_AUTO_TEST_CASE(test_segment_freed_neighbours_become_one) {
   std::vector<std::byte*> p;
   for (int i = 0; i < 9; ++i) p.push_back(set.allocate(4096));
   for (int i : {1, 7, 3, 5, 2, 6, 4}) set.free(p[static_cast<size_t>(i)]);  // leaves 0 and 8
-  BOOST_TEST(set.allocate(7 * 4096) == p[1]);                              // best fit: exactly the hole
+  BOOST_TEST(set.allocate(7 * 4096) == p[1]);                               // best fit: exactly the hole
   BOOST_TEST(set.allocated_bytes() == 9U * 4096);
 }
 

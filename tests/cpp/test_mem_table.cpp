@@ -1,4 +1,5 @@
-// tests/cpp/test_mem_table.cpp: the memory table: who may access what, and that a closed region is closed for everybody.
+// tests/cpp/test_mem_table.cpp: the memory table: who may access what, and that a closed region is closed for
+// everybody.
 #include "mem/table.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -53,7 +54,9 @@ const auto kNoSpace = [](const Error& e) { return e.fi_code() == fi_err::kENOSPC
 }  // namespace
 
 namespace weft {
-std::ostream& operator<<(std::ostream& out, Status status) { return out << "status " << static_cast<int>(status); }
+std::ostream& operator<<(std::ostream& out, Status status) {
+  return out << "status " << static_cast<int>(status);
+}
 }  // namespace weft
 
 namespace {
@@ -133,7 +136,8 @@ BOOST_AUTO_TEST_CASE(test_closed_endpoint_and_its_reused_slot_refuse_the_old_gen
   BOOST_TEST(f.check(1) == Status::no_endpoint);
   f.generation = generation;
   BOOST_TEST(f.check(1) == Status::ok);
-  BOOST_TEST(opened.size() > 1000U);  // the longest-rested slot first: what still looks at the old one has time to leave
+  BOOST_TEST(opened.size() >
+             1000U);  // the longest-rested slot first: what still looks at the old one has time to leave
 }
 
 BOOST_AUTO_TEST_CASE(test_endpoints_are_limited_and_come_back) {
@@ -171,7 +175,7 @@ BOOST_AUTO_TEST_CASE(test_provider_key_of_a_closed_region_is_stale_for_ever) {
     BOOST_TEST(f.check(keys.back()) == Status::stale_key);
   }
   BOOST_TEST(f.check(0) == Status::no_key);
-  BOOST_TEST(f.check(~uint64_t{0}) == Status::no_key);                   // slot outside the table
+  BOOST_TEST(f.check(~uint64_t{0}) == Status::no_key);                       // slot outside the table
   BOOST_TEST(f.check(wire::ProviderKey{0, 1000}.emit()) == Status::no_key);  // a generation that was never given
   BOOST_TEST(f.check(wire::ProviderKey{7, 1}.emit()) == Status::no_key);     // a slot that was never used
 }
@@ -281,7 +285,8 @@ BOOST_AUTO_TEST_CASE(test_a_hundred_thousand_regions_are_all_reachable) {
   BOOST_TEST(wrong == 0U);
 }
 
-/// An owner that was killed while it rearranged its index leaves an odd version; a reader must not wait for it for ever.
+/// An owner that was killed while it rearranged its index leaves an odd version; a reader must not wait for it for
+/// ever.
 BOOST_AUTO_TEST_CASE(test_reader_gives_up_on_an_index_whose_owner_died_in_a_rebuild) {
   Fixture f(64);
   f.open(1);
@@ -359,8 +364,12 @@ void hammer(bool provider_keys) {
   BOOST_TEST_MESSAGE("ok " << ok.load() << ", refused " << refused.load());
 }
 
-BOOST_AUTO_TEST_CASE(test_readers_never_reach_a_closed_region_with_client_keys) { hammer(false); }
-BOOST_AUTO_TEST_CASE(test_readers_never_reach_a_closed_region_with_provider_keys) { hammer(true); }
+BOOST_AUTO_TEST_CASE(test_readers_never_reach_a_closed_region_with_client_keys) {
+  hammer(false);
+}
+BOOST_AUTO_TEST_CASE(test_readers_never_reach_a_closed_region_with_provider_keys) {
+  hammer(true);
+}
 
 /// Rearranging the index hides no key from a reader: not for one moment.
 BOOST_AUTO_TEST_CASE(test_readers_find_a_live_key_throughout_rebuilds) {

@@ -1,5 +1,5 @@
-// tests/cpp/test_nic_death.cpp: kill -9 of an initiator or a target at a random instant. The survivor gets an error or a
-// success for everything that it posted, never a wait for ever; traffic between two others goes on unharmed.
+// tests/cpp/test_nic_death.cpp: kill -9 of an initiator or a target at a random instant. The survivor gets an error or
+// a success for everything that it posted, never a wait for ever; traffic between two others goes on unharmed.
 // WEFT_KILL_ROUNDS says how often (default 40), WEFT_SEED repeats a run.
 #include "fabric.hpp"
 
@@ -38,8 +38,10 @@ void be_target(int fd, Path path, uint64_t seed) {
   for (;;) {
     side.progress();
     (void)try_completion(side);
-    if (seed % 3 == 0) usleep(100);  // at times only the engine serves
-    else sched_yield();
+    if (seed % 3 == 0)
+      usleep(100);  // at times only the engine serves
+    else
+      sched_yield();
   }
 }
 
@@ -51,7 +53,9 @@ struct Traffic {
     const size_t n = sizes[random() % 6];
     const uint64_t at = random() % (kBytes - n) / 16 * 16;
     switch (random() % 6) {
-      case 0: posted += post(*side.ep, read_of(dest, back.data(), n, at, 1)).refusal == Refusal::none; break;
+      case 0:
+        posted += post(*side.ep, read_of(dest, back.data(), n, at, 1)).refusal == Refusal::none;
+        break;
       case 1: {
         Access w = write_of(dest, data.data(), n, at, 1);
         w.flags = flag::kRemoteCqData;
@@ -83,12 +87,14 @@ struct Traffic {
       case 4: {
         if (in_batch != 0) break;  // its descriptors are in use
         descs.assign(20, {0, 100, dest, at / 2, 1, 0, 0});
-        if (side.ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 0xba7c4).refusal != Refusal::none) break;
+        if (side.ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 0xba7c4).refusal != Refusal::none)
+          break;
         ++posted;
         ++in_batch;
         break;
       }
-      default: posted += post(*side.ep, write_of(dest, data.data(), n, at, 1)).refusal == Refusal::none;
+      default:
+        posted += post(*side.ep, write_of(dest, data.data(), n, at, 1)).refusal == Refusal::none;
     }
   }
   void take() {
@@ -167,20 +173,26 @@ BOOST_AUTO_TEST_CASE(test_killed_target_ends_every_operation_and_harms_no_third)
       victim.kill(SIGKILL);
       wait_a_little(random, work);
       BOOST_TEST_REQUIRE(poll_until(
-          [&] {
-            dying.take();
-            living.take();
-            return dying.done == dying.posted && living.done == living.posted;
-          },
-          [&] { side.progress(); }),
-          "done " << dying.done << " of " << dying.posted << ", third " << living.done << " of " << living.posted << "; " << side.state());
+                             [&] {
+                               dying.take();
+                               living.take();
+                               return dying.done == dying.posted && living.done == living.posted;
+                             },
+                             [&] { side.progress(); }),
+                         "done " << dying.done << " of " << dying.posted << ", third " << living.done << " of "
+                                 << living.posted << "; " << side.state());
       BOOST_TEST(dying.strange == 0U, dying.text);
       BOOST_TEST(living.failed == 0U, living.text);
       victim.wait();
       BOOST_TEST(poll_until([&] { return side.nic().statistics().peers == 1; }, [&] { side.progress(); }));
       // And the third goes on.
       for (int i = 0; i < 20; ++i) living.post_some();
-      BOOST_TEST(poll_until([&] { living.take(); return living.done == living.posted; }, [&] { side.progress(); }));
+      BOOST_TEST(poll_until(
+          [&] {
+            living.take();
+            return living.done == living.posted;
+          },
+          [&] { side.progress(); }));
       BOOST_TEST(living.failed == 0U, living.text);
       BOOST_TEST(side.nic().statistics().waiting_ops == 0U);
     }

@@ -1,5 +1,5 @@
-// tests/cpp/test_nic_endpoint.cpp: what an endpoint promises, the same on every path that an access can take (self, direct,
-// process_vm_*, the owner's engine, strict isolation), with an engine thread and with manual progress.
+// tests/cpp/test_nic_endpoint.cpp: what an endpoint promises, the same on every path that an access can take (self,
+// direct, process_vm_*, the owner's engine, strict isolation), with an engine thread and with manual progress.
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -15,12 +15,16 @@ template <typename Body>
 void on_every_path(Body&& body) {
   for (const Path path : kPaths) {
     for (const bool manual : {false, true}) {
-      BOOST_TEST_CONTEXT("path " << path << (manual ? ", manual" : ", engine")) { body(pair_of(path, manual)); }
+      BOOST_TEST_CONTEXT("path " << path << (manual ? ", manual" : ", engine")) {
+        body(pair_of(path, manual));
+      }
     }
   }
 }
 
-bool uses_frames(Path path) { return path == Path::ring || path == Path::strict; }
+bool uses_frames(Path path) {
+  return path == Path::ring || path == Path::strict;
+}
 
 // Nothing is left behind when everything was answered.
 void expect_idle(Pair& pair) {
@@ -31,10 +35,13 @@ void expect_idle(Pair& pair) {
   BOOST_TEST(pair.a->cq->reserved() == 0U);
 }
 
-std::vector<std::byte> of_value(std::byte value, size_t n) { return std::vector<std::byte>(n, value); }
+std::vector<std::byte> of_value(std::byte value, size_t n) {
+  return std::vector<std::byte>(n, value);
+}
 
-nic::AtomicArgs atomic_of(uint64_t dest, AtomicFamily family, AtomicOp op, Datatype type, const iovec* operand, const iovec* compare,
-                          const iovec* result, const wire::RmaRange* range, uint64_t context = 7) {
+nic::AtomicArgs atomic_of(uint64_t dest, AtomicFamily family, AtomicOp op, Datatype type, const iovec* operand,
+                          const iovec* compare, const iovec* result, const wire::RmaRange* range,
+                          uint64_t context = 7) {
   nic::AtomicArgs args;
   args.dest = dest;
   args.family = family;
@@ -76,9 +83,14 @@ BOOST_AUTO_TEST_CASE(test_write_and_read_move_exactly_their_bytes) {
     const auto s = pair.a->nic().statistics();
     switch (config.path) {
       case Path::self:
-      case Path::direct: BOOST_TEST(s.cma_ops + s.framed_ops == 0U); break;
-      case Path::cma: BOOST_TEST(s.framed_ops == 0U); break;
-      default: BOOST_TEST(s.direct_ops + s.cma_ops == 0U);
+      case Path::direct:
+        BOOST_TEST(s.cma_ops + s.framed_ops == 0U);
+        break;
+      case Path::cma:
+        BOOST_TEST(s.framed_ops == 0U);
+        break;
+      default:
+        BOOST_TEST(s.direct_ops + s.cma_ops == 0U);
     }
     expect_idle(pair);
   });
@@ -111,17 +123,30 @@ BOOST_AUTO_TEST_CASE(test_failed_accesses_say_why_and_touch_nothing) {
       uint64_t addr, length, key;
       Status status;
     } const cases[] = {
-        {OpKind::write, 0, 8, 41, Status::no_key},       {OpKind::read, 0, 8, 41, Status::no_key},
-        {OpKind::write, 0, 8, 50, Status::access},       {OpKind::read, 0, 8, 51, Status::access},
-        {OpKind::write, 0, 8, 52, Status::not_enabled},  {OpKind::read, 0, 8, 52, Status::not_enabled},
-        {OpKind::write, 0, 8, 53, Status::wrong_endpoint}, {OpKind::write, 0, 8, 54, Status::no_key},
-        {OpKind::write, top - 7, 8, 42, Status::bounds}, {OpKind::read, top - 7, 8, 42, Status::bounds},
-        {OpKind::write, ~uint64_t{0} - 3, 8, 42, Status::bounds}, {OpKind::write, top, 1, 42, Status::bounds},
-        {OpKind::write, top - 4096, 8192, 42, Status::bounds}, {OpKind::read, 4096, 1, 50, Status::bounds},
+        {OpKind::write, 0, 8, 41, Status::no_key},
+        {OpKind::read, 0, 8, 41, Status::no_key},
+        {OpKind::write, 0, 8, 50, Status::access},
+        {OpKind::read, 0, 8, 51, Status::access},
+        {OpKind::write, 0, 8, 52, Status::not_enabled},
+        {OpKind::read, 0, 8, 52, Status::not_enabled},
+        {OpKind::write, 0, 8, 53, Status::wrong_endpoint},
+        {OpKind::write, 0, 8, 54, Status::no_key},
+        {OpKind::write, top - 7, 8, 42, Status::bounds},
+        {OpKind::read, top - 7, 8, 42, Status::bounds},
+        {OpKind::write, ~uint64_t{0} - 3, 8, 42, Status::bounds},
+        {OpKind::write, top, 1, 42, Status::bounds},
+        {OpKind::write, top - 4096, 8192, 42, Status::bounds},
+        {OpKind::read, 4096, 1, 50, Status::bounds},
     };
     for (const auto& c : cases) {
-      Access access{c.kind, pair.dest, {{c.kind == OpKind::write ? const_cast<std::byte*>(data.data()) : back.data(), c.length}},
-                    {{c.addr, c.length, c.key}}, 0, 99, 0, false};
+      Access access{c.kind,
+                    pair.dest,
+                    {{c.kind == OpKind::write ? const_cast<std::byte*>(data.data()) : back.data(), c.length}},
+                    {{c.addr, c.length, c.key}},
+                    0,
+                    99,
+                    0,
+                    false};
       const auto done = pair.run(access);
       BOOST_TEST(done.status == c.status, "key " << c.key << ": " << done.text);
       BOOST_TEST(done.error == fi_errno(c.status));
@@ -156,13 +181,15 @@ BOOST_AUTO_TEST_CASE(test_pieces_and_ranges_meet_at_any_boundary) {
       Access w{OpKind::write, pair.dest, {}, {}, 0, 5, 0, false};
       auto from = data;
       for (size_t i = 0; i + 1 < here.size(); ++i) w.local.push_back({from.data() + here[i], here[i + 1] - here[i]});
-      for (size_t i = 0; i + 1 < there.size(); ++i) w.remote.push_back({there[i] + i * 100, there[i + 1] - there[i], pair.key()});
+      for (size_t i = 0; i + 1 < there.size(); ++i)
+        w.remote.push_back({there[i] + i * 100, there[i + 1] - there[i], pair.key()});
       pair.fill(std::byte{0});
       const auto done = pair.run(w);
       BOOST_TEST_REQUIRE(done.error == 0, done.text);
       auto expected = of_value(std::byte{0}, config.bytes);
       for (size_t i = 0; i + 1 < there.size(); ++i) {
-        std::copy(data.begin() + static_cast<std::ptrdiff_t>(there[i]), data.begin() + static_cast<std::ptrdiff_t>(there[i + 1]),
+        std::copy(data.begin() + static_cast<std::ptrdiff_t>(there[i]),
+                  data.begin() + static_cast<std::ptrdiff_t>(there[i + 1]),
                   expected.begin() + static_cast<std::ptrdiff_t>(there[i] + i * 100));
       }
       BOOST_TEST((pair.look(0, config.bytes) == expected));
@@ -300,14 +327,17 @@ BOOST_AUTO_TEST_CASE(test_counters_count_on_both_sides) {
     int64_t one = 1, before = 0;
     const iovec operand{&one, 8}, result{&before, 8};
     const wire::RmaRange range{8, 8, 60};
-    BOOST_TEST(a.ep->post_atomic(atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand, nullptr, nullptr,
-                                           &range)).refusal == Refusal::none);
+    BOOST_TEST(a.ep->post_atomic(atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand,
+                                           nullptr, nullptr, &range))
+                   .refusal == Refusal::none);
     BOOST_TEST(pair.wait().error == 0);
-    BOOST_TEST(a.ep->post_atomic(atomic_of(pair.dest, AtomicFamily::fetch, AtomicOp::sum, Datatype::int64, &operand, nullptr, &result,
-                                           &range)).refusal == Refusal::none);
+    BOOST_TEST(a.ep->post_atomic(atomic_of(pair.dest, AtomicFamily::fetch, AtomicOp::sum, Datatype::int64, &operand,
+                                           nullptr, &result, &range))
+                   .refusal == Refusal::none);
     BOOST_TEST(pair.wait().error == 0);
     BOOST_TEST(pair.run(write_of(pair.dest, buffer, 8, 0, 61)).status == Status::no_key);
-    pair.until([&] { return b.remote_write_cntr->value() == 3 && b.remote_read_cntr->value() == 2; }, "the target's counters");
+    pair.until([&] { return b.remote_write_cntr->value() == 3 && b.remote_read_cntr->value() == 2; },
+               "the target's counters");
     BOOST_TEST(a.write_cntr->value() == 3U);
     BOOST_TEST(a.read_cntr->value() == 2U);
     BOOST_TEST(a.write_cntr->errors() == 1U);
@@ -325,7 +355,8 @@ BOOST_AUTO_TEST_CASE(test_fenced_write_comes_after_everything_before_it) {
     const auto data = pattern(500'000);
     for (int round = 0; round < 5; ++round) {
       for (uint64_t i = 0; i < 4; ++i) {
-        const auto r = post(*pair.a->ep, write_of(pair.dest, data.data(), i % 2 == 0 ? 500'000 : 8, i * 8, pair.key(), i));
+        const auto r =
+            post(*pair.a->ep, write_of(pair.dest, data.data(), i % 2 == 0 ? 500'000 : 8, i * 8, pair.key(), i));
         BOOST_TEST_REQUIRE(r.refusal == Refusal::none);
       }
       Access fenced = write_of(pair.dest, data.data(), 8, 0, pair.key(), 100);
@@ -396,8 +427,10 @@ BOOST_AUTO_TEST_CASE(test_full_completion_queue_refuses_until_it_is_read) {
       BOOST_TEST(posted == 4U);
       BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key())).refusal == Refusal::cq_full);
       nic::BatchDesc desc{0, 8, pair.dest, 0, pair.key(), 0, 0};
-      BOOST_TEST(pair.a->ep->post_batch(OpKind::write, const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&word)), 8,
-                                        {&desc, 1}, 0, 3).refusal == Refusal::cq_full);
+      BOOST_TEST(pair.a->ep
+                     ->post_batch(OpKind::write, const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&word)), 8,
+                                  {&desc, 1}, 0, 3)
+                     .refusal == Refusal::cq_full);
       for (int i = 0; i < 4; ++i) BOOST_TEST(pair.wait().error == 0);
     }
     expect_idle(pair);
@@ -491,12 +524,13 @@ BOOST_AUTO_TEST_CASE(test_atomics_fetch_compare_and_store) {
     Pair pair(config);
     pair.fill(std::byte{0});
     Side& a = *pair.a;
-    const auto run = [&](AtomicFamily family, AtomicOp op, Datatype type, const void* operand, const void* compare, void* result,
-                         size_t n, uint64_t at) {
+    const auto run = [&](AtomicFamily family, AtomicOp op, Datatype type, const void* operand, const void* compare,
+                         void* result, size_t n, uint64_t at) {
       const iovec o{const_cast<void*>(operand), n}, c{const_cast<void*>(compare), n}, r{result, n};
       const wire::RmaRange range{at, n, pair.key()};
-      const auto posted = a.ep->post_atomic(atomic_of(pair.dest, family, op, type, operand != nullptr ? &o : nullptr,
-                                                      compare != nullptr ? &c : nullptr, result != nullptr ? &r : nullptr, &range));
+      const auto posted =
+          a.ep->post_atomic(atomic_of(pair.dest, family, op, type, operand != nullptr ? &o : nullptr,
+                                      compare != nullptr ? &c : nullptr, result != nullptr ? &r : nullptr, &range));
       BOOST_TEST_REQUIRE(posted.refusal == Refusal::none);
       return pair.wait();
     };
@@ -507,9 +541,11 @@ BOOST_AUTO_TEST_CASE(test_atomics_fetch_compare_and_store) {
       BOOST_TEST(c.entry.flags == (flag::kAtomic | flag::kRead));
       for (int k = 0; k < 8; ++k) BOOST_TEST(old[k] == i * (k + 1));
     }
-    BOOST_TEST(run(AtomicFamily::base, AtomicOp::atomic_write, Datatype::int64, ops, nullptr, nullptr, 64, 128).entry.flags ==
-               (flag::kAtomic | flag::kWrite));
-    BOOST_TEST(run(AtomicFamily::fetch, AtomicOp::atomic_read, Datatype::int64, nullptr, nullptr, old, 64, 128).error == 0);
+    BOOST_TEST(
+        run(AtomicFamily::base, AtomicOp::atomic_write, Datatype::int64, ops, nullptr, nullptr, 64, 128).entry.flags ==
+        (flag::kAtomic | flag::kWrite));
+    BOOST_TEST(run(AtomicFamily::fetch, AtomicOp::atomic_read, Datatype::int64, nullptr, nullptr, old, 64, 128).error ==
+               0);
     BOOST_TEST(std::equal(old, old + 8, ops));
     int64_t want = 1, next = 100;
     BOOST_TEST(run(AtomicFamily::compare, AtomicOp::cswap, Datatype::int64, &next, &want, old, 8, 128).error == 0);
@@ -522,17 +558,22 @@ BOOST_AUTO_TEST_CASE(test_atomics_fetch_compare_and_store) {
     BOOST_TEST(wide_old[0] == 1);
     float complex_sum[2] = {1.5f, -2.5f}, complex_old[2] = {};
     for (int i = 0; i < 2; ++i) {  // not aligned to its size: under the owner's lock
-      const auto c = run(AtomicFamily::fetch, AtomicOp::sum, Datatype::float_complex, complex_sum, nullptr, complex_old, 8, 324);
+      const auto c =
+          run(AtomicFamily::fetch, AtomicOp::sum, Datatype::float_complex, complex_sum, nullptr, complex_old, 8, 324);
       BOOST_TEST_REQUIRE(c.error == 0, c.text);
     }
     BOOST_TEST(complex_old[0] == 1.5f);
     BOOST_TEST(complex_old[1] == -2.5f);
-    BOOST_TEST(run(AtomicFamily::base, AtomicOp::sum, Datatype::int64, ops, nullptr, nullptr, 8, 129).status == Status::misaligned);
-    BOOST_TEST(run(AtomicFamily::base, AtomicOp::sum, Datatype::int64, ops, nullptr, nullptr, 8, config.bytes - 4).status == Status::bounds);
+    BOOST_TEST(run(AtomicFamily::base, AtomicOp::sum, Datatype::int64, ops, nullptr, nullptr, 8, 129).status ==
+               Status::misaligned);
+    BOOST_TEST(
+        run(AtomicFamily::base, AtomicOp::sum, Datatype::int64, ops, nullptr, nullptr, 8, config.bytes - 4).status ==
+        Status::bounds);
     const iovec o{ops, 8}, r{old, 8};
     const wire::RmaRange range{0, 16, pair.key()};
-    BOOST_TEST(a.ep->post_atomic(atomic_of(pair.dest, AtomicFamily::fetch, AtomicOp::sum, Datatype::int64, &o, nullptr, &r, &range)).refusal ==
-               Refusal::length_mismatch);
+    BOOST_TEST(a.ep->post_atomic(atomic_of(pair.dest, AtomicFamily::fetch, AtomicOp::sum, Datatype::int64, &o, nullptr,
+                                           &r, &range))
+                   .refusal == Refusal::length_mismatch);
     expect_idle(pair);
   });
 }
@@ -548,16 +589,22 @@ BOOST_AUTO_TEST_CASE(test_atomics_of_both_sides_lose_no_update) {
     const wire::RmaRange range{64, 8, pair.key()};
     int done = 0, done_b = 0;
     for (int i = 0; i < kCount; ++i) {
-      BOOST_TEST_REQUIRE(pair.a->ep->post_atomic(atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand, nullptr,
-                                                           nullptr, &range)).refusal == Refusal::none);
-      BOOST_TEST_REQUIRE(pair.b->ep->post_atomic(atomic_of(home, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand, nullptr,
-                                                           nullptr, &range)).refusal == Refusal::none);
+      BOOST_TEST_REQUIRE(pair.a->ep
+                             ->post_atomic(atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64,
+                                                     &operand, nullptr, nullptr, &range))
+                             .refusal == Refusal::none);
+      BOOST_TEST_REQUIRE(pair.b->ep
+                             ->post_atomic(atomic_of(home, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand,
+                                                     nullptr, nullptr, &range))
+                             .refusal == Refusal::none);
     }
-    pair.until([&] {
-      while (const auto c = try_completion(*pair.a)) done += c->error == 0;
-      while (const auto c = try_completion(*pair.b)) done_b += c->error == 0;
-      return done == kCount && done_b == kCount;
-    }, "the sums");
+    pair.until(
+        [&] {
+          while (const auto c = try_completion(*pair.a)) done += c->error == 0;
+          while (const auto c = try_completion(*pair.b)) done_b += c->error == 0;
+          return done == kCount && done_b == kCount;
+        },
+        "the sums");
     const auto seen = pair.look(64, 8);
     int64_t sum;
     std::memcpy(&sum, seen.data(), 8);
@@ -569,7 +616,8 @@ BOOST_AUTO_TEST_CASE(test_descriptions_without_pieces_or_with_impossible_sums_ar
   on_every_path([](PairConfig config) {
     Pair pair(config);
     std::byte buffer[64] = {};
-    BOOST_TEST(post(*pair.a->ep, {OpKind::write, pair.dest, {}, {}, 0, 1, 0, false}).refusal == Refusal::length_mismatch);
+    BOOST_TEST(post(*pair.a->ep, {OpKind::write, pair.dest, {}, {}, 0, 1, 0, false}).refusal ==
+               Refusal::length_mismatch);
     Access a = write_of(pair.dest, buffer, 8, 0, pair.key());
     a.remote[0].length = 9;
     BOOST_TEST(post(*pair.a->ep, a).refusal == Refusal::length_mismatch);
@@ -580,7 +628,8 @@ BOOST_AUTO_TEST_CASE(test_descriptions_without_pieces_or_with_impossible_sums_ar
     a.remote = {{0, 9, pair.key()}};
     BOOST_TEST(post(*pair.a->ep, a).refusal == Refusal::too_many_pieces);
     BOOST_TEST(post(*pair.a->ep, write_of(17, buffer, 8, 0, pair.key())).refusal == Refusal::bad_address);
-    nic::AtomicArgs none = atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, nullptr, nullptr, nullptr, nullptr);
+    nic::AtomicArgs none =
+        atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, nullptr, nullptr, nullptr, nullptr);
     none.remote = {};
     BOOST_TEST(pair.a->ep->post_atomic(none).refusal == Refusal::length_mismatch);
     BOOST_TEST(pair.a->unread() == 0U);
@@ -617,7 +666,8 @@ BOOST_AUTO_TEST_CASE(test_address_that_no_link_reaches_is_an_error) {
   const uint64_t word = 5;
   BOOST_TEST(post(*side.ep, write_of(nobody, &word, 8, 0, 1)).refusal == Refusal::none);
   std::optional<Completion> c;
-  BOOST_TEST(poll_until([&] { return (c = try_completion(side)).has_value(); }, [&] { side.progress(); }, std::chrono::seconds(5)));
+  BOOST_TEST(poll_until([&] { return (c = try_completion(side)).has_value(); }, [&] { side.progress(); },
+                        std::chrono::seconds(5)));
   BOOST_TEST((c && c->status == Status::no_endpoint));
   BOOST_TEST(side.nic().statistics().waiting_ops == 0U);
 }
@@ -626,7 +676,8 @@ BOOST_AUTO_TEST_CASE(test_cancel_ends_what_waits_and_nothing_else) {
   PairConfig config = pair_of(Path::strict, true);
   Pair pair(config);
   const uint64_t word = 5;
-  for (uint64_t i = 1; i <= 3; ++i) BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key(), i)).refusal == Refusal::none);
+  for (uint64_t i = 1; i <= 3; ++i)
+    BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key(), i)).refusal == Refusal::none);
   BOOST_TEST(pair.a->ep->cancel(2) == 1U);  // the peer is still being looked for
   BOOST_TEST(pair.a->ep->cancel(2) == 0U);
   std::vector<std::pair<uint64_t, Status>> seen;
@@ -635,7 +686,8 @@ BOOST_AUTO_TEST_CASE(test_cancel_ends_what_waits_and_nothing_else) {
     seen.emplace_back(c.entry.context, c.status);
   }
   std::sort(seen.begin(), seen.end());
-  BOOST_TEST((seen == std::vector<std::pair<uint64_t, Status>>{{1, Status::ok}, {2, Status::canceled}, {3, Status::ok}}));
+  BOOST_TEST(
+      (seen == std::vector<std::pair<uint64_t, Status>>{{1, Status::ok}, {2, Status::canceled}, {3, Status::ok}}));
   BOOST_TEST(pair.a->ep->cancel(1) == 0U);
   expect_idle(pair);
 }
@@ -647,11 +699,13 @@ BOOST_AUTO_TEST_CASE(test_closing_an_endpoint_cancels_what_is_under_way) {
       auto data = pattern(60'000);
       size_t posted = 0;
       for (uint64_t i = 0; i < 10; ++i) {
-        posted += post(*pair.a->ep, write_of(pair.dest, data.data(), i % 2 == 0 ? 8 : 60'000, 0, pair.key(), i + 1)).refusal == Refusal::none;
+        posted += post(*pair.a->ep, write_of(pair.dest, data.data(), i % 2 == 0 ? 8 : 60'000, 0, pair.key(), i + 1))
+                      .refusal == Refusal::none;
       }
       std::vector<nic::BatchDesc> descs;
       for (uint64_t i = 0; i < 10; ++i) descs.push_back({i * 64, 64, pair.dest, i * 64, pair.key(), 77, 0});
-      BOOST_TEST(pair.a->ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 21).refusal == Refusal::none);
+      BOOST_TEST(pair.a->ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 21).refusal ==
+                 Refusal::none);
       ++posted;
       pair.a->ep->close();
       size_t canceled = 0, ok = 0;
@@ -665,8 +719,8 @@ BOOST_AUTO_TEST_CASE(test_closing_an_endpoint_cancels_what_is_under_way) {
   }
 }
 
-/// Operation numbers are not used again by the next domain: a late answer to an operation of a closed domain, or the memory
-/// of its failed check, must not end or fail an operation of the new one.
+/// Operation numbers are not used again by the next domain: a late answer to an operation of a closed domain, or the
+/// memory of its failed check, must not end or fail an operation of the new one.
 BOOST_AUTO_TEST_CASE(test_answers_to_a_closed_domain_do_not_reach_the_next_one) {
   Pair pair(pair_of(Path::strict, true));
   const uint64_t word = 5;
@@ -675,24 +729,29 @@ BOOST_AUTO_TEST_CASE(test_answers_to_a_closed_domain_do_not_reach_the_next_one) 
     config.shared = pair.a->host;
     Side first(config);
     const uint64_t dest = first.insert(*pair.b);
-    Access bad{OpKind::write, dest, {{const_cast<uint64_t*>(&word), 8}}, {{0, 4, pair.key()}, {0, 4, pair.key() + 1}}, 0, 1, 0, false};
+    Access bad{
+        OpKind::write, dest, {{const_cast<uint64_t*>(&word), 8}}, {{0, 4, pair.key()}, {0, 4, pair.key() + 1}}, 0, 1, 0,
+        false};
     BOOST_TEST(post(*first.ep, bad).refusal == Refusal::none);
     std::optional<Completion> c;
     pair.until([&] { return (c = try_completion(first)).has_value(); }, "the failed check");
     BOOST_TEST(c->status == Status::no_key);
-    BOOST_TEST(post(*first.ep, write_of(dest, &word, 8, 0, pair.key())).refusal == Refusal::none);  // answered after the close
+    BOOST_TEST(post(*first.ep, write_of(dest, &word, 8, 0, pair.key())).refusal ==
+               Refusal::none);  // answered after the close
   }
   SideConfig config;
   config.shared = pair.a->host;
   Side next(config);
   const uint64_t dest = next.insert(*pair.b);
   for (uint64_t i = 0; i < 4; ++i) {
-    BOOST_TEST(post(*next.ep, write_of(dest, &word, 8, 0, i % 2 == 0 ? pair.key() : pair.key() + 1, i)).refusal == Refusal::none);
+    BOOST_TEST(post(*next.ep, write_of(dest, &word, 8, 0, i % 2 == 0 ? pair.key() : pair.key() + 1, i)).refusal ==
+               Refusal::none);
   }
   for (uint64_t i = 0; i < 4; ++i) {
     std::optional<Completion> c;
     pair.until([&] { return (c = try_completion(next)).has_value(); }, "completions");
-    BOOST_TEST(c->status == (c->entry.context % 2 == 0 ? Status::ok : Status::no_key), "operation " << c->entry.context << ": " << c->text);
+    BOOST_TEST(c->status == (c->entry.context % 2 == 0 ? Status::ok : Status::no_key),
+               "operation " << c->entry.context << ": " << c->text);
   }
 }
 
@@ -710,9 +769,12 @@ BOOST_AUTO_TEST_CASE(test_closing_regions_under_traffic_never_lets_a_late_write_
         uint64_t i = 0;
         const auto drain = [&] {
           while (const auto c = try_completion(*pair.a)) {
-            if (c->error == 0) ++ok;
-            else if (c->status == Status::no_key || c->status == Status::stale_key || c->status == Status::not_enabled) ++failed;
-            else ++strange;
+            if (c->error == 0)
+              ++ok;
+            else if (c->status == Status::no_key || c->status == Status::stale_key || c->status == Status::not_enabled)
+              ++failed;
+            else
+              ++strange;
           }
         };
         while (!stop.load()) {
@@ -722,13 +784,19 @@ BOOST_AUTO_TEST_CASE(test_closing_regions_under_traffic_never_lets_a_late_write_
           pair.a->progress();
           if (i % 16 == 0) sched_yield();
         }
-        poll_until([&] { drain(); return pair.a->ep->outstanding() == 0; }, [&] { pair.a->progress(); });
+        poll_until(
+            [&] {
+              drain();
+              return pair.a->ep->outstanding() == 0;
+            },
+            [&] { pair.a->progress(); });
         drain();
       });
       pair.until([&] { return ok.load() + failed.load() != 0; }, "the writer to find its peer");
       uint64_t late = 0;
       for (int round = 0; round < 60; ++round) {
-        auto region = pair.b->domain->register_region(std::array{iovec{memory, 32'768}}, mem::kRemoteWrite, 5, false, true);
+        auto region =
+            pair.b->domain->register_region(std::array{iovec{memory, 32'768}}, mem::kRemoteWrite, 5, false, true);
         for (int i = 0; i < 20; ++i) {
           pair.b->progress();
           sched_yield();
@@ -763,23 +831,28 @@ BOOST_AUTO_TEST_CASE(test_closing_the_target_endpoint_under_traffic_ends_every_o
         uint64_t posted = 0, done = 0;
         for (int i = 0; i < 200; ++i) {
           if (i == 100) pair.b->ep->close();
-          posted += post(*pair.a->ep, write_of(pair.dest, data.data(), i % 2 == 0 ? 40'000 : 8, 0, pair.key())).refusal == Refusal::none;
+          posted +=
+              post(*pair.a->ep, write_of(pair.dest, data.data(), i % 2 == 0 ? 40'000 : 8, 0, pair.key())).refusal ==
+              Refusal::none;
           while (const auto c = try_completion(*pair.a)) {
             ++done;
             BOOST_TEST((c->error == 0 || c->status == Status::no_endpoint), c->text);
           }
         }
-        pair.until([&] {
-          while (try_completion(*pair.a)) ++done;
-          return done == posted;
-        }, "every completion");
+        pair.until(
+            [&] {
+              while (try_completion(*pair.a)) ++done;
+              return done == posted;
+            },
+            "every completion");
         expect_idle(pair);
       }
     }
   }
 }
 
-/// Long copies are made outside the domain's lock: the address vector may change, and other threads may post, meanwhile.
+/// Long copies are made outside the domain's lock: the address vector may change, and other threads may post,
+/// meanwhile.
 BOOST_AUTO_TEST_CASE(test_long_copies_and_a_changing_address_vector) {
   for (const Path path : {Path::self, Path::direct, Path::cma}) {
     BOOST_TEST_CONTEXT("path " << path) {
@@ -813,14 +886,20 @@ BOOST_AUTO_TEST_CASE(test_long_copies_and_a_changing_address_vector) {
         } else {
           auto& descs = all_descs.emplace_back(3, nic::BatchDesc{0, 1 << 16, dest, 0, pair.key(), 0, 0});
           // A vanished address is an error of the descriptor.
-          posted += pair.a->ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 1).refusal == Refusal::none;
+          posted +=
+              pair.a->ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 1).refusal == Refusal::none;
           pair.poll();
         }
         drain();
       }
       stop.store(true);
       changer.join();
-      pair.until([&] { drain(); return done == posted; }, "every completion");
+      pair.until(
+          [&] {
+            drain();
+            return done == posted;
+          },
+          "every completion");
       BOOST_TEST_MESSAGE(path << ": " << bad << " found their address gone");
       expect_idle(pair);
     }
@@ -850,13 +929,15 @@ BOOST_AUTO_TEST_CASE(test_two_threads_post_on_one_endpoint) {
       });
     }
     int done = 0;
-    pair.until([&] {
-      while (const auto c = try_completion(*pair.a)) {
-        ++done;
-        BOOST_TEST(c->error == 0, c->text);
-      }
-      return done == 2 * kEach;
-    }, "all writes");
+    pair.until(
+        [&] {
+          while (const auto c = try_completion(*pair.a)) {
+            ++done;
+            BOOST_TEST(c->error == 0, c->text);
+          }
+          return done == 2 * kEach;
+        },
+        "all writes");
     for (auto& t : threads) t.join();
     expect_idle(pair);
   });
@@ -879,17 +960,20 @@ BOOST_AUTO_TEST_CASE(test_more_traffic_than_the_ring_holds) {
           posted += post(*pair.a->ep, write_of(pair.dest, data.data(), 8, 0, pair.key())).refusal == Refusal::none;
         }
         for (int i = 0; i < 24; ++i) {
-          posted += post(*pair.a->ep, write_of(pair.dest, data.data(), 1 << 20, 0, pair.key())).refusal == Refusal::none;
+          posted +=
+              post(*pair.a->ep, write_of(pair.dest, data.data(), 1 << 20, 0, pair.key())).refusal == Refusal::none;
           posted += post(*pair.a->ep, read_of(pair.dest, back.data(), 1 << 20, 0, pair.key())).refusal == Refusal::none;
         }
         BOOST_TEST(posted == 6048U);
-        pair.until([&] {
-          while (const auto c = try_completion(*pair.a)) {
-            BOOST_TEST(c->error == 0, c->text);
-            ++done;
-          }
-          return done == posted;
-        }, "all completions");
+        pair.until(
+            [&] {
+              while (const auto c = try_completion(*pair.a)) {
+                BOOST_TEST(c->error == 0, c->text);
+                ++done;
+              }
+              return done == posted;
+            },
+            "all completions");
         BOOST_TEST((back == data));
         expect_idle(pair);
       }
@@ -937,8 +1021,10 @@ BOOST_AUTO_TEST_CASE(test_missing_pages_are_an_error) {
     int64_t one = 1;
     const iovec operand{&one, 8};
     const wire::RmaRange range{0, 8, 90};
-    BOOST_TEST(pair.a->ep->post_atomic(atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand, nullptr, nullptr,
-                                                 &range)).refusal == Refusal::none);
+    BOOST_TEST(pair.a->ep
+                   ->post_atomic(atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, &operand,
+                                           nullptr, nullptr, &range))
+                   .refusal == Refusal::none);
     BOOST_TEST(pair.wait().status == Status::fault);
     BOOST_TEST(pair.write(data.data(), 64, 0).error == 0);
   });

@@ -1,5 +1,5 @@
-// tests/cpp/test_nic_manual.cpp: without an engine thread nothing moves but in a call (FI_PROGRESS_MANUAL), and what needs
-// no help of the target needs no call there either.
+// tests/cpp/test_nic_manual.cpp: without an engine thread nothing moves but in a call (FI_PROGRESS_MANUAL), and what
+// needs no help of the target needs no call there either.
 #include <thread>
 
 #include "fabric.hpp"
@@ -54,7 +54,8 @@ BOOST_AUTO_TEST_CASE(test_a_sleeper_in_the_engines_place_is_woken_by_a_frame) {
   for (int i = 0; i < 50; ++i) {
     BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key())).refusal == Refusal::none);
     std::optional<Completion> c;
-    BOOST_TEST(poll_until([&] { return (c = try_completion(*pair.a)).has_value(); }, [&] { pair.a->nic().wait_as_engine(50'000'000); }));
+    BOOST_TEST(poll_until([&] { return (c = try_completion(*pair.a)).has_value(); },
+                          [&] { pair.a->nic().wait_as_engine(50'000'000); }));
   }
   done.store(true);
   pair.b->nic().waiter().wake();
@@ -68,7 +69,8 @@ BOOST_AUTO_TEST_CASE(test_endless_wait_retries_what_found_no_room) {
   Pair pair(config);
   const uint64_t word = 7;
   BOOST_TEST(pair.write(&word, 8, 0).error == 0);
-  for (int i = 0; i < 5000; ++i) BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key())).refusal == Refusal::none);
+  for (int i = 0; i < 5000; ++i)
+    BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key())).refusal == Refusal::none);
   BOOST_TEST(pair.a->nic().statistics().waiting_ops > 0U);
   pair.a->nic().wait_as_engine(-1);  // returns
   pair.until([&] { return pair.a->unread() == 5000; }, "all writes");
@@ -76,7 +78,8 @@ BOOST_AUTO_TEST_CASE(test_endless_wait_retries_what_found_no_room) {
 
 #if !defined(WEFT_TEST_NO_FORK)
 
-/// A peer that was killed while it was copying leaves its activity word busy. Closing the region finds that out by itself.
+/// A peer that was killed while it was copying leaves its activity word busy. Closing the region finds that out by
+/// itself.
 BOOST_AUTO_TEST_CASE(test_region_closes_although_a_peer_died_in_a_copy) {
   for (const bool manual : {true, false}) {
     BOOST_TEST_CONTEXT((manual ? "manual" : "engine")) {
@@ -103,10 +106,12 @@ BOOST_AUTO_TEST_CASE(test_region_closes_although_a_peer_died_in_a_copy) {
       auto region = side.reg(side.alloc(4096), 4096, 1);
       BOOST_REQUIRE(hear<int>(initiator.fd()).has_value());
       tell(initiator.fd(), Told{side.ep->address()});
-      BOOST_TEST(poll_until([&] {
-        pollfd p{initiator.fd(), POLLIN, 0};
-        return ::poll(&p, 1, 0) == 1;
-      }, [&] { side.progress(); }));
+      BOOST_TEST(poll_until(
+          [&] {
+            pollfd p{initiator.fd(), POLLIN, 0};
+            return ::poll(&p, 1, 0) == 1;
+          },
+          [&] { side.progress(); }));
       std::string why;
       BOOST_TEST(!region->close(&why));  // it may still write: the region stays, and we are told who
       BOOST_TEST(why.find(std::to_string(initiator.pid())) != std::string::npos, why);
