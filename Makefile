@@ -104,6 +104,7 @@ microbench: build/release/.configured
 
 # ---- what people run ---------------------------------------------------------------------------------------------------
 demo: ext
+	@$(call LIMIT,60) $(PY) examples/two_processes.py
 	@$(call LIMIT,300) $(VENV)/bin/weft perf --quick
 
 test: cpp-tests ext
@@ -134,7 +135,7 @@ format: $(VENV)/.lint
 	@$(if $(CPP_FORMATTED),$(VENV)/bin/clang-format -i $(CPP_FORMATTED))
 
 stub: ext
-	@$(PY) -m nanobind.stubgen -q -m weft._nic -o src/weft/_nic.pyi
+	@$(PY) -m nanobind.stubgen -q -m weft._nic -p cpp/bind/stub_patterns.txt -o src/weft/_nic.pyi
 	@git --no-pager diff --stat -- src/weft/_nic.pyi || true
 
 docs: $(VENV)/.docs

@@ -39,12 +39,8 @@ class Backoff {
 class PollPacer {
  public:
   void found() noexcept { empty_ = 0; }
-  void empty() noexcept {
-    if ((++empty_ & mask_) != 0) return;
-    yield_measured();
-  }
-
- private:
+  // An empty round; true when it is time to yield.
+  [[nodiscard]] bool due() noexcept { return (++empty_ & mask_) == 0; }
   void yield_measured() noexcept {
     timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
@@ -54,6 +50,8 @@ class PollPacer {
     // Measured: a yield with nobody waiting is 0.2..0.6 us; with somebody it is a scheduling round of 2 us and up.
     mask_ = ns > 1'500 ? 3 : (mask_ < 63 ? (mask_ << 1) | 1 : 63);
   }
+
+ private:
   uint32_t empty_ = 0;
   uint32_t mask_ = 63;
 };

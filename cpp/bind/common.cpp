@@ -42,6 +42,12 @@ std::vector<host::HostNic*>& living() {
   static std::vector<host::HostNic*> nics;
   return nics;
 }
+void before() {
+  for (host::HostNic* nic : living()) nic->before_fork();
+}
+void in_parent() {
+  for (host::HostNic* nic : living()) nic->after_fork_in_parent();
+}
 void in_child() {
   ++g_fork_generation;
   for (host::HostNic* nic : living()) nic->after_fork_in_child();
@@ -50,7 +56,7 @@ void in_child() {
 }  // namespace
 
 void watch_forks(host::HostNic* nic) {
-  static const int registered = pthread_atfork(nullptr, nullptr, in_child);
+  static const int registered = pthread_atfork(before, in_parent, in_child);
   (void)registered;
   living().push_back(nic);
 }

@@ -7,7 +7,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +20,35 @@
 namespace nb = nanobind;
 
 namespace weft::bind {
+
+// ---- the GIL -------------------------------------------------------------------------------------------------------
+
+// Gives the GIL up for a scope. Python before 3.14 ends a thread that asks for it while the interpreter ends, by unwinding
+// its stack: a noexcept or a catch (...) on the way, and nanobind has one around every function, makes that a crash. So a
+// thread that comes back too late stays here, as Python 3.14 has it; and what waits for long is a plain method, not a
+// nanobind function, because the interpreter may also end while we stand in line. The thread that ends the interpreter
+// gives the GIL up as well, in destructors: it was told so when it did.
+class ReleasedGil {
+ public:
+  ReleasedGil() : ends_(ends()), state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() noexcept(false) {
+    while (!ends_ && ends()) ::pause();
+    PyEval_RestoreThread(state_);
+  }
+  ReleasedGil(const ReleasedGil&) = delete;
+  ReleasedGil& operator=(const ReleasedGil&) = delete;
+
+ private:
+  static bool ends() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+  }
+  bool ends_;
+  PyThreadState* state_;
+};
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
@@ -55,6 +86,8 @@ struct NicBox {
   int fork_generation = g_fork_generation;
 };
 
+struct MemoryRegionCore;
+
 struct DomainBox {
   DomainBox(std::shared_ptr<NicBox> n, const nic::DomainConfig& config)
       : nic(std::move(n)), domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)) {}
@@ -71,12 +104,16 @@ struct DomainBox {
   std::shared_ptr<NicBox> nic;
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
+  bool mr_local = false;  // FI_MR_LOCAL: local buffers need a descriptor
+  MemoryRegionCore* regions = nullptr;  // the open ones, as a list through them; under the GIL
 };
 
 // ---- Python objects --------------------------------------------------------------------------------------------------
 
 struct DomainCore {
   std::shared_ptr<DomainBox> box;
+  bool mr_plain = false;     // mr_reg may take the short way: no mode of the domain makes a registration special
+  uint64_t mr_access = 0;    // all access bits that there are
 };
 struct AddressVectorCore {
   std::shared_ptr<DomainBox> box;
@@ -88,7 +125,7 @@ struct CompletionQueueCore {
   std::shared_ptr<nic::CompletionQueue> cq;
   std::shared_ptr<host::EventfdNotifier> notifier;
   int format = 0;
-  bool closed = false;
+  std::atomic<bool> closed = false;
   PollPacer pacer;
   ~CompletionQueueCore();
 };
@@ -96,15 +133,41 @@ struct CounterCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Counter> counter;
   std::shared_ptr<host::EventfdNotifier> notifier;
-  bool closed = false;
+  std::atomic<bool> closed = false;
   PollPacer pacer;
 };
 struct MemoryRegionCore {
+  MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r, std::vector<nb::object> exporters,
+                   uint64_t bytes, bool read_only)
+      : box(std::move(b)), region(std::move(r)), keep(std::move(exporters)), length(bytes), readonly(read_only) {}
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::MemoryRegion> region;
   std::vector<nb::object> keep;  // the exporters
   uint64_t length = 0;
   bool readonly = false;
+  // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never makes.
+  bool py_closed = false;
+  bool special = false;    // close() has more to look at: bindings, sub-MRs
+  int site_at = 0;         // instruction of
+  nb::object site;         // the code that made the region
+  nb::object domain;       // weft.fi.Domain
+  PyObject* self = nullptr;  // this region's object, while it is in the domain's list
+  MemoryRegionCore *next = nullptr, **link = nullptr;
+
+  void enlist(PyObject* object) noexcept {
+    if (link != nullptr || !box) return;
+    self = object;
+    next = box->regions;
+    link = &box->regions;
+    if (next != nullptr) next->link = &next;
+    box->regions = this;
+  }
+  void delist() noexcept {
+    if (link == nullptr) return;
+    *link = next;
+    if (next != nullptr) next->link = link;
+    link = nullptr;
+  }
   ~MemoryRegionCore();
 };
 struct MrSlice {
@@ -131,11 +194,11 @@ struct Buf {
   bool readonly = false;
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
-  Py_buffer view{};
   bool has_view = false;
   bool bare = false;  // (address, length): nobody holds the memory
+  Py_buffer view;     // only where has_view: 80 bytes that the fast path does not clear
 
-  Buf() = default;
+  Buf() noexcept {}  // view stays as it is
   Buf(const Buf&) = delete;
   Buf& operator=(const Buf&) = delete;
   ~Buf() { release(); }
@@ -166,7 +229,7 @@ bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject*
 
 inline bool to_u64(PyObject* o, uint64_t* out) {
   if (o == nullptr) return true;  // keeps the default
-  if (PyLong_CheckExact(o)) [[likely]] {
+  if (PyLong_Check(o)) [[likely]] {  // also the enumerations of weft.flags
     *out = PyLong_AsUnsignedLongLong(o);
   } else {
     PyObject* index = PyNumber_Index(o);

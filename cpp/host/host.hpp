@@ -29,6 +29,8 @@ class HostNic {
 
   [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
+  void before_fork() { nic_->before_fork(); }
+  void after_fork_in_parent() noexcept { nic_->after_fork_in_parent(); }
   // In a child after fork(): gives up every descriptor, so that the parent's death is still noticed by its peers.
   void after_fork_in_child() noexcept;
 
@@ -48,12 +50,21 @@ class HostNic {
 class EventfdNotifier final : public nic::Notifier {
  public:
   EventfdNotifier() : fd_(link::make_eventfd()) {}
-  void notify() noexcept override { link::ring_eventfd(fd_.get()); }
-  void drain() noexcept { link::drain_eventfd(fd_.get()); }
+  // Of a completion queue both are called under its domain's lock: one write when it becomes non-empty, not one an entry.
+  void notify() noexcept override {
+    if (!raised_.exchange(true, std::memory_order_relaxed)) link::ring_eventfd(fd_.get());
+  }
+  // The descriptor first: what is notified in between is seen by the caller, who looks at the state after this.
+  void drain() noexcept {
+    if (!raised_.load(std::memory_order_relaxed)) return;
+    link::drain_eventfd(fd_.get());
+    raised_.store(false, std::memory_order_seq_cst);
+  }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
  private:
   UniqueFd fd_;
+  std::atomic<bool> raised_{false};
 };
 
 }  // namespace weft::host

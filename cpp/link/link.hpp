@@ -102,6 +102,8 @@ class Link {
   // Asks to be woken (through the waiter it was made with); false when there is work already.
   virtual bool prepare_sleep() = 0;
   [[nodiscard]] virtual bool has_timers() const = 0;          // something must be retried: do not sleep for long
+  virtual void before_fork() {}
+  virtual void after_fork_in_parent() noexcept {}
   virtual void after_fork_in_child() noexcept = 0;            // drop every descriptor; touch nothing else
   [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> peers() const = 0;
 };

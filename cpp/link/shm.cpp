@@ -298,8 +298,8 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
     free_producers_.push_back(conn.producer_id);
     return errno == EAGAIN ? Status::again : Status::no_endpoint;
   }
-  conn.state = ConnState::awaiting_welcome;
   conn.outbound = true;
+  conn.state = ConnState::awaiting_welcome;
   conn.address = address;
   conn.deadline_ns = clock_.now_ns() + kHandshakeNs;
   conn.tokens.push_back(std::move(token));
@@ -402,6 +402,7 @@ void ShmLink::on_packet(uint32_t conn_id) {
     const ssize_t n = ::recvmsg(conn.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EAGAIN || errno == EINTR) return;
+      // A listener that is closed with our call still in its queue resets the connection: its process may well live.
       drop_conn(conn_id, conn.state == ConnState::awaiting_welcome ? Status::no_endpoint : Status::peer_gone);
       return;
     }
@@ -571,9 +572,9 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
 void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                          std::span<const std::byte> tail) {
   Conn& conn = conns_.at(conn_id);
-  // One connection a pair and direction: another endpoint of a NIC that we have connected to is reached over that
-  // connection. One that the peer made is the peer's to give up: two that connect to each other at the same time would
-  // otherwise each drop what the other has chosen.
+  // One connection a direction: another endpoint of a NIC that we know already is reached over the connection that is
+  // there, if we made it. One that the other side made may be one too many to it, and then it hangs up at any time: when
+  // two NICs call each other at once, each would drop its own call in favour of the other's, and both would be gone.
   std::shared_ptr<ShmPeer> peer;
   for (const auto& [id, other] : conns_) {
     if (id != conn_id && other.outbound && other.state == ConnState::live && other.peer && !other.peer->dead() &&

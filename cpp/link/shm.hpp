@@ -58,6 +58,8 @@ class ShmLink final : public Link {
   size_t poll_events(FrameSink& sink) override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() noexcept override { mutex_.unlock(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
 
@@ -71,7 +73,7 @@ class ShmLink final : public Link {
   struct Conn {
     UniqueFd fd;
     ConnState state{};
-    bool outbound = false;
+    bool outbound = false;  // we called
     wire::EpAddress address;  // wanted (outbound) or asked for (inbound)
     std::vector<std::shared_ptr<void>> tokens;
     std::shared_ptr<ShmPeer> peer;

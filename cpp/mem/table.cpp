@@ -35,7 +35,7 @@ uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t
 }
 
 Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, const EpEntry& endpoint) const noexcept {
-  const uint64_t generation = state >> 2;
+  const uint64_t generation = generation_of(state);
   if (endpoint.flags.load(std::memory_order_relaxed) & kEpProvKey) {
     const auto parsed = wire::ProviderKey::parse(key);
     if (parsed.generation == 0 || parsed.generation > generation) return Status::no_key;
@@ -44,7 +44,7 @@ Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, co
     return Status::no_key;
   }
   if (load_relaxed(entry.domain) != load_relaxed(endpoint.domain)) return Status::no_key;
-  switch (static_cast<MrState>(state & 3)) {
+  switch (state_of(state)) {
     case MrState::disabled: return Status::not_enabled;
     case MrState::free:
     case MrState::closing: return Status::stale_key;
@@ -120,7 +120,7 @@ uint32_t Table::insert(const MrRequest& request) {
     indexed_at_.emplace_back(0, 0);
   }
   MrEntry& e = entry(slot);
-  const uint64_t generation = (e.state.load(std::memory_order_relaxed) >> 2) + 1;
+  const uint64_t generation = generation_of(e.state.load(std::memory_order_relaxed)) + 1;
   uint64_t length = 0;
   for (const MrBuffer& buffer : request.buffers) length += buffer.length;
   // Nobody acts on these before the state says "enabled", but whoever looks at the slot meanwhile may read them.
@@ -146,7 +146,7 @@ uint32_t Table::insert(const MrRequest& request) {
   }
   store_relaxed(e.key, request.client_key ? *request.client_key : wire::ProviderKey{slot, generation}.emit());
   // SYNC POINT: the fields above are visible to whoever reads this state.
-  e.state.store(generation << 2 | static_cast<uint64_t>(MrState::disabled), std::memory_order_release);
+  e.state.store(generation << 8 | static_cast<uint64_t>(MrState::disabled), std::memory_order_release);
   if (request.client_key) index_insert(slot);
   live_count_.fetch_add(1, std::memory_order_relaxed);
   return slot;
@@ -162,6 +162,9 @@ void Table::enable(uint32_t slot, uint32_t ep_bound) {
 void Table::add_access_flags(uint32_t slot, uint32_t flags) {
   MrEntry& e = entry(slot);
   store_relaxed(e.access, e.access | flags);
+  // Peers keep what they read of an entry as long as its state word stays the same.
+  const uint64_t state = e.state.load(std::memory_order_relaxed);
+  e.state.store((state & ~kStateRevisionMask) | ((state + kStateRevision) & kStateRevisionMask), std::memory_order_release);
 }
 
 void Table::begin_close(uint32_t slot) noexcept {

@@ -46,7 +46,7 @@ constexpr uint32_t kMrUnowned = 1u << 18;      // registered as a bare address r
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 
 struct alignas(kCacheLine) MrEntry {
-  std::atomic<uint64_t> state{0};  // generation << 2 | MrState
+  std::atomic<uint64_t> state{0};  // generation << 8 | revision << 2 | MrState: any change of the entry changes it
   uint64_t key = 0;
   uint64_t base = 0;        // address of the first byte in the key's address space (0, or its virtual address)
   uint64_t length = 0;
@@ -59,6 +59,10 @@ struct alignas(kCacheLine) MrEntry {
   uint16_t iov_count = 0;
 };
 static_assert(sizeof(MrEntry) == kCacheLine);
+
+constexpr uint64_t kStateRevision = 4, kStateRevisionMask = 0xfc;
+constexpr MrState state_of(uint64_t word) noexcept { return static_cast<MrState>(word & 3); }
+constexpr uint64_t generation_of(uint64_t word) noexcept { return word >> 8; }
 
 // A reader may look at a slot while its owner fills it for a new region; what it then sees is discarded (the state is not
 // "enabled" yet), but the accesses must be single ones.
@@ -172,7 +176,7 @@ class TableView {
     const MrEntry& entry = mr(slot);
     // SYNC POINT: pairs with the owner's release store when the region was enabled: the entry's fields are visible.
     const uint64_t state = entry.state.load(std::memory_order_acquire);
-    if (static_cast<MrState>(state & 3) != MrState::enabled || !entry_is(entry, domain, key)) [[unlikely]] {
+    if (state_of(state) != MrState::enabled || !entry_is(entry, domain, key)) [[unlikely]] {
       return explain(entry, state, key, endpoint);
     }
     const uint64_t offset = addr - load_relaxed(entry.base), entry_length = load_relaxed(entry.length);

@@ -9,7 +9,6 @@ namespace weft::nic {
 
 Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config), index_(nic->add_domain(this)) {
   activity_ = &nic->table().own_activity(index_);
-  next_op_ = nic->next_ops_[index_];
 }
 
 Domain::~Domain() { close(); }
@@ -62,6 +61,18 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   auto region = std::make_shared<MemoryRegion>(this, std::move(buffers), slot, key, bits, true);
   if (enabled) region->enable();
   return region;
+}
+
+void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
+                                 uint64_t flags) {
+  if (region->closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  const std::lock_guard objects(nic_->objects_mutex_);
+  if ((flags & flag::kRemoteWrite) != 0) region->write_cntr_ = counter;
+  if ((flags & flag::kRemoteRead) != 0) region->read_cntr_ = counter;
+  if (!region->remote_) return;
+  nic_->counted_regions_[region->slot_] = region;
+  nic_->table().add_access_flags(region->slot_, (region->write_cntr_ ? mem::kMrNotifyWrite : 0) |
+                                                    (region->read_cntr_ ? mem::kMrNotifyRead : 0));
 }
 
 size_t Domain::pump(PeerEp& target) {
@@ -123,8 +134,9 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
     fi_addr = entries_.size();
     entries_.push_back(entry);
   } else {
-    fi_addr = free_.back();
-    free_.pop_back();
+    const auto lowest = std::ranges::min_element(free_);
+    fi_addr = *lowest;
+    free_.erase(lowest);
     entries_[fi_addr] = entry;
   }
   by_address_.emplace(address, fi_addr);
@@ -160,20 +172,6 @@ void MemoryRegion::bind_endpoint(const Endpoint& ep) {
   if (closed_ || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
   if (!ep.enabled()) throw Error(fi_err::kEOPBADSTATE, "bind a region to an endpoint that is enabled");
   ep_bound_ = ep.index() + 1;
-}
-
-void MemoryRegion::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
-  if (closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
-  if ((flags & flag::kRemoteWrite) != 0) write_cntr_ = counter;
-  if ((flags & flag::kRemoteRead) != 0) read_cntr_ = counter;
-  if (remote_) {
-    {
-      const std::lock_guard objects(domain_->nic_->objects_mutex_);
-      domain_->nic_->counted_regions_[slot_] = weak_from_this();
-    }
-    domain_->nic_->table().add_access_flags(slot_, (write_cntr_ ? mem::kMrNotifyWrite : 0) |
-                                                       (read_cntr_ ? mem::kMrNotifyRead : 0));
-  }
 }
 
 void MemoryRegion::enable() {

@@ -199,6 +199,11 @@ void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, 
   }
 }
 
+Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
+    : domain_(domain),
+      config_(config),
+      short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)) {}
+
 // ---- posting -----------------------------------------------------------------------------------------------------
 
 Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
@@ -210,6 +215,87 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   *shared = &av_->entries_[dest];
   *target = av_->entries_[dest].get();
   return Refusal::none;
+}
+
+[[gnu::always_inline]] inline void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
+  if (wants) tx_cq_->push_local(context, flags, len);
+  const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;
+  if (counter) [[unlikely]] counter->add(counter->counts_bytes ? len : 1);
+}
+
+// HOT. Where `length` bytes at addr may be accessed by load and store without telling the owner; null: take the long way.
+// Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
+[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length,
+                                        uint32_t want) noexcept {
+  const Translation& t = target.translations[translation_of(key)];
+  if (t.key != key || t.entry == nullptr) return nullptr;
+  // SYNC POINT: read after the domain's lock was taken, so the owner either sees us busy or we see the key revoked.
+  if (t.entry->state.load(std::memory_order_acquire) != t.state) return nullptr;
+  if (target.ep_entry->generation.load(std::memory_order_relaxed) != target.ep_generation) return nullptr;
+  const uint64_t offset = addr - t.base;
+  if ((t.allowed & want) != want || offset > t.length || length > t.length - offset) return nullptr;
+  return t.pointer + offset;
+}
+
+void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
+  const mem::MrEntry& e = *view.entry;
+  const link::Peer& peer = *target.peer;
+  if (e.segment == mem::kIovSegment) return;
+  const mem::MrView whole{view.entry, view.slot, 0};
+  Piece piece;
+  uint32_t count = 0, missing = 0;
+  if (translate(peer, whole, e.length, &piece, &count, &missing) != Reach::direct) return;
+  const uint32_t ep_flags = target.ep_entry->flags.load(std::memory_order_relaxed);
+  uint32_t allowed = 0;
+  if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
+    allowed |= e.access & (ep_flags << 9) & mem::kRemoteRead;
+  }
+  if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
+    allowed |= e.access & (ep_flags << 9) & mem::kRemoteWrite;
+  }
+  target.translations[translation_of(key)] = {key,      &e,     e.state.load(std::memory_order_relaxed), e.base, e.length,
+                                              piece.pointer, allowed};
+}
+
+PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                              uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+  if (length <= short_bytes_max_ && (flags & (flag::kRemoteCqData | flag::kFence)) == 0) [[likely]] {
+    const DomainLock guard(domain_);
+    if (state_ == State::enabled && dest < av_->entries_.size() && av_->entries_[dest]) [[likely]] {
+      PeerEp& target = *av_->entries_[dest];
+      const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
+      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room())) [[likely]] {
+        const bool write = kind == OpKind::write;
+        std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+        if (there != nullptr) [[likely]] {
+          auto* here = static_cast<std::byte*>(local);
+          write ? copy_bytes(there, here, length) : copy_bytes(here, there, length);
+          ++domain_->statistics.direct;
+          domain_->statistics.bytes += length;
+          complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
+          return {Refusal::none, wants};
+        }
+      }
+    }
+  }
+  return post_one_slow(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
+}
+
+// Apart, so that the short way sets up no stack for it.
+PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                                   uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+  const iovec piece{local, length};
+  const wire::RmaRange range{addr, length, key};
+  RmaArgs args;
+  args.kind = kind;
+  args.dest = dest;
+  args.local = {&piece, 1};
+  args.remote = {&range, 1};
+  args.flags = flags;
+  args.context = context;
+  args.imm = imm;
+  args.inject_call = inject_call;
+  return post(args);
 }
 
 PostResult Endpoint::post(const RmaArgs& args) {
@@ -227,26 +313,22 @@ PostResult Endpoint::post(const RmaArgs& args) {
       [[unlikely]] {
     return {r};
   }
+  // A copy outside the lock lets others change the address vector meanwhile.
+  const std::shared_ptr<PeerEp> kept = *shared;
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
-  std::shared_ptr<PeerEp> kept;
   if (target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
-    if (total > domain_->nic_->limits_.inline_copy_bytes) [[unlikely]] {
-      kept = *shared;  // the copy is made without the lock: the address vector may change meanwhile
-      shared = &kept;
-    }
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true)) {
       case Direct::done:
         complete(wants, args.context, completion_flags(args.kind, {}), total);
-        if (!target->waiting.empty()) [[unlikely]] domain_->pump(*target);
         return {Refusal::none, wants};
       case Direct::failed:
         fail(args.context, completion_flags(args.kind, {}), status,
              describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, status), total);
-        if (status == Status::no_endpoint) target->ready = false;  // ask again next time
+        if (status == Status::no_endpoint) target->set_lost();  // ask again next time
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
       case Direct::no_room: data_done = true; break;
@@ -255,7 +337,8 @@ PostResult Endpoint::post(const RmaArgs& args) {
     }
   }
   if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
-  Op* op = make_op(args.kind, *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  if (state_ != State::enabled) return {Refusal::closed};  // closed while it was copying
+  Op* op = make_op(args.kind, kept, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
@@ -282,11 +365,11 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
                                       const wire::RmaRange* remote, size_t remote_count, uint64_t total, uint64_t flags,
                                       uint64_t imm, Status* status, bool may_unlock) {
   link::Peer& peer = *target.peer;
-  std::shared_ptr<link::Peer> kept;  // `peer`, across a copy without the lock
   const uint32_t want = want_of(kind);
   mem::MrView view;
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
+  std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave `target`
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
     *status = peer.table.check(target.ep_index, target.ep_generation, remote[i].key, remote[i].addr, remote[i].length, want,
@@ -294,6 +377,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
     if (*status != Status::ok) [[unlikely]] return Direct::failed;
     entry_flags |= view.entry->access;
     const Reach r = translate(peer, view, remote[i].length, pieces, &count, &missing);
+    if (r == Reach::direct) remember(target, view, remote[i].key);
     if (r == Reach::missing) [[unlikely]] {
       peer.link()->request_segment(peer, missing);
       return Direct::park;
@@ -321,6 +405,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       kept = target.peer;
       const std::shared_ptr<CompletionQueue> cq = tx_cq_;
       ++target.outstanding;
+      ++target.long_copies;
       long_copies_.fetch_add(1, std::memory_order_relaxed);
       cq->reserve();
       domain_->unlock();
@@ -330,9 +415,11 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       cq->unreserve();
       long_copies_.fetch_sub(1, std::memory_order_release);
       --target.outstanding;
+      --target.long_copies;
       // Meanwhile the peer may have died, and the endpoint may have been closed: then no notice is due.
-      if (target.peer != kept) *status = Status::peer_gone;
+      if (*status == Status::ok && (kept->dead() || target.peer != kept)) *status = Status::peer_gone;
       if (state_ != State::enabled) *status = Status::canceled;
+      if (!target.waiting.empty()) domain_->pump(target);
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }
@@ -377,12 +464,6 @@ void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
   } else {
     counter->add(counter->counts_bytes ? bytes : 1);
   }
-}
-
-void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
-  if (wants) tx_cq_->push_local(context, flags, len);
-  const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;
-  if (counter) [[unlikely]] counter->add(counter->counts_bytes ? len : 1);
 }
 
 void Endpoint::fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total) {
@@ -457,7 +538,7 @@ Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, u
     op = std::move(domain_->op_pool_.back());
     domain_->op_pool_.pop_back();
   }
-  op->id = uint64_t{domain_->index_} << 48 | domain_->next_op_++;
+  op->id = uint64_t{domain_->index_} << 48 | (domain_->nic_->next_op_.fetch_add(1, std::memory_order_relaxed) & 0xffffffffffff);
   op->kind = kind;
   op->ep = shared_from_this();
   op->target = std::move(target);
@@ -484,7 +565,7 @@ void Endpoint::finish(Op* op) {
   if (op->counted) --target->outstanding;
   --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
-  if (op->status_out != nullptr) *op->status_out = static_cast<int32_t>(op->status);
+  if (op->status_out != nullptr) *op->status_out = fi_errno(op->status);
   const uint64_t flags = completion_flags(op->kind, op->family);
   if (op->parent != nullptr) {
     Op* parent = op->parent;
@@ -506,7 +587,7 @@ void Endpoint::finish(Op* op) {
     fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status,
          describe(what, op->remote[0], *target, op->status), op->total);
     count_remote((flags & flag::kRead) != 0, true, 0);
-    if (op->status == Status::no_endpoint) target->ready = false;
+    if (op->status == Status::no_endpoint) target->set_lost();
   }
   domain_->release_cookies(op);
   const auto it = domain_->ops_.find(op->id);
@@ -523,13 +604,12 @@ void Endpoint::finish(Op* op) {
 bool Endpoint::advance(Op* op) {
   PeerEp& t = *op->target;
   if (!t.ready) {
-    if (!t.resolving) domain_->nic_->resolve(op->target);
-    if (!t.ready && t.resolving) return false;
-    if (!t.ready) {  // no link reaches such an address
+    if (!t.resolving && !domain_->nic_->resolve(op->target)) {
       op->status = Status::no_endpoint;
       finish(op);
       return true;
     }
+    if (!t.ready) return false;
   }
   if (t.peer->dead()) {
     op->status = Status::peer_gone;
@@ -537,6 +617,8 @@ bool Endpoint::advance(Op* op) {
     return true;
   }
   if ((op->flags & flag::kFence) != 0 && !op->counted && t.outstanding != 0) return false;
+  // What a thread is copying right now comes before us, and frames would overtake it.
+  if (t.long_copies != 0 && !op->counted && config_.msg_order != 0) return false;
   const bool started = op->counted || op->check_sent;
   const bool ordered_behind = t.outstanding != 0 && config_.msg_order != 0;
   if (op->data_done) {
@@ -717,7 +799,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
       if (wants) tx_cq_->reserve();
     } else if (state_ != State::enabled) {
-      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = static_cast<int32_t>(Status::canceled);
+      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = fi_errno(Status::canceled);
       if (first_bad == Status::ok) {
         first_bad = Status::canceled;
         first_bad_at = begin;
@@ -733,30 +815,36 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else if (d.dest_addr >= av_->entries_.size() || !av_->entries_[d.dest_addr]) {
         status = Status::no_endpoint;
       } else {
-        const std::shared_ptr<PeerEp>* shared = &av_->entries_[d.dest_addr];
-        std::shared_ptr<PeerEp> kept;
-        PeerEp& t = **shared;
+        PeerEp& t = *av_->entries_[d.dest_addr];
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
-        if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
-            (t.outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
-          if (d.length > domain_->nic_->limits_.inline_copy_bytes) {
-            kept = *shared;  // as in post()
-            shared = &kept;
-            direct = try_direct(*kept, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
-          } else {
-            direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, false);
+        if (t.ready && t.outstanding == 0 && t.waiting.empty() && d.length <= domain_->nic_->limits_.inline_copy_bytes) {
+          const bool write = kind == OpKind::write;
+          std::byte* there = fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+          if (there != nullptr) [[likely]] {
+            auto* here = local + d.local_offset;
+            write ? copy_bytes(there, here, d.length) : copy_bytes(here, there, d.length);
+            ++domain_->statistics.direct;
+            total += d.length;
+            d.status = 0;
+            continue;
           }
+        }
+        // A copy outside the lock lets others change the address vector meanwhile.
+        const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
+        if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
+            (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
+          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
         }
         if (direct == Direct::done || direct == Direct::failed) {
           // decided: status says how
         } else {
           if (parent == nullptr) {
-            parent = make_op(OpKind::batch, *shared, false, flags, context, 0, 0, false);
+            parent = make_op(OpKind::batch, shared, false, flags, context, 0, 0, false);
             parent->data_done = kind == OpKind::read;  // a vectored call keeps its direction here
           }
-          Op* child = make_op(kind, *shared, false, flags, 0, 0, d.length, false);
+          Op* child = make_op(kind, shared, false, flags, 0, 0, d.length, false);
           child->data_done = direct == Direct::no_room;
           child->local[0] = piece;
           child->local_count = 1;
@@ -765,7 +853,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           child->parent = parent;
           child->status_out = &d.status;
           ++parent->children;
-          d.status = static_cast<int32_t>(Status::again);
+          d.status = fi_errno(Status::again);
           t.waiting.push_back(child);
           domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
           domain_->pump(t);
@@ -774,7 +862,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           continue;
         }
       }
-      d.status = static_cast<int32_t>(status);
+      d.status = fi_errno(status);
       if (status == Status::ok) {
         total += d.length;
       } else if (first_bad == Status::ok) {
@@ -830,6 +918,19 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
 Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status) {
   link::Peer& peer = *target.peer;
   const uint32_t want = want_of(args.family, args.op);
+  if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
+      (args.flags & flag::kRemoteCqData) == 0) [[likely]] {
+    std::byte* there = fast_target(target, args.remote[0].key, args.remote[0].addr, total, want);
+    const auto address = reinterpret_cast<uintptr_t>(there);
+    if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
+      atomic_apply(args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                   args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                   args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype));
+      ++domain_->statistics.direct;
+      domain_->statistics.bytes += total;
+      return Direct::done;
+    }
+  }
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
   const size_t size = datatype_size(args.datatype);
@@ -840,7 +941,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
     entry_flags |= view.entry->access;
     const uint32_t before = count;
     switch (translate(peer, view, range.length, pieces, &count, &missing)) {
-      case Reach::direct: break;
+      case Reach::direct: remember(target, view, range.key); break;
       case Reach::missing: peer.link()->request_segment(peer, missing); return Direct::park;
       default:
         // Not reachable by load and store: the owner's engine does it. It also answers a wrong alignment.
@@ -933,7 +1034,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       case Direct::done: complete(wants, args.context, flags, total); return {Refusal::none, wants};
       case Direct::failed:
         fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
-        if (status == Status::no_endpoint) target->ready = false;
+        if (status == Status::no_endpoint) target->set_lost();
         count_remote((flags & flag::kRead) != 0, true, 0);
         return {Refusal::none, true};
       case Direct::no_room: data_done = true; break;
@@ -1014,7 +1115,8 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid) {
     if (state_ == State::closed) throw Error(fi_err::kEOPBADSTATE, "the endpoint is closed");
     if (state_ == State::enabled) throw Error(fi_err::kEOPBADSTATE, "the endpoint is enabled already");
     if (!av_) throw Error(fi_err::kENOAV, "the endpoint has no address vector: bind one before enable()");
-    if (!tx_cq_) {
+    constexpr uint64_t kStarts = flag::kRead | flag::kWrite | flag::kSend;
+    if (!tx_cq_ && (config_.caps & kStarts) != 0) {
       throw Error(fi_err::kENOCQ, "the endpoint has no completion queue for its operations: bind one with fi.TRANSMIT");
     }
   }

@@ -1,4 +1,7 @@
 // cpp/nic/engine.cpp: what the NIC does while its application does not call: frames, connections, waiting operations.
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +51,12 @@ size_t Nic::progress_locked(bool events) {
 
 void Nic::start_engine() {
   stopping_.store(false);
+  // Signals are the application's: none may be delivered to this thread, where no handler's effect would be seen.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
   engine_ = std::thread([this] { engine_loop(); });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 void Nic::stop_engine() noexcept {
@@ -120,20 +128,18 @@ void Nic::wait_as_engine(int64_t timeout_ns) {
 // ---- finding peers -----------------------------------------------------------------------------------------------
 
 // With the domain's lock.
-void Nic::resolve(const std::shared_ptr<PeerEp>& target) {
+bool Nic::resolve(const std::shared_ptr<PeerEp>& target) {
   for (link::Link* link : parts_.links) {
     link::Link::Found found;
     switch (link->resolve(target->address, target, &found)) {
       case link::Link::Resolving::no: continue;
-      case link::Link::Resolving::later: target->resolving = true; return;
+      case link::Link::Resolving::later: target->resolving = true; return true;
       case link::Link::Resolving::found:
-        target->peer = found.peer;
-        target->ep_index = found.ep_index;
-        target->ep_generation = found.ep_generation;
-        target->ready = true;
-        return;
+        target->set_ready(found.peer, found.ep_index, found.ep_generation);
+        return true;
     }
   }
+  return false;
 }
 
 void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
@@ -145,10 +151,7 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   const DomainLock guard(domain);
   target->resolving = false;
   if (status == Status::ok) {
-    target->peer = peer;
-    target->ep_index = ep_index;
-    target->ep_generation = ep_generation;
-    target->ready = true;
+    target->set_ready(peer, ep_index, ep_generation);
     domain->pump(*target);
     return;
   }
@@ -194,7 +197,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     for (const auto& weak : domain->peer_eps_) {
       // The next operation asks again: another process may have taken the address by then.
       if (auto target = weak.lock(); target && target->ready && target->peer == peer) {
-        target->ready = false;
+        target->set_lost();
         target->peer = nullptr;
       }
     }
@@ -214,8 +217,21 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       local_event(frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
       return;
     }
-    default: serve(peer, frame, payload);
+    default:
+      if (!deferred_.empty() && must_follow(*peer)) {
+        defer({peer, frame, {payload.begin(), payload.end()}, true});
+      } else {
+        serve(peer, frame, payload);
+      }
   }
+}
+
+// A read of this peer waits for room: what it asked for later must not be done before.
+bool Nic::must_follow(const link::Peer& peer) const noexcept {
+  for (auto d = deferred_.rbegin(); d != deferred_.rend(); ++d) {
+    if (d->peer.get() == &peer && d->serve_again) return true;
+  }
+  return false;
 }
 
 // An access that the initiator could not make itself. Its frame was checked for form; here for right.
@@ -399,25 +415,26 @@ void Nic::defer(Deferred&& deferred) {
   need_engine();
 }
 
-// Each once; a peer that has no room yet is passed over, in order, and holds up nobody else.
+// In order for each peer; a peer that takes nothing holds up nobody else.
 size_t Nic::retry_deferred() {
   size_t n = 0;
-  std::vector<const link::Peer*> full;
-  std::deque<Deferred> work;
-  work.swap(deferred_);
-  for (Deferred& d : work) {
-    if (std::ranges::find(full, d.peer.get()) != full.end()) {
+  std::deque<Deferred> todo;
+  todo.swap(deferred_);
+  std::vector<const link::Peer*> stuck;
+  for (Deferred& d : todo) {
+    const link::Peer* peer = d.peer.get();
+    if (std::ranges::find(stuck, peer) != stuck.end()) {
       deferred_.push_back(std::move(d));
       continue;
     }
     const size_t before = deferred_.size();
     if (d.serve_again) {
-      serve(d.peer, d.frame, {});
+      serve(d.peer, d.frame, d.payload);
     } else if (d.peer->link()->submit(*d.peer, d.frame, d.payload) == Status::again) {
       deferred_.push_back(std::move(d));
     }
     if (deferred_.size() > before) {
-      full.push_back(deferred_.back().peer.get());
+      stuck.push_back(peer);
     } else {
       ++n;
     }
@@ -478,7 +495,8 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
   const DomainLock guard(ep->domain_);
   const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
-  if (slot != mem::TableView::kNoSlot) {
+  // fi_mr(3) fi_mr_bind: a region's counter counts what comes through an endpoint opened with FI_RMA_EVENT.
+  if (slot != mem::TableView::kNoSlot && (ep->config_.caps & flag::kRmaEvent) != 0) {
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const auto& c = read ? region->read_cntr_ : region->write_cntr_;
@@ -486,7 +504,7 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
       }
     }
   }
-  if ((frame.flags & wire::kFrameHasData) != 0) {
+  if ((frame.flags & wire::kFrameHasData) != 0 && ep->rx_cq_) {
     CqEntry entry;
     const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
@@ -572,7 +590,6 @@ void Nic::remove_domain(Domain* domain) noexcept {
   if (domains_[domain->index_] != domain) return;
   domains_[domain->index_] = nullptr;
   // The next domain of this index goes on counting: a late answer must not find another operation under its number.
-  next_ops_[domain->index_] = domain->next_op_;
 }
 
 NicStatistics Nic::statistics() {
@@ -596,6 +613,16 @@ NicStatistics Nic::statistics() {
   s.regions = table().live_count();
   s.allocated_bytes = segments().allocated_bytes();
   return s;
+}
+
+void Nic::before_fork() {
+  progress_mutex_.lock();
+  for (link::Link* link : parts_.links) link->before_fork();
+}
+
+void Nic::after_fork_in_parent() noexcept {
+  for (link::Link* link : parts_.links) link->after_fork_in_parent();
+  progress_mutex_.unlock();
 }
 
 void Nic::after_fork_in_child() noexcept {

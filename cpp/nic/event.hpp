@@ -38,7 +38,9 @@ class Event {
   }
   void tell() noexcept {
     sequence_.fetch_add(1, std::memory_order_seq_cst);
-    ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&sequence_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    if (interested_.load(std::memory_order_relaxed) > (notifier_ ? 1u : 0u)) {
+      ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&sequence_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    }
     if (notifier_) notifier_->notify();
   }
   void set_notifier(std::shared_ptr<Notifier> notifier) {  // before the event is used

@@ -50,6 +50,21 @@ class AddressVector;
 
 constexpr size_t kIovMax = 8;
 
+// What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the same
+// state word: then nothing about the region has changed.
+struct alignas(kCacheLine) Translation {
+  uint64_t key = 0;
+  const mem::MrEntry* entry = nullptr;
+  uint64_t state = 0;
+  uint64_t base = 0;
+  uint64_t length = 0;
+  std::byte* pointer = nullptr;  // to the region's first byte
+  uint32_t allowed = 0;          // kRemoteRead, kRemoteWrite: what needs no notice and is granted
+};
+static_assert(sizeof(Translation) == kCacheLine);
+constexpr size_t kTranslationCount = 4;
+constexpr size_t translation_of(uint64_t key) noexcept { return (key ^ key >> wire::kKeySlotBits) & (kTranslationCount - 1); }
+
 // The peer endpoint behind one address-vector entry. Everything under the domain's lock.
 struct Op;
 struct PeerEp {
@@ -57,10 +72,27 @@ struct PeerEp {
   bool ready = false;
   bool resolving = false;
   uint32_t ep_index = 0, ep_generation = 0;
-  uint32_t outstanding = 0;  // operations whose frames are under way
+  uint32_t outstanding = 0;  // operations under way: frames, and long copies
+  uint32_t long_copies = 0;  // those of them that a thread is copying outside the lock
   std::shared_ptr<link::Peer> peer;
   std::deque<Op*> waiting;  // in order; the front may be partly submitted
   Domain* domain = nullptr;
+  const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null where that is not shared
+  Translation translations[kTranslationCount];
+
+  void set_ready(std::shared_ptr<link::Peer> p, uint32_t index, uint32_t generation) {
+    peer = std::move(p);
+    ep_index = index;
+    ep_generation = generation;
+    ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
+    for (Translation& t : translations) t = {};
+    ready = true;
+  }
+  void set_lost() noexcept {
+    ready = false;
+    ep_entry = nullptr;
+    for (Translation& t : translations) t = {};
+  }
 };
 
 enum class OpKind : uint8_t { write, read, atomic, batch };
@@ -169,7 +201,7 @@ struct EndpointConfig {
 
 class Endpoint : public std::enable_shared_from_this<Endpoint> {
  public:
-  Endpoint(Domain* domain, const EndpointConfig& config) : domain_(domain), config_(config) {}
+  Endpoint(Domain* domain, const EndpointConfig& config);
 
   void bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags);
   void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
@@ -181,6 +213,9 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
 
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& args);
+  // One buffer to or from one range: the same as post(), shorter.
+  PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key, uint64_t flags,
+                      uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs, uint64_t flags,
                         uint64_t context);
@@ -215,13 +250,18 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
               uint64_t total, bool inject_call);
   bool advance(Op* op);  // true when it left the waiting queue
+  [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
+                                             uint64_t key, uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   bool advance_frames(Op* op);
+  std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
   Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
                      uint64_t imm);
   void count_remote(bool read, bool failed, uint64_t bytes);
 
   Domain* domain_;
   EndpointConfig config_;
+  uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
   State state_ = State::created;
   bool selective_ = false;
   std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by anyone
@@ -258,7 +298,6 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
       : domain_(domain), buffers_(std::move(buffers)), slot_(slot), key_(key), access_(access), remote_(remote) {}
 
   void bind_endpoint(const Endpoint& ep);
-  void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
   void enable();
   // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
   // region is as before and *why says who. Call without any lock of the NIC.
@@ -273,6 +312,7 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
 
  private:
   friend class Nic;
+  friend class Domain;
   Domain* domain_;
   std::vector<mem::MrBuffer> buffers_;
   uint32_t slot_;
@@ -314,6 +354,8 @@ class Domain {
   std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
                                                 bool unowned, bool enabled);
 
+  void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter, uint64_t flags);
+
   // Cookies of operations that are done: the caller owns them again.
   void attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached);
   [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
@@ -340,7 +382,6 @@ class Domain {
   DomainConfig config_;
   uint32_t index_;
   mem::ActivityWord* activity_;
-  uint64_t next_op_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<Op>> ops_;
   std::vector<std::unique_ptr<Op>> op_pool_;
   std::vector<std::shared_ptr<PeerEp>> stalled_;  // have waiting operations
@@ -406,6 +447,9 @@ class Nic final : public link::FrameSink {
   [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] NicStatistics statistics();
 
+  // Around fork(): what the child looks at must be whole.
+  void before_fork();
+  void after_fork_in_parent() noexcept;
   void after_fork_in_child() noexcept;
 
   // FrameSink
@@ -438,6 +482,7 @@ class Nic final : public link::FrameSink {
   Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
   void defer(Deferred&& deferred);
   size_t retry_deferred();
+  bool must_follow(const link::Peer& peer) const noexcept;
   // Something waits that only progress() can move on, and no peer will ring for it.
   void need_engine() noexcept;
   [[nodiscard]] bool must_look_again() const noexcept {
@@ -450,7 +495,7 @@ class Nic final : public link::FrameSink {
   std::string quiesce(uint32_t slot);
   uint32_t begin_long_activity(uint32_t slot) noexcept;
   void end_long_activity(uint32_t at) noexcept;
-  void resolve(const std::shared_ptr<PeerEp>& target);
+  bool resolve(const std::shared_ptr<PeerEp>& target);  // false: no link reaches it
 
   Parts parts_;
   Limits limits_;
@@ -472,9 +517,10 @@ class Nic final : public link::FrameSink {
   mutable std::mutex objects_mutex_;  // eps_, domains_, counted_regions_
   std::vector<std::shared_ptr<Endpoint>> eps_;
   std::vector<Domain*> domains_;
-  std::vector<uint64_t> next_ops_ = std::vector<uint64_t>(mem::kDomainCountMax, 1);  // by domain index
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
   std::atomic<uint64_t> long_hint_{0};
+  // Of the whole NIC, so that an answer to an operation of a closed domain never meets one of a newer domain.
+  std::atomic<uint64_t> next_op_{1};
   std::thread engine_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};

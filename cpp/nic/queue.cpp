@@ -10,7 +10,7 @@ const CqEntry* CompletionQueue::head() const noexcept {
 
 void CompletionQueue::pop() noexcept {
   if (count_ != 0) {
-    head_ = static_cast<uint32_t>((head_ + 1) & (ring_.size() - 1));
+    head_ = (head_ + 1) & mask_;
     --count_;
   } else {
     overflow_.pop_front();
@@ -34,6 +34,11 @@ void CompletionQueue::push_error(CqEntry entry, CqError error) {
 
 size_t CompletionQueue::read(CqEntry* out, size_t max, bool* error_waits) {
   size_t n = 0;
+  while (n < max && count_ != 0 && ring_[head_].error == 0) {
+    out[n++] = ring_[head_];
+    head_ = (head_ + 1) & mask_;
+    --count_;
+  }
   const CqEntry* e;
   while ((e = head()) != nullptr && e->error == 0 && n < max) {
     out[n++] = *e;

@@ -20,7 +20,7 @@ namespace flag {
 constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAtomic = 1ull << 4, kRead = 1ull << 8,
                    kWrite = 1ull << 9, kRecv = 1ull << 10, kSend = 1ull << 11, kRemoteRead = 1ull << 12,
                    kRemoteWrite = 1ull << 13, kRemoteCqData = 1ull << 17, kMore = 1ull << 18, kFence = 1ull << 21,
-                   kCompletion = 1ull << 24, kInject = 1ull << 25, kInjectComplete = 1ull << 26,
+                   kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56, kInjectComplete = 1ull << 26,
                    kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
                    kSelectiveCompletion = 1ull << 59;
 }
@@ -47,10 +47,14 @@ struct CqError {
 
 class CompletionQueue {
  public:
+  // Entries beyond the capacity are what could not be refused when it was asked for: errors, and events from peers.
+  static constexpr uint32_t kOverflowMax = 1u << 20;
+
   explicit CompletionQueue(uint32_t capacity) : capacity_(capacity) {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
     ring_.resize(slots);
+    mask_ = slots - 1;
   }
 
   // HOT (with the domain's lock): room for one more success, beside those that operations under way have reserved.
@@ -58,19 +62,21 @@ class CompletionQueue {
   void reserve() noexcept { ++reserved_; }
   void unreserve() noexcept { --reserved_; }
   void push(const CqEntry& entry) {
-    if (count_ < ring_.size() && overflow_.empty()) [[likely]] {
-      ring_[(head_ + count_) & (ring_.size() - 1)] = entry;
+    if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
+      ring_[(head_ + count_) & mask_] = entry;
       ++count_;
+    } else if (count_overflow_ >= kOverflowMax) {
+      overrun = true;
     } else {
-      overflow_.push_back(entry);  // what could not be refused beforehand: errors, and events from peers
+      overflow_.push_back(entry);
       ++count_overflow_;
     }
     event.notify();
   }
   // The source address is stored for every entry of a peer; a local completion has none.
   void push_local(uint64_t context, uint64_t flags, uint64_t len) {
-    if (count_ < ring_.size() && overflow_.empty()) [[likely]] {
-      CqEntry& e = ring_[(head_ + count_) & (ring_.size() - 1)];
+    if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
+      CqEntry& e = ring_[(head_ + count_) & mask_];
       e.context = context;
       e.flags = flags;
       e.len = len;
@@ -90,6 +96,10 @@ class CompletionQueue {
   size_t read(CqEntry* out, size_t max, bool* error_waits);
   bool read_error(CqEntry* entry, CqError* error);
 
+  [[nodiscard]] bool error_waits() const noexcept {
+    const CqEntry* e = head();
+    return e != nullptr && e->error != 0;
+  }
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_; }
   [[nodiscard]] uint32_t reserved() const noexcept { return reserved_; }
@@ -103,6 +113,7 @@ class CompletionQueue {
   void pop() noexcept;
 
   uint32_t capacity_;
+  uint32_t mask_ = 0;
   uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
   std::vector<CqEntry> ring_;
   std::deque<CqEntry> overflow_;

@@ -24,8 +24,11 @@ _ROOMS = frozenset(
 
 # Names reached as `weft.<name>`, and the room that defines each.
 _NAMES: dict[str, str] = {
+    "Node": "share",
+    "RemoteArray": "share",
     "allocator": "memory",
     "empty": "memory",
+    "open": "share",
     "zeros": "memory",
 }
 

@@ -289,8 +289,8 @@ BOOST_AUTO_TEST_CASE(test_counters_count_on_both_sides) {
     region_writes->counts_bytes = true;
     std::byte* memory = pair.allocate(4096);
     auto region = b.reg(memory, 4096, 60, mem::kRemoteRead | mem::kRemoteWrite, false);
-    region->bind_counter(region_writes, flag::kRemoteWrite);
-    region->bind_counter(region_reads, flag::kRemoteRead);
+    region->domain()->bind_region_counter(region, region_writes, flag::kRemoteWrite);
+    region->domain()->bind_region_counter(region, region_reads, flag::kRemoteRead);
     region->enable();
     b.fence();
     std::byte buffer[2000] = {};
@@ -716,7 +716,8 @@ BOOST_AUTO_TEST_CASE(test_closing_regions_under_traffic_never_lets_a_late_write_
           }
         };
         while (!stop.load()) {
-          (void)post(*pair.a->ep, write_of(pair.dest, data.data(), i % 3 == 0 ? 32'768 : 64, 0, 5, ++i));
+          ++i;
+          (void)post(*pair.a->ep, write_of(pair.dest, data.data(), i % 3 == 0 ? 32'768 : 64, 0, 5, i));
           drain();
           pair.a->progress();
           if (i % 16 == 0) sched_yield();

@@ -22,7 +22,8 @@ CPP_BELOW: dict[str, set[str]] = {
     "mem": {"base", "wire"},
     "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
     "nic": {"base", "wire", "ring", "mem", "link"},
-    "bind": {"base", "wire", "ring", "mem", "link", "nic"},  # nothing includes bind
+    "host": {"base", "wire", "ring", "mem", "link", "nic"},  # the composition root
+    "bind": {"base", "wire", "ring", "mem", "link", "nic", "host"},  # nothing includes bind
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")
@@ -33,15 +34,17 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers"}
+_GROUND = {"_nic", "errors", "flags", "buffers", "_process"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
     "errors": {"_nic", "flags"},
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
+    "settings": {"errors", "flags"},  # the environment
+    "_process": {"_nic", "settings"},  # the process's one NIC, made from the settings; fork
     "fi": _GROUND,  # and providers, from fi.registry alone (REGISTRY)
-    "providers": _GROUND | {"fi"},  # of fi its data types (FI_OBJECTS)
+    "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND,
     "memory": _GROUND,
     "share": _GROUND | {"fi"},
@@ -76,8 +79,8 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "typer": ({"tools"}, False),
     "rich": ({"tools"}, False),
     "matplotlib": ({"tools"}, True),
-    "pydantic": ({"memory", "fm", "providers", "tools"}, True),
-    "pydantic_settings": ({"memory", "fm", "providers", "tools"}, True),
+    "pydantic": ({"memory", "fm", "providers", "settings", "tools"}, True),
+    "pydantic_settings": ({"memory", "fm", "providers", "settings", "tools"}, True),
     "structlog": ({"observe", "fm", "tools"}, True),
     "torch": ({"interop", "buffers", "testing"}, True),
     "dask": ({"interop"}, False),

@@ -41,7 +41,7 @@ def test_import_weft_loads_no_room() -> None:
     assert result.stdout.split() == ["weft._version"]
 
 
-@pytest.mark.parametrize("room", ["fi", "errors", "buffers"])
+@pytest.mark.parametrize("room", ["fi", "errors", "buffers", "share"])
 def test_import_room_loads_no_tools(room: str) -> None:
     assert not loaded_after(f"import weft.{room}") & NEVER
 

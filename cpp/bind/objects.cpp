@@ -1,0 +1,1153 @@
+// cpp/bind/objects.cpp: the NIC, domains, queues, counters, address vectors and regions as Python types.
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bind/common.hpp"
+#include "nic/atomics.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+PyObject* g_entry_types[5] = {};  // context, msg, data, tagged, error
+
+struct PyNic {
+  std::shared_ptr<NicBox> box;
+};
+
+struct Allocation {
+  std::shared_ptr<NicBox> box;
+  std::byte* address = nullptr;
+  size_t nbytes = 0;
+  ~Allocation() {
+    if (box && box->fork_generation == g_fork_generation) box->host->nic().segments().free(address);
+  }
+};
+
+std::shared_ptr<NicBox>& box_of(PyNic& nic) {
+  if (!nic.box) raise(fi_err::kEOPBADSTATE, "the NIC is closed");
+  if (nic.box->fork_generation != g_fork_generation) {
+    raise(fi_err::kEOPBADSTATE, "this NIC belongs to the parent process: a forked child makes its own");
+  }
+  return nic.box;
+}
+
+std::shared_ptr<DomainBox>& box_of(DomainCore& d) {
+  if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
+  if (d.box->forked()) {
+    raise(fi_err::kEOPBADSTATE, "this domain belongs to the parent process: a forked child opens its own fabric");
+  }
+  return d.box;
+}
+
+template <typename T>
+void check_usable(const T& core, const char* what) {
+  if (!core.box || core.closed) raise(fi_err::kEOPBADSTATE, std::string(what) + " is closed");
+  if (core.box->forked()) {
+    raise(fi_err::kEOPBADSTATE,
+          std::string("this ") + what + " belongs to the parent process: a forked child opens its own fabric");
+  }
+}
+
+// ---- completion queues -----------------------------------------------------------------------------------------------
+
+constexpr int kWaitFd = 3;        // FI_WAIT_FD
+constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
+
+PyObject* number(uint64_t n) { return PyLong_FromUnsignedLongLong(n); }
+
+// Completion flags: a handful of values, too large for Python's own cache of small integers.
+PyObject* flags_number(uint64_t flags) {
+  static uint64_t known[4] = {};
+  static PyObject* numbers[4] = {};
+  const size_t at = (flags >> 8 ^ flags >> 3) & 3;  // MSG RMA TAGGED ATOMIC, READ WRITE SEND RECV: bits 1 to 5 and 8 to 11
+  if (numbers[at] == nullptr || known[at] != flags) [[unlikely]] {
+    PyObject* n = number(flags);
+    if (n == nullptr) return nullptr;
+    Py_XDECREF(numbers[at]);
+    numbers[at] = n;
+    known[at] = flags;
+  }
+  Py_INCREF(numbers[at]);
+  return numbers[at];
+}
+
+// Room for entries that read() fills: an array of CqEntry would be cleared first, 4 KiB a call.
+struct Entries {
+  alignas(nic::CqEntry) std::byte bytes[kReadMax * sizeof(nic::CqEntry)];
+  nic::CqEntry* data() noexcept { return reinterpret_cast<nic::CqEntry*>(bytes); }
+};
+static_assert(std::is_trivially_copyable_v<nic::CqEntry>);
+
+// A tuple of the format's class. Takes over the context's reference.
+PyObject* make_entry(int format, const nic::CqEntry& e) {
+  static constexpr Py_ssize_t kFields[] = {1, 1, 3, 5, 6};
+  const int f = format < 1 || format > 4 ? 1 : format;
+  auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[f - 1]);
+  PyObject* context = e.context != 0 ? reinterpret_cast<PyObject*>(e.context) : none_or(nullptr);
+  PyObject* t = type->tp_alloc(type, kFields[f]);
+  if (t == nullptr) {
+    Py_DECREF(context);
+    return nullptr;
+  }
+  PyTuple_SET_ITEM(t, 0, context);
+  if (f >= 2) {
+    PyTuple_SET_ITEM(t, 1, flags_number(e.flags));
+    PyTuple_SET_ITEM(t, 2, number(e.len));
+  }
+  if (f >= 3) {
+    PyTuple_SET_ITEM(t, 3, number(e.buf));
+    PyTuple_SET_ITEM(t, 4, number(e.data));
+  }
+  if (f >= 4) PyTuple_SET_ITEM(t, 5, number(e.tag));
+  return t;
+}
+
+bool cq_usable(CompletionQueueCore* self) {
+  if (self->closed || !self->box) {
+    set_error(fi_err::kEOPBADSTATE, "the completion queue is closed");
+    return false;
+  }
+  if (self->box->forked()) {
+    set_error(fi_err::kEOPBADSTATE,
+              "this completion queue belongs to the parent process: a forked child opens its own fabric");
+    return false;
+  }
+  return true;
+}
+
+// Takes what is there; -1 with EAVAIL set when an error entry is at the head.
+Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
+  bool error_waits = false;
+  size_t n;
+  {
+    const nic::DomainLock guard(self->box->domain.get());
+    n = self->cq->read(out, count, &error_waits);
+    if (self->notifier && self->cq->unread() == 0) self->notifier->drain();
+  }
+  if (n == 0 && self->cq->overrun) {
+    set_error(fi_err::kEOVERRUN, "events from peers came faster than the completion queue was read, and some were lost: "
+                                 "open it larger, or read it more often");
+    return -1;
+  }
+  if (n == 0 && error_waits) {
+    set_error(fi_err::kEAVAIL, "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
+    return -1;
+  }
+  return static_cast<Py_ssize_t>(n);
+}
+
+// Once more after progress. 0 when there is nothing.
+Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
+  Py_ssize_t n = take(self, out, count);
+  if (n != 0) return n;
+  nic::Nic* nic = self->box->domain->nic();
+  if (nic->poll_from_app() != 0) n = take(self, out, count);
+  if (n == 0) {
+    if (self->pacer.due()) [[unlikely]] {
+      const ReleasedGil released;
+      self->pacer.yield_measured();
+    }
+  } else {
+    self->pacer.found();
+  }
+  return n;
+}
+
+PyObject* entries_to_list(CompletionQueueCore* self, const nic::CqEntry* entries, Py_ssize_t n, bool with_source) {
+  PyObject* list = PyList_New(n);
+  if (list == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* entry = make_entry(self->format, entries[i]);
+    if (entry != nullptr && with_source) {
+      PyObject* pair = PyTuple_New(2);
+      PyTuple_SET_ITEM(pair, 0, entry);
+      PyTuple_SET_ITEM(pair, 1, number(entries[i].source));
+      entry = pair;
+    }
+    if (entry == nullptr) {
+      Py_DECREF(list);
+      return nullptr;
+    }
+    PyList_SET_ITEM(list, i, entry);
+  }
+  return list;
+}
+
+PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) {
+  Entries room;
+  nic::CqEntry* entries = room.data();
+  self->box->drain();
+  const Py_ssize_t n = take_polling(self, entries, std::min(count, kReadMax));
+  if (n < 0) return nullptr;
+  PyObject* list = entries_to_list(self, entries, n, with_source);
+  // More than a handful asked for: go on while there is more.
+  while (list != nullptr && n != 0 && static_cast<size_t>(PyList_GET_SIZE(list)) < count &&
+         static_cast<size_t>(PyList_GET_SIZE(list)) % kReadMax == 0) {
+    const Py_ssize_t m = take(self, entries, std::min(count - static_cast<size_t>(PyList_GET_SIZE(list)), kReadMax));
+    if (m <= 0) {
+      PyErr_Clear();  // an error entry waits behind successes: the next read tells
+      break;
+    }
+    PyObject* more = entries_to_list(self, entries, m, with_source);
+    if (more == nullptr) {
+      Py_DECREF(list);
+      return nullptr;
+    }
+    PyList_SetSlice(list, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, more);
+    Py_DECREF(more);
+  }
+  return list;
+}
+
+Signature g_read_sig{"read", {"count"}, 1, 0, {}};
+Signature g_readfrom_sig{"readfrom", {"count"}, 1, 0, {}};
+Signature g_sread_sig{"sread", {"count", "cond", "timeout"}, 3, 0, {}};
+
+PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  uint64_t count = kReadMax;
+  if (nargs != 0 || kwnames != nullptr) {
+    PyObject* a[1];
+    if (!parse_slow(g_read_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count)) return nullptr;
+  }
+  auto* core = nb::inst_ptr<CompletionQueueCore>(self);
+  return cq_usable(core) ? read_up_to(core, count, false) : nullptr;
+}
+
+PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  uint64_t count = kReadMax;
+  PyObject* a[1];
+  if (!parse_slow(g_readfrom_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count)) return nullptr;
+  auto* core = nb::inst_ptr<CompletionQueueCore>(self);
+  return cq_usable(core) ? read_up_to(core, count, true) : nullptr;
+}
+
+uint64_t now_ns() {
+  timespec ts;
+  ::clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
+constexpr uint64_t kForever = ~uint64_t{0};
+constexpr int64_t kSleepSlice = 50'000'000;  // Ctrl-C is looked for this often
+
+// `seconds` (or None) from now; false with an error set.
+bool deadline_of(PyObject* seconds, uint64_t* deadline) {
+  *deadline = kForever;
+  if (seconds == nullptr || seconds == Py_None) return true;
+  const double s = PyFloat_AsDouble(seconds);
+  if (s == -1.0 && PyErr_Occurred()) return false;
+  if (s >= 0 && s < 1e9) *deadline = now_ns() + static_cast<uint64_t>(s * 1e9);
+  return true;  // negative: forever, as fi_cq_sread has it
+}
+
+// Waits until ready() is true: spins a little, yields a while, then sleeps on the event. Without the GIL.
+// 1 ready, 0 timeout, -1 a Python signal handler raised.
+template <typename Ready>
+int wait_for(nic::Nic& nic, nic::Event& event, uint64_t deadline, Ready&& ready) {
+  int result = -2;
+  while (result == -2) {
+    {
+      const ReleasedGil released;
+      const uint64_t spin_until = now_ns() + 20'000;
+      Backoff backoff(32, 64);
+      while (result == -2) {
+        if (ready()) {
+          result = 1;
+          break;
+        }
+        nic.progress(!nic.has_engine());
+        if (now_ns() > spin_until) break;
+        backoff.pause();
+      }
+      if (result == -2) {
+        const uint64_t now = now_ns();
+        if (now >= deadline) {
+          result = ready() ? 1 : 0;
+        } else {
+          const int64_t slice = deadline == kForever ? kSleepSlice
+                                                     : static_cast<int64_t>(std::min<uint64_t>(deadline - now, kSleepSlice));
+          event.enter();
+          const uint32_t seen = event.sequence();
+          if (ready()) {
+            result = 1;
+          } else if (nic.has_engine()) {
+            nic.prepare_app_sleep();
+            if (!ready()) event.sleep(seen, slice);
+          } else {
+            nic.wait_as_engine(slice);
+          }
+          event.leave();
+        }
+      }
+    }
+    if (PyErr_CheckSignals() != 0) return -1;
+  }
+  return result;
+}
+
+PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool with_source) {
+  PyObject* a[3];
+  uint64_t count = kReadMax, deadline, threshold = 1;
+  if (!parse_slow(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count) || !deadline_of(a[2], &deadline)) {
+    return nullptr;
+  }
+  if (a[1] != nullptr && a[1] != Py_None && !to_u64(a[1], &threshold)) return nullptr;  // FI_CQ_COND_THRESHOLD
+  auto* core = nb::inst_ptr<CompletionQueueCore>(self);
+  if (!cq_usable(core)) return nullptr;
+  nic::Domain* domain = core->box->domain.get();
+  const auto cq = core->cq;
+  const auto keep = core->box;
+  for (;;) {
+    const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
+      if (core->closed.load(std::memory_order_relaxed) || cq->signaled.load(std::memory_order_acquire)) return true;
+      const nic::DomainLock guard(domain);
+      return cq->unread() >= threshold || cq->error_waits();
+    });
+    if (r < 0) return nullptr;
+    if (!cq_usable(core)) return nullptr;  // closed by another thread meanwhile
+    Entries entries;
+    const Py_ssize_t n = take(core, entries.data(), std::min<size_t>(count, kReadMax));
+    if (n < 0) return nullptr;
+    if (n > 0) return entries_to_list(core, entries.data(), n, with_source);
+    if (cq->signaled.exchange(false)) {
+      set_error(fi_err::kECANCELED, "the wait was ended by signal()");
+      return nullptr;
+    }
+    if (r == 0) {
+      set_error(fi_err::kEAGAIN, "no completion came before the timeout");
+      return nullptr;
+    }
+  }
+}
+
+PyObject* cq_sread(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return sread_common(self, args, nargs, kwnames, false);
+}
+PyObject* cq_sreadfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return sread_common(self, args, nargs, kwnames, true);
+}
+
+PyMethodDef g_cq_methods[] = {
+    {"read", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_read)), METH_FASTCALL | METH_KEYWORDS,
+     "Takes completions without waiting (fi_cq_read).\n\n"
+     "count  at most so many.\n\n"
+     "Returns a list of entries of the queue's format, oldest first, empty when there is none. An entry's op_context is the\n"
+     "object given to the operation.\n"
+     "Raises Available when the entry at the head is a failed operation: readerr() takes it.\n"
+     "Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read."},
+    {"readfrom", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_readfrom)), METH_FASTCALL | METH_KEYWORDS,
+     "As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).\n\n"
+     "fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.\n"
+     "Source: fi_cq(3) fi_cq_readfrom."},
+    {"sread", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_sread)), METH_FASTCALL | METH_KEYWORDS,
+     "Waits until there is a completion, then takes up to count of them (fi_cq_sread).\n\n"
+     "cond     with CQ_COND_THRESHOLD the number of entries to wait for.\n"
+     "timeout  seconds; None or negative: forever.\n\n"
+     "Spins briefly, yields, then sleeps; other Python threads run meanwhile and Ctrl-C ends it.\n"
+     "Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).\n"
+     "Source: fi_cq(3) fi_cq_sread."},
+    {"sreadfrom", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_sreadfrom)), METH_FASTCALL | METH_KEYWORDS,
+     "As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).\n\n"
+     "Source: fi_cq(3) fi_cq_sreadfrom."},
+    {nullptr, nullptr, 0, nullptr}};
+
+// ---- counters --------------------------------------------------------------------------------------------------------
+
+bool cntr_usable(CounterCore* core) {
+  if (!core->closed && core->box && !core->box->forked()) return true;
+  set_error(fi_err::kEOPBADSTATE, "the counter is closed, or belongs to the parent process");
+  return false;
+}
+
+PyObject* cntr_read(PyObject* self, PyObject*) {
+  auto* core = nb::inst_ptr<CounterCore>(self);
+  if (!cntr_usable(core)) return nullptr;
+  core->box->drain();
+  if (core->notifier) core->notifier->drain();
+  core->box->domain->nic()->poll_from_app();
+  if (core->pacer.due()) [[unlikely]] {
+    const ReleasedGil released;
+    core->pacer.yield_measured();
+  }
+  return number(core->counter->value());
+}
+
+Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
+
+PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[2];
+  uint64_t threshold = 0, deadline;
+  if (!parse_slow(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold) || !deadline_of(a[1], &deadline)) {
+    return nullptr;
+  }
+  auto* core = nb::inst_ptr<CounterCore>(self);
+  if (!cntr_usable(core)) return nullptr;
+  const auto counter = core->counter;
+  const auto keep = core->box;
+  const uint64_t errors = counter->errors();
+  const int r = wait_for(*keep->domain->nic(), counter->event, deadline, [&] {
+    return counter->value() >= threshold || counter->errors() != errors || core->closed.load(std::memory_order_relaxed);
+  });
+  if (r < 0) return nullptr;
+  if (!cntr_usable(core)) return nullptr;  // closed by another thread meanwhile
+  if (counter->value() >= threshold) Py_RETURN_NONE;
+  if (counter->errors() != errors) {
+    set_error(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
+  } else {
+    set_error(fi_err::kETIMEDOUT, "the counter stands at " + std::to_string(counter->value()) + " of " +
+                                      std::to_string(threshold) + " at the timeout");
+  }
+  return nullptr;
+}
+
+PyMethodDef g_cntr_methods[] = {
+    {"read", cntr_read, METH_NOARGS,
+     "The number of successful events so far (fi_cntr_read). Drives the NIC's progress.\n\nSource: fi_cntr(3) fi_cntr_read."},
+    {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cntr_wait)), METH_FASTCALL | METH_KEYWORDS,
+     "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
+     "timeout  seconds; None or negative: forever.\n"
+     "Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait."},
+    {nullptr, nullptr, 0, nullptr}};
+
+int allocation_getbuffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* a = nb::inst_ptr<Allocation>(self);
+  return PyBuffer_FillInfo(view, self, a->address, static_cast<Py_ssize_t>(a->nbytes), 0, flags);
+}
+
+PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(allocation_getbuffer)}, {0, nullptr}};
+PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
+PyType_Slot g_cntr_slots[] = {{Py_tp_methods, g_cntr_methods}, {0, nullptr}};
+
+// ---- regions ---------------------------------------------------------------------------------------------------------
+
+PyObject* g_region_type = nullptr;  // weft.fi.MemoryRegion
+
+// References to the buffers of a list, for as long as they are looked at.
+struct RegionKeep {
+  explicit RegionKeep(std::span<PyObject* const> list) : list_(list) {
+    for (PyObject* o : list_) Py_INCREF(o);
+  }
+  RegionKeep(const RegionKeep&) = delete;
+  RegionKeep& operator=(const RegionKeep&) = delete;
+  ~RegionKeep() {
+    for (PyObject* o : list_) Py_DECREF(o);
+  }
+  std::span<PyObject* const> list_;
+};
+
+// Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
+bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,
+                 uint64_t access, uint64_t requested_key, bool owned, bool enabled) {
+  constexpr uint64_t kWrites = mem::kRemoteWrite | nic::flag::kRead | nic::flag::kRecv;
+  constexpr size_t kFew = 4;
+  iovec few[kFew];
+  std::vector<iovec> many;
+  if (buffers.size() > kFew) many.resize(buffers.size());
+  iovec* list = many.empty() ? few : many.data();
+  std::vector<nb::object> keep;
+  keep.reserve(buffers.size());
+  uint64_t length = 0;
+  bool readonly = false, bare = false;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    Buf b;
+    if (!b.acquire(buffers[i], false)) return false;
+    if (b.readonly && (access & kWrites) != 0) {
+      set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(buffers[i])->tp_name +
+                                     ") is read-only and the access asked for writes to it: register it without "
+                                     "REMOTE_WRITE, READ and RECV, or give a writable one");
+      return false;
+    }
+    list[i] = {b.data, b.length};
+    length += b.length;
+    readonly = readonly || b.readonly;
+    bare = bare || b.bare;
+    PyObject* held = b.hold();
+    if (held == nullptr) return false;
+    keep.push_back(nb::steal(held));
+  }
+  if (length == 0) {
+    set_error(fi_err::kEINVAL, "a region has at least 1 byte, fi_mr(3); what was given to register has none");
+    return false;
+  }
+  try {
+    auto region = box->domain->register_region({list, buffers.size()}, access, requested_key, bare && !owned, enabled);
+    new (self) MemoryRegionCore(box, std::move(region), std::move(keep), length, readonly);
+    return true;
+  } catch (const Error& e) {
+    set_error(e.fi_code(), e.what());
+    return false;
+  }
+}
+
+bool close_region(MemoryRegionCore& r) {
+  if (r.box->forked()) return true;
+  std::string why;
+  bool done;
+  {
+    const ReleasedGil released;
+    done = r.region->close(&why);
+  }
+  r.box->drain();
+  if (!done) {
+    set_error(fi_err::kEBUSY, "the region cannot be closed: " + why + "; try again later");
+    return false;
+  }
+  r.delist();
+  r.keep.clear();
+  return true;
+}
+
+Signature g_mr_reg_sig{"mr_reg", {"buf", "access", "offset", "requested_key", "flags", "context", "len"}, 6, 2, {}};
+
+bool absent(PyObject* o) { return o == nullptr || o == Py_None; }
+
+// Where the caller of this C function is: what sys._getframe() would say.
+void note_site(MemoryRegionCore* core) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (frame == nullptr) return;
+  core->site = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+#if PY_VERSION_HEX >= 0x030B0000
+  core->site_at = PyFrame_GetLasti(frame);
+#else
+  if (PyObject* at = PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_lasti")) {
+    core->site_at = static_cast<int>(PyLong_AsLong(at));
+    Py_DECREF(at);
+  }
+#endif
+}
+
+// HOT: some programs register for every transfer. Benchmark: bench/bench_registration.py.
+// Anything out of the ordinary goes to weft.fi.Domain._mr_reg, with the same arguments.
+PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[7];
+  if (!parse_slow(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
+  auto* core = nb::inst_ptr<DomainCore>(self);
+  uint64_t access = 0, key = 0, offset = 0, flags = 0;
+  const auto plain_number = [](PyObject* o, uint64_t* out) {  // others are for Python to explain
+    if (o == nullptr) return true;
+    if (!PyLong_Check(o)) return false;
+    *out = PyLong_AsUnsignedLongLong(o);
+    if (*out != ~uint64_t{0}) return true;
+    PyErr_Clear();
+    return false;
+  };
+  if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
+      plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
+      plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 && g_region_type != nullptr)
+      [[likely]] {
+    core->box->drain();
+    nb::object region = nb::inst_alloc(g_region_type);
+    auto* made = nb::inst_ptr<MemoryRegionCore>(region);
+    if (!make_region(made, core->box, {&a[0], 1}, access, key, false, true)) return nullptr;
+    nb::inst_mark_ready(region);
+    made->domain = nb::borrow(self);
+    made->enlist(region.ptr());
+    note_site(made);
+    return region.release().ptr();
+  }
+  static PyObject* name = PyUnicode_InternFromString("_mr_reg");
+  constexpr size_t kArgsMax = 8;
+  const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  PyObject* forwarded[kArgsMax] = {self};
+  std::copy(args, args + total, forwarded + 1);  // parse_slow accepted them, so there are no more than parameters
+  return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
+}
+
+PyMethodDef g_domain_methods[] = {
+    {"mr_reg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(domain_mr_reg)), METH_FASTCALL | METH_KEYWORDS,
+     "Register memory (fi_mr_reg).\n\n"
+     "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that\n"
+     "                Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.\n"
+     "access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),\n"
+     "                `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...\n"
+     "offset          reserved, 0.\n"
+     "requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.\n"
+     "flags           `fi.RMA_EVENT`: a counter will be bound.\n"
+     "context         for the event of an asynchronous registration.\n"
+     "len             bytes from the start; all where None.\n\n"
+     "Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that\n"
+     "writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.\n"
+     "Thread safety: any thread. Source: fi_mr(3) fi_mr_reg."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot g_domain_slots[] = {{Py_tp_methods, g_domain_methods}, {0, nullptr}};
+
+// HOT. mr[a:b] and slices of slices.
+PyObject* new_slice(MemoryRegionCore* core, PyObject* owner, std::byte* data, size_t length, PyObject* index) {
+  if (!PySlice_Check(index)) {
+    PyErr_Format(PyExc_TypeError, "a registered region is indexed by a slice of bytes, [start:stop], not by %s",
+                 Py_TYPE(index)->tp_name);
+    return nullptr;
+  }
+  Py_ssize_t start, stop, step;
+  if (PySlice_Unpack(index, &start, &stop, &step) < 0) return nullptr;
+  if (step != 1) {
+    PyErr_SetString(PyExc_IndexError, "a registered slice is contiguous: the step must be 1");
+    return nullptr;
+  }
+  const Py_ssize_t count = PySlice_AdjustIndices(static_cast<Py_ssize_t>(length), &start, &stop, step);
+  nb::object slice = nb::inst_alloc(reinterpret_cast<PyObject*>(g_mr_slice_type));
+  new (nb::inst_ptr<MrSlice>(slice)) MrSlice{core, nb::borrow(owner), data + start, static_cast<size_t>(count)};
+  nb::inst_mark_ready(slice);
+  return slice.release().ptr();
+}
+
+PyObject* slice_subscript(PyObject* self, PyObject* index) {
+  const auto* s = nb::inst_ptr<MrSlice>(self);
+  return new_slice(s->core, s->owner.ptr(), s->data, s->length, index);
+}
+Py_ssize_t slice_length(PyObject* self) { return static_cast<Py_ssize_t>(nb::inst_ptr<MrSlice>(self)->length); }
+
+PyType_Slot g_slice_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(slice_subscript)},
+                               {Py_mp_length, reinterpret_cast<void*>(slice_length)},
+                               {0, nullptr}};
+
+PyObject* region_subscript(PyObject* self, PyObject* index) {
+  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+  if (r->region->buffers().size() != 1) {
+    PyErr_SetString(PyExc_IndexError, "only a region of one buffer can be sliced");
+    return nullptr;
+  }
+  return new_slice(r, self, reinterpret_cast<std::byte*>(r->region->buffers()[0].local_addr), r->length, index);
+}
+
+// close(): here for a region that nothing else knows of, else MemoryRegion._close, which looks at bindings and sub-MRs.
+PyObject* region_close(PyObject* self, PyObject*) {
+  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+  if (r->py_closed) Py_RETURN_NONE;
+  if (r->special || (r->box && r->box->forked())) {
+    static PyObject* name = PyUnicode_InternFromString("_close");
+    return PyObject_CallMethodNoArgs(self, name);
+  }
+  if (!close_region(*r)) return nullptr;
+  r->py_closed = true;
+  Py_RETURN_NONE;
+}
+
+// A region that nobody closed: weft.fi warns. A closed one costs no Python.
+void region_finalize(PyObject* self) {
+  if (!nb::inst_ready(self)) return;  // registration failed
+  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+  if (r->py_closed || !r->site.is_valid() || !r->box || r->box->forked()) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyObject* done = PyObject_CallMethod(self, "_finalize", nullptr);
+  if (done == nullptr) PyErr_WriteUnraisable(self);
+  Py_XDECREF(done);
+  PyErr_Restore(type, value, trace);
+}
+
+PyMethodDef g_region_methods[] = {
+    {"close", region_close, METH_NOARGS,
+     "Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.\n\n"
+     "Waits, for a bounded time, for peers that are copying. Closing again does nothing.\n\n"
+     "Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those\n"
+     "first); peers that did not finish in time.\n"
+     "Source: fi_mr(3) fi_close."},
+    {nullptr, nullptr, 0, nullptr}};
+
+template <bool MemoryRegionCore::* member>
+PyObject* get_bool(PyObject* self, void*) {
+  return PyBool_FromLong(nb::inst_ptr<MemoryRegionCore>(self)->*member);
+}
+template <bool MemoryRegionCore::* member>
+int set_bool(PyObject* self, PyObject* value, void*) {
+  const int on = value == nullptr ? 0 : PyObject_IsTrue(value);
+  if (on < 0) return -1;
+  nb::inst_ptr<MemoryRegionCore>(self)->*member = on != 0;
+  return 0;
+}
+
+PyGetSetDef g_region_getset[] = {
+    {"_closed", get_bool<&MemoryRegionCore::py_closed>, set_bool<&MemoryRegionCore::py_closed>, nullptr, nullptr},
+    {"_special", get_bool<&MemoryRegionCore::special>, set_bool<&MemoryRegionCore::special>,
+     "close() has to look at bindings or sub-MRs.", nullptr},
+    {"_site",
+     [](PyObject* self, void*) -> PyObject* {
+       const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       if (!r->site.is_valid()) Py_RETURN_NONE;
+       return Py_BuildValue("(Oi)", r->site.ptr(), r->site_at);
+     },
+     [](PyObject* self, PyObject* value, void*) {
+       auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       PyObject* code = nullptr;
+       int at = 0;
+       if (value != nullptr && value != Py_None && !PyArg_ParseTuple(value, "Oi", &code, &at)) return -1;
+       r->site = code != nullptr ? nb::borrow(code) : nb::object();
+       r->site_at = at;
+       return 0;
+     },
+     "Where it was made: (code, instruction), or None.", nullptr},
+    {"domain",
+     [](PyObject* self, void*) -> PyObject* {
+       const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       return none_or(r->domain.ptr());
+     },
+     [](PyObject* self, PyObject* value, void*) {
+       auto* r = nb::inst_ptr<MemoryRegionCore>(self);
+       r->domain = nb::borrow(value);
+       r->enlist(self);
+       return 0;
+     },
+     "The Domain that it was registered with.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
+                                {Py_tp_getset, g_region_getset},
+                                {Py_tp_finalize, reinterpret_cast<void*>(region_finalize)},
+                                {Py_mp_subscript, reinterpret_cast<void*>(region_subscript)},
+                                {0, nullptr}};
+
+}  // namespace
+
+PyObject* none_or(PyObject* o) {
+  PyObject* r = o != nullptr ? o : Py_None;
+  Py_INCREF(r);
+  return r;
+}
+
+CompletionQueueCore::~CompletionQueueCore() {
+  if (!box || !cq || box->forked()) return;
+  // Contexts of entries that nobody read.
+  std::vector<uint64_t> contexts;
+  {
+    const nic::DomainLock guard(box->domain.get());
+    nic::CqEntry e;
+    nic::CqError error;
+    bool error_waits = true;
+    while (cq->read(&e, 1, &error_waits) == 1 || (error_waits && cq->read_error(&e, &error))) contexts.push_back(e.context);
+  }
+  for (const uint64_t c : contexts) {
+    if (c != 0) Py_DECREF(reinterpret_cast<PyObject*>(c));
+  }
+}
+
+MemoryRegionCore::~MemoryRegionCore() {
+  delist();  // before another thread may run: it must not find an object that is being freed
+  if (!box || !region || box->forked()) return;
+  std::string why;
+  bool done;
+  {
+    const ReleasedGil released;
+    done = region->close(&why);
+  }
+  // A peer that never finishes: its memory must stay where it is. The leak is the lesser evil, and is told.
+  if (!done) {
+    for (nb::object& o : keep) (void)o.release();
+    PySys_WriteStderr("weft: a region was dropped while %s; its memory is kept\n", why.c_str());
+  }
+}
+
+EndpointCore::~EndpointCore() {
+  if (!box || !ep || box->forked()) return;
+  {
+    const ReleasedGil released;
+    ep->close();
+  }
+  box->drain();
+}
+
+void register_objects(nb::module_& m) {
+  nb::set_leak_warnings(false);  // an interpreter that ends with live handles is none of the user's business
+  m.def(
+      "set_region_type",
+      [](nb::type_object type) {
+        Py_XDECREF(g_region_type);
+        g_region_type = type.release().ptr();
+      },
+      nb::arg("type"), "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
+  m.def(
+      "set_entry_types",
+      [](nb::type_object a, nb::type_object b, nb::type_object c, nb::type_object d, nb::type_object e) {
+        PyObject* types[] = {a.ptr(), b.ptr(), c.ptr(), d.ptr(), e.ptr()};
+        for (int i = 0; i < 5; ++i) {
+          if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(types[i]), &PyTuple_Type)) {
+            throw nb::type_error("entry types must be tuples");
+          }
+          Py_INCREF(types[i]);
+          Py_XDECREF(g_entry_types[i]);
+          g_entry_types[i] = types[i];
+        }
+      },
+      nb::arg("context"), nb::arg("msg"), nb::arg("data"), nb::arg("tagged"), nb::arg("error"),
+      nb::sig("def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None"),
+      "Registers the NamedTuple classes of completion entries, one a format.");
+
+  // ---- NIC
+  nb::class_<Allocation> allocation(
+      m, "Allocation",
+      nb::type_slots(g_allocation_slots),
+      "Memory in a segment that peers map: they reach it by load and store. A writable buffer of bytes; freed with its last "
+      "reference.");
+  allocation.def_prop_ro("address", [](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); },
+                         "Virtual address of the first byte.")
+      .def_prop_ro("nbytes", [](const Allocation& a) { return a.nbytes; }, "Length in bytes.");
+
+  nb::class_<PyNic>(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.")
+      .def(
+          "__init__",
+          [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, uint32_t mr_count_max) {
+            host::HostConfig config;
+            if (engine != "thread" && engine != "manual") {
+              raise(fi_err::kEINVAL, "engine is '" + engine + "': say thread or manual (WEFT_ENGINE)");
+            }
+            if (isolation != "shared" && isolation != "strict") {
+              raise(fi_err::kEINVAL, "isolation is '" + isolation + "': say shared or strict (WEFT_ISOLATION)");
+            }
+            config.engine_thread = engine == "thread";
+            config.shm.strict = isolation == "strict";
+            config.shm.cma = cma;
+            config.limits.mr_count_max = mr_count_max;
+            new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
+          },
+          nb::kw_only(), nb::arg("engine") = "thread", nb::arg("isolation") = "shared", nb::arg("cma") = true,
+          nb::arg("mr_count_max") = uint32_t{1} << 21,
+          "engine        thread: an engine thread serves peers; manual: only calls into the NIC do.\n"
+          "isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.\n"
+          "cma           whether process_vm_readv/writev may be tried.\n"
+          "mr_count_max  regions at a time, a power of two.")
+      .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
+      .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
+      .def(
+          "progress",
+          [](PyNic& n) {
+            auto box = box_of(n);
+            const ReleasedGil released;
+            return box->host->nic().progress();
+          },
+          "Does what waits to be done: frames, connections, operations. Returns how much it was.")
+      .def(
+          "statistics",
+          [](PyNic& n) {
+            const nic::NicStatistics s = box_of(n)->host->nic().statistics();
+            nb::dict d;
+            d["direct_ops"] = s.direct_ops;
+            d["cma_ops"] = s.cma_ops;
+            d["framed_ops"] = s.framed_ops;
+            d["failed_ops"] = s.failed_ops;
+            d["bytes"] = s.bytes;
+            d["frames_served"] = s.frames_served;
+            d["engine_wakes"] = s.engine_wakes;
+            d["peers"] = s.peers;
+            d["regions"] = s.regions;
+            d["allocated_bytes"] = s.allocated_bytes;
+            return d;
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"),
+          "Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served for\n"
+          "peers, engine wakes; and how many peers, regions and allocated bytes there are now.")
+      .def(
+          "peers",
+          [](PyNic& n) {
+            nb::list out;
+            for (link::Link* link : box_of(n)->host->nic().links()) {
+              for (const auto& p : link->peers()) {
+                nb::dict d;
+                d["pid"] = p->process_id;
+                d["same_process"] = p->same_process;
+                d["path"] = !p->table.valid() ? "frames" : p->cma ? "direct+cma" : "direct";
+                d["dead"] = p->dead();
+                d["cma_reason"] = p->cma_reason;
+                out.append(d);
+              }
+            }
+            return out;
+          },
+          nb::sig("def peers(self) -> list[dict[str, object]]"),
+          "The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is off.")
+      .def(
+          "alloc",
+          [](PyNic& n, size_t nbytes) {
+            auto box = box_of(n);
+            std::byte* p = translating([&] { return box->host->nic().segments().allocate(nbytes); });
+            auto a = std::make_unique<Allocation>();
+            a->box = box;
+            a->address = p;
+            a->nbytes = nbytes;
+            return a;
+          },
+          nb::arg("nbytes"), "Memory that peers reach by load and store. Raises FabricError (ENOMEM).")
+      .def(
+          "close",
+          [](PyNic& n) {
+            if (!n.box) return;
+            if (n.box->fork_generation == g_fork_generation) {
+              const ReleasedGil released;
+              n.box->host->nic().stop_engine();
+            }
+            n.box.reset();
+          },
+          "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
+
+  // ---- Domain
+  nb::class_<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
+      .def(
+          "__init__",
+          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local, bool rm_enabled) {
+            // Without resource management the application promises not to overrun its queues; they are guarded all the same.
+            (void)rm_enabled;
+            const nic::DomainConfig config{nic_index, prov_key, virt_addr};
+            new (self) DomainCore{translating([&] { return std::make_shared<DomainBox>(box_of(nic), config); })};
+            self->box->mr_local = mr_local;
+          },
+          nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
+          nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true)
+      .def(
+          "set_mr_plain", [](DomainCore& d, bool plain, uint64_t access) { d.mr_plain = plain, d.mr_access = access; },
+          nb::arg("plain"), nb::arg("access"),
+          "plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.")
+      .def(
+          "regions",
+          [](DomainCore& d) {
+            nb::list out;
+            if (!d.box || d.box->forked()) return out;
+            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) out.append(nb::borrow(r->self));
+            return out;
+          },
+          nb::sig("def regions(self) -> list[Any]"), "The open regions.")
+      .def("close", [](DomainCore& d) {
+        if (!d.box || d.box->closed || d.box->forked()) return;
+        d.box->drain();
+        d.box->closed = true;
+      });
+
+  // ---- AddressVector
+  nb::class_<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
+      .def(
+          "__init__",
+          [](AddressVectorCore* self, DomainCore& d) {
+            auto& box = box_of(d);
+            new (self) AddressVectorCore{box, std::make_shared<nic::AddressVector>(box->domain.get())};
+          },
+          nb::arg("domain"))
+      .def(
+          "insert_address",
+          [](AddressVectorCore& a, uint32_t nic, uint32_t pid, uint16_t vni) {
+            check_usable(a, "address vector");
+            return a.av->insert({nic, pid, vni, 0});
+          },
+          nb::arg("nic"), nb::arg("pid"), nb::arg("vni"), "Enters an address; returns its fi_addr, the same if it is there.")
+      .def(
+          "remove_address",
+          [](AddressVectorCore& a, uint64_t fi_addr) {
+            check_usable(a, "address vector");
+            if (!a.av->remove(fi_addr)) raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+          },
+          nb::arg("fi_addr"))
+      .def(
+          "lookup_address",
+          [](AddressVectorCore& a, uint64_t fi_addr) {
+            check_usable(a, "address vector");
+            const auto found = a.av->lookup(fi_addr);
+            if (!found) raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+            return nb::make_tuple(found->nic, found->pid, found->vni);
+          },
+          nb::arg("fi_addr"), nb::sig("def lookup_address(self, fi_addr: int) -> tuple[int, int, int]"))
+      .def("count", [](AddressVectorCore& a) { return a.av->count(); })
+      .def("close", [](AddressVectorCore& a) { a.closed = true; });
+
+  // ---- CompletionQueue
+  nb::class_<CompletionQueueCore> cq(
+      m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
+      "The NIC's side of a completion queue.");
+  cq.def(
+        "__init__",
+        [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj) {
+          auto& box = box_of(d);
+          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1));
+          std::shared_ptr<host::EventfdNotifier> notifier;
+          if (wait_obj == kWaitFd) {
+            notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
+            queue->event.set_notifier(notifier);
+          }
+          new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
+        },
+        nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"))
+      .def_prop_ro("fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
+                   "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")
+      .def_prop_ro("capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); }, "Entries that it holds.")
+      .def(
+          "pending",
+          [](CompletionQueueCore& c) {
+            check_usable(c, "completion queue");
+            const nic::DomainLock guard(c.box->domain.get());
+            return c.cq->unread();
+          },
+          "Entries that nobody has read yet.")
+      .def(
+          "readerr",
+          [](CompletionQueueCore& c, uint64_t flags) {
+            (void)flags;
+            check_usable(c, "completion queue");
+            nic::CqEntry e;
+            nic::CqError error;
+            bool found;
+            {
+              const nic::DomainLock guard(c.box->domain.get());
+              found = c.cq->read_error(&e, &error);
+              if (c.notifier && c.cq->unread() == 0) c.notifier->drain();
+            }
+            if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
+            auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[4]);
+            PyObject* t = type->tp_alloc(type, 11);
+            if (t == nullptr) throw nb::python_error();
+            PyTuple_SET_ITEM(t, 0, e.context != 0 ? reinterpret_cast<PyObject*>(e.context) : none_or(nullptr));
+            PyTuple_SET_ITEM(t, 1, number(e.flags));
+            PyTuple_SET_ITEM(t, 2, number(e.len));
+            PyTuple_SET_ITEM(t, 3, number(e.buf));
+            PyTuple_SET_ITEM(t, 4, number(e.data));
+            PyTuple_SET_ITEM(t, 5, number(e.tag));
+            PyTuple_SET_ITEM(t, 6, number(error.olen));
+            PyTuple_SET_ITEM(t, 7, PyLong_FromLong(error.err));
+            PyTuple_SET_ITEM(t, 8, PyLong_FromLong(error.prov_errno));
+            PyTuple_SET_ITEM(t, 9, PyBytes_FromStringAndSize(error.text.data(), static_cast<Py_ssize_t>(error.text.size())));
+            PyTuple_SET_ITEM(t, 10, number(e.source));
+            return nb::steal(t);
+          },
+          nb::arg("flags") = 0, nb::sig("def readerr(self, flags: int = 0) -> Any"),
+          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was asked\n"
+          "and what was found. Raises Again when there is none. Source: fi_cq(3) fi_cq_readerr.")
+      .def(
+          "signal",
+          [](CompletionQueueCore& c) {
+            check_usable(c, "completion queue");
+            c.cq->signaled.store(true, std::memory_order_seq_cst);
+            c.cq->event.tell();
+            c.box->domain->nic()->waiter().wake();
+          },
+          "Ends one waiting sread (fi_cq_signal). Source: fi_cq(3) fi_cq_signal.")
+      .def(
+          "trywait",
+          [](CompletionQueueCore& c) {
+            check_usable(c, "completion queue");
+            {
+              const nic::DomainLock guard(c.box->domain.get());
+              if (c.cq->unread() != 0) return false;
+            }
+            c.box->domain->nic()->prepare_app_sleep();
+            const nic::DomainLock guard(c.box->domain.get());
+            return c.cq->unread() == 0;
+          },
+          "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) fi_trywait.")
+      .def("close", [](CompletionQueueCore& c) {
+        c.closed = true;
+        if (!c.box->forked()) c.cq->event.tell();  // who waits for it in another thread is told that it is closed
+      });
+
+  // ---- Counter
+  nb::class_<CounterCore> cntr(
+      m, "CounterCore", nb::type_slots(g_cntr_slots),
+      "The NIC's side of a counter.");
+  cntr.def(
+          "__init__",
+          [](CounterCore* self, DomainCore& d, int events, int wait_obj) {
+            auto& box = box_of(d);
+            auto counter = std::make_shared<nic::Counter>();
+            counter->counts_bytes = events == 1;
+            std::shared_ptr<host::EventfdNotifier> notifier;
+            if (wait_obj == kWaitFd) {
+              notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
+              counter->event.set_notifier(notifier);
+            }
+            new (self) CounterCore{box, std::move(counter), std::move(notifier), false, {}};
+          },
+          nb::arg("domain"), nb::kw_only(), nb::arg("events") = 0, nb::arg("wait_obj") = 1)
+      .def_prop_ro("fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
+                   "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
+      .def(
+          "readerr",
+          [](CounterCore& c) {
+            check_usable(c, "counter");
+            c.box->domain->nic()->poll_from_app();
+            return c.counter->errors();
+          },
+          "The number of failed events so far (fi_cntr_readerr).")
+      .def("add", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->add(n); }, nb::arg("n"),
+           "Adds to the value (fi_cntr_add).")
+      .def("set", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->set(n); }, nb::arg("n"),
+           "Sets the value (fi_cntr_set).")
+      .def("adderr", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->add_errors(n); }, nb::arg("n"),
+           "Adds to the error value (fi_cntr_adderr).")
+      .def("seterr", [](CounterCore& c, uint64_t n) { check_usable(c, "counter"); c.counter->set_errors(n); }, nb::arg("n"),
+           "Sets the error value (fi_cntr_seterr).")
+      .def("close", [](CounterCore& c) {
+        c.closed = true;
+        if (!c.box->forked()) c.counter->event.tell();
+      });
+
+  // ---- MemoryRegion
+  nb::class_<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(), "Bytes of a registered region: the local buffer that is quickest to use.");
+  slice.def_prop_ro("address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
+      .def("__repr__", [](const MrSlice& s) {
+        char text[96];
+        std::snprintf(text, sizeof(text), "<MrSlice 0x%llx, %zu B>", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(s.data)), s.length);
+        return std::string(text);
+      });
+  g_mr_slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
+
+  nb::class_<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), "The NIC's side of a region.");
+  mr.def(
+        "__init__",
+        [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
+           uint64_t flags, nb::handle context, bool enabled, bool owned) {
+          (void)flags;
+          (void)context;
+          auto& box = box_of(d);
+          box->drain();
+          std::vector<PyObject*> list;
+          for (nb::handle h : nb::iter(buffers)) list.push_back(h.ptr());
+          const RegionKeep held(list);
+          if (!make_region(self, box, list, access, requested_key, owned, enabled)) throw nb::python_error();
+        },
+        nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
+        nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true, nb::arg("owned") = false,
+        nb::sig("def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
+                "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False) -> None"),
+        "owned: somebody else keeps the memory of (address, length) pairs where it is.")
+      .def_prop_ro("key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
+      .def_prop_ro("desc", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def desc(self) -> object"),
+                   "Local descriptor, for the desc argument of data transfers (fi_mr_desc).")
+      .def_prop_ro("length", [](const MemoryRegionCore& r) { return r.length; }, "Bytes.")
+      .def_prop_ro("address", [](const MemoryRegionCore& r) {
+        return r.region->buffers().empty() ? uint64_t{0} : r.region->buffers()[0].local_addr;
+      }, "Virtual address of the first byte.")
+      .def_prop_ro("access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
+      .def_prop_ro("state", [](const MemoryRegionCore& r) {
+        return r.region->closed() ? "closed" : r.region->enabled() ? "enabled" : "disabled";
+      }, "disabled, enabled or closed.")
+      .def_prop_ro("direct", [](const MemoryRegionCore& r) {
+        return !r.region->buffers().empty() && std::ranges::all_of(r.region->buffers(), [](const auto& b) { return b.segment != mem::kNoSegment; });
+      }, "True when peers reach it by load and store: its memory was allocated by Weft.")
+      .def(
+          "bind_ep", [](MemoryRegionCore& r, EndpointCore& ep) { translating([&] { r.region->bind_endpoint(*ep.ep); }); },
+          nb::arg("ep"))
+      .def(
+          "bind_cntr",
+          [](MemoryRegionCore& r, CounterCore& c, uint64_t flags) {
+            translating([&] { r.box->domain->bind_region_counter(r.region, c.counter, flags); });
+          },
+          nb::arg("cntr"), nb::arg("flags"))
+      .def("enable", [](MemoryRegionCore& r) { translating([&] { r.region->enable(); }); })
+      .def("close_core", [](MemoryRegionCore& r) {
+        if (!close_region(r)) throw nb::python_error();
+      });
+  g_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
+
+  m.def(
+      "atomic_valid",
+      [](uint32_t datatype, uint32_t op, uint32_t family) {
+        const auto d = static_cast<nic::Datatype>(datatype);
+        const size_t size = datatype < nic::kDatatypeCount ? nic::datatype_size(d) : 0;
+        const bool ok = size != 0 && op < nic::kAtomicOpCount && family <= 2 &&
+                        nic::atomic_valid(d, static_cast<nic::AtomicOp>(op), static_cast<nic::AtomicFamily>(family));
+        return nb::make_tuple(ok ? nic::Limits{}.atomic_bytes_max / size : 0, size);
+      },
+      nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
+      nb::sig("def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]"),
+      "(elements that one call may hold, bytes of an element); (0, size) where the pair does not exist.");
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,156 @@
+// cpp/bind/probe.cpp: the physical limits that measurements stand beside, and a way to wait for a word in memory.
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "base/backoff.hpp"
+#include "bind/common.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+uint64_t now_ns() {
+  timespec ts;
+  ::clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
+using Word = std::atomic<uint64_t>;
+
+// Waits until *word == value. Spins, yields when that takes long; false after timeout_ns.
+bool await_word(const Word* word, uint64_t value, uint64_t timeout_ns) {
+  const uint64_t deadline = now_ns() + timeout_ns;
+  PollPacer pacer;
+  for (uint32_t round = 0;; ++round) {
+    if (word->load(std::memory_order_acquire) == value) return true;
+    cpu_relax();
+    if (pacer.due()) {
+      pacer.yield_measured();
+      if ((round & 1023) == 0 || now_ns() > deadline) {
+        if (now_ns() > deadline) return false;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void register_probes(nb::module_& m) {
+  m.def(
+      "probe_memcpy",
+      [](nb::handle dst, nb::handle src, uint64_t rounds, size_t piece, size_t stride) {
+        Buf d, s;
+        if (!d.acquire(dst.ptr(), true) || !s.acquire(src.ptr(), false)) throw nb::python_error();
+        const size_t n = std::min(d.length, s.length);
+        if (piece == 0 || piece > n) piece = n;
+        stride = std::max(stride, piece);
+        const ReleasedGil released;
+        const uint64_t start = now_ns();
+        for (uint64_t i = 0; i < rounds; ++i) {
+          size_t at = 0;
+          do {
+            std::memcpy(d.data + at, s.data + at, piece);
+            asm volatile("" ::: "memory");
+            at += stride;
+          } while (at + piece <= n);
+        }
+        return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
+      },
+      nb::arg("dst"), nb::arg("src"), nb::arg("rounds"), nb::arg("piece") = 0, nb::arg("stride") = 0,
+      "Nanoseconds that memcpy takes between these buffers, on average.\n\n"
+      "piece, stride  where given, one copy of `piece` bytes every `stride` bytes, and the time for all of them.");
+  m.def(
+      "probe_fetch_add",
+      [](nb::handle word, uint64_t rounds) {
+        Buf b;
+        if (!b.acquire(word.ptr(), true)) throw nb::python_error();
+        if (b.length < 8 || reinterpret_cast<uintptr_t>(b.data) % 8 != 0)
+          raise(fi_err::kEINVAL, "an aligned 8-byte word is needed");
+        auto* w = reinterpret_cast<Word*>(b.data);
+        const ReleasedGil released;
+        const uint64_t start = now_ns();
+        for (uint64_t i = 0; i < rounds; ++i) w->fetch_add(1, std::memory_order_seq_cst);
+        return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
+      },
+      nb::arg("word"), nb::arg("rounds"),
+      "Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.");
+  static constexpr auto cma = [](bool write, int pid, uint64_t remote, nb::handle local, uint64_t rounds) {
+    Buf s;
+    if (!s.acquire(local.ptr(), !write)) throw nb::python_error();
+    const ReleasedGil released;
+    const iovec l{s.data, s.length}, r{reinterpret_cast<void*>(remote), s.length};
+    const uint64_t start = now_ns();
+    for (uint64_t i = 0; i < rounds; ++i) {
+      const ssize_t n = write ? ::process_vm_writev(pid, &l, 1, &r, 1, 0) : ::process_vm_readv(pid, &l, 1, &r, 1, 0);
+      if (n != static_cast<ssize_t>(s.length)) return -1.0;
+    }
+    return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
+  };
+  m.def(
+      "probe_cma_write",
+      [](int pid, uint64_t remote, nb::handle src, uint64_t rounds) { return cma(true, pid, remote, src, rounds); },
+      nb::arg("pid"), nb::arg("remote"), nb::arg("src"), nb::arg("rounds"),
+      "Nanoseconds that a bare process_vm_writev of src to an address of process pid takes; -1 when the kernel "
+      "refuses.");
+  m.def(
+      "probe_cma_read",
+      [](int pid, uint64_t remote, nb::handle dst, uint64_t rounds) { return cma(false, pid, remote, dst, rounds); },
+      nb::arg("pid"), nb::arg("remote"), nb::arg("dst"), nb::arg("rounds"),
+      "Nanoseconds that a bare process_vm_readv into dst takes; -1 when the kernel refuses.");
+  m.def(
+      "probe_pingpong",
+      [](nb::handle word, uint64_t rounds, bool first, double timeout) {
+        Buf b;
+        if (!b.acquire(word.ptr(), true)) throw nb::python_error();
+        if (b.length < 8) raise(fi_err::kEINVAL, "the shared word needs 8 bytes");
+        auto* w = reinterpret_cast<Word*>(b.data);
+        const auto timeout_ns = static_cast<uint64_t>(timeout * 1e9);
+        const ReleasedGil released;
+        const uint64_t base = first ? 0 : 1;
+        uint64_t start = now_ns();
+        for (uint64_t i = 0; i <= rounds; ++i) {
+          if (i == 1) start = now_ns();  // the first round waits until the other side is there
+          if (first) {
+            w->store(2 * i + 1, std::memory_order_release);
+            if (!await_word(w, 2 * i + 2, timeout_ns)) return -1.0;
+          } else {
+            if (!await_word(w, 2 * i + base, timeout_ns)) return -1.0;
+            w->store(2 * i + 2, std::memory_order_release);
+          }
+        }
+        return static_cast<double>(now_ns() - start) / static_cast<double>(2 * rounds);
+      },
+      nb::arg("word"), nb::arg("rounds"), nb::arg("first"), nb::arg("timeout") = 10.0,
+      "Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.\n"
+      "Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.");
+  m.def(
+      "poll_u64",
+      [](nb::handle obj, uint64_t offset, uint64_t value, double timeout) {
+        Buf b;
+        if (!b.acquire(obj.ptr(), false)) throw nb::python_error();
+        if (offset % 8 != 0 || b.length < 8 || offset > b.length - 8)
+          raise(fi_err::kEINVAL, "no aligned 8-byte word there");
+        const auto* w = reinterpret_cast<const Word*>(b.data + offset);
+        if (w->load(std::memory_order_acquire) == value) return true;
+        const uint64_t end = now_ns() + static_cast<uint64_t>(timeout * 1e9);
+        for (;;) {
+          bool found;
+          {
+            const ReleasedGil released;
+            const uint64_t now = now_ns();
+            found = await_word(w, value, now >= end ? 0 : std::min<uint64_t>(end - now, 50'000'000));
+          }
+          if (found) return true;
+          if (now_ns() >= end) return false;
+          if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        }
+      },
+      nb::arg("obj"), nb::arg("offset"), nb::arg("value"), nb::arg("timeout"),
+      "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields.");
+}
+
+}  // namespace weft::bind

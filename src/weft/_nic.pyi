@@ -1,0 +1,553 @@
+"""
+The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.
+"""
+
+
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+def set_error_factory(f: Callable[[int, str], BaseException]) -> None:
+    """
+    Registers the function (FI_ code, message) -> exception that makes every error raised here.
+    """
+
+def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None:
+    """
+    Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) for objects that only Python understands.
+    """
+
+def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]:
+    """
+    (address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.
+    """
+
+def set_region_type(type: type) -> None:
+    """
+    Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.
+    """
+
+def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None:
+    """Registers the NamedTuple classes of completion entries, one a format."""
+
+class Allocation:
+    """
+    Memory in a segment that peers map: they reach it by load and store. A writable buffer of bytes; freed with its last reference.
+    """
+
+    @property
+    def address(self) -> int:
+        """Virtual address of the first byte."""
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+
+class Nic:
+    """
+    The software NIC of this process: one engine, its links, its memory table.
+    """
+
+    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, mr_count_max: int = 2097152) -> None:
+        """
+        engine        thread: an engine thread serves peers; manual: only calls into the NIC do.
+        isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.
+        cma           whether process_vm_readv/writev may be tried.
+        mr_count_max  regions at a time, a power of two.
+        """
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def isolation(self) -> str: ...
+
+    def progress(self) -> int:
+        """
+        Does what waits to be done: frames, connections, operations. Returns how much it was.
+        """
+
+    def statistics(self) -> dict[str, int]:
+        """
+        Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served for
+        peers, engine wakes; and how many peers, regions and allocated bytes there are now.
+        """
+
+    def peers(self) -> list[dict[str, object]]:
+        """
+        The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is off.
+        """
+
+    def alloc(self, nbytes: int) -> Allocation:
+        """
+        Memory that peers reach by load and store. Raises FabricError (ENOMEM).
+        """
+
+    def close(self) -> None:
+        """
+        Stops the engine. Objects made on the NIC keep their memory until they are closed.
+        """
+
+class DomainCore:
+    """The NIC's side of a domain."""
+
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True) -> None: ...
+
+    def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
+        """
+        Register memory (fi_mr_reg).
+
+        buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that
+                        Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.
+        access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),
+                        `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...
+        offset          reserved, 0.
+        requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.
+        flags           `fi.RMA_EVENT`: a counter will be bound.
+        context         for the event of an asynchronous registration.
+        len             bytes from the start; all where None.
+
+        Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that
+        writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
+        Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
+        """
+
+    def set_mr_plain(self, plain: bool, access: int) -> None:
+        """
+        plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.
+        """
+
+    def regions(self) -> list[Any]:
+        """The open regions."""
+
+    def close(self) -> None: ...
+
+class AddressVectorCore:
+    """The NIC's side of an address vector."""
+
+    def __init__(self, domain: DomainCore) -> None: ...
+
+    def insert_address(self, nic: int, pid: int, vni: int) -> int:
+        """Enters an address; returns its fi_addr, the same if it is there."""
+
+    def remove_address(self, fi_addr: int) -> None: ...
+
+    def lookup_address(self, fi_addr: int) -> tuple[int, int, int]: ...
+
+    def count(self) -> int: ...
+
+    def close(self) -> None: ...
+
+class CompletionQueueCore:
+    """The NIC's side of a completion queue."""
+
+    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int) -> None: ...
+
+    def read(self, count: int = 64) -> list[Any]:
+        """
+        Takes completions without waiting (fi_cq_read).
+
+        count  at most so many.
+
+        Returns a list of entries of the queue's format, oldest first, empty when there is none. An entry's op_context is the
+        object given to the operation.
+        Raises Available when the entry at the head is a failed operation: readerr() takes it.
+        Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read.
+        """
+
+    def readfrom(self, count: int = 64) -> list[tuple[Any, int]]:
+        """
+        As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).
+
+        fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.
+        Source: fi_cq(3) fi_cq_readfrom.
+        """
+
+    def sread(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[Any]:
+        """
+        Waits until there is a completion, then takes up to count of them (fi_cq_sread).
+
+        cond     with CQ_COND_THRESHOLD the number of entries to wait for.
+        timeout  seconds; None or negative: forever.
+
+        Spins briefly, yields, then sleeps; other Python threads run meanwhile and Ctrl-C ends it.
+        Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).
+        Source: fi_cq(3) fi_cq_sread.
+        """
+
+    def sreadfrom(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[tuple[Any, int]]:
+        """
+        As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).
+
+        Source: fi_cq(3) fi_cq_sreadfrom.
+        """
+
+    @property
+    def fd(self) -> int:
+        """
+        A descriptor that is readable while entries may be unread (wait_obj FD), or -1.
+        """
+
+    @property
+    def capacity(self) -> int:
+        """Entries that it holds."""
+
+    def pending(self) -> int:
+        """Entries that nobody has read yet."""
+
+    def readerr(self, flags: int = 0) -> Any:
+        """
+        Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was asked
+        and what was found. Raises Again when there is none. Source: fi_cq(3) fi_cq_readerr.
+        """
+
+    def signal(self) -> None:
+        """Ends one waiting sread (fi_cq_signal). Source: fi_cq(3) fi_cq_signal."""
+
+    def trywait(self) -> bool:
+        """
+        True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) fi_trywait.
+        """
+
+    def close(self) -> None: ...
+
+class CounterCore:
+    """The NIC's side of a counter."""
+
+    def __init__(self, domain: DomainCore, *, events: int = 0, wait_obj: int = 1) -> None: ...
+
+    def read(self) -> int:
+        """
+        The number of successful events so far (fi_cntr_read). Drives the NIC's progress.
+
+        Source: fi_cntr(3) fi_cntr_read.
+        """
+
+    def wait(self, threshold: int, timeout: float | None = None) -> None:
+        """
+        Waits until the value reaches threshold (fi_cntr_wait).
+
+        timeout  seconds; None or negative: forever.
+        Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.
+        """
+
+    @property
+    def fd(self) -> int:
+        """
+        A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.
+        """
+
+    def readerr(self) -> int:
+        """The number of failed events so far (fi_cntr_readerr)."""
+
+    def add(self, n: int) -> None:
+        """Adds to the value (fi_cntr_add)."""
+
+    def set(self, n: int) -> None:
+        """Sets the value (fi_cntr_set)."""
+
+    def adderr(self, n: int) -> None:
+        """Adds to the error value (fi_cntr_adderr)."""
+
+    def seterr(self, n: int) -> None:
+        """Sets the error value (fi_cntr_seterr)."""
+
+    def close(self) -> None: ...
+
+class MrSlice:
+    """
+    Bytes of a registered region: the local buffer that is quickest to use.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: slice, /) -> MrSlice: ...
+
+    @property
+    def address(self) -> int:
+        """Virtual address."""
+
+    def __repr__(self) -> str: ...
+
+class MemoryRegionCore:
+    """The NIC's side of a region."""
+
+    def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False) -> None:
+        """
+        owned: somebody else keeps the memory of (address, length) pairs where it is.
+        """
+
+    def __getitem__(self, index: slice, /) -> MrSlice: ...
+
+    def close(self) -> None:
+        """
+        Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.
+
+        Waits, for a bounded time, for peers that are copying. Closing again does nothing.
+
+        Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those
+        first); peers that did not finish in time.
+        Source: fi_mr(3) fi_close.
+        """
+
+    domain: Any
+
+    @property
+    def key(self) -> int:
+        """The remote key, or KEY_NOTAVAIL."""
+
+    @property
+    def desc(self) -> object:
+        """
+        Local descriptor, for the desc argument of data transfers (fi_mr_desc).
+        """
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+
+    @property
+    def address(self) -> int:
+        """Virtual address of the first byte."""
+
+    @property
+    def access(self) -> int:
+        """Access bits."""
+
+    @property
+    def state(self) -> str:
+        """disabled, enabled or closed."""
+
+    @property
+    def direct(self) -> bool:
+        """
+        True when peers reach it by load and store: its memory was allocated by Weft.
+        """
+
+    def bind_ep(self, ep: EndpointCore) -> None: ...
+
+    def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
+
+    def enable(self) -> None: ...
+
+    def close_core(self) -> None: ...
+
+def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
+    """
+    (elements that one call may hold, bytes of an element); (0, size) where the pair does not exist.
+    """
+
+class EndpointCore:
+    """The NIC's side of an endpoint: its data path."""
+
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int) -> None: ...
+
+    def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
+        """
+        Copies bytes of a peer's region into buf (fi_read).
+
+        buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is
+                  quickest. Held until completion; leave it alone until then.
+        desc      mr.desc of a region that covers buf, or None.
+        src_addr  the peer: what av.insert() returned.
+        addr      byte offset from the region's start; its virtual address under MR_VIRT_ADDR.
+        key       the region's remote key.
+        context   any object; comes back as op_context of the completion.
+        len       bytes, if fewer than buf has.
+
+        Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.
+        What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_read.
+        """
+
+    def readv(self, iov: Sequence[object], desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, count: int | None = None) -> None:
+        """
+        As read, into a list of up to iov_limit buffers, in order (fi_readv).
+
+        count  how many of them are used. Source: fi_rma(3) fi_readv.
+        """
+
+    def readmsg(self, msg: object, flags: int = 0) -> None:
+        """
+        A read in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_readmsg).
+
+        flags  for this read alone, in place of the endpoint's: COMPLETION, MORE, FENCE, completion levels.
+        Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg.
+        """
+
+    def write(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
+        """
+        Copies buf into a peer's region (fi_write).
+
+        buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is quickest.
+                   Held until completion.
+        dest_addr  the peer: what av.insert() returned.
+        desc, addr, key, context, len   as for read.
+
+        Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.
+        What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write.
+        """
+
+    def writev(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, count: int | None = None) -> None:
+        """
+        As write, from a list of up to iov_limit buffers, in order (fi_writev).
+
+        count  how many of them are used. Source: fi_rma(3) fi_writev.
+        """
+
+    def writemsg(self, msg: object, flags: int = 0) -> None:
+        """
+        A write in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_writemsg).
+
+        flags  for this write alone, in place of the endpoint's: REMOTE_CQ_DATA, COMPLETION, MORE, INJECT, FENCE,
+               INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE.
+        Several remote pieces are checked before the first is written. Source: fi_rma(3) fi_writemsg.
+        """
+
+    def inject_write(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, *, len: int | None = None) -> None:
+        """
+        As write, of at most inject_size bytes; buf may be reused at once, and success is not reported
+        (fi_inject_write). A failure is. Source: fi_rma(3) fi_inject_write.
+        """
+
+    def writedata(self, buf: object, desc: object = None, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
+        """
+        As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).
+
+        Source: fi_rma(3) fi_writedata.
+        """
+
+    def inject_writedata(self, buf: object, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, *, len: int | None = None) -> None:
+        """
+        As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).
+
+        Source: fi_rma(3) fi_inject_writedata.
+        """
+
+    def read_batch(self, local: object, descs: object, context: object = None, flags: int | None = None) -> None:
+        """
+        Many reads in one call, with one completion for all of them.
+
+        local  writable buffer that every descriptor's local_offset counts in.
+        descs  C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr, key. status is
+               written: 0, or why this one failed; valid at the completion. Both are held until then.
+        The completion's len is the sum of what was moved; it is a failed one if any descriptor failed.
+        """
+
+    def write_batch(self, local: object, descs: object, context: object = None, flags: int | None = None) -> None:
+        """
+        Many writes in one call, with one completion for all of them. Arguments as read_batch.
+        """
+
+    def atomic(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """
+        Updates elements of a peer's region with those of buf, each atomically (fi_atomic).
+
+        buf       C-contiguous operands; count of them, or all.
+        addr      as for write; a multiple of the datatype's alignment.
+        datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() tells which pairs exist.
+
+        Raises NotSupported, Again, MessageTooLong (more elements than atomicvalid() tells). Source: fi_atomic(3).
+        """
+
+    def atomicv(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None) -> None:
+        """As atomic, from a list of buffers (fi_atomicv). Source: fi_atomic(3)."""
+
+    def atomicmsg(self, msg: object, flags: int = 0) -> None:
+        """
+        An atomic in full: msg is an fi.MsgAtomic; flags for this call alone (fi_atomicmsg). Source: fi_atomic(3).
+        """
+
+    def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
+        """
+        As atomic, of at most inject_size bytes; buf may be reused at once, success is not reported
+        (fi_inject_atomic). Source: fi_atomic(3).
+        """
+
+    def fetch_atomic(self, buf: object, desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """
+        As atomic, and result receives the elements as they were before (fi_fetch_atomic).
+
+        buf     operands; not used by ATOMIC_READ, which takes None.
+        result  writable, as long as buf. Held until completion. Source: fi_atomic(3).
+        """
+
+    def fetch_atomicv(self, iov: Sequence[object] | None, desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None) -> None:
+        """
+        As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3).
+        """
+
+    def fetch_atomicmsg(self, msg: object, resultv: Sequence[object], result_desc: object = None, flags: int = 0) -> None:
+        """A fetching atomic in full (fi_fetch_atomicmsg). Source: fi_atomic(3)."""
+
+    def compare_atomic(self, buf: object, desc: object = None, compare: object = ..., compare_desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """
+        Compares elements of a peer's region with compare and, where they satisfy op (CSWAP ... MSWAP), puts buf
+        there, each atomically; result receives the elements as they were before (fi_compare_atomic).
+
+        Source: fi_atomic(3).
+        """
+
+    def compare_atomicv(self, iov: Sequence[object], desc: object = None, comparev: Sequence[object] = ..., compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None) -> None:
+        """
+        As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3).
+        """
+
+    def compare_atomicmsg(self, msg: object, comparev: Sequence[object], compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, flags: int = 0) -> None:
+        """
+        A comparing atomic in full (fi_compare_atomicmsg). Source: fi_atomic(3).
+        """
+
+    def bind_cq(self, cq: CompletionQueueCore, flags: int) -> None: ...
+
+    def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
+
+    def bind_av(self, av: AddressVectorCore) -> None: ...
+
+    def enable_at(self, nic: int, pid: int | None) -> int:
+        """
+        Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.
+        """
+
+    def cancel(self, context: object) -> None:
+        """
+        Cancels operations with this context that have not started (fi_cancel); each completes as canceled.
+        Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) fi_cancel.
+        """
+
+    def statistics(self) -> dict[str, int]:
+        """tx_pending: operations under way; tx_size: how many there may be."""
+
+    def close(self) -> None: ...
+
+def probe_memcpy(dst: object, src: object, rounds: int, piece: int = 0, stride: int = 0) -> float:
+    """
+    Nanoseconds that memcpy takes between these buffers, on average.
+
+    piece, stride  where given, one copy of `piece` bytes every `stride` bytes, and the time for all of them.
+    """
+
+def probe_fetch_add(word: object, rounds: int) -> float:
+    """
+    Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.
+    """
+
+def probe_cma_write(pid: int, remote: int, src: object, rounds: int) -> float:
+    """
+    Nanoseconds that a bare process_vm_writev of src to an address of process pid takes; -1 when the kernel refuses.
+    """
+
+def probe_cma_read(pid: int, remote: int, dst: object, rounds: int) -> float:
+    """
+    Nanoseconds that a bare process_vm_readv into dst takes; -1 when the kernel refuses.
+    """
+
+def probe_pingpong(word: object, rounds: int, first: bool, timeout: float = 10.0) -> float:
+    """
+    Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.
+    Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.
+    """
+
+def poll_u64(obj: object, offset: int, value: int, timeout: float) -> bool:
+    """
+    True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields.
+    """

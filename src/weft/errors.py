@@ -1,0 +1,418 @@
+"""Weft's errors: one exception type, a subclass for each code that callers handle.
+
+`FabricError` is an `OSError`; `.errno` is the fabric error number (positive; the C calls return it negated). A subclass
+that Python also has a name for is that too: `fi.TimedOut` is a `TimeoutError`, `fi.Again` a `BlockingIOError`.
+
+The extension raises everything through `make`, so that a code has one class wherever it was found.
+
+Source: fi_errno(3), <rdma/fi_errno.h>.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .flags import Errno
+
+__all__ = [
+    "AccessDenied",
+    "AddressInUse",
+    "Again",
+    "Available",
+    "BadFlags",
+    "BadState",
+    "Busy",
+    "Canceled",
+    "ConnectionRefused",
+    "ConnectionReset",
+    "FabricError",
+    "Fault",
+    "Interrupted",
+    "InvalidArgument",
+    "KeyRejected",
+    "MessageTooLong",
+    "NoAv",
+    "NoCq",
+    "NoData",
+    "NoDevice",
+    "NoEq",
+    "NoKey",
+    "NoMemory",
+    "NoMr",
+    "NoProtocolOption",
+    "NoSpace",
+    "NoSys",
+    "NotAvailable",
+    "NotFound",
+    "NotPermitted",
+    "NotSupported",
+    "Overrun",
+    "TimedOut",
+    "TooSmall",
+    "Truncated",
+    "Unreachable",
+    "WrongDomain",
+    "strerror",
+]
+
+
+class FabricError(OSError):
+    """A fabric call failed.
+
+    errno        fabric error number, positive (`fi.EAGAIN`, `fi.ENOKEY` ...).
+    strerror     the message: what was asked, what was found, which rule, what to do.
+    op           name of the call or operation, or None.
+    peer         fi_addr of the peer concerned, or None.
+    completion   the `CqErrEntry` that reported it, or None.
+
+    Source: fi_errno(3).
+    """
+
+    code: int = Errno.EOTHER
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        errno: int | None = None,
+        op: str | None = None,
+        peer: int | None = None,
+        completion: Any = None,
+    ) -> None:
+        number = self.code if errno is None else errno
+        super().__init__(int(number), message or strerror(number))
+        self.op = op
+        self.peer = peer
+        self.completion = completion
+
+    @property
+    def message(self) -> str:
+        """The message without the name of the code."""
+        return str(self.strerror)
+
+    def __str__(self) -> str:
+        return f"{_name(self.errno or 0)}: {self.strerror}"
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.message, self.errno, self.op, self.peer)
+
+
+class Again(FabricError, BlockingIOError):
+    """FI_EAGAIN: a queue is full, or there is nothing to read. Read the completion queue, then retry."""
+
+    code = Errno.EAGAIN
+
+
+class NotPermitted(FabricError, PermissionError):
+    """FI_EPERM: not permitted."""
+
+    code = Errno.EPERM
+
+
+class NotFound(FabricError, FileNotFoundError):
+    """FI_ENOENT: no such thing (a context to cancel, a named object)."""
+
+    code = Errno.ENOENT
+
+
+class Interrupted(FabricError, InterruptedError):
+    """FI_EINTR: a wait was interrupted."""
+
+    code = Errno.EINTR
+
+
+class NoMemory(FabricError):
+    """FI_ENOMEM: memory or a table is exhausted."""
+
+    code = Errno.ENOMEM
+
+
+class AccessDenied(FabricError, PermissionError):
+    """FI_EACCES: the access that was asked for is not granted, or passes the region's bounds."""
+
+    code = Errno.EACCES
+
+
+class Fault(FabricError):
+    """FI_EFAULT: the addresses have no memory behind them."""
+
+    code = Errno.EFAULT
+
+
+class Busy(FabricError):
+    """FI_EBUSY: the object is in use; the message names by what."""
+
+    code = Errno.EBUSY
+
+
+class NoDevice(FabricError):
+    """FI_ENODEV: no such fabric, domain or provider."""
+
+    code = Errno.ENODEV
+
+
+class InvalidArgument(FabricError, ValueError):
+    """FI_EINVAL: an argument has a value that the call does not take."""
+
+    code = Errno.EINVAL
+
+
+class NoSpace(FabricError):
+    """FI_ENOSPC: no room left."""
+
+    code = Errno.ENOSPC
+
+
+class NoSys(FabricError):
+    """FI_ENOSYS: the provider does not implement the call."""
+
+    code = Errno.ENOSYS
+
+
+class NoData(FabricError):
+    """FI_ENODATA: no provider offers what the hints ask for. `.explanation` says which hint rejects what."""
+
+    code = Errno.ENODATA
+    explanation: Any = None
+
+
+class MessageTooLong(FabricError):
+    """FI_EMSGSIZE: longer than the limit that the message names."""
+
+    code = Errno.EMSGSIZE
+
+
+class NoProtocolOption(FabricError):
+    """FI_ENOPROTOOPT: no such option, or it cannot be set."""
+
+    code = Errno.ENOPROTOOPT
+
+
+class NotSupported(FabricError):
+    """FI_EOPNOTSUPP: the operation is not supported on this object."""
+
+    code = Errno.EOPNOTSUPP
+
+
+class AddressInUse(FabricError):
+    """FI_EADDRINUSE: another endpoint of this user, on this host, has that address."""
+
+    code = Errno.EADDRINUSE
+
+
+class NotAvailable(FabricError):
+    """FI_EADDRNOTAVAIL: there is no such address here."""
+
+    code = Errno.EADDRNOTAVAIL
+
+
+class ConnectionReset(FabricError, ConnectionResetError):
+    """FI_ECONNRESET: the peer's process went away."""
+
+    code = Errno.ECONNRESET
+
+
+class TimedOut(FabricError, TimeoutError):
+    """FI_ETIMEDOUT: the time given for a wait has passed."""
+
+    code = Errno.ETIMEDOUT
+
+
+class ConnectionRefused(FabricError, ConnectionRefusedError):
+    """FI_ECONNREFUSED: no endpoint has that address."""
+
+    code = Errno.ECONNREFUSED
+
+
+class Unreachable(FabricError):
+    """FI_EHOSTUNREACH: no link leads to that peer."""
+
+    code = Errno.EHOSTUNREACH
+
+
+class Canceled(FabricError):
+    """FI_ECANCELED: the operation or the wait was canceled."""
+
+    code = Errno.ECANCELED
+
+
+class KeyRejected(FabricError):
+    """FI_EKEYREJECTED: a requested key is out of range, or a peer's region does not know the key."""
+
+    code = Errno.EKEYREJECTED
+
+
+class TooSmall(FabricError):
+    """FI_ETOOSMALL: the space given is too small; the message says how much is needed."""
+
+    code = Errno.ETOOSMALL
+
+
+class BadState(FabricError):
+    """FI_EOPBADSTATE: the object's state does not permit the call: not enabled yet, closed, from before a fork."""
+
+    code = Errno.EOPBADSTATE
+
+
+class Available(FabricError):
+    """FI_EAVAIL: an error entry waits at the head of the queue: call `readerr`."""
+
+    code = Errno.EAVAIL
+
+
+class BadFlags(FabricError, ValueError):
+    """FI_EBADFLAGS: flags that the call does not know or the provider does not support."""
+
+    code = Errno.EBADFLAGS
+
+
+class NoEq(FabricError):
+    """FI_ENOEQ: an event queue has to be bound first."""
+
+    code = Errno.ENOEQ
+
+
+class WrongDomain(FabricError):
+    """FI_EDOMAIN: the objects belong to different domains."""
+
+    code = Errno.EDOMAIN
+
+
+class NoCq(FabricError):
+    """FI_ENOCQ: a completion queue has to be bound first."""
+
+    code = Errno.ENOCQ
+
+
+class Truncated(FabricError):
+    """FI_ETRUNC: more data came than there was room for."""
+
+    code = Errno.ETRUNC
+
+
+class NoKey(FabricError):
+    """FI_ENOKEY: the requested key is in use by another region."""
+
+    code = Errno.ENOKEY
+
+
+class NoAv(FabricError):
+    """FI_ENOAV: an address vector has to be bound first."""
+
+    code = Errno.ENOAV
+
+
+class Overrun(FabricError):
+    """FI_EOVERRUN: the queue lost entries; it cannot be used any more."""
+
+    code = Errno.EOVERRUN
+
+
+class NoMr(FabricError):
+    """FI_ENOMR: a memory region has to be bound or given first."""
+
+    code = Errno.ENOMR
+
+
+def _subclasses() -> dict[int, type[FabricError]]:
+    return {int(c.code): c for c in FabricError.__subclasses__()}
+
+
+_CLASSES: dict[int, type[FabricError]] = _subclasses()
+
+
+def make(errno: int, message: str = "") -> FabricError:
+    """The exception for an error number: of its subclass where there is one, `FabricError` otherwise.
+
+    errno   fabric error number, positive or (as C calls return it) negative.
+
+    This is what the extension calls for everything that it raises.
+    """
+    errno = abs(errno)
+    cls = _CLASSES.get(errno)
+    return cls(message) if cls is not None else FabricError(message, errno=errno)
+
+
+def strerror(errno: int) -> str:
+    """What an error number means, in words (fi_strerror).
+
+    errno   positive, or negative as C calls return it.
+
+    Source: fi_errno(3).
+    """
+    return _TEXT.get(abs(int(errno)), f"Unknown error {abs(int(errno))}")
+
+
+def _name(errno: int) -> str:
+    try:
+        return Errno(errno).name
+    except ValueError:
+        return f"error {errno}"
+
+
+def _rebuild(cls: type[FabricError], message: str, errno: int, op: str | None, peer: int | None) -> FabricError:
+    return cls(message, errno=errno, op=op, peer=peer)
+
+
+# Our own words for the meanings that fi_errno(3) lists.
+_TEXT: dict[int, str] = {
+    Errno.SUCCESS: "Success",
+    Errno.EPERM: "Not permitted",
+    Errno.ENOENT: "No such entry",
+    Errno.EINTR: "Interrupted",
+    Errno.EIO: "Input/output error",
+    Errno.E2BIG: "Argument list too long",
+    Errno.EBADF: "Bad descriptor",
+    Errno.EAGAIN: "Try again later",
+    Errno.ENOMEM: "Out of memory",
+    Errno.EACCES: "Access denied",
+    Errno.EFAULT: "Bad address",
+    Errno.EBUSY: "In use",
+    Errno.ENODEV: "No such device",
+    Errno.EINVAL: "Invalid argument",
+    Errno.EMFILE: "Too many open files",
+    Errno.ENOSPC: "No space left",
+    Errno.ENOSYS: "Not implemented by this provider",
+    Errno.ENOMSG: "No message of that type",
+    Errno.ENODATA: "No matching data",
+    Errno.EPROTO: "Protocol error",
+    Errno.EOVERFLOW: "Value too large for its type",
+    Errno.EMSGSIZE: "Message too long",
+    Errno.ENOPROTOOPT: "No such option",
+    Errno.EOPNOTSUPP: "Operation not supported",
+    Errno.EADDRINUSE: "Address in use",
+    Errno.EADDRNOTAVAIL: "Address not available",
+    Errno.ENETDOWN: "Network is down",
+    Errno.ENETUNREACH: "Network unreachable",
+    Errno.ECONNABORTED: "Connection aborted",
+    Errno.ECONNRESET: "Connection reset by the peer",
+    Errno.ENOBUFS: "No buffer space",
+    Errno.EISCONN: "Endpoint is connected already",
+    Errno.ENOTCONN: "Endpoint is not connected",
+    Errno.ESHUTDOWN: "Endpoint is shut down",
+    Errno.ETIMEDOUT: "Timed out",
+    Errno.ECONNREFUSED: "Connection refused",
+    Errno.EHOSTDOWN: "Host is down",
+    Errno.EHOSTUNREACH: "Host unreachable",
+    Errno.EALREADY: "Already in progress",
+    Errno.EINPROGRESS: "In progress",
+    Errno.EREMOTEIO: "Input/output error at the peer",
+    Errno.ECANCELED: "Canceled",
+    Errno.EKEYREJECTED: "Key rejected",
+    Errno.EOTHER: "Unspecified error",
+    Errno.ETOOSMALL: "Space too small",
+    Errno.EOPBADSTATE: "Not permitted in the current state",
+    Errno.EAVAIL: "An error entry is available",
+    Errno.EBADFLAGS: "Flags not supported",
+    Errno.ENOEQ: "No event queue",
+    Errno.EDOMAIN: "Wrong domain",
+    Errno.ENOCQ: "No completion queue",
+    Errno.ECRC: "Checksum error",
+    Errno.ETRUNC: "Truncated",
+    Errno.ENOKEY: "Key not available",
+    Errno.ENOAV: "No address vector",
+    Errno.EOVERRUN: "Queue overrun",
+    Errno.ENORX: "Receiver not ready",
+    Errno.ENOMR: "No memory region",
+    Errno.EFIREWALLADDR: "Peer is behind a firewall",
+}

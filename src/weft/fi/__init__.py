@@ -1,0 +1,144 @@
+"""libfabric's objects and calls in Python, on the software NIC.
+
+Names are the C names without `fi_` and `FI_`: `fi_mr_reg` is `Domain.mr_reg`, `FI_REMOTE_READ` is `fi.REMOTE_READ`.
+
+    from weft import fi
+
+    info = fi.getinfo(hints=fi.Info(caps=fi.RMA | fi.ATOMIC))[0]
+    with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain:
+        cq, av = domain.cq_open(), domain.av_open()
+        ep = domain.endpoint(info)
+        ep.bind(cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(av)
+        ep.enable()
+        ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, errors, flags
+from ..errors import *  # noqa: F403
+from ..errors import make as _make
+from ..flags import *  # noqa: F403
+from ._tostr import tostr as tostr
+from .atomic import AtomicAttr as AtomicAttr
+from .atomic import Ioc as Ioc
+from .atomic import MsgAtomic as MsgAtomic
+from .atomic import RmaIoc as RmaIoc
+from .atomic import datatype_of as datatype_of
+from .atomic import datatype_size as datatype_size
+from .atomic import dtype_of as dtype_of
+from .av import AddressVector as AddressVector
+from .cntr import Counter as Counter
+from .cq import CompletionQueue as CompletionQueue
+from .cq import CqDataEntry as CqDataEntry
+from .cq import CqEntry as CqEntry
+from .cq import CqErrEntry as CqErrEntry
+from .cq import CqMsgEntry as CqMsgEntry
+from .cq import CqTaggedEntry as CqTaggedEntry
+from .domain import Domain as Domain
+from .endpoint import Endpoint as Endpoint
+from .eq import EqCmEntry as EqCmEntry
+from .eq import EqEntry as EqEntry
+from .eq import EqErrEntry as EqErrEntry
+from .eq import EventQueue as EventQueue
+from .fabric import Fabric as Fabric
+from .info import Candidate as Candidate
+from .info import DomainAttr as DomainAttr
+from .info import EpAttr as EpAttr
+from .info import Explanation as Explanation
+from .info import FabricAttr as FabricAttr
+from .info import Info as Info
+from .info import NicAttr as NicAttr
+from .info import Rejection as Rejection
+from .info import RxAttr as RxAttr
+from .info import TxAttr as TxAttr
+from .info import allocinfo as allocinfo
+from .info import dupinfo as dupinfo
+from .info import getinfo as getinfo
+from .info import version as version
+from .mr import MemoryRegion as MemoryRegion
+from .mr import MrAttr as MrAttr
+from .mr import MrDmabuf as MrDmabuf
+from .rma import MsgRma as MsgRma
+from .rma import RmaIov as RmaIov
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    RMA_DESC: np.dtype[np.void]
+
+__all__ = [
+    "RMA_DESC",
+    "AddressVector",
+    "AtomicAttr",
+    "Candidate",
+    "CompletionQueue",
+    "Counter",
+    "CqDataEntry",
+    "CqEntry",
+    "CqErrEntry",
+    "CqMsgEntry",
+    "CqTaggedEntry",
+    "Domain",
+    "DomainAttr",
+    "Endpoint",
+    "EpAttr",
+    "EqCmEntry",
+    "EqEntry",
+    "EqErrEntry",
+    "EventQueue",
+    "Explanation",
+    "Fabric",
+    "FabricAttr",
+    "Info",
+    "Ioc",
+    "MemoryRegion",
+    "MrAttr",
+    "MrDmabuf",
+    "MsgAtomic",
+    "MsgRma",
+    "NicAttr",
+    "Rejection",
+    "RmaIoc",
+    "RmaIov",
+    "RxAttr",
+    "TxAttr",
+    "allocinfo",
+    "datatype_of",
+    "datatype_size",
+    "dtype_of",
+    "dupinfo",
+    "getinfo",
+    "tostr",
+    "version",
+]
+__all__ += errors.__all__
+__all__ += flags.__all__
+
+
+def _door(obj: object, writable: bool) -> tuple[int, int, bool, int, object]:
+    """For the extension: an array that its fast path does not know, through the one door for arrays."""
+    from .. import buffers
+
+    try:
+        return buffers.buffer_hook(obj, writable)
+    except buffers.ReadOnly as e:
+        raise errors.AccessDenied(str(e)) from None
+    except BufferError as e:
+        raise errors.InvalidArgument(str(e)) from None
+
+
+_nic.set_error_factory(_make)
+_nic.set_buffer_hook(_door)
+
+
+def __getattr__(name: str) -> Any:
+    # NumPy is imported when something needs it, not with this package.
+    if name == "RMA_DESC":
+        from .rma import rma_desc
+
+        return rma_desc()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

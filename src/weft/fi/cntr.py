@@ -1,0 +1,89 @@
+"""Counters (fi_cntr). Source: fi_cntr(3)."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, errors
+from ..flags import CntrEvents
+from . import _handle
+from .cq import waitable
+
+if TYPE_CHECKING:
+    from .domain import Domain
+
+__all__ = ["Counter"]
+
+
+class Counter(_nic.CounterCore):
+    """Counts operations that completed, and those that failed (struct fid_cntr). Made by `Domain.cntr_open`.
+
+    read(), readerr()            the success value and the error value.
+    add(n), set(n)               change the success value; adderr(n), seterr(n) the error value.
+    wait(threshold, timeout)     until the success value is at least threshold; timeout in seconds, None for ever.
+    fd                           readable after a change (wait_obj=fi.WAIT_FD), else -1.
+
+    `wait` raises TimedOut when the time is over, and Available when the error value grew instead.
+    Thread safety: any thread. Source: fi_cntr(3).
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+
+    def __init__(self, domain: Domain, *, events: int, wait_obj: int, flags: int, context: Any) -> None:
+        if flags:
+            raise errors.BadFlags(f"cntr_open: flags {flags:#x}; they are reserved and must be 0")
+        if events not in CntrEvents.__members__.values():
+            raise errors.InvalidArgument(f"cntr_open: events {events!r} is none of FI_CNTR_EVENTS_*")
+        self.domain = domain
+        self.context = context
+        self.events = CntrEvents(events)
+        self.wait_obj = waitable("cntr_open", wait_obj)
+        self._children: _handle.Children = {}
+        super().__init__(domain, events=int(events), wait_obj=int(self.wait_obj))
+        self._site = _handle.here(3)
+        _handle.adopt(self, domain)
+
+    @property
+    def _made_in(self) -> int:
+        return self.domain._made_in
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close the counter (fi_close); regions that it counts stay. Raises Busy while an endpoint uses it."""
+        _handle.close(self, super().close, self._children, (self.domain,))
+
+    def __enter__(self) -> Counter:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, super().close, (self.domain,) if self._site else ())
+
+    def __repr__(self) -> str:
+        kind = self.events.name.removeprefix("CNTR_EVENTS_")
+        if self._closed:
+            return f"<Counter {kind} closed>"
+        if _handle.elsewhere(self):
+            return f"<Counter {kind} of the parent process>"
+        return f"<Counter {kind} {self.read()}, errors {self.readerr()}>"
+
+
+class PollingCounter(Counter):
+    """A counter opened with FI_WAIT_NONE: it may not be waited on, fi_cntr(3)."""
+
+    def wait(self, threshold: int, timeout: float | None = None) -> None:
+        """Raises InvalidArgument."""
+        raise errors.InvalidArgument(
+            "cntr.wait: the counter was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD",
+            op="wait",
+        )

@@ -1,0 +1,249 @@
+"""Completion queues (fi_cq).
+
+`read readfrom readerr sread sreadfrom signal` are the extension's and run no Python of ours. What they return are the
+tuples below, one class for each format.
+
+Source: fi_cq(3).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import _nic, errors
+from ..flags import CqFormat, CqWaitCond, Errno, Flag, WaitObj
+from . import _handle
+
+if TYPE_CHECKING:
+    from .domain import Domain
+
+__all__ = ["CompletionQueue", "CqDataEntry", "CqEntry", "CqErrEntry", "CqMsgEntry", "CqTaggedEntry"]
+
+DEFAULT_SIZE = 1024
+
+
+class CqEntry(NamedTuple):
+    """A completion in FI_CQ_FORMAT_CONTEXT: the context of the operation."""
+
+    op_context: Any
+
+
+class CqMsgEntry(NamedTuple):
+    """A completion in FI_CQ_FORMAT_MSG.
+
+    op_context   the context of the operation.
+    flags        completion flags: `fi.RMA | fi.WRITE` ...
+    len          bytes received; 0 for operations of this side.
+    """
+
+    op_context: Any
+    flags: int
+    len: int
+
+    def __repr__(self) -> str:
+        return _entry_repr(self)
+
+
+class CqDataEntry(NamedTuple):
+    """A completion in FI_CQ_FORMAT_DATA: as CqMsgEntry, with
+
+    buf    address that a multi-receive was placed at, or 0.
+    data   remote CQ data, where flags has `fi.REMOTE_CQ_DATA`.
+    """
+
+    op_context: Any
+    flags: int
+    len: int
+    buf: int
+    data: int
+
+    def __repr__(self) -> str:
+        return _entry_repr(self)
+
+
+class CqTaggedEntry(NamedTuple):
+    """A completion in FI_CQ_FORMAT_TAGGED: as CqDataEntry, with the tag of a tagged receive."""
+
+    op_context: Any
+    flags: int
+    len: int
+    buf: int
+    data: int
+    tag: int
+
+    def __repr__(self) -> str:
+        return _entry_repr(self)
+
+
+class CqErrEntry(NamedTuple):
+    """An operation that failed (struct fi_cq_err_entry).
+
+    err          error number: `fi.EKEYREJECTED`, `fi.EACCES` ...
+    prov_errno   the provider's reason; `CompletionQueue.strerror` puts it in words.
+    err_data     bytes: what the NIC was asked and what it found, as text.
+    olen         bytes that did not fit.
+    src_addr     fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
+
+    Source: fi_cq(3) "fi_cq_readerr".
+    """
+
+    op_context: Any
+    flags: int
+    len: int
+    buf: int
+    data: int
+    tag: int
+    olen: int
+    err: int
+    prov_errno: int
+    err_data: bytes
+    src_addr: int
+
+    def __repr__(self) -> str:
+        return _entry_repr(self)
+
+    def exception(self) -> errors.FabricError:
+        """This entry as an exception, for callers who would rather raise it; `.completion` is the entry."""
+        text = self.err_data.decode("utf-8", "replace") if self.err_data else errors.strerror(self.err)
+        failed = errors.make(self.err, text)
+        failed.completion = self
+        failed.peer = self.src_addr
+        return failed
+
+
+def _entry_repr(entry: Any) -> str:
+    shown = []
+    for name, value in zip(entry._fields, entry, strict=True):
+        if name == "flags":
+            text = repr(Flag(value))
+        elif name == "err":
+            try:
+                text = repr(Errno(value))
+            except ValueError:
+                text = str(value)
+        elif name in ("buf", "src_addr"):
+            text = hex(value)
+        else:
+            text = repr(value)
+        shown.append(f"{name}={text}")
+    return f"{type(entry).__name__}({', '.join(shown)})"
+
+
+_nic.set_entry_types(CqEntry, CqMsgEntry, CqDataEntry, CqTaggedEntry, CqErrEntry)
+
+
+class CompletionQueue(_nic.CompletionQueueCore):
+    """A queue of completions (struct fid_cq). Made by `Domain.cq_open`.
+
+    read(count=64)                       completions that are there, at most count: a list, empty when there is none.
+    readfrom(count=64)                   the same as (completion, fi_addr of the source) pairs.
+    sread(count, cond, timeout)          waits for one; timeout in seconds, None for ever.
+    readerr(flags=0)                     the error entry at the head, a CqErrEntry.
+    signal()                             wakes one waiting sread.
+    fd                                   readable when there is something to read (wait_obj=fi.WAIT_FD), else -1.
+
+    `read` and `sread` raise Available while an error entry is at the head (read it with `readerr`); `sread` raises
+    Again when the time is over and Canceled when `signal` woke it.
+    Thread safety: any thread. Source: fi_cq(3).
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+
+    def __init__(
+        self, domain: Domain, *, size: int, flags: int, format: int, wait_obj: int, wait_cond: int, context: Any
+    ) -> None:
+        if flags & ~int(Flag.AFFINITY):
+            raise errors.BadFlags(f"cq_open: flags {Flag(flags)!s}; only AFFINITY is known, and it is a hint")
+        if format not in CqFormat.__members__.values():
+            raise errors.InvalidArgument(f"cq_open: format {format!r} is none of FI_CQ_FORMAT_*")
+        if wait_cond not in CqWaitCond.__members__.values():
+            raise errors.InvalidArgument(f"cq_open: wait_cond {wait_cond!r} is none of FI_CQ_COND_*")
+        if size < 0:
+            raise errors.InvalidArgument(f"cq_open: size {size} is negative; 0 leaves it to the provider")
+        self.domain = domain
+        self.context = context
+        self.format = CqFormat(format or CqFormat.CQ_FORMAT_DATA)
+        self.wait_obj = waitable("cq_open", wait_obj)
+        self.wait_cond = CqWaitCond(wait_cond)
+        self._children: _handle.Children = {}
+        super().__init__(domain, size=int(size or DEFAULT_SIZE), format=int(self.format), wait_obj=int(self.wait_obj))
+        self._site = _handle.here(3)
+        _handle.adopt(self, domain)
+
+    @property
+    def _made_in(self) -> int:
+        return self.domain._made_in
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def strerror(self, prov_errno: int, err_data: object = None) -> str:
+        """What a provider error number of `readerr` means (fi_cq_strerror).
+
+        err_data   `CqErrEntry.err_data`; with it the text says what was asked and found.
+        """
+        return self.domain.provider.explain_error(prov_errno, err_data)
+
+    def close(self) -> None:
+        """Close the queue (fi_close); unread completions are lost. Raises Busy while an endpoint uses it."""
+        _handle.close(self, super().close, self._children, (self.domain,))
+
+    def __enter__(self) -> CompletionQueue:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, super().close, (self.domain,) if self._site else ())
+
+    def __repr__(self) -> str:
+        kind = self.format.name.removeprefix("CQ_FORMAT_")
+        if self._closed:
+            return f"<CompletionQueue {kind} closed>"
+        if _handle.elsewhere(self):
+            return f"<CompletionQueue {kind} of the parent process>"
+        return f"<CompletionQueue {kind}, {self.pending()}/{self.capacity} unread>"
+
+
+class PollingQueue(CompletionQueue):
+    """A queue opened with FI_WAIT_NONE: the waiting calls may not be made on it, fi_cq(3)."""
+
+    def sread(self, count: int = 64, cond: object = None, timeout: float | None = None) -> list[Any]:
+        """Raises InvalidArgument."""
+        raise _no_wait("sread")
+
+    def sreadfrom(self, count: int = 64, cond: object = None, timeout: float | None = None) -> list[tuple[Any, int]]:
+        """Raises InvalidArgument."""
+        raise _no_wait("sreadfrom")
+
+    def signal(self) -> None:
+        """Raises InvalidArgument."""
+        raise _no_wait("signal")
+
+
+def _no_wait(op: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"cq.{op}: the queue was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD", op=op
+    )
+
+
+def waitable(op: str, wait_obj: int) -> WaitObj:
+    """A wait object that we have, or the error that says which there are."""
+    try:
+        kind = WaitObj(wait_obj)
+    except ValueError:
+        raise errors.InvalidArgument(f"{op}: wait_obj {wait_obj!r} is none of FI_WAIT_*") from None
+    if kind == WaitObj.WAIT_YIELD:
+        return WaitObj.WAIT_UNSPEC  # waiting here spins and yields before it sleeps
+    if kind not in (WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD):
+        raise errors.NoSys(
+            f"{op}: no {kind} here; use WAIT_UNSPEC (sread, wait), WAIT_FD (select, asyncio) or WAIT_NONE (read only)"
+        )
+    return kind

@@ -1,0 +1,376 @@
+"""Domains (fi_domain): a NIC opened for use, and the maker of everything on it. Source: fi_domain(3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, _process, errors
+from ..flags import (
+    AvType,
+    CntrEvents,
+    CqFormat,
+    CqWaitCond,
+    Flag,
+    Mode,
+    MrMode,
+    RegisterMode,
+    ResourceMgmt,
+    WaitObj,
+)
+from . import _handle
+from . import mr as _mr
+from .atomic import AtomicAttr, family_of, query
+from .av import AddressVector
+from .cntr import Counter, PollingCounter
+from .cq import CompletionQueue, PollingQueue
+from .endpoint import Endpoint
+from .eq import EventQueue
+from .info import DomainAttr, Info, dupinfo
+from .mr import MemoryRegion, MrAttr
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .fabric import Fabric
+    from .registry import Provider
+
+__all__ = ["Domain"]
+
+# Under none of these is a registration anything out of the ordinary.
+_SPECIAL_MODES = MrMode.MR_BASIC | MrMode.MR_PROV_KEY | MrMode.MR_RAW | MrMode.MR_ENDPOINT | MrMode.MR_RMA_EVENT
+
+
+class Domain(_nic.DomainCore):
+    """A NIC opened for use (struct fid_domain). Made by `Fabric.domain`.
+
+    Thread safety: any thread. Source: fi_domain(3).
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+
+    def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:
+        if flags:
+            raise errors.BadFlags(f"domain: flags {Flag(flags)!s}; none are supported")
+        self.fabric = fabric
+        self.provider: Provider = fabric.provider
+        self.info = dupinfo(info)
+        self.context = context
+        self._made_in = _process.generation
+        self._children: _handle.Children = {}
+        self._mapped: dict[int, int] = {}
+        self._eq: EventQueue | None = None
+        self._mr_eq: EventQueue | None = None
+        self._bound: list[EventQueue] = []
+        attr = self.info.domain_attr
+        offered = next((o.info for o in self.provider.offers() if o.info.domain_attr.name == attr.name), None)
+        if offered is None:
+            raise errors.NoDevice(
+                f"domain: {self.provider.name} has no domain {attr.name!r}\n  try: an Info that getinfo returned"
+            )
+        self.default_address = self.provider.parse_address(offered.src_addr)
+        mode = MrMode(attr.mr_mode)
+        self._mr_mode = mode
+        self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
+        super().__init__(
+            _process.nic(),
+            nic_index=self.default_address[0],
+            prov_key=bool(mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC)),
+            virt_addr=self._virt_addr,
+            mr_local=bool(mode & MrMode.MR_LOCAL) or bool(self.info.mode & Mode.LOCAL_MR),
+            rm_enabled=attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
+        )
+        self.set_mr_plain(not mode & _SPECIAL_MODES, _ACCESS)
+        self._site = _handle.here(3)
+        _handle.adopt(self, fabric)
+
+    # ---- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def attr(self) -> DomainAttr:
+        """The attributes that it was opened with."""
+        return self.info.domain_attr
+
+    @property
+    def name(self) -> str:
+        """Its name: that of the NIC."""
+        return str(self.info.domain_attr.name)
+
+    @property
+    def mr_mode(self) -> MrMode:
+        """The registration modes in force; fi_mr(3)."""
+        return self._mr_mode
+
+    @property
+    def virt_addr(self) -> bool:
+        """True where peers name remote memory by virtual address, False where by offset."""
+        return self._virt_addr
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    # ---- objects -----------------------------------------------------------------------------------------------------
+
+    def endpoint(self, info: Info | None = None, context: Any = None) -> Endpoint:
+        """Open an endpoint (fi_endpoint), disabled.
+
+        info   from getinfo; the one that the domain was opened with where None.
+
+        Raises InvalidArgument. Source: fi_endpoint(3).
+        """
+        _handle.check(self, "endpoint")
+        return Endpoint(self, dupinfo(self.info if info is None else info), context)
+
+    def av_open(
+        self,
+        type: int = AvType.AV_UNSPEC,
+        *,
+        rx_ctx_bits: int = 0,
+        count: int = 0,
+        ep_per_node: int = 0,
+        name: str | None = None,
+        flags: int = 0,
+        context: Any = None,
+    ) -> AddressVector:
+        """Open an address vector (fi_av_open).
+
+        type                 `fi.AV_TABLE` or `fi.AV_MAP`; the domain's where left out.
+        count, ep_per_node   hints on how many addresses will come.
+
+        Source: fi_av(3) fi_av_open.
+        """
+        _handle.check(self, "av_open")
+        return AddressVector(
+            self,
+            type=type or self.attr.av_type,
+            rx_ctx_bits=rx_ctx_bits,
+            count=count,
+            ep_per_node=ep_per_node,
+            name=name,
+            flags=flags,
+            context=context,
+        )
+
+    def cq_open(
+        self,
+        *,
+        size: int = 0,
+        flags: int = 0,
+        format: int = CqFormat.CQ_FORMAT_UNSPEC,
+        wait_obj: int = WaitObj.WAIT_UNSPEC,
+        signaling_vector: int = 0,
+        wait_cond: int = CqWaitCond.CQ_COND_NONE,
+        context: Any = None,
+    ) -> CompletionQueue:
+        """Open a completion queue (fi_cq_open).
+
+        size       entries at least; 0 for 1024.
+        format     `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (also where left out) or `_TAGGED`: how much an entry tells.
+        wait_obj   `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for a descriptor besides; `fi.WAIT_NONE` for neither.
+                   (In C the default is WAIT_NONE.)
+
+        Source: fi_cq(3) fi_cq_open.
+        """
+        _handle.check(self, "cq_open")
+        cls = PollingQueue if wait_obj == WaitObj.WAIT_NONE else CompletionQueue
+        return cls(self, size=size, flags=flags, format=format, wait_obj=wait_obj, wait_cond=wait_cond, context=context)
+
+    def cntr_open(
+        self,
+        *,
+        events: int = CntrEvents.CNTR_EVENTS_COMP,
+        wait_obj: int = WaitObj.WAIT_UNSPEC,
+        flags: int = 0,
+        context: Any = None,
+    ) -> Counter:
+        """Open a counter (fi_cntr_open).
+
+        events     `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (failures always as one each).
+        wait_obj   as for cq_open.
+
+        Source: fi_cntr(3) fi_cntr_open.
+        """
+        _handle.check(self, "cntr_open")
+        cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
+        return cls(self, events=events, wait_obj=wait_obj, flags=flags, context=context)
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        def mr_reg(
+            self,
+            buf: Any,
+            access: int,
+            offset: int = 0,
+            requested_key: int = 0,
+            flags: int = 0,
+            context: Any = None,
+            *,
+            len: int | None = None,
+        ) -> MemoryRegion: ...
+
+    # mr_reg is the extension's: a registration with nothing special about it runs no Python. The rest comes here.
+    def _mr_reg(
+        self,
+        buf: Any,
+        access: int,
+        offset: int = 0,
+        requested_key: int = 0,
+        flags: int = 0,
+        context: Any = None,
+        *,
+        len: int | None = None,
+    ) -> MemoryRegion:
+        keep = None
+        if len is not None:
+            _handle.check(self, "mr_reg")
+            buf, keep = _mr.cut("mr_reg", buf, len, access)
+        return _mr.register(self, "mr_reg", (buf,), access, offset, requested_key, flags, context, None, keep)
+
+    def mr_regv(
+        self,
+        iov: Sequence[Any],
+        access: int,
+        *,
+        count: int | None = None,
+        offset: int = 0,
+        requested_key: int = 0,
+        flags: int = 0,
+        context: Any = None,
+    ) -> MemoryRegion:
+        """Register several buffers as one region (fi_mr_regv): offset 0 is the first byte of the first.
+
+        iov     buffers; at most domain_attr.mr_iov_limit.
+        count   how many of them; None for all.
+
+        The rest, and what is raised, as `mr_reg`. Source: fi_mr(3) fi_mr_regv.
+        """
+        buffers = list(iov) if count is None else list(iov)[:count]
+        if count is not None and count > len(buffers):
+            raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
+        return _mr.register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
+
+    def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:
+        """Register what an MrAttr describes (fi_mr_regattr), a sub-MR among other things.
+
+        Raises as `mr_reg`; InvalidArgument for a sub-MR that leaves its base; NotSupported for authorization keys.
+        Source: fi_mr(3) fi_mr_regattr.
+        """
+        return _mr.register_attr(self, attr, flags)
+
+    def map_raw(self, base_addr: int, raw_key: bytes, key_size: int | None = None, flags: int = 0) -> int:
+        """Turn a peer's raw key into one for data transfers (fi_mr_map_raw).
+
+        base_addr, raw_key   from the peer's `MemoryRegion.raw_attr()`.
+
+        Returns a key; give it back with `unmap_key` before the domain is closed.
+        Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
+        """
+        _handle.check(self, "map_raw")
+        if flags:
+            raise errors.BadFlags(f"map_raw: flags {flags:#x}; they have to be 0")
+        raw = bytes(raw_key)[:key_size]
+        if len(raw) != _mr.RAW_KEY_SIZE:
+            raise errors.InvalidArgument(f"map_raw: a raw key has {_mr.RAW_KEY_SIZE} B, this one {len(raw)}")
+        key = int.from_bytes(raw, "little")
+        self._mapped[key] = self._mapped.get(key, 0) + 1
+        return key
+
+    def unmap_key(self, key: int) -> None:
+        """Give a mapped key back (fi_mr_unmap_key). Raises InvalidArgument for one that is not mapped."""
+        _handle.check(self, "unmap_key")
+        count = self._mapped.get(key, 0)
+        if not count:
+            raise errors.InvalidArgument(f"unmap_key: {key:#x} was not mapped by map_raw, or is unmapped already")
+        if count == 1:
+            del self._mapped[key]
+        else:
+            self._mapped[key] = count - 1
+
+    def alloc(self, shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
+        """A NumPy array in memory that peers on this host can map: the quickest to transfer to and from.
+
+        shape, dtype   as numpy.empty. The memory lives as long as the array or a view of it does.
+        """
+        _handle.check(self, "alloc")
+        return _process.array(shape, dtype)
+
+    # ---- other calls -------------------------------------------------------------------------------------------------
+
+    def bind(self, eq: EventQueue, flags: int = 0) -> None:
+        """Report control events of the domain to an event queue (fi_domain_bind).
+
+        flags   0; or `fi.REG_MR`, which makes registrations asynchronous (deprecated): the region is made at once, and
+                an MR_COMPLETE event with the region and its context follows.
+
+        Raises BadFlags, InvalidArgument (bound already). Source: fi_domain(3) fi_domain_bind, fi_mr(3).
+        """
+        _handle.check(self, "domain.bind")
+        if not isinstance(eq, EventQueue):
+            raise errors.InvalidArgument(f"domain.bind: a domain takes an EventQueue, not {eq!r}")
+        _handle.check(eq, "domain.bind")
+        if flags not in (0, RegisterMode.REG_MR):
+            raise errors.BadFlags(f"domain.bind: flags {flags:#x}; 0 or REG_MR")
+        if self._eq is not None:
+            raise errors.InvalidArgument(f"domain.bind: the domain reports to {self._eq!r} already")
+        self._eq = eq
+        if flags:
+            self._mr_eq = eq
+            self.set_mr_plain(False, _ACCESS)
+        self._bound.append(eq)
+        _handle.adopt(self, eq)
+
+    def query_atomic(self, datatype: int, op: int, flags: int = 0) -> AtomicAttr:
+        """Whether atomics of a kind can be done, and on how many elements at once (fi_query_atomic).
+
+        flags   0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
+
+        Raises NotSupported, naming the pair. Source: fi_atomic(3) fi_query_atomic.
+        """
+        _handle.check(self, "query_atomic")
+        return query(datatype, op, family_of(flags))
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the domain (fi_close). Raises Busy, naming them, while objects on it are open or raw keys mapped."""
+        if not self._closed and self._mapped and self._made_in == _process.generation:
+            keys = ", ".join(hex(k) for k in list(self._mapped)[:5])
+            raise errors.Busy(
+                f"close of {self!r}: {len(self._mapped)} raw keys are still mapped ({keys})\n  try: unmap_key first",
+                op="close",
+            )
+        if not self._closed and self._made_in == _process.generation and self.regions():
+            raise _handle.busy(self, self._users())
+        _handle.close(self, super().close, self._children, (self.fabric, *self._bound))
+
+    def _users(self) -> list[Any]:
+        """The open objects on it."""
+        return [*_handle.live(self._children), *self.regions()]
+
+    def __enter__(self) -> Domain:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, super().close, (self.fabric, *self._bound) if self._site else ())
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<Domain {self.name} closed>"
+        kinds: dict[str, int] = {}
+        for child in self._users():
+            kinds[type(child).__name__] = kinds.get(type(child).__name__, 0) + 1
+        held = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+        return f"<Domain {self.name} {held or 'empty'}>"
+
+

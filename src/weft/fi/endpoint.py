@@ -1,0 +1,334 @@
+"""Endpoints (fi_endpoint): where operations start and where peers arrive.
+
+The data path -- fi_rma(3) and fi_atomic(3) -- is the extension's: those methods are inherited as they are, so that an
+operation crosses into the NIC once and meets no Python of ours.
+
+Source: fi_endpoint(3), fi_cm(3), fi_rma(3), fi_atomic(3).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, errors
+from ..flags import BindFlag, Flag, Opt, OptLevel
+from . import _handle
+from .atomic import query
+from .av import AddressVector
+from .cntr import Counter
+from .cq import CompletionQueue
+from .eq import EventQueue
+
+if TYPE_CHECKING:
+    from .domain import Domain
+    from .info import Info
+
+__all__ = ["Endpoint"]
+
+_CQ_FLAGS = int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION)
+_LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
+_REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
+
+
+class Endpoint(_nic.EndpointCore):
+    """A reliable-datagram endpoint (struct fid_ep). Made by `Domain.endpoint`.
+
+    Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
+
+        read readv readmsg write writev writemsg inject_write writedata inject_writedata        fi_rma(3)
+        read_batch write_batch                                                                  many in one call
+        atomic atomicv atomicmsg inject_atomic fetch_atomic* compare_atomic*                    fi_atomic(3)
+        cancel(context)                                                                         fi_cancel
+
+    caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   what it was opened with.
+
+    A transfer raises Again while the transmit queue is full: read the completion queue and retry.
+    Thread safety: any thread. Source: fi_endpoint(3).
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+    _enabled = False
+
+    def __init__(self, domain: Domain, info: Info, context: Any) -> None:
+        provider = domain.provider
+        if info.ep_attr.type not in (0, domain.info.ep_attr.type):
+            raise errors.InvalidArgument(f"endpoint: type {info.ep_attr.type!r} is none that {domain!r} has")
+        nic, pid, vni = provider.parse_address(info.src_addr) if info.src_addr is not None else domain.default_address
+        self.domain = domain
+        self.info = info
+        self.context = context
+        self._address = (nic, pid, vni)
+        self._children: _handle.Children = {}
+        self._bound: list[Any] = []
+        self._cqs: dict[int, CompletionQueue] = {}
+        self._cntrs: dict[int, Counter] = {}
+        self._av: AddressVector | None = None
+        tx, ep = info.tx_attr, info.ep_attr
+        super().__init__(
+            domain,
+            caps=int(info.caps),
+            tx_size=int(tx.size),
+            inject_size=int(tx.inject_size),
+            max_msg_size=int(ep.max_msg_size),
+            msg_order=int(tx.msg_order),
+            tx_op_flags=int(tx.op_flags),
+            iov_limit=int(tx.iov_limit),
+            rma_iov_limit=int(tx.rma_iov_limit),
+            vni=vni,
+        )
+        self._site = _handle.here(3)
+        _handle.adopt(self, domain)
+
+    @property
+    def _made_in(self) -> int:
+        return self.domain._made_in
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    @property
+    def enabled(self) -> bool:
+        """True after enable()."""
+        return self._enabled
+
+    # ---- set-up ------------------------------------------------------------------------------------------------------
+
+    def bind(self, fid: CompletionQueue | Counter | AddressVector | EventQueue, flags: int = 0) -> None:
+        """Associate the endpoint with a queue, a counter or an address vector (fi_ep_bind), before enable().
+
+        CompletionQueue   flags: `fi.TRANSMIT` (completions of this side's operations), `fi.RECV` (of what peers send),
+                          or both; with `fi.SELECTIVE_COMPLETION` only operations flagged `fi.COMPLETION` are reported.
+        Counter           flags, any of: `fi.READ`, `fi.WRITE` (operations of this side), `fi.REMOTE_READ`,
+                          `fi.REMOTE_WRITE` (of peers on this endpoint; needs `fi.RMA_EVENT`), `fi.SEND`, `fi.RECV`.
+        AddressVector, EventQueue   flags 0.
+
+        The endpoint holds what it is bound to; that cannot be closed before the endpoint.
+        Raises BadFlags, BadState (enabled already), WrongDomain, InvalidArgument (bound already; another object).
+        Source: fi_endpoint(3) fi_ep_bind.
+        """
+        _handle.check(self, "ep.bind")
+        if not isinstance(fid, (CompletionQueue, Counter, AddressVector, EventQueue)):
+            raise errors.InvalidArgument(
+                f"ep.bind: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue, not {fid!r}"
+            )
+        _handle.check(fid, "ep.bind")
+        if self._enabled:
+            raise errors.BadState(f"ep.bind: {self!r} is enabled\n  try: bind before enable()")
+        if isinstance(fid, EventQueue):
+            if fid.fabric is not self.domain.fabric:
+                raise errors.WrongDomain(f"ep.bind: {fid!r} belongs to another fabric")
+        elif fid.domain is not self.domain:
+            raise errors.WrongDomain(f"ep.bind: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}")
+        if isinstance(fid, CompletionQueue):
+            self._bind_cq(fid, int(flags))
+        elif isinstance(fid, Counter):
+            self._bind_cntr(fid, int(flags))
+        else:
+            if flags:
+                raise errors.BadFlags(f"ep.bind: flags {Flag(flags)!s} for {fid!r}; they have to be 0")
+            if isinstance(fid, AddressVector):
+                if self._av is not None:
+                    raise errors.InvalidArgument(f"ep.bind: the endpoint has an address vector already, {self._av!r}")
+                self.bind_av(fid)
+                self._av = fid
+        self._bound.append(fid)
+        _handle.adopt(self, fid)
+
+    def _bind_cq(self, cq: CompletionQueue, flags: int) -> None:
+        if flags & ~_CQ_FLAGS:
+            raise errors.BadFlags(
+                f"ep.bind: flags {BindFlag(flags)!s} for a completion queue\n"
+                "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION"
+            )
+        sides = flags & int(Flag.TRANSMIT | Flag.RECV)
+        if not sides:
+            raise errors.BadFlags("ep.bind: say what the completion queue is for: TRANSMIT, RECV or both")
+        for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
+            if sides & side and side in self._cqs:
+                raise errors.InvalidArgument(f"ep.bind: {Flag(side)!s} goes to {self._cqs[side]!r} already")
+        self.bind_cq(cq, flags)
+        for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
+            if sides & side:
+                self._cqs[side] = cq
+
+    def _bind_cntr(self, cntr: Counter, flags: int) -> None:
+        if flags & ~(_LOCAL_COUNTS | _REMOTE_COUNTS):
+            raise errors.BadFlags(
+                f"ep.bind: flags {Flag(flags)!s} for a counter\n"
+                "  known: SEND, RECV, READ, WRITE, REMOTE_READ, REMOTE_WRITE"
+            )
+        if not flags:
+            raise errors.BadFlags("ep.bind: say what the counter counts: READ, WRITE, REMOTE_READ, REMOTE_WRITE ...")
+        if flags & _REMOTE_COUNTS and not self.info.caps & Flag.RMA_EVENT:
+            raise errors.BadFlags(
+                f"ep.bind: {Flag(flags & _REMOTE_COUNTS)!s} needs an endpoint opened with RMA_EVENT\n"
+                "  try: getinfo with fi.RMA_EVENT among the capabilities of the hints"
+            )
+        for bit in (1 << n for n in range(flags.bit_length())):
+            if flags & bit and bit in self._cntrs:
+                raise errors.InvalidArgument(f"ep.bind: {Flag(bit)!s} is counted by {self._cntrs[bit]!r} already")
+        self.bind_cntr(cntr, flags)
+        for bit in (1 << n for n in range(flags.bit_length())):
+            if flags & bit:
+                self._cntrs[bit] = cntr
+
+    def enable(self) -> None:
+        """Make the endpoint ready for transfers and claim its address (fi_enable). Enabling again changes nothing.
+
+        Raises NoAv (no address vector bound), NoCq (no completion queue for a direction that the endpoint has: failures
+        are reported there even where successes are not), AddressInUse (another endpoint has the pid that src_addr or
+        setname asked for).
+        Source: fi_endpoint(3) fi_enable.
+        """
+        _handle.check(self, "ep.enable")
+        if self._enabled:
+            return
+        if self._av is None:
+            raise errors.NoAv("ep.enable: no address vector is bound\n  try: ep.bind(domain.av_open())")
+        starts = self.info.caps & int(Flag.READ | Flag.WRITE | Flag.SEND)
+        if starts and int(Flag.TRANSMIT) not in self._cqs:
+            raise errors.NoCq(
+                "ep.enable: no completion queue is bound for TRANSMIT\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)"
+            )
+        if self.info.caps & Flag.RECV and int(Flag.RECV) not in self._cqs:
+            raise errors.NoCq(
+                "ep.enable: no completion queue is bound for RECV\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)"
+            )
+        nic, pid, vni = self._address
+        self._address = (nic, self.enable_at(nic, pid), vni)
+        self._enabled = True
+
+    def getname(self) -> Any:
+        """The endpoint's address, to be given to peers (fi_getname). Raises BadState before enable()."""
+        _handle.check(self, "ep.getname")
+        if not self._enabled:
+            raise errors.BadState("ep.getname: the endpoint has no address before enable()")
+        return self.domain.provider.format_address(self._address)
+
+    def setname(self, addr: object) -> None:
+        """Choose the endpoint's address, before enable() (fi_setname).
+
+        addr   as `getname` returns it; its NIC and VNI have to be the endpoint's.
+
+        Raises BadState after enable(), InvalidArgument. Source: fi_cm(3) fi_setname.
+        """
+        _handle.check(self, "ep.setname")
+        if self._enabled:
+            raise errors.BadState(f"ep.setname: {self!r} has its address since enable()")
+        nic, pid, vni = self.domain.provider.parse_address(addr)
+        if (nic, vni) != (self._address[0], self._address[2]):
+            here = self.domain.provider.format_address((self._address[0], None, self._address[2]))
+            raise errors.InvalidArgument(f"ep.setname: {addr!r} is on another NIC or VNI than the endpoint, {here}")
+        self._address = (nic, pid, vni)
+
+    # ---- options -----------------------------------------------------------------------------------------------------
+
+    def getopt(self, level: int, optname: int) -> int:
+        """An endpoint option (fi_getopt).
+
+        level     `fi.OPT_ENDPOINT`.
+        optname   `fi.OPT_MAX_MSG_SIZE`, `fi.OPT_INJECT_RMA_SIZE`, `fi.OPT_TX_SIZE` ...
+
+        Raises NoProtocolOption. Source: fi_endpoint(3) "fi_getopt / fi_setopt".
+        """
+        _handle.check(self, "ep.getopt")
+        self._level("ep.getopt", level)
+        info = self.info
+        values = {
+            Opt.OPT_CM_DATA_SIZE: 0,
+            Opt.OPT_TX_SIZE: info.tx_attr.size,
+            Opt.OPT_RX_SIZE: info.rx_attr.size,
+            Opt.OPT_MAX_MSG_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.MSG else 0,
+            Opt.OPT_MAX_TAGGED_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.TAGGED else 0,
+            Opt.OPT_MAX_RMA_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.RMA else 0,
+            Opt.OPT_MAX_ATOMIC_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.ATOMIC else 0,
+            Opt.OPT_INJECT_MSG_SIZE: info.tx_attr.inject_size if info.caps & Flag.MSG else 0,
+            Opt.OPT_INJECT_TAGGED_SIZE: info.tx_attr.inject_size if info.caps & Flag.TAGGED else 0,
+            Opt.OPT_INJECT_RMA_SIZE: info.tx_attr.inject_size if info.caps & Flag.RMA else 0,
+            Opt.OPT_INJECT_ATOMIC_SIZE: info.tx_attr.inject_size if info.caps & Flag.ATOMIC else 0,
+        }
+        for option, value in values.items():
+            if option == optname:
+                return int(value)
+        raise errors.NoProtocolOption(
+            f"ep.getopt: no option {_opt(optname)} here; known: {', '.join(map(str, values))}"
+        )
+
+    def setopt(self, level: int, optname: int, optval: Any) -> None:
+        """Set an endpoint option (fi_setopt). There is none to set here: sizes are asked for in the hints of getinfo.
+
+        Raises NoProtocolOption.
+        """
+        _handle.check(self, "ep.setopt")
+        self._level("ep.setopt", level)
+        raise errors.NoProtocolOption(
+            f"ep.setopt: {_opt(optname)} cannot be set here; sizes and limits are asked for in the hints of getinfo"
+        )
+
+    @staticmethod
+    def _level(op: str, level: int) -> None:
+        if level != OptLevel.OPT_ENDPOINT:
+            raise errors.NoProtocolOption(f"{op}: level {level}; OPT_ENDPOINT is the one there is")
+
+    # ---- queries -----------------------------------------------------------------------------------------------------
+
+    def atomicvalid(self, datatype: int, op: int) -> int:
+        """Elements that one `atomic` may hold (fi_atomicvalid). Raises NotSupported for a pair that it does not do."""
+        return self._valid(datatype, op, 0)
+
+    def fetch_atomicvalid(self, datatype: int, op: int) -> int:
+        """Elements that one `fetch_atomic` may hold (fi_fetch_atomicvalid). Raises NotSupported."""
+        return self._valid(datatype, op, 1)
+
+    def compare_atomicvalid(self, datatype: int, op: int) -> int:
+        """Elements that one `compare_atomic` may hold (fi_compare_atomicvalid). Raises NotSupported."""
+        return self._valid(datatype, op, 2)
+
+    def _valid(self, datatype: int, op: int, family: int) -> int:
+        _handle.check(self, "ep.atomicvalid")
+        if not self.info.caps & Flag.ATOMIC:
+            raise errors.NotSupported("the endpoint was opened without ATOMIC: ask for it in the hints of getinfo")
+        return query(datatype, op, family).count
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the endpoint (fi_close): its address is free, operations under way complete as canceled."""
+        _handle.close(self, super().close, self._children, (self.domain, *self._bound))
+
+    def __enter__(self) -> Endpoint:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, super().close, (self.domain, *self._bound) if self._site else ())
+
+    def __repr__(self) -> str:
+        name = self.domain.provider.format_address(self._address)
+        if self._closed:
+            return f"<Endpoint {name} closed>"
+        if _handle.elsewhere(self):
+            return f"<Endpoint {name} of the parent process>"
+        parts = ["enabled" if self._enabled else "disabled"]
+        parts[0] += f", tx {self.statistics().get('tx_pending', 0)}/{self.info.tx_attr.size}"
+        cqs = list(dict.fromkeys(self._cqs.values()))
+        if cqs:
+            parts.append("cq=" + "+".join("closed" if cq._closed else f"{cq.pending()}/{cq.capacity}" for cq in cqs))
+        if self._av is not None:
+            parts.append(f"av={self._av.count()} peers")
+        return f"<Endpoint {name} {', '.join(parts)}>"
+
+
+def _opt(optname: int) -> str:
+    try:
+        return str(Opt(optname))
+    except ValueError:
+        return str(optname)

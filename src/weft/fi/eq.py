@@ -1,0 +1,237 @@
+"""Event queues (fi_eq): events of control operations. All Python: nothing on them is fast.
+
+Source: fi_eq(3).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import _process, errors
+from ..flags import EqEvent, Flag, WaitObj
+from . import _handle
+from .cq import waitable
+
+if TYPE_CHECKING:
+    from .fabric import Fabric
+    from .info import Info
+
+__all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
+
+
+class EqEntry(NamedTuple):
+    """An event of a control operation (struct fi_eq_entry): the object, the operation's context, a number."""
+
+    fid: Any
+    context: Any = None
+    data: int = 0
+
+
+class EqCmEntry(NamedTuple):
+    """An event of a connection (struct fi_eq_cm_entry)."""
+
+    fid: Any
+    info: Info | None = None
+    data: bytes = b""
+
+
+class EqErrEntry(NamedTuple):
+    """A control operation that failed (struct fi_eq_err_entry)."""
+
+    fid: Any
+    context: Any = None
+    data: int = 0
+    err: int = 0
+    prov_errno: int = 0
+    err_data: bytes = b""
+
+
+class EventQueue:
+    """A queue of control events (struct fid_eq). Made by `Fabric.eq_open`.
+
+    Thread safety: any thread. Source: fi_eq(3).
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+
+    def __init__(self, fabric: Fabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
+        if flags & ~int(Flag.WRITE | Flag.AFFINITY):
+            raise errors.BadFlags(f"eq_open: flags {Flag(flags)!s}; WRITE and AFFINITY are known")
+        if size < 0:
+            raise errors.InvalidArgument(f"eq_open: size {size} is negative; 0 leaves it to the provider")
+        self.fabric = fabric
+        self.context = context
+        self.size = size
+        self.flags = flags
+        self.wait_obj = waitable("eq_open", wait_obj)
+        self._made_in = _process.generation
+        self._children: _handle.Children = {}
+        self._events: deque[tuple[int, Any]] = deque()
+        self._errors: deque[EqErrEntry] = deque()
+        self._changed = threading.Condition()
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if self.wait_obj == WaitObj.WAIT_FD else -1
+        self._site = _handle.here(3)
+        _handle.adopt(self, fabric)
+
+    @property
+    def fd(self) -> int:
+        """Readable while there is something to read (wait_obj=fi.WAIT_FD), else -1."""
+        return self._fd
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def read(self, flags: int = 0) -> tuple[int, Any] | None:
+        """The next event as (event, entry), or None (fi_eq_read).
+
+        flags   `fi.PEEK` leaves the event in the queue.
+
+        Raises Available while an error waits: read it with `readerr`.
+        """
+        _handle.check(self, "eq.read")
+        self._known_flags("eq.read", flags, Flag.PEEK)
+        with self._changed:
+            return self._next(flags)
+
+    def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
+        """As `read`, but waits (fi_eq_sread).
+
+        timeout   seconds; None for ever.
+
+        Raises Again when the time is over, InvalidArgument for a queue opened with WAIT_NONE, Available as `read`.
+        """
+        _handle.check(self, "eq.sread")
+        self._known_flags("eq.sread", flags, Flag.PEEK)
+        if self.wait_obj == WaitObj.WAIT_NONE:
+            raise errors.InvalidArgument(
+                "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC"
+            )
+        until = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while True:
+                found = self._next(flags)
+                if found is not None:
+                    return found
+                if self._closed:
+                    raise errors.Canceled("eq.sread: the queue was closed while this thread waited")
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
+                self._changed.wait(left)
+
+    def readerr(self, flags: int = 0) -> EqErrEntry:
+        """The next error (fi_eq_readerr). Raises Again where there is none."""
+        _handle.check(self, "eq.readerr")
+        self._known_flags("eq.readerr", flags, Flag.PEEK)
+        with self._changed:
+            if not self._errors:
+                raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
+            if flags & Flag.PEEK:
+                return self._errors[0]
+            self._drain()
+            return self._errors.popleft()
+
+    def write(self, event: int, entry: Any, flags: int = 0) -> None:
+        """Put an event of the application's own into the queue (fi_eq_write).
+
+        event   any number; `fi.NOTIFY` and the other events of fi_eq(3) are `fi.EqEvent`.
+        entry   what `read` returns with it: an EqEntry, or any object.
+
+        Raises InvalidArgument where the queue was opened without `fi.WRITE`.
+        """
+        _handle.check(self, "eq.write")
+        self._known_flags("eq.write", flags, Flag(0))
+        if not self.flags & Flag.WRITE:
+            raise errors.InvalidArgument("eq.write: the queue takes no user events; open it with flags=fi.WRITE")
+        self.post(event, entry)
+
+    def post(self, event: int, entry: Any) -> None:
+        """Insert an event; how the provider's objects report. Not part of libfabric's interface."""
+        with self._changed:
+            self._events.append((event, entry))
+            self._signal()
+
+    def post_error(self, entry: EqErrEntry) -> None:
+        """Insert an error; how the provider's objects report. Not part of libfabric's interface."""
+        with self._changed:
+            self._errors.append(entry)
+            self._signal()
+
+    def strerror(self, prov_errno: int, err_data: object = None) -> str:
+        """What a provider error number means (fi_eq_strerror)."""
+        return self.fabric.provider.explain_error(prov_errno, err_data)
+
+    def pending(self) -> int:
+        """Events and errors that wait to be read."""
+        return len(self._events) + len(self._errors)
+
+    def trywait(self) -> bool:
+        """True where nothing is there to read, so that it makes sense to wait on `fd`."""
+        return not self.pending()
+
+    def close(self) -> None:
+        """Close the queue (fi_close); unread events are lost. Raises Busy while something is bound to it."""
+        _handle.close(self, self._release, self._children, (self.fabric,))
+
+    def _next(self, flags: int) -> tuple[int, Any] | None:
+        if self._errors:
+            raise errors.Available("eq.read: an error entry waits; read it with readerr()", op="eq.read")
+        if not self._events:
+            return None
+        if flags & Flag.PEEK:
+            return self._events[0]
+        self._drain()
+        return self._events.popleft()
+
+    def _signal(self) -> None:
+        if self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
+        self._changed.notify()
+
+    def _drain(self) -> None:
+        # About to take one entry: the descriptor stays readable only while others remain.
+        if self._fd >= 0 and self.pending() == 1:
+            os.eventfd_read(self._fd)
+
+    def _release(self) -> None:
+        with self._changed:
+            self._closed = True
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+            self._changed.notify_all()
+
+    @staticmethod
+    def _known_flags(op: str, flags: int, known: int) -> None:
+        if flags & ~int(known):
+            raise errors.BadFlags(f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}")
+
+    def __enter__(self) -> EventQueue:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, self._release if self._site else None, (self.fabric,) if self._site else ())
+
+    def __repr__(self) -> str:
+        return f"<EventQueue {'closed' if self._closed else f'{self.pending()} unread'}>"
+
+
+def event_name(event: int) -> str:
+    """Name of an event, for printing."""
+    try:
+        return EqEvent(event).name
+    except ValueError:
+        return str(event)

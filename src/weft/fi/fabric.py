@@ -1,0 +1,111 @@
+"""Fabrics (fi_fabric): a provider opened for use. Source: fi_fabric(3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from .. import _process, errors
+from ..flags import WaitObj
+from . import _handle
+from .cntr import Counter
+from .cq import CompletionQueue
+from .domain import Domain
+from .eq import EventQueue
+from .info import FabricAttr, Info
+from .registry import Provider, find, providers
+
+__all__ = ["Fabric"]
+
+
+class Fabric:
+    """A provider opened for use (struct fid_fabric).
+
+    attr   `info.fabric_attr` of an Info from getinfo; prov_name decides which provider.
+
+    Raises NoDevice for a provider that is not here.
+    Thread safety: any thread. Source: fi_fabric(3) fi_fabric.
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+
+    def __init__(self, attr: FabricAttr, context: Any = None) -> None:
+        provider = find(attr.prov_name)
+        if provider is None:
+            known = ", ".join(p.name for p in providers())
+            raise errors.NoDevice(
+                f"fabric: no provider {attr.prov_name!r}; here: {known}\n  try: info.fabric_attr of getinfo"
+            )
+        self.provider: Provider = provider
+        self.attr = attr
+        self.context = context
+        self._made_in = _process.generation
+        self._children: _handle.Children = {}
+        self._site = _handle.here(2)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.attr.name or self.provider.name)
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def domain(self, info: Info, flags: int = 0, context: Any = None) -> Domain:
+        """Open a domain (fi_domain).
+
+        info   from getinfo. The bits of its domain_attr.mr_mode are in force, those that the provider did not require
+               as well.
+
+        Raises NoDevice (no such domain), BadFlags. Source: fi_domain(3) fi_domain.
+        """
+        _handle.check(self, "domain")
+        return Domain(self, info, flags, context)
+
+    def eq_open(
+        self, *, size: int = 0, flags: int = 0, wait_obj: int = WaitObj.WAIT_UNSPEC, context: Any = None
+    ) -> EventQueue:
+        """Open an event queue (fi_eq_open).
+
+        flags      `fi.WRITE`: the application will write events of its own.
+        wait_obj   `fi.WAIT_UNSPEC` for sread, `fi.WAIT_FD` for a descriptor besides, `fi.WAIT_NONE` for neither.
+
+        Source: fi_eq(3) fi_eq_open.
+        """
+        _handle.check(self, "eq_open")
+        return EventQueue(self, size=size, flags=flags, wait_obj=wait_obj, context=context)
+
+    def trywait(self, fids: Iterable[CompletionQueue | Counter | EventQueue]) -> None:
+        """Whether it is safe to sleep on the descriptors of these objects (fi_trywait).
+
+        Returns where nothing is there to read in any of them; raises Again where something is: read it first.
+        Source: fi_poll(3) fi_trywait.
+        """
+        _handle.check(self, "trywait")
+        for fid in fids:
+            _handle.check(fid, "trywait")
+            ready = not fid.trywait() if not isinstance(fid, Counter) else False
+            if ready:
+                raise errors.Again(f"trywait: {fid!r} has something to read", op="trywait")
+
+    def close(self) -> None:
+        """Close the fabric (fi_close). Raises Busy, naming them, while domains or event queues on it are open."""
+        _handle.close(self, None, self._children, ())
+
+    def __enter__(self) -> Fabric:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, None, ())
+
+    def __repr__(self) -> str:
+        return f"<Fabric {self.name} {'closed' if self._closed else 'open'}>"

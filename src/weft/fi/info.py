@@ -1,0 +1,869 @@
+"""getinfo: what providers offer, matched against hints (fi_getinfo).
+
+A provider makes `Offer`s: what it returns to a caller without hints, how far hints may raise its limits, and the
+registration modes that it requires. `getinfo` holds each against the hints. The rules of fi_getinfo(3), in short:
+
+* a zero in the hints means "anything"; a non-zero value is met or the offer is rejected;
+* `mode` and `mr_mode` are the other way round: the caller lists what it is ready to do, the provider keeps the bits
+  that it needs, clears the rest, and is rejected where it needs more;
+* primary capabilities come only when asked for, their modifiers limit them, secondary ones may come unasked.
+
+`getinfo(..., explain=True)` returns all of that as an object instead of raising.
+
+Source: fi_getinfo(3), fi_fabric(3), fi_domain(3), fi_endpoint(3), fi_mr(3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from .. import errors
+from ..flags import (
+    MR_BASIC_MAP,
+    SHARED_CONTEXT,
+    VERSION,
+    AddrFormat,
+    AvType,
+    EpType,
+    Flag,
+    GetinfoFlag,
+    LinkState,
+    Mode,
+    MrMode,
+    Order,
+    Progress,
+    Protocol,
+    ResourceMgmt,
+    Tc,
+    Threading,
+)
+
+if TYPE_CHECKING:
+    from .domain import Domain
+    from .fabric import Fabric
+    from .registry import Provider
+
+__all__ = [
+    "Candidate",
+    "DomainAttr",
+    "EpAttr",
+    "Explanation",
+    "FabricAttr",
+    "Info",
+    "NicAttr",
+    "Offer",
+    "Rejection",
+    "RxAttr",
+    "TxAttr",
+    "allocinfo",
+    "dupinfo",
+    "getinfo",
+    "version",
+]
+
+LIBRARY_VERSION = VERSION(2, 1)  # the interface that the documents we follow describe
+
+
+def version() -> int:
+    """Interface version of the library, as `fi.VERSION(major, minor)` (fi_version)."""
+    return LIBRARY_VERSION
+
+
+# ---- attributes: dataclasses with the C field names -----------------------------------------------------------------
+
+
+def _int(kind: Callable[[int], Any] | None = None, default: int = 0) -> Any:
+    return field(default=default, metadata={"kind": kind})
+
+
+def _dotted(version: int) -> str:
+    return f"{version >> 16}.{version & 0xFFFF}"
+
+
+class _Table:
+    """Dataclass whose repr is a table: one field a line, values by name, zeros and Nones left out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(_rows(self, 0))
+
+
+def _rows(obj: Any, indent: int) -> Iterator[str]:
+    pad = " " * indent
+    yield f"{pad}{type(obj).__name__}"
+    for f in dataclasses.fields(obj):
+        value = getattr(obj, f.name)
+        if isinstance(value, _Table):
+            rows = list(_rows(value, indent + 2))
+            if len(rows) > 1:
+                yield f"{pad}  {f.name}"
+                yield from rows[1:]
+        elif value is not None and not (type(value) is int and value == 0 and f.metadata.get("kind") is None):
+            yield f"{pad}  {f.name:<20} {_show(value, f.metadata.get('kind'))}"
+
+
+def _show(value: Any, kind: Callable[[int], Any] | None = None) -> str:
+    """A value as a reader of the man page would write it."""
+    if kind is not None and isinstance(value, int):
+        try:
+            return str(kind(value))
+        except ValueError:
+            return hex(value)
+    if isinstance(value, int):
+        if value == SHARED_CONTEXT:
+            return "unlimited"
+        return str(value) if value < 1 << 20 or (value & (value - 1) and value + 1 & value) else _power(value)
+    return str(value) if isinstance(value, str) else repr(value)
+
+
+def _power(value: int) -> str:
+    return f"2**{value.bit_length() - 1}" if value & (value - 1) == 0 else f"2**{value.bit_length()}-1"
+
+
+@dataclass(repr=False, slots=True)
+class TxAttr(_Table):
+    """Transmit side of an endpoint (struct fi_tx_attr). Source: fi_endpoint(3) "Transmit context attributes"."""
+
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    op_flags: int = _int(Flag)
+    msg_order: int = _int(Order)
+    comp_order: int = 0
+    inject_size: int = 0
+    size: int = 0
+    iov_limit: int = 0
+    rma_iov_limit: int = 0
+    tclass: int = _int(Tc)
+
+
+@dataclass(repr=False, slots=True)
+class RxAttr(_Table):
+    """Receive side of an endpoint (struct fi_rx_attr). Source: fi_endpoint(3) "Receive context attributes"."""
+
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    op_flags: int = _int(Flag)
+    msg_order: int = _int(Order)
+    comp_order: int = 0
+    total_buffered_recv: int = 0
+    size: int = 0
+    iov_limit: int = 0
+
+
+@dataclass(repr=False, slots=True)
+class EpAttr(_Table):
+    """Endpoint attributes (struct fi_ep_attr). Source: fi_endpoint(3) "Endpoint attributes"."""
+
+    type: int = _int(EpType)
+    protocol: int = _int(Protocol)
+    protocol_version: int = 0
+    max_msg_size: int = 0
+    msg_prefix_size: int = 0
+    max_order_raw_size: int = 0
+    max_order_war_size: int = 0
+    max_order_waw_size: int = 0
+    mem_tag_format: int = 0
+    tx_ctx_cnt: int = 0
+    rx_ctx_cnt: int = 0
+    auth_key: Any = None
+
+
+@dataclass(repr=False, slots=True)
+class DomainAttr(_Table):
+    """Domain attributes (struct fi_domain_attr). Source: fi_domain(3) "Domain attributes"."""
+
+    domain: Domain | None = None
+    name: str | None = None
+    threading: int = _int(Threading)
+    control_progress: int = _int(Progress)
+    data_progress: int = _int(Progress)
+    resource_mgmt: int = _int(ResourceMgmt)
+    av_type: int = _int(AvType)
+    mr_mode: int = _int(MrMode)
+    mr_key_size: int = 0
+    cq_data_size: int = 0
+    cq_cnt: int = 0
+    ep_cnt: int = 0
+    tx_ctx_cnt: int = 0
+    rx_ctx_cnt: int = 0
+    max_ep_tx_ctx: int = 0
+    max_ep_rx_ctx: int = 0
+    max_ep_stx_ctx: int = 0
+    max_ep_srx_ctx: int = 0
+    cntr_cnt: int = 0
+    mr_iov_limit: int = 0
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    auth_key: Any = None
+    max_err_data: int = 0
+    mr_cnt: int = 0
+    tclass: int = _int(Tc)
+    max_ep_auth_key: int = 0
+    max_group_id: int = 0
+    max_cntr_value: int = 0
+    max_err_cntr_value: int = 0
+
+    @property
+    def progress(self) -> int:
+        """The other name of data_progress (they are a union in C)."""
+        return self.data_progress
+
+    @progress.setter
+    def progress(self, value: int) -> None:
+        self.data_progress = value
+
+
+@dataclass(repr=False, slots=True)
+class FabricAttr(_Table):
+    """Fabric attributes (struct fi_fabric_attr). Source: fi_fabric(3) "Fabric attributes"."""
+
+    fabric: Fabric | None = None
+    name: str | None = None
+    prov_name: str | None = None
+    prov_version: int = _int(_dotted)
+    api_version: int = _int(_dotted)
+
+
+@dataclass(repr=False, slots=True)
+class NicAttr(_Table):
+    """The NIC (struct fid_nic: fi_device_attr, fi_bus_attr and fi_link_attr in one). Source: fi_nic(3)."""
+
+    name: str | None = None
+    device_id: str | None = None
+    device_version: str | None = None
+    vendor_id: str | None = None
+    driver: str | None = None
+    firmware: str | None = None
+    bus_type: int = 0
+    address: str | None = None
+    mtu: int = 0
+    speed: int = 0
+    state: int = _int(LinkState)
+    network_type: str | None = None
+    prov_attr: Any = None
+
+
+@dataclass(repr=False, slots=True)
+class Info(_Table):
+    """An endpoint that can be had, or hints for one (struct fi_info). Source: fi_getinfo(3).
+
+    src_addr, dest_addr   in `addr_format`: a str for FI_ADDR_STR.
+    """
+
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    addr_format: int = _int(AddrFormat)
+    src_addr: Any = None
+    dest_addr: Any = None
+    handle: Any = None
+    tx_attr: TxAttr = field(default_factory=TxAttr)
+    rx_attr: RxAttr = field(default_factory=RxAttr)
+    ep_attr: EpAttr = field(default_factory=EpAttr)
+    domain_attr: DomainAttr = field(default_factory=DomainAttr)
+    fabric_attr: FabricAttr = field(default_factory=FabricAttr)
+    nic: NicAttr | None = None
+
+    @property
+    def src_addrlen(self) -> int:
+        """Length of src_addr, 0 where there is none."""
+        return len(self.src_addr) if self.src_addr is not None else 0
+
+    @property
+    def dest_addrlen(self) -> int:
+        """Length of dest_addr, 0 where there is none."""
+        return len(self.dest_addr) if self.dest_addr is not None else 0
+
+
+def allocinfo() -> Info:
+    """An empty Info, with all its parts (fi_allocinfo)."""
+    return Info()
+
+
+def dupinfo(info: Info | None) -> Info:
+    """A copy of an Info and its parts (fi_dupinfo); an empty one for None. Opened objects in it are shared."""
+    if info is None:
+        return Info()
+    copy = dataclasses.replace(info)
+    for name in ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "nic"):
+        part = getattr(info, name)
+        setattr(copy, name, None if part is None else dataclasses.replace(part))
+    return copy
+
+
+# ---- offers, candidates, explanations --------------------------------------------------------------------------------
+
+
+@dataclass
+class Offer:
+    """What a provider has: the answer to a caller without hints, and what it can do besides.
+
+    info       returned where the hints say nothing.
+    ceilings   "part.field" -> the highest value that hints may ask for, where that is more than info has.
+    required   mr_mode bits that the application has to honour.
+    quiet      secondary capabilities that cost something: reported only when asked for, or when nothing was.
+    remarks    capability bit, or "part.field" -> why it is not offered and what to do.
+    """
+
+    info: Info
+    ceilings: dict[str, int] = field(default_factory=dict)
+    required: int = 0
+    quiet: int = 0
+    remarks: dict[int | str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """One hint that an offer does not meet."""
+
+    hint: str
+    asked: str
+    offered: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.hint}: asked {self.asked}, offers {self.offered}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass
+class Candidate:
+    """An offer held against the hints: `info` where it meets them, `rejections` where it does not."""
+
+    provider: str
+    domain: str
+    type: EpType
+    info: Info | None
+    rejections: list[Rejection]
+
+    @property
+    def accepted(self) -> bool:
+        """True where the offer meets every hint."""
+        return self.info is not None
+
+    def __str__(self) -> str:
+        head = f"{self.provider}: {self.domain}, {self.type}"
+        if self.info is not None:
+            return f"{head}: accepted, caps {self.info.caps!s}"
+        return f"{head}: rejected\n" + "\n".join("    " + str(r).replace("\n", "\n    ") for r in self.rejections)
+
+
+@dataclass
+class Explanation:
+    """What getinfo looked at and why it took or left it; printable.
+
+    candidates   every offer of every provider, in the order in which they would be returned.
+    notes        what concerns the call as a whole.
+    """
+
+    candidates: list[Candidate]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def infos(self) -> list[Info]:
+        """What getinfo returns (an empty list where it raises NoData)."""
+        return [c.info for c in self.candidates if c.info is not None]
+
+    @property
+    def accepted(self) -> list[Candidate]:
+        """The candidates that meet every hint."""
+        return [c for c in self.candidates if c.accepted]
+
+    @property
+    def rejected(self) -> list[Candidate]:
+        """The candidates that do not, each with the hints that rejected it."""
+        return [c for c in self.candidates if not c.accepted]
+
+    def __str__(self) -> str:
+        return "\n".join([f"  {c}" for c in self.candidates] + [f"  {n}" for n in self.notes])
+
+    __repr__ = __str__
+
+
+# ---- the call --------------------------------------------------------------------------------------------------------
+
+_FLAGS = int(Flag.SOURCE | Flag.RESCAN) | int(GetinfoFlag.PROV_ATTR_ONLY | GetinfoFlag.NUMERICHOST)
+
+
+@overload
+def getinfo(
+    version: int | None = None,
+    node: str | None = None,
+    service: str | None = None,
+    flags: int = 0,
+    hints: Info | None = None,
+    *,
+    explain: Literal[False] = False,
+) -> list[Info]: ...
+@overload
+def getinfo(
+    version: int | None = None,
+    node: str | None = None,
+    service: str | None = None,
+    flags: int = 0,
+    hints: Info | None = None,
+    *,
+    explain: Literal[True],
+) -> Explanation: ...
+def getinfo(
+    version: int | None = None,
+    node: str | None = None,
+    service: str | None = None,
+    flags: int = 0,
+    hints: Info | None = None,
+    *,
+    explain: bool = False,
+) -> list[Info] | Explanation:
+    """Find endpoints that meet the hints (fi_getinfo).
+
+    version   interface version that the caller was written for, `fi.VERSION(2, 1)`; the library's where None.
+    node      name or address to resolve: the destination, or with `fi.SOURCE` the local address. A whole address string
+              (FI_ADDR_STR) goes here alone.
+    service   the endpoint's number at that node, as text.
+    flags     `fi.SOURCE`, `fi.NUMERICHOST`, `fi.PROV_ATTR_ONLY`, `fi.RESCAN`.
+    hints     an Info with the wishes set; None asks for everything there is.
+    explain   return the `Explanation` of every candidate instead; nothing is raised for want of a match.
+
+    Returns a list of new Infos, best first; the caller owns them.
+    Raises NoData (none matches; the message and `.explanation` say which hint rejected which candidate), BadFlags
+    (flags that fi_getinfo does not know), InvalidArgument (fi.SOURCE without node and service; an address string with a
+    service), NoSys (version is newer than the library).
+    Thread safety: any number of threads. Source: fi_getinfo(3).
+    """
+    from .registry import providers
+
+    if version is None:
+        version = LIBRARY_VERSION
+    if version > LIBRARY_VERSION:
+        raise errors.NoSys(
+            f"getinfo: asked for interface {_dotted(version)}, this library has {_dotted(LIBRARY_VERSION)}\n"
+            "  try: pass the version that the program was written for"
+        )
+    if flags & ~_FLAGS:
+        raise errors.BadFlags(
+            f"getinfo: flags {Flag(flags & ~_FLAGS)!s} are not known here\n"
+            "  known: SOURCE, NUMERICHOST, PROV_ATTR_ONLY, RESCAN"
+        )
+    if flags & Flag.SOURCE and node is None and service is None:
+        raise errors.InvalidArgument("getinfo: FI_SOURCE says that node and service are local, but neither was given")
+    found = Explanation([])
+    known = providers()
+    if flags & GetinfoFlag.PROV_ATTR_ONLY:
+        for p in known:
+            attr = FabricAttr(prov_name=p.name, prov_version=p.version)
+            found.candidates.append(Candidate(p.name, "", EpType.EP_UNSPEC, Info(fabric_attr=attr), []))
+    else:
+        for p in known:
+            for offer in p.offers():
+                found.candidates.append(_match(p, offer, version, node, service, flags, hints))
+    name = hints.fabric_attr.prov_name if hints is not None and hints.fabric_attr is not None else None
+    if name is not None and not any(p.name == name for p in known):
+        found.notes.append(f"providers here: {', '.join(p.name for p in known)}; {name!r} is not among them")
+    if explain:
+        return found
+    infos = found.infos
+    if not infos:
+        failed = errors.NoData(f"getinfo: no provider offers what the hints ask for\n{found}")
+        failed.explanation = found
+        raise failed
+    return infos
+
+
+# ---- matching --------------------------------------------------------------------------------------------------------
+
+_RMA_MODIFIERS = Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE
+_MSG_MODIFIERS = Flag.SEND | Flag.RECV
+_SECONDARY = (
+    Flag.MULTI_RECV
+    | Flag.SOURCE
+    | Flag.RMA_EVENT
+    | Flag.SHARED_AV
+    | Flag.TRIGGER
+    | Flag.FENCE
+    | Flag.LOCAL_COMM
+    | Flag.REMOTE_COMM
+    | Flag.SOURCE_ERR
+    | Flag.RMA_PMEM
+)
+_PRIMARY = (
+    Flag.MSG
+    | Flag.RMA
+    | Flag.TAGGED
+    | Flag.ATOMIC
+    | Flag.MULTICAST
+    | Flag.NAMED_RX_CTX
+    | Flag.DIRECTED_RECV
+    | Flag.HMEM
+    | Flag.COLLECTIVE
+    | Flag.XPU
+    | Flag.AV_USER_ID
+    | Flag.PEER
+    | Flag.TAGGED_DIRECTED_RECV
+    | Flag.TAGGED_MULTI_RECV
+    | Flag.EXACT_DIRECTED_RECV
+)
+TX_CAPS = (
+    _PRIMARY & ~(Flag.NAMED_RX_CTX | Flag.DIRECTED_RECV)
+    | Flag.READ
+    | Flag.WRITE
+    | Flag.SEND
+    | Flag.FENCE
+    | Flag.TRIGGER
+)
+RX_CAPS = (
+    _PRIMARY
+    | Flag.REMOTE_READ
+    | Flag.REMOTE_WRITE
+    | Flag.RECV
+    | Flag.RMA_EVENT
+    | Flag.SOURCE
+    | Flag.SOURCE_ERR
+    | Flag.MULTI_RECV
+)
+DOMAIN_CAPS = Flag.LOCAL_COMM | Flag.REMOTE_COMM | Flag.SHARED_AV
+
+# A value satisfies another where it asks the application for no more: higher rank = fewer duties.
+_THREADING = {
+    Threading.THREAD_SAFE: 5,
+    Threading.THREAD_FID: 4,
+    Threading.THREAD_ENDPOINT: 3,
+    Threading.THREAD_COMPLETION: 2,
+    Threading.THREAD_DOMAIN: 1,
+    Threading.THREAD_UNSPEC: 0,
+}
+_PROGRESS = {
+    Progress.PROGRESS_AUTO: 3,
+    Progress.PROGRESS_CONTROL_UNIFIED: 2,
+    Progress.PROGRESS_MANUAL: 1,
+    Progress.PROGRESS_UNSPEC: 0,
+}
+
+_LIMITS = {
+    "tx_attr": ("inject_size", "size", "iov_limit", "rma_iov_limit"),
+    "rx_attr": ("total_buffered_recv", "size", "iov_limit"),
+    "ep_attr": (
+        "protocol_version",
+        "max_msg_size",
+        "msg_prefix_size",
+        "max_order_raw_size",
+        "max_order_war_size",
+        "max_order_waw_size",
+        "tx_ctx_cnt",
+        "rx_ctx_cnt",
+    ),
+    "domain_attr": (
+        "mr_key_size",
+        "cq_data_size",
+        "cq_cnt",
+        "ep_cnt",
+        "tx_ctx_cnt",
+        "rx_ctx_cnt",
+        "max_ep_tx_ctx",
+        "max_ep_rx_ctx",
+        "max_ep_stx_ctx",
+        "max_ep_srx_ctx",
+        "cntr_cnt",
+        "mr_iov_limit",
+        "max_err_data",
+        "mr_cnt",
+        "max_ep_auth_key",
+        "max_group_id",
+        "max_cntr_value",
+        "max_err_cntr_value",
+    ),
+}
+# Flag sets of which the hints may name any part; the answer has all that is offered.
+_SUBSETS: tuple[tuple[str, str, type[Any]], ...] = (
+    ("tx_attr", "msg_order", Order),
+    ("rx_attr", "msg_order", Order),
+)
+# ... and those where the answer has what was asked for, because they change what operations do.
+_CHOSEN: tuple[tuple[str, str, type[Any]], ...] = (
+    ("tx_attr", "op_flags", Flag),
+    ("rx_attr", "op_flags", Flag),
+)
+
+
+def _match(
+    provider: Provider,
+    offer: Offer,
+    version: int,
+    node: str | None,
+    service: str | None,
+    flags: int,
+    hints: Info | None,
+) -> Candidate:
+    """Hold one offer against the hints."""
+    info = dupinfo(offer.info)
+    info.fabric_attr.api_version = version
+    info.domain_attr.mr_mode = MrMode(offer.required)
+    rejections: list[Rejection] = []
+    no = rejections.append
+
+    if hints is not None:
+        h = _complete(hints)
+        _match_names(offer, h, no)
+        _match_caps(offer, h, info, no)
+        _match_modes(offer, h, info, version, no)
+        _match_kinds(offer, h, info, no)
+        _match_limits(offer, h, info, no)
+        info.handle = h.handle
+    else:
+        h = None
+
+    try:
+        src, dest = provider.resolve(node, service, flags, h)
+    except errors.FabricError as e:
+        if isinstance(e, errors.InvalidArgument):
+            raise
+        no(Rejection("node, service", f"{node}, {service}", "no such address", e.message))
+    else:
+        info.src_addr = src if src is not None else info.src_addr
+        info.dest_addr = dest
+
+    kind = EpType(offer.info.ep_attr.type)
+    domain = offer.info.domain_attr.name or ""
+    return Candidate(provider.name, domain, kind, None if rejections else info, rejections)
+
+
+def _complete(hints: Info) -> Info:
+    """Hints with every part present: a part that the caller set to None counts as zeros."""
+    h = dupinfo(hints)
+    for name, cls in (
+        ("tx_attr", TxAttr),
+        ("rx_attr", RxAttr),
+        ("ep_attr", EpAttr),
+        ("domain_attr", DomainAttr),
+        ("fabric_attr", FabricAttr),
+    ):
+        if getattr(h, name) is None:
+            setattr(h, name, cls())
+    return h
+
+
+def _match_names(offer: Offer, h: Info, no: Any) -> None:
+    mine = offer.info
+    asked_prov = h.fabric_attr.prov_name
+    if h.fabric_attr.fabric is not None:
+        asked_prov = asked_prov or h.fabric_attr.fabric.attr.prov_name
+    domain_name = h.domain_attr.name
+    if h.domain_attr.domain is not None:
+        domain_name = domain_name or h.domain_attr.domain.name
+    for hint, asked, offered in (
+        ("fabric_attr.prov_name", asked_prov, mine.fabric_attr.prov_name),
+        ("fabric_attr.name", h.fabric_attr.name, mine.fabric_attr.name),
+        ("domain_attr.name", domain_name, mine.domain_attr.name),
+    ):
+        if asked is not None and asked != offered:
+            no(Rejection(hint, repr(asked), repr(offered)))
+
+
+def _match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
+    offered = Flag(offer.info.caps)
+    asked = Flag(h.caps)
+    for bit in _bits(asked & ~offered):
+        no(Rejection("caps", str(Flag(bit)), str(offered), offer.remarks.get(bit, "")))
+    if asked:
+        data = Flag.RMA | Flag.ATOMIC
+        messages = Flag.MSG | Flag.TAGGED | Flag.MULTICAST
+        if asked & _RMA_MODIFIERS and not asked & data:
+            no(
+                Rejection(
+                    "caps",
+                    str(asked & _RMA_MODIFIERS),
+                    "them with RMA or ATOMIC",
+                    "they limit RMA and ATOMIC; ask for one of these as well",
+                )
+            )
+        caps = asked & _PRIMARY
+        if asked & data:
+            caps |= asked & _RMA_MODIFIERS or _RMA_MODIFIERS
+        if asked & messages:
+            caps |= asked & _MSG_MODIFIERS or _MSG_MODIFIERS
+        caps |= asked & _SECONDARY | (offered & _SECONDARY & ~offer.quiet)
+        if asked & Flag.RMA_EVENT and not caps & (Flag.REMOTE_READ | Flag.REMOTE_WRITE):
+            no(
+                Rejection(
+                    "caps",
+                    "RMA_EVENT",
+                    "it with REMOTE_READ or REMOTE_WRITE",
+                    "events are made at the target, and this endpoint is to be none",
+                )
+            )
+        info.caps = caps
+    for part, mask in (("tx_attr", TX_CAPS), ("rx_attr", RX_CAPS), ("domain_attr", DOMAIN_CAPS)):
+        have = Flag(info.caps) & mask
+        want = Flag(getattr(h, part).caps)
+        if want & ~have:
+            no(
+                Rejection(
+                    f"{part}.caps", str(want), str(have), "these have to be among the capabilities of the endpoint"
+                )
+            )
+        getattr(info, part).caps = have
+
+
+def _match_modes(offer: Offer, h: Info, info: Info, version: int, no: Any) -> None:
+    needed = Mode(offer.info.mode)
+    if needed & ~h.mode:
+        no(
+            Rejection(
+                "mode",
+                str(Mode(h.mode)),
+                f"it with {needed}",
+                "the provider needs these modes; set them in the hints once the application honours them",
+            )
+        )
+    asked = MrMode(h.domain_attr.mr_mode)
+    found = negotiate_mr_mode(MrMode(offer.required), asked, h.mode, version)
+    if isinstance(found, str):
+        no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {MrMode(offer.required)}", found))
+        return
+    info.domain_attr.mr_mode = found
+    # FI_LOCAL_MR stands in for FI_MR_LOCAL where the latter cannot be said.
+    if offer.required & MrMode.MR_LOCAL and not found & MrMode.MR_LOCAL:
+        info.mode = info.mode | Mode.LOCAL_MR
+
+
+def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) -> MrMode | str:
+    """The mr_mode that comes of what a provider requires and a caller offers, or why there is none.
+
+    required   bits that the provider needs.
+    asked      bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE have to stand alone.
+    mode       fi_info.mode of the hints (FI_LOCAL_MR).
+    version    interface version of the caller: before 1.5 a zero means "any".
+
+    Source: fi_mr(3) from "FI_MR_LOCAL" to "Basic Memory Registration".
+    """
+    local = bool(required & MrMode.MR_LOCAL)
+    rest = required & ~MrMode.MR_LOCAL
+    legacy_local = bool(mode & Mode.LOCAL_MR)
+    if asked & (MrMode.MR_BASIC | MrMode.MR_SCALABLE):
+        alone = asked & (MrMode.MR_BASIC | MrMode.MR_SCALABLE)
+        if asked not in (MrMode.MR_BASIC, MrMode.MR_SCALABLE):
+            return f"{alone} has to be set alone"
+        if local and not legacy_local:
+            return "buffers of local operations have to be registered: set fi.LOCAL_MR in mode, or offer fi.MR_LOCAL"
+        if asked == MrMode.MR_BASIC:
+            # Basic registration is had by asking for it, whether or not the provider would need it.
+            return asked if not rest & ~MR_BASIC_MAP else f"MR_BASIC does not cover {rest & ~MR_BASIC_MAP}"
+        return asked if not rest else f"the provider needs {rest}, which MR_SCALABLE excludes: offer those bits"
+    if asked == 0 and version < VERSION(1, 5):
+        if local and not legacy_local:
+            return "buffers of local operations have to be registered: set fi.LOCAL_MR in mode"
+        if not rest:
+            return MrMode.MR_SCALABLE
+        return MrMode.MR_BASIC if not rest & ~MR_BASIC_MAP else f"an interface before 1.5 cannot express {rest}"
+    missing = required & ~asked
+    if missing:
+        return f"the provider needs {missing}: offer it in hints.domain_attr.mr_mode once the application honours it"
+    return required
+
+
+def _match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
+    mine = offer.info
+    if h.addr_format not in (AddrFormat.FORMAT_UNSPEC, mine.addr_format):
+        no(Rejection("addr_format", str(_kind(AddrFormat, h.addr_format)), str(_kind(AddrFormat, mine.addr_format))))
+    if h.ep_attr.type not in (EpType.EP_UNSPEC, mine.ep_attr.type):
+        reason = offer.remarks.get(f"ep_attr.type={h.ep_attr.type:d}", "")
+        no(Rejection("ep_attr.type", str(_kind(EpType, h.ep_attr.type)), str(_kind(EpType, mine.ep_attr.type)), reason))
+    if h.ep_attr.protocol not in (Protocol.PROTO_UNSPEC, mine.ep_attr.protocol):
+        no(Rejection("ep_attr.protocol", str(_kind(Protocol, h.ep_attr.protocol)), f"{mine.ep_attr.protocol:#x}"))
+    asked, have = h.domain_attr.threading, mine.domain_attr.threading
+    if _THREADING.get(asked, 9) > _THREADING[have]:  # type: ignore[call-overload, index]
+        no(Rejection("domain_attr.threading", str(_kind(Threading, asked)), str(have)))
+    for name in ("control_progress", "data_progress"):
+        asked, have = getattr(h.domain_attr, name), getattr(mine.domain_attr, name)
+        if _PROGRESS.get(asked, 9) > _PROGRESS[have]:
+            no(
+                Rejection(
+                    f"domain_attr.{name}", str(_kind(Progress, asked)), str(have), offer.remarks.get("progress", "")
+                )
+            )
+    if h.domain_attr.resource_mgmt:
+        if h.domain_attr.resource_mgmt > mine.domain_attr.resource_mgmt:
+            no(
+                Rejection(
+                    "domain_attr.resource_mgmt",
+                    str(_kind(ResourceMgmt, h.domain_attr.resource_mgmt)),
+                    str(mine.domain_attr.resource_mgmt),
+                )
+            )
+        info.domain_attr.resource_mgmt = _kind(ResourceMgmt, h.domain_attr.resource_mgmt)
+    if h.domain_attr.av_type:
+        if h.domain_attr.av_type not in (AvType.AV_MAP, AvType.AV_TABLE):
+            no(Rejection("domain_attr.av_type", str(h.domain_attr.av_type), "AV_MAP, AV_TABLE"))
+        info.domain_attr.av_type = _kind(AvType, h.domain_attr.av_type)
+    for part in ("tx_attr", "domain_attr"):
+        tclass = getattr(h, part).tclass
+        if tclass not in (Tc.TC_UNSPEC, getattr(mine, part).tclass):
+            no(
+                Rejection(
+                    f"{part}.tclass",
+                    str(_kind(Tc, tclass)),
+                    str(_kind(Tc, getattr(mine, part).tclass)),
+                    offer.remarks.get("tclass", ""),
+                )
+            )
+    for part in ("tx_attr", "rx_attr"):
+        if getattr(h, part).comp_order:
+            no(
+                Rejection(
+                    f"{part}.comp_order",
+                    hex(getattr(h, part).comp_order),
+                    "0",
+                    "completion ordering is deprecated; leave it 0",
+                )
+            )
+    if h.ep_attr.mem_tag_format & ~mine.ep_attr.mem_tag_format:
+        no(
+            Rejection(
+                "ep_attr.mem_tag_format",
+                hex(h.ep_attr.mem_tag_format),
+                hex(mine.ep_attr.mem_tag_format),
+                offer.remarks.get(int(Flag.TAGGED), ""),
+            )
+        )
+    for part in ("ep_attr", "domain_attr"):
+        if getattr(h, part).auth_key is not None and "auth_key" in offer.remarks:
+            no(Rejection(f"{part}.auth_key", "one", "none", offer.remarks["auth_key"]))
+
+
+def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
+    for part, names in _LIMITS.items():
+        for name in names:
+            asked = getattr(getattr(h, part), name)
+            have = getattr(getattr(offer.info, part), name)
+            top = offer.ceilings.get(f"{part}.{name}", have)
+            if asked > top:
+                no(
+                    Rejection(
+                        f"{part}.{name}", _show(asked), f"at most {_show(top)}", offer.remarks.get(f"{part}.{name}", "")
+                    )
+                )
+            elif asked > have:
+                setattr(getattr(info, part), name, asked)
+    for part, name, kind in (*_SUBSETS, *_CHOSEN):
+        asked = kind(getattr(getattr(h, part), name))
+        top_flags = kind(offer.ceilings.get(f"{part}.{name}", getattr(getattr(offer.info, part), name)))
+        if asked & ~top_flags:
+            no(Rejection(f"{part}.{name}", str(asked), str(top_flags), offer.remarks.get(f"{part}.{name}", "")))
+        elif (part, name, kind) in _CHOSEN and asked:
+            setattr(getattr(info, part), name, asked)
+
+
+def _kind(cls: type[Any], value: int) -> Any:
+    try:
+        return cls(value)
+    except ValueError:
+        return value
+
+
+def _bits(value: int) -> Iterator[int]:
+    bit = 1
+    while bit <= value:
+        if value & bit:
+            yield bit
+        bit <<= 1

@@ -1,0 +1,80 @@
+"""Providers: policy objects that this package asks, and where it finds them.
+
+A provider says what getinfo offers, reads and writes addresses, and decides the rules that differ from one provider to
+the next. No other file here knows that there is more than one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .info import Info, Offer
+
+__all__ = ["Address", "Provider", "find", "providers", "register"]
+
+Address = tuple[int, int | None, int]
+"""(nic, pid or None, vni): an endpoint's identity; without a pid, one that the NIC will choose."""
+
+
+class Provider(Protocol):
+    """What a provider decides.
+
+    name, version                 as in fi_fabric_attr.
+    close_region_needs_unbound    closing a region that an open endpoint or counter is associated with is FI_EBUSY, as
+                                  fi_mr(3) fi_close has it.
+    """
+
+    name: str
+    version: int
+    close_region_needs_unbound: bool
+
+    def offers(self) -> list[Offer]:
+        """What getinfo chooses from, best first."""
+        ...
+
+    def resolve(
+        self, node: str | None, service: str | None, flags: int, hints: Info | None
+    ) -> tuple[object | None, object | None]:
+        """Source and destination address for the arguments of getinfo, in the provider's format; None for none.
+
+        Raises NotAvailable where there is no such address, InvalidArgument where it makes no sense.
+        """
+        ...
+
+    def parse_address(self, address: object) -> Address:
+        """Take an address apart. Raises InvalidArgument, saying what an address looks like."""
+        ...
+
+    def format_address(self, address: Address) -> object:
+        """The reverse of parse_address: what getname returns and peers insert."""
+        ...
+
+    def explain_error(self, prov_errno: int, err_data: object) -> str:
+        """A provider error number in words (fi_cq_strerror)."""
+        ...
+
+
+_providers: dict[str, Provider] = {}
+
+
+def register(provider: Provider) -> None:
+    """Make a provider known. Registering a name again replaces it."""
+    _providers[provider.name] = provider
+
+
+def find(name: str | None) -> Provider | None:
+    """The provider of a name."""
+    _load()
+    return _providers.get(name) if name is not None else None
+
+
+def providers() -> list[Provider]:
+    """All providers, in the order in which getinfo asks them."""
+    _load()
+    return list(_providers.values())
+
+
+def _load() -> None:
+    # Asked for the first time: our own providers register themselves when they are imported.
+    from ..providers import general  # noqa: F401

@@ -1,0 +1,261 @@
+"""The general provider, "weft": fi_mr(3) and fi_rma(3) to the letter, on the software NIC.
+
+Addresses are strings (FI_ADDR_STR), `weft://<nic>/<vni>/<pid>`. Without a pid an endpoint takes one that is free.
+
+It requires no mr_mode of its own; `WEFT_MR_MODE` makes it require some, so that a program can be run against every mode
+of registration. A domain honours every bit of the mr_mode that it is opened with, required or not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .. import errors
+from ..fi.info import (
+    DOMAIN_CAPS,
+    RX_CAPS,
+    TX_CAPS,
+    DomainAttr,
+    EpAttr,
+    FabricAttr,
+    Info,
+    NicAttr,
+    Offer,
+    RxAttr,
+    TxAttr,
+)
+from ..fi.registry import Address, Provider, register
+from ..flags import (
+    PROTO_PROVIDER,
+    VERSION,
+    AddrFormat,
+    AvType,
+    EpType,
+    Flag,
+    LinkState,
+    Order,
+    Progress,
+    ResourceMgmt,
+    Tc,
+    Threading,
+)
+
+__all__ = ["General"]
+
+PROTO_WEFT = PROTO_PROVIDER | 1
+VNI_DEFAULT = 1
+NIC_NAME = "weft0"
+
+INJECT_SIZE = 256
+TX_SIZE = 1024
+TX_SIZE_MAX = 65536
+MSG_SIZE_MAX = (1 << 63) - 1  # a length fits an int64 everywhere
+IOV_LIMIT = 8
+COUNT_MAX = 65536  # endpoints, queues and counters: bounded by descriptors and memory, not by a table
+MR_COUNT_MAX = 1 << 21  # slots of the memory table (Nic, mr_count_max)
+U64_MAX = (1 << 64) - 1
+
+_CAPS = (
+    Flag.RMA
+    | Flag.ATOMIC
+    | Flag.READ
+    | Flag.WRITE
+    | Flag.REMOTE_READ
+    | Flag.REMOTE_WRITE
+    | Flag.FENCE
+    | Flag.RMA_EVENT
+    | Flag.SOURCE
+    | Flag.LOCAL_COMM
+)
+# Operations of an endpoint reach one peer in the order in which they were posted.
+_ORDER = (
+    Order.ORDER_RAR
+    | Order.ORDER_RAW
+    | Order.ORDER_WAR
+    | Order.ORDER_WAW
+    | Order.ORDER_RMA_RAR
+    | Order.ORDER_RMA_RAW
+    | Order.ORDER_RMA_WAR
+    | Order.ORDER_RMA_WAW
+    | Order.ORDER_ATOMIC_RAR
+    | Order.ORDER_ATOMIC_RAW
+    | Order.ORDER_ATOMIC_WAR
+    | Order.ORDER_ATOMIC_WAW
+)
+_OP_FLAGS = Flag.COMPLETION | Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE
+
+_LATER = "not in this version of Weft, which has RMA and ATOMIC"
+_REMARKS: dict[int | str, str] = {
+    int(Flag.MSG): f"messages are {_LATER}",
+    int(Flag.TAGGED): f"tagged messages are {_LATER}",
+    int(Flag.SEND): f"messages are {_LATER}",
+    int(Flag.RECV): f"messages are {_LATER}",
+    int(Flag.MULTI_RECV): f"messages are {_LATER}",
+    int(Flag.DIRECTED_RECV): f"messages are {_LATER}",
+    int(Flag.COLLECTIVE): f"collectives are {_LATER}",
+    int(Flag.TRIGGER): f"triggered operations are {_LATER}",
+    int(Flag.HMEM): f"device memory is {_LATER}",
+    int(Flag.REMOTE_COMM): "this version of Weft joins processes of one host; other hosts come with the tcp link",
+    int(Flag.RMA_PMEM): "persistent memory is not supported: durability is the file system's",
+    int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
+    f"ep_attr.type={EpType.EP_MSG:d}": "connected endpoints are not in this version of Weft; use EP_RDM",
+    f"ep_attr.type={EpType.EP_DGRAM:d}": "there are no unreliable datagrams; EP_RDM delivers all that they would",
+    "progress": "WEFT_ENGINE=manual turned the engine thread off; unset it for automatic progress",
+    "auth_key": "the general provider has no authorization keys; its peers are processes of the same user",
+    "tclass": "one traffic class: memory has no lanes",
+    "tx_attr.op_flags": "",
+}
+
+_ADDRESS = re.compile(r"weft://(\d+)(?:/(\d+)(?:/(\d+))?)?/?\Z", re.ASCII)
+
+# prov_errno of error completions.
+PROV_ERRORS = {
+    0: "no provider error",
+    1: "no region has that key",
+    2: "the key is stale: its region was closed",
+    3: "the region does not grant that access",
+    4: "the access passes the bounds of the region",
+    5: "the region is not enabled",
+    6: "the region is bound to another endpoint",
+    7: "no endpoint has that address",
+    8: "the peer's process is gone",
+    9: "the peer refused the connection",
+    10: "the address is not aligned to the datatype of the atomic",
+    11: "the operation was canceled",
+    12: "no memory is behind the address",
+    13: "no answer came in time",
+}
+
+
+class General:
+    """Policy of the provider "weft"."""
+
+    name = "weft"
+    version = VERSION(0, 1)
+    close_region_needs_unbound = True
+
+    def offers(self) -> list[Offer]:
+        """One reliable-datagram endpoint on the one virtual NIC."""
+        from .. import settings
+
+        s = settings.load()
+        progress = Progress.PROGRESS_AUTO if s.engine == "thread" else Progress.PROGRESS_MANUAL
+        info = Info(
+            caps=_CAPS,
+            addr_format=AddrFormat.ADDR_STR,
+            src_addr=f"weft://0/{VNI_DEFAULT}",
+            tx_attr=TxAttr(
+                caps=_CAPS & TX_CAPS,
+                op_flags=Flag(0),
+                msg_order=_ORDER,
+                inject_size=INJECT_SIZE,
+                size=TX_SIZE,
+                iov_limit=IOV_LIMIT,
+                rma_iov_limit=IOV_LIMIT,
+                tclass=Tc.TC_UNSPEC,
+            ),
+            rx_attr=RxAttr(caps=_CAPS & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=TX_SIZE, iov_limit=IOV_LIMIT),
+            ep_attr=EpAttr(
+                type=EpType.EP_RDM,
+                protocol=PROTO_WEFT,
+                protocol_version=1,
+                max_msg_size=MSG_SIZE_MAX,
+                max_order_raw_size=U64_MAX,
+                max_order_war_size=U64_MAX,
+                max_order_waw_size=U64_MAX,
+                tx_ctx_cnt=1,
+                rx_ctx_cnt=1,
+            ),
+            domain_attr=DomainAttr(
+                name=NIC_NAME,
+                threading=Threading.THREAD_SAFE,
+                control_progress=progress,
+                data_progress=progress,
+                resource_mgmt=ResourceMgmt.RM_ENABLED,
+                av_type=AvType.AV_TABLE,
+                mr_key_size=8,
+                cq_data_size=8,
+                cq_cnt=COUNT_MAX,
+                ep_cnt=COUNT_MAX,
+                tx_ctx_cnt=COUNT_MAX,
+                rx_ctx_cnt=COUNT_MAX,
+                max_ep_tx_ctx=1,
+                max_ep_rx_ctx=1,
+                cntr_cnt=COUNT_MAX,
+                mr_iov_limit=IOV_LIMIT,
+                caps=_CAPS & DOMAIN_CAPS,
+                max_err_data=256,
+                mr_cnt=MR_COUNT_MAX,
+                tclass=Tc.TC_UNSPEC,
+                max_cntr_value=U64_MAX,
+                max_err_cntr_value=U64_MAX,
+            ),
+            fabric_attr=FabricAttr(name="weft", prov_name=self.name, prov_version=self.version),
+            nic=NicAttr(name=NIC_NAME, driver="weft", state=LinkState.LINK_UP, network_type="shared memory"),
+        )
+        ceilings = {
+            "tx_attr.size": TX_SIZE_MAX,
+            "rx_attr.size": TX_SIZE_MAX,
+            "tx_attr.op_flags": int(_OP_FLAGS),
+        }
+        return [Offer(info, ceilings, s.mr_mode, quiet=Flag.RMA_EVENT | Flag.SOURCE, remarks=_REMARKS)]
+
+    def resolve(
+        self, node: str | None, service: str | None, flags: int, hints: Info | None
+    ) -> tuple[object | None, object | None]:
+        """node is an address string, `weft0` or 0; service is a pid."""
+        source = bool(flags & Flag.SOURCE)
+        named = self._named(node, service) if node is not None or service is not None else None
+        hint_src = hints.src_addr if hints is not None and not source else None
+        hint_dest = hints.dest_addr if hints is not None and (named is None or source) else None
+        src = named if source else self._hinted(hint_src)
+        dest = self._hinted(hint_dest) if source or named is None else named
+        return src, dest
+
+    def _hinted(self, address: object | None) -> object | None:
+        return None if address is None else self.format_address(self.parse_address(address))
+
+    def _named(self, node: str | None, service: str | None) -> object:
+        if node is not None and "://" in node:
+            if service is not None:
+                raise errors.InvalidArgument(
+                    f"getinfo: node {node!r} is a whole address (FI_ADDR_STR), so service must be None, not {service!r}"
+                )
+            return self.format_address(self.parse_address(node))
+        if node not in (None, "0", NIC_NAME):
+            raise errors.NotAvailable(f"no NIC {node!r} here; there is {NIC_NAME} (or 0)")
+        if service is not None and not (service.isascii() and service.isdecimal() and int(service) < 1 << 32):
+            raise errors.NotAvailable(f"service {service!r} is no endpoint number (0 to 2**32-1)")
+        return self.format_address((0, None if service is None else int(service), VNI_DEFAULT))
+
+    def parse_address(self, address: object) -> Address:
+        """Read `weft://nic/vni/pid` (str or bytes)."""
+        text = address
+        if isinstance(text, (bytes, bytearray)):
+            text = bytes(text).rstrip(b"\0").decode("ascii", "replace")
+        found = _ADDRESS.match(text) if isinstance(text, str) else None
+        if found is None:
+            raise errors.InvalidArgument(
+                f"{address!r} is no address of the provider weft\n"
+                "  rule: FI_ADDR_STR, weft://<nic>/<vni>/<pid>, as Endpoint.getname() returns it"
+            )
+        nic, vni, pid = found.groups()
+        parsed = int(nic), None if pid is None else int(pid), VNI_DEFAULT if vni is None else int(vni)
+        if parsed[0] >= 1 << 32 or (parsed[1] or 0) >= 1 << 32 or parsed[2] >= 1 << 16:
+            raise errors.InvalidArgument(f"{address!r}: nic and pid have 32 bits, vni has 16")
+        return parsed
+
+    def format_address(self, address: Address) -> object:
+        """Write `weft://nic/vni/pid`."""
+        nic, pid, vni = address
+        return f"weft://{nic}/{vni}" if pid is None else f"weft://{nic}/{vni}/{pid}"
+
+    def explain_error(self, prov_errno: int, err_data: object) -> str:
+        """What the NIC said, or what the number means."""
+        if isinstance(err_data, (bytes, bytearray)) and err_data:
+            return bytes(err_data).decode("utf-8", "replace")
+        return PROV_ERRORS.get(prov_errno, f"unknown provider error {prov_errno}")
+
+
+_general: Provider = General()
+register(_general)

@@ -1,0 +1,108 @@
+"""What the environment says about the software NIC and the general provider.
+
+| variable         | values                          | meaning                                                        |
+|------------------|---------------------------------|----------------------------------------------------------------|
+| `WEFT_ENGINE`    | `thread` (default), `manual`    | engine thread, or progress only inside calls                   |
+| `WEFT_ISOLATION` | `shared` (default), `strict`    | `strict`: no memory is shared, the owner serves every access   |
+| `WEFT_CMA`       | `1` (default), `0`              | reach memory that Weft did not allocate by process_vm_readv    |
+| `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires (none)         |
+
+The NIC's are read at its first use, WEFT_MR_MODE at each getinfo; pydantic is imported then.
+"""
+
+# No `from __future__ import annotations`: pydantic has to see the annotations of a class made inside a function.
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from . import errors
+from .flags import MR_BASIC_MAP, MrMode
+
+__all__ = ["Settings", "load"]
+
+# Values of WEFT_MR_MODE. The modes that need device memory, collectives or refresh are not offered yet.
+_MR_MODES: dict[str, MrMode] = {
+    "local": MrMode.MR_LOCAL,
+    "raw": MrMode.MR_RAW,
+    "virt_addr": MrMode.MR_VIRT_ADDR,
+    "allocated": MrMode.MR_ALLOCATED,
+    "prov_key": MrMode.MR_PROV_KEY,
+    "rma_event": MrMode.MR_RMA_EVENT,
+    "endpoint": MrMode.MR_ENDPOINT,
+    "basic": MR_BASIC_MAP,
+    "scalable": MrMode.MR_UNSPEC,
+}
+
+_VALUES = {
+    "WEFT_ENGINE": "thread, manual",
+    "WEFT_ISOLATION": "shared, strict",
+    "WEFT_CMA": "0, 1",
+    "WEFT_MR_MODE": ", ".join(_MR_MODES) + '; several joined by "|" or ","',
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The variables of the table above, without their prefix."""
+
+    engine: Literal["thread", "manual"]
+    isolation: Literal["shared", "strict"]
+    cma: bool
+    mr_mode: MrMode
+
+
+def load() -> Settings:
+    """Read the environment.
+
+    Raises InvalidArgument for a value that is not among those of the table, naming them.
+    """
+    from pydantic import ValidationError
+
+    try:
+        found = _reader()()
+    except ValidationError as e:
+        first = e.errors()[0]
+        name = "WEFT_" + str(first["loc"][0]).upper()
+        raise errors.InvalidArgument(
+            f"{name}={first['input']!r} in the environment is not understood\n"
+            f"  values: {_VALUES.get(name, '')}\n"
+            f"  try: unset {name}, or set it to one of these"
+        ) from None
+    return Settings(found.engine, found.isolation, found.cma, found.mr_mode)
+
+
+@lru_cache(maxsize=1)
+def _reader() -> Any:
+    from pydantic import BeforeValidator
+    from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+    class Environment(BaseSettings):
+        model_config = SettingsConfigDict(env_prefix="WEFT_", extra="ignore")
+
+        engine: Literal["thread", "manual"] = "thread"
+        isolation: Literal["shared", "strict"] = "shared"
+        cma: Annotated[bool, BeforeValidator(_switch)] = True
+        mr_mode: Annotated[MrMode, NoDecode, BeforeValidator(_mr_mode)] = MrMode.MR_UNSPEC
+
+    return Environment
+
+
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):  # pydantic-settings validates the default as well
+        return value
+    if value not in ("0", "1"):
+        raise ValueError("0 or 1")
+    return value == "1"
+
+
+def _mr_mode(value: object) -> MrMode:
+    if isinstance(value, MrMode):
+        return value
+    mode = MrMode.MR_UNSPEC
+    for word in str(value).replace(",", "|").split("|"):
+        word = word.strip().lower()
+        if word:
+            if word not in _MR_MODES:
+                raise ValueError(f"unknown mode {word}")
+            mode |= _MR_MODES[word]
+    return mode

@@ -1,0 +1,27 @@
+"""Arrays of other processes, as if they were arrays.
+
+import weft
+
+with weft.open() as node:                       # in the process that has the data
+    table = weft.zeros((1000, 64), "float32")   # memory that others reach by load and store; any array will do
+    node.share(table, name="table")
+    ...
+
+with weft.open() as node:                       # in any other process of the same user, on the same host
+    t = node.attach("table")
+    t[10:20] = 1
+    row = t[3, :]
+    t.add((3, 0), 0.5)                          # atomic
+"""
+
+from __future__ import annotations
+
+from .node import Node as Node
+from .node import NodeStatistics as NodeStatistics
+from .node import Shared as Shared
+from .node import default_node as default_node
+from .node import open as open
+from .remote import RemoteArray as RemoteArray
+from .ticket import Ticket as Ticket
+
+__all__ = ["Node", "NodeStatistics", "RemoteArray", "Shared", "Ticket", "default_node", "open"]

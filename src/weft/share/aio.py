@@ -1,0 +1,162 @@
+"""Remote arrays under asyncio: a lane for each event loop, with a descriptor that the loop watches.
+
+An operation that completes in the call that posts it, as those by load and store do, costs no turn of the loop; every
+TURN_EVERY-th gives the loop one all the same, so that other tasks are not starved. Nothing spins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from .. import _process, errors, fi
+from .lane import Lane, Post
+from .remote import FailedOperation
+
+if TYPE_CHECKING:
+    from .node import Node
+
+__all__ = ["LoopLane", "loop_lane"]
+
+TURN_EVERY = 64
+QUEUE_SIZE = 1024
+# Without an engine thread nobody raises the descriptor while the loop sleeps: it looks for itself this often.
+MANUAL_POLL_S = 0.001
+
+
+class _Wait:
+    """One operation under way: the context of its completion."""
+
+    __slots__ = ("done", "error", "future")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: fi.CqErrEntry | None = None
+        self.future: asyncio.Future[None] | None = None
+
+
+class LoopLane(Lane):
+    """The lane of one event loop. Used in the loop's thread alone; closed by any."""
+
+    __slots__ = ("_fd", "_immediate", "_loop", "_manual", "_pending")
+
+    _pending: set[_Wait]
+
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(node, wait_obj=fi.WAIT_FD, size=QUEUE_SIZE)
+        self._loop = loop
+        self._pending = set()
+        self._immediate = 0
+        self._manual = _process.nic().engine == "manual"
+        # A descriptor of our own: the loop may still watch it when the queue has closed its one.
+        self._fd = os.dup(self.cq.fd)
+        try:
+            loop.add_reader(self._fd, self._drain)
+        except BaseException:
+            os.close(self._fd)
+            super().close()
+            raise
+
+    async def run(self, posts: list[Post]) -> None:  # type: ignore[override]
+        """Post operations and wait for all. Raises FailedOperation for the first that failed."""
+        waits: list[_Wait] = []
+        for post in posts:
+            wait = _Wait()
+            self._pending.add(wait)
+            while True:
+                try:
+                    post(self.ep, wait)
+                    break
+                except errors.Again:  # the queue is full of operations under way: let some of them end
+                    self._drain()
+                    await asyncio.sleep(MANUAL_POLL_S)
+                except BaseException:
+                    self._pending.discard(wait)
+                    raise
+            waits.append(wait)
+        self._drain()
+        for wait in waits:
+            if not wait.done:
+                wait.future = self._loop.create_future()
+                if self._manual:
+                    self._loop.call_later(MANUAL_POLL_S, self._poll)
+                await wait.future
+        failed = next((wait.error for wait in waits if wait.error is not None), None)
+        if failed is not None:
+            raise FailedOperation(failed)
+        self._immediate += 1
+        if self._immediate % TURN_EVERY == 0:
+            await asyncio.sleep(0)
+
+    def _drain(self) -> None:
+        """Hand completions to those who wait for them. The loop calls it when the descriptor is readable."""
+        while True:
+            try:
+                entries = self.take(64)
+            except errors.Available:
+                entry = self.cq.readerr()
+                self._settle(entry.op_context, entry)
+                continue
+            except errors.BadState:  # closed
+                return
+            for done in entries:
+                self._settle(done.op_context, None)
+            if not entries and (not self._pending or self.cq.trywait()):
+                return
+
+    def _settle(self, wait: Any, error: fi.CqErrEntry | None) -> None:
+        if not isinstance(wait, _Wait):
+            return
+        self._pending.discard(wait)
+        wait.done = True
+        wait.error = error
+        future = wait.future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _poll(self) -> None:
+        self._drain()
+        if self._pending:
+            self._loop.call_later(MANUAL_POLL_S, self._poll)
+
+    def close(self) -> None:
+        """From any thread. What is under way ends with an error."""
+        fd, self._fd = self._fd, -1
+        super().close()
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self._loop.is_closed():
+            if fd >= 0:
+                os.close(fd)
+        elif here is self._loop or not self._loop.is_running():
+            self._end(fd)
+        else:
+            self._loop.call_soon_threadsafe(self._end, fd)
+
+    def _end(self, fd: int) -> None:
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        for wait in list(self._pending):
+            self._settle(wait, _CANCELED)
+
+
+_CANCELED = fi.CqErrEntry(None, 0, 0, 0, 0, 0, 0, int(fi.ECANCELED), 0, b"the endpoint was closed", fi.ADDR_NOTAVAIL)
+
+
+def loop_lane(node: Node, loop: asyncio.AbstractEventLoop, what: str) -> LoopLane:
+    """The lane of a loop on a node."""
+    found: LoopLane | None = node._loops.get(loop)
+    if found is not None:
+        return found
+    with node._lock:
+        node._check(what)
+        for gone in [known for known in node._loops if known.is_closed()]:
+            node._loops.pop(gone).close()
+        lane = LoopLane(node, loop)
+        node._enter(lane)
+        node._loops[loop] = lane
+        return lane

@@ -1,0 +1,130 @@
+"""NumPy's basic indexing on a shape and strides alone, and the pieces of memory that a selection is made of."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Selection", "indices_along", "offsets", "pieces", "select"]
+
+Selection = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Byte offset, shape, byte strides."""
+
+
+def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Selection:
+    """What `a[key]` selects of an array, as NumPy has it: integers, slices, `...` and `numpy.newaxis`.
+
+    Raises IndexError as NumPy does, also for index arrays and masks, naming what does those.
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    used = 0
+    ellipsis_at = -1
+    for at, k in enumerate(keys):
+        if k is None:
+            continue
+        if k is Ellipsis:
+            if ellipsis_at >= 0:
+                raise IndexError("an index can only have a single ellipsis ('...')")
+            ellipsis_at = at
+        else:
+            used += 1
+    if used > len(shape):
+        raise IndexError(f"too many indices: the array has {len(shape)} dimensions, {used} were indexed")
+    if ellipsis_at < 0:
+        keys = (*keys, Ellipsis)
+    offset = 0
+    new_shape: list[int] = []
+    new_strides: list[int] = []
+    axis = 0
+    for k in keys:
+        if k is Ellipsis:
+            rest = len(shape) - used
+            new_shape += shape[axis : axis + rest]
+            new_strides += strides[axis : axis + rest]
+            axis += rest
+        elif k is None:
+            new_shape.append(1)
+            new_strides.append(0)
+        elif isinstance(k, slice):
+            start, stop, step = k.indices(shape[axis])
+            count = max(0, (stop - start + step - (1 if step > 0 else -1)) // step)
+            if count:
+                offset += start * strides[axis]
+            new_shape.append(count)
+            new_strides.append(step * strides[axis])
+            axis += 1
+        else:
+            if isinstance(k, (bool, np.bool_)):
+                raise IndexError("a remote array is not indexed with a bool\n  try: numpy.newaxis for a new dimension")
+            try:
+                i = operator.index(k)
+            except TypeError:
+                raise IndexError(_refusal(k)) from None
+            n = shape[axis]
+            if not -n <= i < n:
+                raise IndexError(f"index {i} is out of bounds for axis {axis} with size {n}")
+            offset += (i + n if i < 0 else i) * strides[axis]
+            axis += 1
+    return offset, tuple(new_shape), tuple(new_strides)
+
+
+def _refusal(k: object) -> str:
+    if isinstance(k, (list, np.ndarray, range)) or hasattr(k, "__array__"):
+        return (
+            "index arrays and masks select along one axis at a time here: t[indices] alone, or "
+            "t.take(indices, axis=...) and t.put(indices, values, axis=...)"
+        )
+    return (
+        f"{k!r} is no index: integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and, alone, an array of "
+        "integers are"
+    )
+
+
+def pieces(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """A selection as equal pieces of contiguous memory: (bytes of a piece, shape, strides) of the pieces' starts.
+
+    Shape () means one piece. The selection must have elements.
+    """
+    block = itemsize
+    dimensions = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    while dimensions and dimensions[-1][1] == block:
+        block *= dimensions.pop()[0]
+    return block, tuple(n for n, _ in dimensions), tuple(s for _, s in dimensions)
+
+
+def offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Byte offsets of the elements of a shape with strides, in C order."""
+    found: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(1, np.int64)
+    for n, stride in zip(shape, strides, strict=True):
+        found = np.add.outer(found, np.arange(n, dtype=np.int64) * stride).reshape(-1)
+    return found
+
+
+def indices_along(indices: Any, n: int, axis: int, call: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Index arrays as int64, negative ones counted from the end, masks as the places where they are true.
+
+    Raises TypeError (no integers), IndexError (out of bounds; a mask of another length).
+    """
+    found = np.asarray(indices)
+    if found.size == 0 and found.dtype == np.float64:
+        found = found.astype(np.int64)  # [] is float64 to NumPy
+    if found.dtype == np.bool_:
+        if found.shape != (n,):
+            raise IndexError(f"{call}: a mask of shape {found.shape} for axis {axis} with size {n}")
+        return np.flatnonzero(found).astype(np.int64, copy=False)
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"{call}: indices are integers, not {found.dtype}\n  try: indices.astype(int)")
+    whole = found.astype(np.int64, copy=False)
+    if whole.size == 0:
+        return whole
+    if whole.min() < -n or whole.max() >= n:
+        bad = (whole < -n) | (whole >= n)
+        raise IndexError(
+            f"{call}: index {whole[bad].flat[0]} is out of bounds for axis {axis} with size {n}"
+            + (f" (and {int(bad.sum()) - 1} more)" if int(bad.sum()) > 1 else "")
+        )
+    return whole if whole.min() >= 0 else np.where(whole < 0, whole + n, whole)

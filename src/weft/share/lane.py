@@ -1,0 +1,87 @@
+"""A lane: an endpoint with a completion queue and an address vector of its own, used by one thread at a time.
+
+Completions of several threads cannot be taken for each other because nothing is shared: a call takes a lane, posts,
+reads the lane's own queue and puts the lane back. Lanes are made when all are in use and live as long as the node. Each
+has an address vector of its own because operations to one peer keep their order within a vector: a long copy of one
+thread would hold up the short reads of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import errors, fi
+
+if TYPE_CHECKING:
+    from .node import Node
+
+__all__ = ["CELL_BYTES_MAX", "Cell", "Lane"]
+
+CELL_BYTES_MAX = 64
+_CELLS = 3
+
+Cell = tuple[Any, Any, Any, Any, Any, Any]
+"""Registered slice and NumPy array of one element, three times: for a value, a result, a value to compare with."""
+
+Post = Callable[[fi.Endpoint, Any], None]
+"""Posts one operation with a context; it has one completion."""
+
+
+class Lane:
+    """See above. `read`, `write` and `take` are the endpoint's and the queue's own methods, bound once."""
+
+    __slots__ = ("_scratch", "av", "cells", "cq", "ep", "mr", "read", "take", "write")
+
+    def __init__(self, node: Node, *, wait_obj: int = fi.WAIT_UNSPEC, size: int = 64) -> None:
+        domain = node._domain
+        self.cq = domain.cq_open(size=size, format=fi.CQ_FORMAT_CONTEXT, wait_obj=wait_obj)
+        self.av = domain.av_open()
+        self.ep = domain.endpoint(node._info)
+        self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        self.ep.bind(self.av)
+        self.ep.enable()
+        self._scratch = np.zeros(CELL_BYTES_MAX * _CELLS, np.uint8)
+        self.mr = domain.mr_reg(self._scratch, fi.READ | fi.WRITE)
+        self.cells: dict[str, Cell] = {}
+        self.read = self.ep.read
+        self.write = self.ep.write
+        self.take = self.cq.read
+
+    def cell(self, dtype: np.dtype[Any], code: str) -> Cell:
+        """Room for elements of a dtype, at most CELL_BYTES_MAX each; remembered under `code`."""
+        parts: list[Any] = []
+        for at in range(0, CELL_BYTES_MAX * _CELLS, CELL_BYTES_MAX):
+            parts.append(self.mr[at : at + dtype.itemsize])
+            parts.append(self._scratch[at : at + dtype.itemsize].view(dtype))
+        cell: Cell = (parts[0], parts[1], parts[2], parts[3], parts[4], parts[5])
+        self.cells[code] = cell
+        return cell
+
+    def wait(self) -> None:
+        """Wait for the completion of the operation that was posted. Raises Available where it failed."""
+        # A slice of the wait, so that a node that is closed by another thread is noticed.
+        while True:
+            try:
+                if self.cq.sread(1, None, 1.0):
+                    return
+            except errors.Again:
+                pass
+
+    def run(self, posts: list[Post]) -> None:
+        """Post each operation and wait for it. Raises what the calls raise; Available where one failed."""
+        ep = self.ep
+        for post in posts:
+            post(ep, None)
+            if not self.take(1):
+                self.wait()
+
+    def close(self) -> None:
+        """Close what it is made of. An operation under way ends as canceled."""
+        for part in (self.ep, self.cq, self.av, self.mr):
+            try:
+                part.close()
+            except errors.FabricError:
+                pass  # Busy: an operation of another thread is just ending; the domain's end takes care of it

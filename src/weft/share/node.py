@@ -1,0 +1,559 @@
+"""Nodes: a process's place in the fabric, where arrays are shared and others' arrays are attached."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import html
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .. import _process, errors, fi
+from .arrays import Array, alias, type_name
+from .lane import Lane
+from .names import NameServer, check_name, lookup, names
+from .remote import RemoteArray, human_bytes, table_html
+from .ticket import PREFIX, Ticket, encode_dtype, host_id, process_start
+
+__all__ = ["Node", "NodeStatistics", "Shared", "default_node", "open"]
+
+_ACCESS = {
+    "r": int(fi.REMOTE_READ),
+    "w": int(fi.REMOTE_WRITE),
+    "rw": int(fi.REMOTE_READ | fi.REMOTE_WRITE),
+}
+# Registration modes that this layer copes with; a ticket carries what peers need to know of them.
+_MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED
+
+
+@dataclass(frozen=True)
+class NodeStatistics:
+    """What a node holds, and what the process's NIC has done (all nodes of a process have one NIC).
+
+    shared, shared_bytes     arrays that this node offers, and their bytes.
+    names                    how many of them have a name.
+    attached                 remote arrays (and views of them) that are alive here.
+    lanes, loops             endpoints for threads, and for event loops of asyncio.
+    peers                    processes that the NIC is connected to.
+    direct, process_vm, engine   operations by path: load and store; process_vm_readv or writev; the owner's engine.
+    failed, bytes            operations that failed; bytes moved by operations of this process.
+    """
+
+    shared: int
+    shared_bytes: int
+    names: int
+    attached: int
+    lanes: int
+    loops: int
+    peers: int
+    direct: int
+    process_vm: int
+    engine: int
+    failed: int
+    bytes: int
+
+
+class Node:
+    """Shares arrays of this process and attaches those of others. Made by `weft.open()`.
+
+    node.share(array, name="table")   other processes can reach `array` from here on.
+    node.attach("table")              the array of that name, as a `RemoteArray`.
+
+    A node is a context manager; closing it ends what it shares. One for a process is typical, several are fine.
+    In the child of a fork a node of the parent refuses use; `weft.open()` makes one there.
+    Thread safety: any thread.
+    """
+
+    def __init__(self) -> None:
+        hints = fi.Info(
+            caps=fi.RMA | fi.ATOMIC,
+            domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
+            fabric_attr=fi.FabricAttr(prov_name="weft"),
+        )
+        info = fi.getinfo(hints=hints)[0]
+        # Keys that the provider makes are never used twice, so a closed share is not mistaken for a newer one.
+        info.domain_attr.mr_mode |= fi.MR_PROV_KEY
+        # Each call waits for its own operations; between calls nothing needs an order.
+        info.tx_attr.msg_order = 0
+        self._info = info
+        self._made_in = _process.generation
+        self._lock = threading.RLock()
+        self._closed = False
+        self._shared: dict[int, Shared] = {}
+        self._addresses: dict[str, int] = {}
+        self._idle: list[Lane] = []
+        self._lanes: list[Lane] = []
+        self._loops: dict[Any, Any] = {}  # event loop: LoopLane
+        self._attached: weakref.WeakSet[RemoteArray] = weakref.WeakSet()
+        self._names = NameServer()
+        self._fabric = fi.Fabric(info.fabric_attr)
+        self._domain = self._fabric.domain(info)
+        # Where peers arrive. It starts no operations itself, so its queue stays empty.
+        self._home = Lane(self, size=16)
+        self.address: str = str(self._home.ep.getname())
+        _nodes.add(self)
+        _at_exit_once()
+
+    # ---- sharing ----------------------------------------------------------------------------------------------------
+
+    def share(self, array: Any, name: str | None = None, access: str = "rw") -> Shared:
+        """Let other processes of this user, on this host, reach an array.
+
+        array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
+                 bytearray ... C-contiguous; it is used in place and held until the share is closed. Made by
+                 `weft.empty` or `weft.zeros` it is reached by load and store, any other by process_vm_readv.
+        name     for `attach` on this host; None for a share that is reached by its ticket alone.
+        access   "r": others read; "rw": they write and update atomically as well; "w": they only write.
+
+        Returns a `Shared`, whose `ticket` can be sent to another process.
+        Raises TypeError (no array), InvalidArgument (not contiguous, access, name), AccessDenied (read-only memory with
+        "rw"), AddressInUse (the name is taken; by which process), BadState (the node is closed).
+        """
+        self._check("share")
+        if access not in _ACCESS:
+            raise errors.InvalidArgument(f"share: access is 'r', 'w' or 'rw', not {access!r}")
+        if name is not None:
+            check_name(name, "share")
+            if name.startswith(PREFIX):
+                raise errors.InvalidArgument(f"share: a name does not start with {PREFIX!r}: that is what tickets do")
+        if isinstance(array, RemoteArray):
+            raise TypeError(
+                "share: a RemoteArray belongs to its owner, who shares it already\n"
+                "  try: send array.ticket to the other process"
+            )
+        local = alias(array, "share")
+        if "w" in access and not local.flags.writeable:
+            raise errors.AccessDenied(
+                f"share: the memory of {type_name(array)} is read-only, and access={access!r} lets others write\n"
+                "  try: access='r', or a writable copy"
+            )
+        mr = self._domain.mr_reg(local, _ACCESS[access]) if local.nbytes else None
+        ticket = Ticket(
+            name or "",
+            self.address,
+            None if mr is None else mr.key,
+            mr.address if mr is not None and self._domain.virt_addr else 0,
+            local.shape,
+            encode_dtype(local.dtype),
+            access,
+            mr is None or mr.direct,
+            os.getpid(),
+            process_start(os.getpid()),
+            host_id(),
+        )
+        shared = Shared(self, array, local, mr, ticket)
+        try:
+            if name is not None:
+                self._names.publish(name, str(ticket))
+        except BaseException:
+            if mr is not None:
+                mr.close()
+            raise
+        with self._lock:
+            self._shared[id(shared)] = shared
+        return shared
+
+    # ---- attaching --------------------------------------------------------------------------------------------------
+
+    def attach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
+        """The array of another process (or of this one).
+
+        source   its name; or its ticket, also as text; or a `Shared` or `RemoteArray`.
+        wait     seconds to wait for a name that nobody has yet: its owner may be starting.
+
+        Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone),
+        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's), BadState.
+        """
+        self._check("attach")
+        if isinstance(source, (Shared, RemoteArray)):
+            ticket: Ticket = source.ticket
+        elif isinstance(source, Ticket):
+            ticket = source
+        elif isinstance(source, str):
+            text = source
+            if not source.startswith(PREFIX):
+                text = lookup(check_name(source, "attach"), _seconds(wait, "attach: wait"))
+            ticket = Ticket.parse(text)
+        else:
+            raise TypeError(
+                f"attach: a name, a ticket or what share() returned is needed, not {type_name(source)}: {source!r}"
+            )
+        found = RemoteArray._make(ticket, self)
+        found._probe()
+        return found
+
+    async def aattach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
+        """`attach` without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.get_running_loop().run_in_executor(None, self.attach, source, wait)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names that can be attached on this host now, sorted."""
+        return names()
+
+    # ---- what it knows ----------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    @property
+    def shared(self) -> list[Shared]:
+        """What it shares, oldest first."""
+        with self._lock:
+            return list(self._shared.values())
+
+    def statistics(self) -> NodeStatistics:
+        """A snapshot of what the node holds and has done."""
+        nic = _process.nic_if_open()
+        counts: dict[str, int] = {} if nic is None else nic.statistics()
+        with self._lock:
+            shared = list(self._shared.values())
+            return NodeStatistics(
+                shared=len(shared),
+                shared_bytes=sum(s.nbytes for s in shared),
+                names=sum(1 for s in shared if s.name),
+                attached=len(self._attached),
+                lanes=len(self._lanes),
+                loops=len(self._loops),
+                peers=counts.get("peers", 0),
+                direct=counts.get("direct_ops", 0),
+                process_vm=counts.get("cma_ops", 0),
+                engine=counts.get("framed_ops", 0),
+                failed=counts.get("failed_ops", 0),
+                bytes=counts.get("bytes", 0),
+            )
+
+    # ---- lanes ------------------------------------------------------------------------------------------------------
+
+    def _peer(self, address: str) -> int:
+        """The fi_addr of an owner: the same in every lane, because each has the same addresses in the same order."""
+        with self._lock:
+            self._check("attach")
+            found = self._addresses.get(address)
+            if found is None:
+                found = self._addresses[address] = len(self._addresses)
+                for lane in self._all_lanes():
+                    lane.av.insert(address)
+            return found
+
+    def _all_lanes(self) -> list[Lane]:
+        return [*self._lanes, *self._loops.values()]
+
+    def _lane(self, call: str) -> Lane:
+        """A lane for one thread; give it back with `_idle.append`, or `_drop` it. For when none is idle."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        with self._lock:
+            self._check(call)
+            lane = Lane(self)
+            self._enter(lane)
+            self._lanes.append(lane)
+            return lane
+
+    def _enter(self, lane: Lane) -> None:
+        for address in self._addresses:
+            lane.av.insert(address)
+
+    def _drop(self, lane: Lane) -> None:
+        """Close a lane whose last call did not end as it should: an operation may still be under way on it."""
+        with self._lock:
+            if lane in self._lanes:
+                self._lanes.remove(lane)
+        lane.close()
+
+    def _check(self, call: str) -> None:
+        if self._made_in != _process.generation:
+            raise errors.BadState(
+                f"{call}: this node belongs to the process that forked this one\n  try: weft.open() in the child"
+            ) from None
+        if self._closed:
+            if _exiting and threading.current_thread().daemon:
+                # The interpreter is about to end this thread where it stands: what would it do with an error?
+                while True:
+                    time.sleep(60)
+            raise errors.BadState(
+                f"{call}: the node is closed\n  try: weft.open() for a new one, and attach again"
+            ) from None
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End all shares of this node and its use of others' arrays. Closing again does nothing.
+
+        Operations of other threads that are under way end with an error. Waits, for a bounded time, for peers that
+        are just copying from or to what is shared here.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._idle.clear()
+            lanes, self._lanes = self._lanes, []
+            loops = list(self._loops.values())
+            self._loops.clear()
+            shared = list(self._shared.values())
+        if self._made_in != _process.generation:
+            return
+        self._names.close()
+        failed: errors.FabricError | None = None
+        for share in shared:
+            try:
+                share.close()
+            except errors.FabricError as reason:
+                failed = reason
+        for lane in [*loops, *lanes, self._home]:
+            lane.close()
+        try:
+            self._domain.close()
+            self._fabric.close()
+        except errors.FabricError as reason:
+            failed = failed or reason
+        if failed is not None:
+            raise failed
+
+    def __enter__(self) -> Node:
+        self._check("with")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A node that nobody holds: its shares and remote arrays are gone with it.
+        if getattr(self, "_closed", True) or self._made_in != _process.generation:
+            return
+        try:
+            self.close()
+        except errors.FabricError:
+            pass
+
+    def _rows(self) -> list[tuple[str, str]]:
+        stats = self.statistics()
+        return [
+            ("address", self.address),
+            ("shares", f"{stats.shared}, {human_bytes(stats.shared_bytes)}"),
+            ("attached", str(stats.attached)),
+            ("peers", str(stats.peers)),
+            (
+                "operations",
+                f"{stats.direct} by load/store, {stats.process_vm} by process_vm, {stats.engine} by engine",
+            ),
+            ("failed", str(stats.failed)),
+            ("moved", human_bytes(stats.bytes)),
+        ]
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<weft.Node {self.address}, closed>"
+        if self._made_in != _process.generation:
+            return f"<weft.Node {self.address}, of the parent process>"
+        stats = self.statistics()
+        named = [s.name for s in self.shared if s.name][:4]
+        shown = f" ({', '.join(named)}{' ...' if stats.names > 4 else ''})" if named else ""
+        return f"<weft.Node {self.address}, shares {stats.shared}{shown}, attached {stats.attached}>"
+
+    def _repr_html_(self) -> str:
+        if self._closed or self._made_in != _process.generation:
+            return html.escape(repr(self))
+        return table_html("weft.Node", self._rows())
+
+    def _after_fork_in_child(self) -> None:
+        # Whoever holds a remote array of this node finds no lane, and attaches anew in the child.
+        self._idle.clear()
+        self._loops = {}
+        self._lock = threading.RLock()
+
+
+class Shared:
+    """An array that others can reach. Made by `Node.share`; a context manager; closing it revokes the access.
+
+    array      what was given to share().
+    ticket     how others reach it: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
+               its ticket: the receiver gets a RemoteArray.
+    """
+
+    def __init__(self, node: Node, array: Any, local: Array, mr: fi.MemoryRegion | None, ticket: Ticket) -> None:
+        self._node = node
+        self._local: Array | None = local
+        self._mr = mr
+        self.array = array
+        self.ticket = ticket
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The name, "" where there is none."""
+        return self.ticket.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As NumPy's."""
+        return self.ticket.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As NumPy's."""
+        return self.ticket.numpy_dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        n = self.dtype.itemsize
+        for k in self.shape:
+            n *= k
+        return n
+
+    @property
+    def access(self) -> str:
+        """What others may do: "r", "w" or "rw"."""
+        return self.ticket.access
+
+    @property
+    def path(self) -> str:
+        """How peers reach it: "load/store" or "process_vm"."""
+        return "load/store" if self.ticket.direct else "process_vm"
+
+    @property
+    def closed(self) -> bool:
+        """True after close(), of the share or of its node."""
+        return self._closed
+
+    def close(self) -> None:
+        """Revoke the access: peers get an error from here on. The array stays as it is. Closing again does nothing.
+
+        Raises Busy where a peer that is copying does not come to an end (it is stopped in the middle): try again.
+        """
+        if self._closed:
+            return
+        node = self._node
+        if node._made_in != _process.generation:
+            self._closed = True
+            return
+        if self.name:
+            node._names.withdraw(self.name)
+        if self._mr is not None:
+            self._mr.close()
+        self._closed = True
+        self._local = None
+        with node._lock:
+            node._shared.pop(id(self), None)
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[Ticket], RemoteArray], tuple[Ticket]]:
+        return RemoteArray._make, (self.ticket,)
+
+    def _why(self) -> str:
+        if self.ticket.direct:
+            return "peers map its memory, which Weft allocated"
+        return "its memory was not allocated by Weft; weft.empty() makes arrays that peers map"
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        state = ", closed" if self._closed else f", access {self.access}, by {self.path}: {self._why()}"
+        return f"<weft.Shared{name} {self.dtype} {self.shape}, {human_bytes(self.nbytes)}{state}>"
+
+    def _repr_html_(self) -> str:
+        return table_html(
+            f"weft.Shared {self.name}",
+            [
+                ("array", f"{self.dtype} {self.shape}, {human_bytes(self.nbytes)}"),
+                ("access", self.access if not self._closed else "closed"),
+                ("path", f"{self.path}: {self._why()}"),
+                ("ticket", str(self.ticket)),
+            ],
+        )
+
+
+def open() -> Node:
+    """Open a node: `with weft.open() as node: ...`. See `Node`.
+
+    Raises NoData where WEFT_MR_MODE requires a registration mode that this layer does not serve.
+    """
+    return Node()
+
+
+# ---- the process ----------------------------------------------------------------------------------------------------
+
+_nodes: weakref.WeakSet[Node] = weakref.WeakSet()
+_default: Node | None = None
+_default_lock = threading.Lock()
+_registered_for: int | None = None
+_exiting = False
+
+
+def default_node() -> Node:
+    """The node that arrays which arrive by pickle attach through: one for the process, made when it is first needed."""
+    global _default
+    node = _default
+    if node is None or node._closed or node._made_in != _process.generation:
+        with _default_lock:
+            node = _default
+            if node is None or node._closed or node._made_in != _process.generation:
+                node = _default = Node()
+    return node
+
+
+def _at_exit_once() -> None:
+    # After the NIC's own registration, hence before it at exit.
+    global _registered_for
+    if _registered_for != os.getpid():
+        _registered_for = os.getpid()
+        atexit.register(_close_all, os.getpid())
+
+
+def _close_all(pid: int) -> None:
+    """Exit: whatever is open ends quietly."""
+    global _exiting
+    if pid != os.getpid():
+        return
+    _exiting = True
+    for node in list(_nodes):
+        try:
+            node.close()
+        except errors.FabricError:
+            pass
+
+
+def _after_fork_in_child() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    for node in list(_nodes):
+        node._after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _seconds(value: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} is a number of seconds, not {value!r}") from None
+
+
+def as_dict(statistics: NodeStatistics) -> dict[str, int]:
+    """Statistics for a log or a table."""
+    return dataclasses.asdict(statistics)

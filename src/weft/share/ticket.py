@@ -1,0 +1,159 @@
+"""Tickets: everything that a process needs to reach a shared array, small enough to paste into a command line.
+
+A ticket is data and grants nothing by itself: the owner's NIC checks the key at every access, and a key never names a
+newer region. Owners' addresses are drawn at random, so a ticket of a dead process does not reach its successor either.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+
+__all__ = ["PREFIX", "USER_DEFINED", "Ticket", "encode_dtype", "host_id", "process_start"]
+
+PREFIX = "weft-ticket:"
+_VERSION = 1
+USER_DEFINED = 256  # from this number on a dtype was registered with NumPy by another package
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A shared array, as others see it. `str(ticket)` is one word; `Ticket.parse` reads it back; it pickles.
+
+    name      the name that it was shared under, or "".
+    address   of the owner's endpoint (`fi.Endpoint.getname`).
+    key       remote key of the region; None for an array without elements, which has no region.
+    base      address of its first byte for remote accesses: 0, or a virtual address under MR_VIRT_ADDR.
+    shape     elements.
+    dtype     NumPy's code, as `numpy.lib.format.dtype_to_descr`; "ml:<name>" for a dtype of ml_dtypes.
+    access    "r", "w" or "rw": what the owner permits.
+    direct    True where the owner's memory was made by Weft, and peers reach it by load and store.
+    pid, start   process id and start time (of /proc/<pid>/stat) of the owner, for messages.
+    host      which kernel and network namespace the owner lives in.
+    """
+
+    name: str
+    address: str
+    key: int | None
+    base: int
+    shape: tuple[int, ...]
+    dtype: str
+    access: str
+    direct: bool
+    pid: int
+    start: int
+    host: str
+
+    def __str__(self) -> str:
+        fields = [
+            _VERSION,
+            self.name,
+            self.address,
+            self.key,
+            self.base,
+            list(self.shape),
+            self.dtype,
+            self.access,
+            int(self.direct),
+            self.pid,
+            self.start,
+            self.host,
+        ]
+        return PREFIX + base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip(
+            "="
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Ticket:
+        """Read what `str(ticket)` wrote. Raises InvalidArgument where the text is cut short or is no ticket."""
+        try:
+            if not text.startswith(PREFIX):
+                raise ValueError("it does not start with " + PREFIX)
+            body = text[len(PREFIX) :].strip()
+            fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+            version, name, address, key, base, shape, dtype, access, direct, pid, start, host = fields
+            if version != _VERSION:
+                raise ValueError(f"it is of version {version}, this Weft reads version {_VERSION}")
+            ticket = cls(
+                str(name),
+                str(address),
+                None if key is None else int(key),
+                int(base),
+                tuple(int(n) for n in shape),
+                str(dtype),
+                str(access),
+                bool(direct),
+                int(pid),
+                int(start),
+                str(host),
+            )
+            if access not in ("r", "w", "rw") or any(n < 0 for n in ticket.shape):
+                raise ValueError("its fields make no sense")
+        except (ValueError, TypeError, UnicodeError) as reason:
+            shown = text if len(text) <= 60 else text[:57] + "..."
+            raise errors.InvalidArgument(
+                f"attach: {shown!r} is no ticket: {reason}\n  try: the whole of str(shared.ticket), or the array's name"
+            ) from None
+        return ticket
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The dtype. Raises InvalidArgument where it belongs to ml_dtypes and that is not installed."""
+        return _decode(self.dtype)
+
+
+def encode_dtype(dtype: np.dtype[Any]) -> str:
+    """A dtype as text."""
+    if dtype.num >= USER_DEFINED:
+        return f"ml:{dtype.name}"  # bfloat16, float8_*: NumPy spells them "V2", and the name is all that is left
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
+@lru_cache(maxsize=256)
+def _decode(text: str) -> np.dtype[Any]:
+    if text.startswith("ml:"):
+        name = text[3:]
+        try:
+            import ml_dtypes
+
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return found
+        except (ImportError, AttributeError):
+            raise errors.InvalidArgument(
+                f"attach: the array is of dtype {name}, which NumPy gets from the package ml_dtypes\n"
+                "  try: pip install ml_dtypes"
+            ) from None
+    try:
+        return np.lib.format.descr_to_dtype(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError) as reason:
+        raise errors.InvalidArgument(f"attach: the ticket's dtype {text!r} is not understood: {reason}") from None
+
+
+@lru_cache(maxsize=1)
+def host_id() -> str:
+    """Names this kernel and network namespace: processes with the same one reach each other."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read(8)
+        return f"{os.uname().nodename} {boot}-{os.stat('/proc/self/ns/net').st_ino:x}"
+    except OSError:
+        return os.uname().nodename
+
+
+def process_start(pid: int) -> int:
+    """Start time of a process in clock ticks since boot; 0 where there is none (or it cannot be seen from here)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -1,0 +1,1 @@
+"""The command line `weft`. Nothing here is imported by the rest of Weft."""

@@ -1,0 +1,370 @@
+"""What `weft perf` measures: one row is an operation on a path with a size, and the limit beside it.
+
+A row is taken in rounds; each round takes the limit, then latencies, then the rate, so that a machine that wanders
+wanders under all three. Figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .. import _nic, _process, fi
+from ._pair import LINE_BYTES, Side, Target, address_of
+
+__all__ = ["OPS", "PATHS", "Bench", "Row", "bytes_needed"]
+
+OPS = ("write", "read", "inject_write", "fetch_add", "batch")
+PATHS = ("direct", "foreign", "ring")
+SMALL_MAX = 4096  # up to here the limit is nanoseconds, above GB/s
+WINDOW = 64  # operations posted before their completions are read, where the rate is measured
+BATCH_MAX = 256  # descriptors of a vectored call, at most,
+BATCH_BYTES_MAX = 4 << 20  # and together no more than this, but at least one
+SAMPLE_NS = 2000  # a sample is as many calls as fill this: the clock ticks coarser than a call takes
+LINE = 64
+
+_STATISTIC = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops"}
+
+clock = time.perf_counter_ns
+
+
+@dataclass
+class Row:
+    """One line of --json. None where a field does not apply."""
+
+    op: str
+    path: str
+    size: int
+    latency_ns_median: float | None = None
+    latency_ns_p99: float | None = None
+    rate_per_s: float | None = None
+    bandwidth_GBps: float | None = None
+    limit_name: str | None = None
+    limit_value: float | None = None
+    limit_share: float | None = None
+
+    def json(self) -> dict[str, Any]:
+        return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+def stride_of(size: int) -> int:
+    """Bytes from one piece of a batch to the next: each begins a cache line."""
+    return (size + LINE - 1) // LINE * LINE
+
+
+def batch_count(size: int) -> int:
+    """Descriptors of one vectored call."""
+    return max(1, min(BATCH_MAX, BATCH_BYTES_MAX // stride_of(size)))
+
+
+def bytes_needed(size: int) -> int:
+    """Memory that any operation of this size needs: a batch of it, or a message each way."""
+    return max(batch_count(size) * stride_of(size), 2 * stride_of(size), LINE_BYTES)
+
+
+def _clock_cost() -> int:
+    best = 1 << 30
+    for _ in range(1000):
+        start = clock()
+        best = min(best, clock() - start)
+    return best
+
+
+@dataclass
+class _Op:
+    """latency(n): nanoseconds of n calls, each to its completion. rate(n): of n in flight together. per: units a call.
+
+    latency of an inject_write is nanoseconds of half a round trip, over n of them.
+    """
+
+    latency: Callable[[int], float]
+    rate: Callable[[int], float]
+    per: int = 1
+
+
+class Bench:
+    """Measurements on one target. The ring's is a target of its own, which shares no memory."""
+
+    def __init__(self, side: Side, target: Target, ring: bool) -> None:
+        self.side = side
+        self.target = target
+        self.ring = ring
+        self.clock_cost = _clock_cost()
+        self.peer = side.av.insert(target.name)
+        target.ask("peer", card=side.card())
+
+    # ---- a row -----------------------------------------------------------------------------------------------------
+
+    def sizes(self, op: str, sizes: list[int]) -> list[int]:
+        """The sizes that an operation has rows for."""
+        if op == "fetch_add":
+            return [8]
+        if op == "inject_write":
+            return [n for n in sizes if n <= self.side.inject_size]
+        return sizes
+
+    def way(self, path: str) -> str:
+        """The path that a write takes, seen from the NIC's statistics: direct, foreign or ring."""
+        nic = _process.nic()
+        for _ in range(3):  # the first connects
+            before = nic.statistics()
+            self._op("write", path, 8).latency(1)
+            after = nic.statistics()
+        return max(_STATISTIC, key=lambda p: after[_STATISTIC[p]] - before[_STATISTIC[p]])
+
+    def why_not_foreign(self) -> str:
+        """What the kernel said to process_vm_writev."""
+        reasons = [str(p["cma_reason"]) for p in _process.nic().peers() if p["pid"] == self.target.pid]
+        return (reasons[0] if reasons else "") or "refused by the kernel"
+
+    def row(self, op: str, path: str, size: int, seconds: float, rounds: int) -> Row:
+        row = Row(op, path, size)
+        what = self._op(op, path, size)
+        limit_name, limit = self._limit(op, path, size)
+        what.latency(1)
+        one = min(what.latency(1) for _ in range(3))
+        calls = max(1, int(SAMPLE_NS / one))
+        share = seconds / rounds * 1e9
+        limits: list[float] = []
+        samples: list[float] = []
+        rates: list[float] = []
+        for _ in range(rounds):
+            if limit is not None:
+                ns = limit(0.2 * share)
+                if ns is not None:
+                    limits.append(ns)
+            until = clock() + 0.45 * share
+            if op == "inject_write":  # the peer takes part: one long run
+                samples.append(what.latency(max(20, min(5000, int(0.45 * share / max(one, 200) / 2)))))
+            else:
+                while True:
+                    samples.append((what.latency(calls) - self.clock_cost) / calls / what.per)
+                    if clock() > until:
+                        break
+            count = max(1, int(0.35 * share / one))
+            if what.per == 1:
+                count = min(max(count, 8), 1 << 20)
+            ns = what.rate(count) - self.clock_cost
+            rates.append(count * what.per / ns * 1e9)
+        row.latency_ns_median = max(statistics.median(samples), 0.1)
+        row.latency_ns_p99 = sorted(samples)[min(len(samples) - 1, int(len(samples) * 0.99))]
+        row.rate_per_s = statistics.median(rates)
+        row.bandwidth_GBps = row.rate_per_s * size / 1e9
+        if limits:
+            row.limit_name = limit_name
+            bound = statistics.median(limits)
+            if size <= SMALL_MAX:
+                row.limit_value = bound
+                row.limit_share = bound / row.latency_ns_median
+            else:
+                row.limit_value = size / bound
+                row.limit_share = row.bandwidth_GBps / row.limit_value
+        return row
+
+    # ---- operations ------------------------------------------------------------------------------------------------
+
+    def _kind(self, path: str) -> str:
+        return "foreign" if path == "foreign" else "direct"
+
+    def _op(self, op: str, path: str, size: int) -> _Op:
+        kind = self._kind(path)
+        there = self.target.regions[kind]
+        local = self.side.mr[kind]
+        peer, base, key = self.peer, there.base, there.key
+        if op == "write":
+            return self._one(self.side.ep.write, local[:size], peer, base, key)
+        if op == "read":
+            return self._one(self.side.ep.read, local[:size], peer, base, key)
+        if op == "inject_write":
+            return self._inject(kind, local[:size], size)
+        if op == "fetch_add":
+            return self._fetch_add(kind)
+        return self._batch(kind, size)
+
+    def _one(self, post: Callable[..., None], buf: Any, peer: int, base: int, key: int) -> _Op:
+        read, wait, alive = self.side.cq.read, self.side.wait, self.target.alive
+
+        def latency(n: int) -> float:
+            start = clock()
+            for _ in range(n):
+                post(buf, None, peer, base, key)
+                if not read(1):
+                    wait(1, alive)
+            return clock() - start
+
+        def rate(n: int) -> float:
+            start = clock()
+            while n > 0:
+                burst = min(n, WINDOW)
+                for _ in range(burst):
+                    post(buf, None, peer, base, key)
+                n -= burst
+                burst -= len(read(burst))
+                while burst:
+                    burst -= wait(burst, alive)
+            return clock() - start
+
+        return _Op(latency, rate)
+
+    def _inject(self, kind: str, buf: Any, size: int) -> _Op:
+        from ._pair import echo
+
+        side, target, there, peer = self.side, self.target, self.target.regions[kind], self.peer
+        inject, write, wait, base, key = side.ep.inject_write, side.ep.write, side.wait, there.base, there.key
+
+        def latency(n: int) -> float:
+            target.tell("echo", kind=kind, size=size, rounds=n)
+            ns = echo(side, peer, kind, there, size, n, True, target.alive)
+            target.result()
+            return ns
+
+        def rate(n: int) -> float:
+            start = clock()
+            while n > 0:
+                burst = min(n, WINDOW)
+                for _ in range(burst):
+                    inject(buf, peer, base, key)
+                n -= burst
+                # Injected writes report nothing: a write behind them, on the same path and in order, does.
+                write(buf, None, peer, base, key)
+                wait(1, target.alive)
+            return clock() - start
+
+        return _Op(latency, rate)
+
+    def _fetch_add(self, kind: str) -> _Op:
+        there, local = self.target.regions[kind], self.side.mr[kind]
+        end = local.length
+        operand, result = local[end - 64 : end - 56], local[end - 128 : end - 120]
+        self.side.memory[kind][end - 64] = 1
+        post, read, wait, alive = self.side.ep.fetch_atomic, self.side.cq.read, self.side.wait, self.target.alive
+        peer, base, key, datatype, add = self.peer, there.base, there.key, int(fi.UINT64), int(fi.SUM)
+
+        def latency(n: int) -> float:
+            start = clock()
+            for _ in range(n):
+                post(operand, None, result, None, peer, base, key, datatype, add)
+                if not read(1):
+                    wait(1, alive)
+            return clock() - start
+
+        def rate(n: int) -> float:
+            start = clock()
+            while n > 0:
+                burst = min(n, WINDOW)
+                for _ in range(burst):
+                    post(operand, None, result, None, peer, base, key, datatype, add)
+                n -= burst
+                burst -= len(read(burst))
+                while burst:
+                    burst -= wait(burst, alive)
+            return clock() - start
+
+        return _Op(latency, rate)
+
+    def _batch(self, kind: str, size: int) -> _Op:
+        import numpy
+
+        there = self.target.regions[kind]
+        count, stride = batch_count(size), stride_of(size)
+        descs = numpy.zeros(count, fi.RMA_DESC)
+        descs["local_offset"] = numpy.arange(count) * stride
+        descs["length"] = size
+        descs["dest_addr"] = self.peer
+        descs["remote_addr"] = there.base + descs["local_offset"]
+        descs["key"] = there.key
+        local = self.side.mr[kind][:]
+        post, read, wait, alive = self.side.ep.write_batch, self.side.cq.read, self.side.wait, self.target.alive
+
+        def run(n: int) -> float:
+            start = clock()
+            for _ in range(n):
+                post(local, descs)
+                if not read(1):
+                    wait(1, alive)
+            return clock() - start
+
+        return _Op(run, run, count)
+
+    # ---- limits ----------------------------------------------------------------------------------------------------
+
+    def _limit(self, op: str, path: str, size: int) -> tuple[str | None, Callable[[float], float | None] | None]:
+        """The least that the machine has to do for an operation: (name, function of a duration -> nanoseconds)."""
+        if self.ring or path == "ring":
+            if op == "inject_write":
+                return "cache line", self._line(1)
+            if size <= SMALL_MAX and op != "batch":
+                return "cache line x 2", self._line(2)
+            return "memcpy", self._memcpy(op, size, None)
+        if path == "foreign":
+            if op == "fetch_add":
+                return "cache line x 2", self._line(2)
+            return f"process_vm_{'readv' if op == 'read' else 'writev'}", self._cma(op == "read", size)
+        if op == "inject_write":
+            return "cache line", self._line(1)
+        mapped = address_of(self.target.regions["direct"].place, self.target.regions["direct"].nbytes)
+        if op == "fetch_add":
+            return "atomic add", None if mapped is None else self._atomic((mapped, 8))
+        return "memcpy", self._memcpy(op, size, mapped)
+
+    def _line(self, times: int) -> Callable[[float], float | None]:
+        guess = 300.0
+
+        def run(ns: float) -> float:
+            nonlocal guess
+            guess = self.target.line_ns(max(50, min(20000, int(ns / guess / 2))))
+            return guess * times
+
+        return run
+
+    def _memcpy(self, op: str, size: int, mapped: int | None) -> Callable[[float], float | None]:
+        """Between the very bytes that the operation moves; where nothing is shared, memory that both processes map."""
+        count = batch_count(size) if op == "batch" else 1
+        stride = stride_of(size)
+        nbytes = (count - 1) * stride + size
+        here = (self.side.mr["direct"].address, nbytes)
+        there: Any = (
+            memoryview(self.target.scratch)[LINE_BYTES : LINE_BYTES + nbytes] if mapped is None else (mapped, nbytes)
+        )
+        to, source = (here, there) if op == "read" else (there, here)
+        if count > 1:
+            return _repeat(lambda n: _nic.probe_memcpy(to, source, n, size, stride) / count, count)
+        return _repeat(lambda n: _nic.probe_memcpy(to, source, n), 1)
+
+    def _cma(self, reading: bool, size: int) -> Callable[[float], float | None]:
+        here, address, pid = (
+            (self.side.mr["foreign"].address, size),
+            self.target.regions["foreign"].address,
+            self.target.pid,
+        )
+        probe = _nic.probe_cma_read if reading else _nic.probe_cma_write
+        return _repeat(lambda n: probe(pid, address, here, n), 1)
+
+    def _atomic(self, word: Any) -> Callable[[float], float | None]:
+        return _repeat(lambda n: _nic.probe_fetch_add(word, n), 1)
+
+
+def _repeat(probe: Callable[[int], float], per: int) -> Callable[[float], float | None]:
+    """probe(n) takes n rounds and returns nanoseconds a unit, `per` units a round; as a function of a duration."""
+    guess = 0.0
+
+    def run(ns: float) -> float | None:
+        nonlocal guess
+        if guess == 0.0:
+            guess = probe(2)
+        if guess < 0:
+            return None
+        guess = max(probe(max(2, int(ns / max(guess, 0.5) / per))), 0.01)
+        return guess
+
+    return run
+
+
+def plan(bench: Bench, path: str, ops: list[str], sizes: list[int]) -> Iterator[tuple[str, str, int]]:
+    """The rows of a path, in order."""
+    for op in ops:
+        for size in bench.sizes(op, sizes):
+            yield op, path, size

@@ -1,0 +1,135 @@
+"""What the tests of weft.fi share: an opened stack in one object, and waiting that cannot hang."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft import fi
+
+WATCHDOG_S = 30.0
+RW = fi.REMOTE_READ | fi.REMOTE_WRITE
+ALL_CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE
+
+
+@dataclass(repr=False)
+class Node:
+    """A fabric, domain, endpoint, completion queue and address vector, as an application opens them.
+
+    peer   fi_addr of this node's own endpoint, where it was inserted.
+    """
+
+    info: fi.Info
+    fabric: fi.Fabric
+    domain: fi.Domain
+    cq: fi.CompletionQueue
+    av: fi.AddressVector
+    ep: fi.Endpoint
+    extra: list[Any] = field(default_factory=list)
+
+    @property
+    def name(self) -> Any:
+        return self.ep.getname()
+
+    @property
+    def me(self) -> int:
+        """fi_addr of this node in its own address vector."""
+        if not hasattr(self, "_me"):
+            self._me = self.av.insert(self.name)
+        return self._me
+
+    def keep(self, obj: Any) -> Any:
+        """Close this with the node, before everything else."""
+        self.extra.append(obj)
+        return obj
+
+    def reg(self, buf: Any, access: int = RW, **more: Any) -> fi.MemoryRegion:
+        return self.keep(self.domain.mr_reg(buf, access, **more))
+
+    def wait(self, count: int = 1) -> list[Any]:
+        """`count` completions; the test fails if they do not come, or if one is an error."""
+        found: list[Any] = []
+        while len(found) < count:
+            found += self.cq.sread(count - len(found), timeout=WATCHDOG_S)
+        return found
+
+    def wait_error(self) -> fi.CqErrEntry:
+        """The next completion, which has to be an error."""
+        try:
+            found = self.cq.sread(1, timeout=WATCHDOG_S)
+        except fi.Available:
+            return self.cq.readerr()
+        raise AssertionError(f"expected an error completion, found {found}")
+
+    def close(self) -> None:
+        # Endpoints first: they hold what they are bound to.
+        endpoints = [obj for obj in self.extra if isinstance(obj, fi.Endpoint)]
+        others = [obj for obj in reversed(self.extra) if not isinstance(obj, fi.Endpoint)]
+        for obj in (self.ep, *endpoints, *others, self.cq, self.av, self.domain, self.fabric):
+            obj.close()
+
+
+def hints(
+    caps: int = ALL_CAPS, mr_mode: int = 0, *, op_flags: int = 0, version: int | None = None, **domain: Any
+) -> fi.Info:
+    return fi.Info(
+        caps=caps,
+        tx_attr=fi.TxAttr(op_flags=op_flags),
+        domain_attr=fi.DomainAttr(mr_mode=mr_mode, **domain),
+        fabric_attr=fi.FabricAttr(prov_name="weft"),
+    )
+
+
+@contextlib.contextmanager
+def opened(
+    caps: int = ALL_CAPS,
+    *,
+    mr_mode: int = 0,
+    format: int = fi.CQ_FORMAT_TAGGED,
+    size: int = 0,
+    cq_flags: int = fi.TRANSMIT | fi.RECV,
+    op_flags: int = 0,
+    wait_obj: int = fi.WAIT_UNSPEC,
+    resource_mgmt: int = 0,
+    edit: Any = None,
+    counters: dict[int, Any] | None = None,
+    enable: bool = True,
+) -> Iterator[Node]:
+    """A Node.
+
+    mr_mode    modes in force, whether or not the provider would require them: the bits are set after getinfo.
+    edit       called with the Info before anything is opened.
+    counters   bind flags -> a Counter opened for them is put in their place.
+    """
+    info = fi.getinfo(hints=hints(caps, mr_mode, op_flags=op_flags, resource_mgmt=resource_mgmt))[0]
+    info.domain_attr.mr_mode |= mr_mode
+    if edit is not None:
+        edit(info)
+    fabric = fi.Fabric(info.fabric_attr)
+    domain = fabric.domain(info)
+    cq = domain.cq_open(format=format, size=size, wait_obj=wait_obj)
+    av = domain.av_open()
+    ep = domain.endpoint(info)
+    node = Node(info, fabric, domain, cq, av, ep)
+    try:
+        ep.bind(cq, cq_flags)
+        ep.bind(av)
+        for flags in list(counters or {}):
+            assert counters is not None
+            counters[flags] = domain.cntr_open()
+            ep.bind(counters[flags], flags)
+            node.extra.append(counters[flags])
+        if enable:
+            ep.enable()
+        yield node
+    finally:
+        node.close()
+
+
+@contextlib.contextmanager
+def pair(caps: int = ALL_CAPS, **more: Any) -> Iterator[tuple[Node, Node, int]]:
+    """(initiator, target, fi_addr of the target): two endpoints of one process, each with its own domain."""
+    with opened(caps, **more) as target, opened(caps, **more) as initiator:
+        yield initiator, target, initiator.av.insert(target.name)

@@ -1,0 +1,131 @@
+"""fi_av(3): address vectors."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fi.support import Node
+
+from weft import fi
+
+NAMES = [f"weft://0/1/{pid}" for pid in range(100, 110)]
+
+
+@pytest.mark.parametrize("kind", [fi.AV_TABLE, fi.AV_MAP, fi.AV_UNSPEC])
+def test_av_insert_gives_sequential_indices(node: Node, kind: int) -> None:
+    """fi_av(3) FI_AV_TABLE: indices from 0 in insertion order, across calls."""
+    with node.domain.av_open(kind) as av:
+        assert av.insert(NAMES[0]) == 0
+        assert av.insert(NAMES[1:4]) == [1, 2, 3]
+        assert av.insert(NAMES[4:], count=2) == [4, 5]
+        assert av.count() == 6
+        assert av.lookup(2) == NAMES[2]
+
+
+def test_av_removed_index_is_used_again(node: Node) -> None:
+    with node.domain.av_open() as av:
+        av.insert(NAMES[:4])
+        av.remove(1)
+        with pytest.raises(fi.InvalidArgument):
+            av.lookup(1)
+        assert av.insert(NAMES[1]) == 1  # removal, then insertion of the same address
+        av.remove([0, 1])
+        assert av.count() == 2
+        with pytest.raises(fi.InvalidArgument):
+            av.remove(0)
+        assert av.insert(NAMES[7]) == 0
+
+
+def test_av_removed_address_cannot_be_used(node: Node) -> None:
+    me = node.me
+    node.av.remove(me)
+    with pytest.raises(fi.InvalidArgument):
+        node.ep.write(b"x", dest_addr=me, key=1)
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "weft://", "weft://0", "weft://0/1", "weft://a/b/c", "http://0/1/2", "weft://0/70000/1", b"\0\1", 7]
+)
+def test_av_insert_of_no_address_is_invalid_and_inserts_nothing(node: Node, bad: object) -> None:
+    with node.domain.av_open() as av:
+        with pytest.raises(fi.InvalidArgument, match=r"weft://|pid|bits"):
+            av.insert([NAMES[0], bad])  # type: ignore[list-item]
+        assert av.count() == 0
+
+
+def test_av_insert_sync_err_tells_of_each(node: Node) -> None:
+    """fi_av(3) FI_SYNC_ERR: context receives 0 or an error number for each address."""
+    with node.domain.av_open() as av:
+        status: list[int] = []
+        found = av.insert([NAMES[0], "nonsense", NAMES[1]], flags=fi.SYNC_ERR | fi.MORE, context=status)
+        assert found == [0, fi.ADDR_NOTAVAIL, 1]
+        assert status == [0, fi.EINVAL, 0]
+        with pytest.raises(fi.InvalidArgument):
+            av.insert(NAMES, flags=fi.SYNC_ERR)
+
+
+def test_av_takes_bytes_as_c_strings(node: Node) -> None:
+    with node.domain.av_open() as av:
+        assert av.lookup(av.insert(NAMES[0].encode() + b"\0")) == NAMES[0]
+
+
+def test_av_insertsvc_resolves_node_and_service(node: Node) -> None:
+    with node.domain.av_open() as av:
+        assert av.lookup(av.insertsvc("weft0", "77")) == "weft://0/1/77"
+        assert av.lookup(av.insertsvc("weft://0/9/8")) == "weft://0/9/8"
+        with pytest.raises(fi.InvalidArgument):
+            av.insertsvc(None, None)
+        with pytest.raises(fi.NotAvailable):
+            av.insertsvc("mars", "1")
+
+
+def test_av_straddr_prints_any_address(node: Node) -> None:
+    assert node.av.straddr("weft://0/1/5") == "weft://0/1/5"
+    with pytest.raises(fi.InvalidArgument):
+        node.av.straddr("nonsense")
+
+
+def test_av_event_mode_reports_to_an_event_queue(node: Node) -> None:
+    """fi_av(3) FI_EVENT: an error for each failed address, then one event with the number of those inserted."""
+    with node.fabric.eq_open() as eq, node.domain.av_open(flags=fi.EVENT) as av:
+        with pytest.raises(fi.NoEq) as caught:
+            av.insert(NAMES[0])
+        assert caught.value.errno == fi.ENOEQ
+        av.bind(eq)
+        av.insert([NAMES[0], "nonsense", NAMES[1]], context="three")
+        with pytest.raises(fi.Available):
+            eq.read()
+        error = eq.readerr()
+        assert (error.fid, error.context, error.data, error.err) == (av, "three", 1, fi.EINVAL)
+        event, entry = eq.sread(timeout=30)
+        assert (event, entry.fid, entry.context, entry.data) == (fi.AV_COMPLETE, av, "three", 2)
+        with pytest.raises(fi.Busy):
+            eq.close()
+
+
+def test_av_unsupported_is_refused(node: Node) -> None:
+    for call in (
+        lambda: node.domain.av_open(flags=fi.SYMMETRIC),
+        lambda: node.av.insert(NAMES[0], flags=fi.AV_USER_ID),
+        lambda: node.av.remove(0, flags=fi.AUTH_KEY),
+        lambda: node.av.bind(node.keep(node.fabric.eq_open()), 1),
+    ):
+        with pytest.raises(fi.BadFlags):
+            call()
+    with pytest.raises(fi.NoSys):
+        node.domain.av_open(name="shared")
+    with pytest.raises(fi.InvalidArgument):
+        node.domain.av_open(9)
+
+
+def test_av_close_with_bound_endpoint_is_busy(node: Node) -> None:
+    with pytest.raises(fi.Busy, match="Endpoint"):
+        node.av.close()
+
+
+def test_av_use_after_close_is_badstate(node: Node) -> None:
+    av = node.domain.av_open()
+    av.close()
+    for call in (lambda: av.insert(NAMES[0]), lambda: av.lookup(0), lambda: av.remove(0)):
+        with pytest.raises(fi.BadState, match="closed"):
+            call()
+    assert repr(av) == "<AddressVector TABLE closed>"

@@ -1,0 +1,41 @@
+"""The environment: understood, or refused with the values that would be."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft import fi, settings
+
+
+def test_settings_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_CMA", "WEFT_MR_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    assert settings.load() == settings.Settings("thread", "shared", True, fi.MrMode.MR_UNSPEC)
+
+
+def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_ENGINE", "manual")
+    monkeypatch.setenv("WEFT_ISOLATION", "strict")
+    monkeypatch.setenv("WEFT_CMA", "0")
+    monkeypatch.setenv("WEFT_MR_MODE", "prov_key | virt_addr, LOCAL")
+    found = settings.load()
+    assert found == settings.Settings("manual", "strict", False, fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "values"),
+    [
+        ("WEFT_ENGINE", "fiber", "thread, manual"),
+        ("WEFT_ISOLATION", "none", "shared, strict"),
+        ("WEFT_CMA", "yes", "0, 1"),
+        ("WEFT_MR_MODE", "prov_key|magic", "virt_addr"),
+    ],
+)
+def test_settings_bad_value_names_the_values(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, values: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(fi.InvalidArgument) as caught:
+        settings.load()
+    assert f"{name}={value!r}" in str(caught.value)
+    assert values in str(caught.value)

@@ -1,0 +1,96 @@
+"""A process that shares arrays and does what it is told: `Owner` starts it, `python owner.py` is it.
+
+Each line on its standard input is a Python expression or statement, run where `node`, `weft`, `np` and the arrays are;
+the answer is one line on its standard output. Ends with its standard input, and after 100 s in any case.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+WATCHDOG_S = 100
+
+
+class Owner:
+    """The process, from outside. A context manager."""
+
+    def __init__(self, prefix: str, **environment: str) -> None:
+        self.prefix = prefix
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, prefix],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self.pid = self.process.pid
+
+    def tell(self, line: str) -> Any:
+        """Run a line there; its value, where repr() shows it."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line.replace("\n", "\\n") + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().rstrip("\n")
+        kind, _, text = answer.partition(" ")
+        if kind != "ok":
+            raise AssertionError(f"owner: {answer or 'ended'}")
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait(WATCHDOG_S)
+
+    def __enter__(self) -> Owner:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(WATCHDOG_S)
+        self.process.stdout.close()
+
+
+def main() -> None:
+    import numpy as np
+
+    import weft
+
+    watchdog = threading.Timer(WATCHDOG_S, os._exit, [3])
+    watchdog.daemon = True
+    watchdog.start()
+    scope: dict[str, Any] = {"weft": weft, "np": np, "prefix": sys.argv[1], "node": weft.open(), "os": os}
+    for line in sys.stdin:
+        try:
+            try:
+                code = compile(line.strip(), "<told>", "eval")
+            except SyntaxError:
+                exec(line.replace("\\n", "\n"), scope)
+                value = None
+            else:
+                value = eval(code, scope)
+            answer = f"ok {value!r}"
+        except Exception as error:
+            answer = f"error {type(error).__name__}: {error}"
+        print(answer.replace("\n", " | "), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Names on one host: unique, found without a server, gone with their owner."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from tests.share.owner import Owner
+
+import weft
+from weft import errors
+
+
+def test_unknown_name_lists_those_there_are(node: weft.Node, name: Any) -> None:
+    n = name("embeddings")
+    node.share(weft.zeros(1), n)
+    with pytest.raises(errors.NotFound) as caught:
+        node.attach(n[:-1])
+    assert f"did you mean: {n!r}" in str(caught.value)
+    assert "names here:" in str(caught.value)
+    assert "wait=10" in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_name_taken_twice_names_the_process(node: weft.Node, name: Any) -> None:
+    n = name("a")
+    node.share(weft.zeros(1), n)
+    with pytest.raises(errors.AddressInUse, match="in this process"):
+        node.share(weft.zeros(1), n)
+    assert node.statistics().shared == 1
+
+
+@pytest.mark.procs
+def test_name_of_another_process(node: weft.Node, own_owner: Owner, name: Any) -> None:
+    n = name("a")
+    own_owner.tell(f"node.share(np.zeros(3), {n!r})")
+    assert n in node.names()
+    with pytest.raises(errors.AddressInUse, match=f"by process {own_owner.pid}"):
+        node.share(weft.zeros(1), n)
+    own_owner.kill()
+    assert n not in node.names()
+    node.share(weft.zeros(1), n)
+
+
+def test_closing_gives_the_name_back(node: weft.Node, name: Any) -> None:
+    n = name("a")
+    with node.share(weft.zeros(1), n):
+        assert n in node.names()
+    assert n not in node.names()
+    with weft.open() as other:
+        other.share(weft.zeros(1), n)
+    assert n not in node.names()
+
+
+def test_attach_waits_for_a_name(node: weft.Node, name: Any) -> None:
+    n = name("late")
+    array = weft.zeros(3)
+
+    def later() -> None:
+        time.sleep(0.05)
+        node.share(array, n)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    assert node.attach(n, wait=30).shape == (3,)
+    thread.join()
+    with pytest.raises(errors.NotFound, match=r"waited 0.01 s"):
+        node.attach(n + "x", wait=0.01)
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "a\nb", "x" * 65, "ü" * 40, "q'"])
+def test_bad_names_are_refused(node: weft.Node, bad: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="cannot be a name"):
+        node.share(weft.zeros(1), bad)
+    with pytest.raises(errors.InvalidArgument, match="cannot be a name"):
+        node.attach(bad)
+
+
+@pytest.mark.procs
+def test_forked_child_does_not_keep_names(own_owner: Owner, node: weft.Node, name: Any) -> None:
+    n = name("a")
+    own_owner.tell(f"node.share(np.zeros(3), {n!r})")
+    child = own_owner.tell(
+        "exec('global c\\nc = os.fork()\\nif c == 0:\\n import time; time.sleep(30); os._exit(0)') or c"
+    )
+    try:
+        own_owner.kill()
+        assert n not in node.names()
+    finally:
+        import os
+        import signal
+
+        os.kill(int(child), signal.SIGKILL)
+
+
+@pytest.mark.procs
+def test_stopped_owner_times_out(node: weft.Node, own_owner: Owner, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import signal
+
+    from weft.share import names
+
+    n = name("a")
+    own_owner.tell(f"node.share(np.zeros(3), {n!r})")
+    monkeypatch.setattr(names, "_ANSWER_TIMEOUT_S", 0.05)
+    os.kill(own_owner.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(errors.TimedOut, match=f"process {own_owner.pid}.*did not answer"):
+            node.attach(n)
+    finally:
+        os.kill(own_owner.pid, signal.SIGCONT)

@@ -1,0 +1,237 @@
+"""Nodes: life, threads, statistics, reprs, and owners that go away."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.share.owner import Owner
+
+import weft
+from weft import errors
+
+
+def test_statistics_count_what_is_held(node: weft.Node, name: Any) -> None:
+    before = node.statistics()
+    share = node.share(weft.zeros(10), name("a"))
+    remote = node.attach(share)
+    remote.read()
+    after = node.statistics()
+    assert (after.shared, after.shared_bytes, after.names, after.attached) == (1, 80, 1, 1)
+    assert after.direct > before.direct
+    assert after.bytes >= before.bytes + 80
+    with pytest.raises(AttributeError):
+        after.shared = 2  # type: ignore[misc]
+    del remote
+    gc.collect()
+    assert node.statistics().attached == 0
+    share.close()
+    assert node.statistics().shared == 0
+
+
+def test_reprs_say_path_and_why(node: weft.Node, name: Any) -> None:
+    n = name("a")
+    mapped, foreign = node.share(weft.zeros((2, 3), "f4"), n), node.share(np.zeros(3))
+    assert f"{n!r} float32 (2, 3), 24 B, access rw, by load/store: peers map its memory" in repr(mapped)
+    assert "by process_vm: its memory was not allocated by Weft; weft.empty() makes" in repr(foreign)
+    remote = node.attach(mapped)
+    assert "RemoteArray" in repr(remote)
+    assert "it is this process's own" in repr(remote)
+    assert "part of (2, 3)" in repr(remote.at[0])
+    assert f"shares 2 ({n})" in repr(node)
+    mapped.close()
+    assert repr(mapped).endswith("closed>")
+    node.close()
+    assert repr(node).endswith("closed>")
+
+
+def test_html_reprs_are_escaped(node: weft.Node) -> None:
+    share = node.share(weft.zeros(3, [("<b>", "i4")]), "test-<script>")
+    for thing in (node, share, node.attach(share)):
+        text = thing._repr_html_()
+        assert text.startswith("<table>")
+        assert "<script>" not in text
+        assert "<b>'" not in text
+    assert "&lt;script&gt;" in share._repr_html_()
+
+
+def test_threads_never_take_each_others_completions(node: weft.Node, owner: Owner, name: Any) -> None:
+    """Eight threads, each with values of its own, long and short, good and bad."""
+    n = name("a")
+    owner.tell(f"a = weft.zeros((8, 5000), 'i8'); a[:] = np.arange(8)[:, None]; s = node.share(a, {n!r}, 'r')")
+    remote = node.attach(n)
+    failures: list[BaseException] = []
+
+    def work(i: int) -> None:
+        try:
+            for k in range(150):
+                assert remote[i, k] == i
+                assert (remote[i] == i).all()
+                assert (remote[::-1, k] == np.arange(8)[::-1]).all()
+                if k % 10 == 0:
+                    with pytest.raises(errors.AccessDenied):
+                        remote[i, k] = 3
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert not failures
+    assert node.statistics().lanes <= 8
+
+
+def test_concurrent_adds_are_not_lost(node: weft.Node) -> None:
+    local = weft.zeros(4, "f8")
+    remote = node.attach(node.share(local))
+
+    def work() -> None:
+        for _ in range(500):
+            remote.add(1, 0.5)
+            remote.fetch_add(2, 1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert local.tolist() == [0, 1000, 2000, 0]
+
+
+def test_wait_until_sees_another_thread(node: weft.Node) -> None:
+    local = weft.zeros(4, "i8")
+    remote = node.attach(node.share(local))
+    thread = threading.Timer(0.02, lambda: local.fill(7))
+    thread.start()
+    assert remote.wait_until(2, 7, timeout=60) == 7
+    assert remote.wait_until(slice(None), lambda x: (x > 6).all(), timeout=60).tolist() == [7] * 4
+    thread.join()
+
+
+@pytest.mark.procs
+def test_dead_owner_is_named(node: weft.Node, own_owner: Owner, name: Any) -> None:
+    n = name("a")
+    own_owner.tell(f"a = weft.zeros(100000); b = np.zeros(4); s = node.share(a, {n!r}); u = node.share(b, {n!r} + 'b')")
+    remote, foreign = node.attach(n), node.attach(n + "b")
+    remote[3] = 1
+    ticket = remote.ticket
+    own_owner.kill()
+    for call in (
+        lambda: remote[3],
+        lambda: remote[3:5],
+        lambda: remote.read(),
+        lambda: remote.__setitem__(3, 1),
+        lambda: remote.fetch_add(3),
+        lambda: remote.take([1, 2]),
+        lambda: foreign[0],
+        lambda: node.attach(ticket),
+    ):
+        with pytest.raises(ConnectionResetError, match=f"process {own_owner.pid}, is gone"):
+            call()
+    assert node.statistics().lanes == 1
+
+
+@pytest.mark.procs
+def test_closed_node_and_share_of_another_process(node: weft.Node, own_owner: Owner, name: Any) -> None:
+    n = name("a")
+    own_owner.tell(f"a = weft.zeros(4); s = node.share(a, {n!r})")
+    remote = node.attach(n)
+    own_owner.tell("s.close()")
+    with pytest.raises(errors.KeyRejected, match=f"process {own_owner.pid} has closed its share of {n!r}"):
+        remote.read()
+    own_owner.tell(f"b = np.ones(4); t = node.share(b, {n!r})")
+    assert node.attach(n)[0] == 1
+    with pytest.raises(errors.KeyRejected):
+        remote.read()
+    own_owner.tell("node.close()")
+    with pytest.raises(ConnectionResetError, match="has closed its node"):
+        remote.read()
+
+
+@pytest.mark.procs
+def test_interrupt_ends_a_wait_and_leaves_the_node_usable(name: Any) -> None:
+    """Ctrl-C while the owner is stopped: KeyboardInterrupt at once, and the next call works."""
+    program = """
+import os, signal, sys, threading, weft
+node = weft.open()
+t = node.attach(sys.argv[1])
+owner = int(sys.argv[2])
+os.kill(owner, signal.SIGSTOP)
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    t.read()
+    print("read")
+except KeyboardInterrupt:
+    os.kill(owner, signal.SIGCONT)
+    print("interrupted", t[3])
+"""
+    n = name("a")
+    with Owner("int-", WEFT_ISOLATION="strict") as owner:
+        owner.tell(f"a = np.arange(1000.0); s = node.share(a, {n!r})")
+        done = subprocess.run(
+            [sys.executable, "-c", program, n, str(owner.pid)], capture_output=True, text=True, timeout=60, check=False
+        )
+        os.kill(owner.pid, 18)
+    assert done.stdout == "interrupted 3.0\n", done
+    assert done.stderr == ""
+
+
+EXITS = {
+    "everything open": "t.read()",
+    "node only": "del t, s, a",
+    "a name": "node.share(weft.zeros(3), 'test-exit-%d' % os.getpid())",
+    "node closed twice": "node.close(); node.close(); s.close()",
+    "node dropped first": "del node; t.read(); del t",
+    "array dropped first": "del a; t.read()",
+    "share dropped": "del s; t.read()",
+    "default node": "u = pickle.loads(pickle.dumps(s)); u.read()",
+    "in a thread": "threading.Thread(target=t.read).start()",
+    "daemon thread at work": "threading.Thread(target=lambda: [t.read() for _ in iter(int, 1)], daemon=True).start()",
+    "a loop": "asyncio.run(t.aread())",
+    "a loop left open": "l = asyncio.new_event_loop(); l.run_until_complete(t.aread()); l.close()",
+    "a global in a module": "sys.modules['keeper'] = types.SimpleNamespace(t=t, node=node, s=s)",
+    "a cycle": "t2 = [t]; t2.append(t2); s.me = s; node.me = node",
+    "a raise": "raise SystemExit(0)",
+    "a forked child": "p = os.fork()\nif p == 0: sys.exit(0)\nos.waitpid(p, 0)",
+}
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("end", EXITS.values(), ids=EXITS.keys())
+def test_exit_is_silent(end: str) -> None:
+    program = (
+        "import asyncio, os, pickle, sys, threading, types, weft\n"
+        "node = weft.open(); a = weft.zeros(100); s = node.share(a); t = node.attach(s); t[3] = 1\n" + end
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_forgotten_node_closes_itself(name: Any) -> None:
+    n = name("a")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        node = weft.open()
+        node.share(weft.zeros(3), n)
+        del node
+        gc.collect()
+    assert n not in weft.Node.names()
+
+
+def test_array_keeps_its_node() -> None:
+    local = weft.zeros(3)
+    owner = weft.open()
+    remote = weft.open().attach(owner.share(local))
+    gc.collect()
+    remote[1] = 2
+    assert local[1] == 2
+    owner.close()

@@ -1,0 +1,214 @@
+"""`weft perf`: that it measures what it says and ends as it should. No figure is held to a bound: machines stall."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.tools.perf import UsageError, format_rate, format_size, format_time, parse_names, parse_sizes
+
+COMMAND = [sys.executable, "-m", "weft.tools.cli", "perf"]
+KEYS = ["op", "path", "size", "latency_ns_median", "latency_ns_p99", "rate_per_s", "bandwidth_GBps"]
+KEYS += ["limit_name", "limit_value", "limit_share"]
+LIMITS = {"memcpy", "process_vm_writev", "process_vm_readv", "atomic add", "cache line", "cache line x 2"}
+
+pytestmark = pytest.mark.procs
+
+
+def measure(*arguments: str, **env: str) -> tuple[list[dict[str, Any]], str]:
+    result = subprocess.run(
+        [*COMMAND, "--json", *arguments], capture_output=True, text=True, timeout=100, env={**os.environ, **env}
+    )
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    for row in rows:
+        check(row)
+    return rows, result.stderr
+
+
+def check(row: dict[str, Any]) -> None:
+    assert list(row) == KEYS
+    assert row["latency_ns_median"] > 0
+    # Percentiles of samples: the 99th may equal the median when there are few.
+    assert row["latency_ns_p99"] > 0
+    assert row["rate_per_s"] > 0
+    assert row["bandwidth_GBps"] == pytest.approx(row["rate_per_s"] * row["size"] / 1e9, rel=0.01, abs=1e-3)
+    assert row["limit_name"] in LIMITS
+    assert row["limit_value"] > 0
+    reached = row["limit_value"] / row["latency_ns_median"]
+    if row["size"] > 4096:
+        reached = row["bandwidth_GBps"] / row["limit_value"]
+    assert row["limit_share"] == pytest.approx(reached, rel=0.02, abs=1e-3)
+    # Above 1 only where the machine gave the limit's seconds less than ours; never by an order of magnitude.
+    assert 0 <= row["limit_share"] < 10
+
+
+def test_perf_quick_has_every_operation_on_every_path() -> None:
+    rows, _ = measure("--quick")
+    found = {(row["op"], row["path"]) for row in rows}
+    assert found == {
+        (op, path)
+        for op in ("write", "read", "inject_write", "fetch_add", "batch")
+        for path in ("direct", "foreign", "ring")
+    }
+    for row in rows:
+        if row["op"] == "fetch_add":
+            assert row["size"] == 8
+        if row["op"] == "inject_write":
+            assert row["size"] <= 256
+    sizes = {row["size"] for row in rows if row["op"] == "write"}
+    assert sizes == {8, 4096, 65536, 1 << 20}
+
+
+@pytest.mark.parametrize("path", ["direct", "foreign", "ring"])
+def test_perf_path_and_sizes_are_those_asked_for(path: str) -> None:
+    rows, _ = measure("--quick", "--path", path, "--ops", "read,write", "--sizes", "1,100,4K,12345")
+    assert [(row["op"], row["path"], row["size"]) for row in rows] == [
+        (op, path, size) for op in ("write", "read") for size in (1, 100, 4096, 12345)
+    ]
+
+
+def test_perf_foreign_says_when_the_kernel_is_not_asked() -> None:
+    """With WEFT_CMA=0 the rows still come, and a note tells which way they went."""
+    rows, note = measure("--quick", "--path", "foreign", "--ops", "write", "--sizes", "8", WEFT_CMA="0")
+    assert len(rows) == 1
+    assert "foreign" in note
+    assert "WEFT_CMA=0" in note
+
+
+def test_perf_strict_says_that_nothing_is_direct() -> None:
+    rows, note = measure("--quick", "--path", "direct", "--ops", "write", "--sizes", "8", WEFT_ISOLATION="strict")
+    assert len(rows) == 1
+    assert "WEFT_ISOLATION=strict" in note
+
+
+@pytest.mark.parametrize("mode", ["basic", "prov_key", "virt_addr", "endpoint", "local"])
+def test_perf_runs_under_every_registration_mode(mode: str) -> None:
+    measure("--quick", "--path", "direct", "--sizes", "8", WEFT_MR_MODE=mode)
+
+
+def test_perf_table_has_a_caption() -> None:
+    result = subprocess.run(
+        [*COMMAND, "--quick", "--path", "direct", "--ops", "write", "--sizes", "8"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert result.returncode == 0, result.stderr
+    for word in ("latency", "p99", "rate", "bandwidth", "limit", "of it", "memcpy"):
+        assert word in result.stdout
+    assert "\x1b" not in result.stdout  # no colours into a pipe
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def eventually(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class Running:
+    """A `weft perf` that has printed its first row and has many to go."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "--json", "--path", "direct,ring"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline()
+        self.children = children_of(self.process.pid)
+        assert len(self.children) == 2  # a target for the paths that share memory, one for the ring
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=60)
+        eventually(lambda: all(gone(child) for child in self.children))
+        return self.process.returncode, errors
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+def test_perf_target_killed_is_reported() -> None:
+    with Running() as perf:
+        for child in perf.children:
+            os.kill(child, signal.SIGKILL)
+        code, errors = perf.end()
+    assert code == 1
+    assert "died: signal SIGKILL" in errors
+    assert "Traceback" not in errors
+
+
+def test_perf_interrupt_ends_both_processes() -> None:
+    with Running() as perf:
+        os.kill(perf.process.pid, signal.SIGINT)
+        code, errors = perf.end()
+    assert code == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+
+
+def test_perf_killed_leaves_no_target() -> None:
+    with Running() as perf:
+        os.kill(perf.process.pid, signal.SIGKILL)
+        code, _ = perf.end()
+    assert code == -signal.SIGKILL
+
+
+def test_perf_target_that_cannot_start_is_reported_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.tools._pair import Target, TargetError
+
+    with Target(4096, {"WEFT_MR_MODE": "sideways"}) as target, pytest.raises(TargetError, match="sideways"):
+        target.greet()
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_parse_sizes() -> None:
+    assert parse_sizes("8, 64,4K,64KiB,1M,1mb,4096") == [8, 64, 4096, 65536, 1 << 20]
+    with pytest.raises(UsageError, match="no size"):
+        parse_sizes("-8")
+    with pytest.raises(UsageError, match="no size"):
+        parse_sizes("K")
+
+
+def test_parse_names_keeps_the_known_order() -> None:
+    assert parse_names("--ops", "b,a", ["a", "b", "c"]) == ["a", "b"]
+    assert parse_names("--ops", "all", ["a", "b", "c"]) == ["a", "b", "c"]
+
+
+def test_formats() -> None:
+    assert [format_size(n) for n in (8, 1000, 4096, 1 << 20, 3 << 30)] == ["8 B", "1000 B", "4 KiB", "1 MiB", "3 GiB"]
+    assert [format_time(n) for n in (2.5, 1500.0, 2e6, None)] == ["2.5 ns", "1.5 us", "2 ms", ""]
+    assert [format_rate(n) for n in (10.0, 1.5e3, 2e6, 3e9)] == ["10 /s", "1.5 k/s", "2 M/s", "3 G/s"]
