@@ -8,12 +8,29 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 WATCHDOG_S = 100
+
+
+def stop(pid: int) -> None:
+    """Stop a process; returns when all its threads are stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + WATCHDOG_S
+    while time.monotonic() < deadline:
+        states = set()
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/stat", encoding="utf-8") as file:
+                states.add(file.read().rpartition(")")[2].split()[0])
+        if states == {"T"}:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"process {pid} does not stop: {states}")
 
 
 class Owner:
@@ -44,6 +61,14 @@ class Owner:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError):
             return text
+
+    def stop(self) -> None:
+        """SIGSTOP, and wait until it has stopped: a signal takes its time."""
+        stop(self.pid)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -149,8 +149,6 @@ def test_error_reaches_the_awaiter_with_its_words(node: weft.Node) -> None:
 
 @pytest.mark.procs
 def test_dead_owner_ends_what_waits(node: weft.Node, name: Any) -> None:
-    import os
-    import signal
 
     n = name("a")
     with Owner("async-", WEFT_ISOLATION="strict") as owner:
@@ -158,7 +156,7 @@ def test_dead_owner_ends_what_waits(node: weft.Node, name: Any) -> None:
 
         async def main() -> None:
             remote = await node.aattach(n)
-            os.kill(owner.pid, signal.SIGSTOP)
+            owner.stop()
             tasks = [asyncio.create_task(remote.aread()) for _ in range(10)]
             await asyncio.sleep(0.05)
             assert not any(task.done() for task in tasks)
@@ -173,8 +171,6 @@ def test_dead_owner_ends_what_waits(node: weft.Node, name: Any) -> None:
 @pytest.mark.procs
 @pytest.mark.parametrize("where", ["loop", "thread"])
 def test_closing_the_node_ends_what_waits(name: Any, where: str) -> None:
-    import os
-    import signal
 
     n = name("a")
     with Owner("async-", WEFT_ISOLATION="strict") as owner, weft.open() as node:
@@ -182,7 +178,7 @@ def test_closing_the_node_ends_what_waits(name: Any, where: str) -> None:
 
         async def main() -> None:
             remote = await node.aattach(n)
-            os.kill(owner.pid, signal.SIGSTOP)
+            owner.stop()
             try:
                 task = asyncio.create_task(remote.aread())
                 await asyncio.sleep(0.05)
@@ -193,15 +189,13 @@ def test_closing_the_node_ends_what_waits(name: Any, where: str) -> None:
                 with pytest.raises(errors.BadState, match="node was closed"):
                     await task
             finally:
-                os.kill(owner.pid, signal.SIGCONT)
+                owner.go_on()
 
         run(main)
 
 
 @pytest.mark.procs
 def test_cancelled_task_leaves_the_lane_usable(node: weft.Node, name: Any) -> None:
-    import os
-    import signal
 
     n = name("a")
     with Owner("async-", WEFT_ISOLATION="strict") as owner:
@@ -209,13 +203,13 @@ def test_cancelled_task_leaves_the_lane_usable(node: weft.Node, name: Any) -> No
 
         async def main() -> None:
             remote = await node.aattach(n)
-            os.kill(owner.pid, signal.SIGSTOP)
+            owner.stop()
             task = asyncio.create_task(remote.aread())
             await asyncio.sleep(0.02)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            os.kill(owner.pid, signal.SIGCONT)
+            owner.go_on()
             assert (await remote.at[7].aread()) == 7
 
         run(main)

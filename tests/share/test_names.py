@@ -97,17 +97,15 @@ def test_forked_child_does_not_keep_names(own_owner: Owner, node: weft.Node, nam
 
 @pytest.mark.procs
 def test_stopped_owner_times_out(node: weft.Node, own_owner: Owner, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-    import signal
 
     from weft.share import names
 
     n = name("a")
     own_owner.tell(f"node.share(np.zeros(3), {n!r})")
     monkeypatch.setattr(names, "_ANSWER_TIMEOUT_S", 0.05)
-    os.kill(own_owner.pid, signal.SIGSTOP)
+    own_owner.stop()
     try:
         with pytest.raises(errors.TimedOut, match=f"process {own_owner.pid}.*did not answer"):
             node.attach(n)
     finally:
-        os.kill(own_owner.pid, signal.SIGCONT)
+        own_owner.go_on()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_statistics_count_what_is_held(node: weft.Node, name: Any) -> None:
@@ -162,10 +164,11 @@ def test_interrupt_ends_a_wait_and_leaves_the_node_usable(name: Any) -> None:
     """Ctrl-C while the owner is stopped: KeyboardInterrupt at once, and the next call works."""
     program = """
 import os, signal, sys, threading, weft
+from tests.share.owner import stop
 node = weft.open()
 t = node.attach(sys.argv[1])
 owner = int(sys.argv[2])
-os.kill(owner, signal.SIGSTOP)
+stop(owner)
 threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     t.read()
@@ -178,9 +181,14 @@ except KeyboardInterrupt:
     with Owner("int-", WEFT_ISOLATION="strict") as owner:
         owner.tell(f"a = np.arange(1000.0); s = node.share(a, {n!r})")
         done = subprocess.run(
-            [sys.executable, "-c", program, n, str(owner.pid)], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", program, n, str(owner.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=ROOT,
         )
-        os.kill(owner.pid, 18)
+        owner.go_on()
     assert done.stdout == "interrupted 3.0\n", done
     assert done.stderr == ""
 

@@ -119,7 +119,8 @@ def indices_along(indices: Any, n: int, axis: int, call: str) -> np.ndarray[Any,
     if found.dtype.kind not in "iu":
         raise TypeError(f"{call}: indices are integers, not {found.dtype}\n  try: indices.astype(int)")
     whole = found.astype(np.int64, copy=False)
-    if whole.size == 0:
+    # One look for both ends: as unsigned numbers the negative ones are the greatest.
+    if whole.size == 0 or whole.view(np.uint64).max() < n:
         return whole
     if whole.min() < -n or whole.max() >= n:
         bad = (whole < -n) | (whole >= n)
