@@ -43,6 +43,10 @@ Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, co
   } else if (load_relaxed(entry.key) != key) {
     return Status::no_key;
   }
+<<<<<<< HEAD
+  if (load_relaxed(entry.domain) != load_relaxed(endpoint.domain)) return Status::no_key;
+  switch (static_cast<MrState>(state & 3)) {
+=======
   if (load_relaxed(entry.domain) != endpoint.domain) return Status::no_key;
   switch (state_of(state)) {
     case MrState::disabled: return Status::not_enabled;
@@ -116,18 +120,18 @@ uint32_t Table::insert(const MrRequest& request) {
     slot = free_slots_.back();
     free_slots_.pop_back();
   } else {
-    slot = slots_used_++;
-    new (&entry(slot)) MrEntry;
+    slot = slots_used_++;  // zero so far, which is a free entry: nothing to construct under the eyes of readers
     indexed_at_.emplace_back(0, 0);
   }
   MrEntry& e = entry(slot);
   const uint64_t generation = generation_of(e.state.load(std::memory_order_relaxed)) + 1;
   uint64_t length = 0;
   for (const MrBuffer& buffer : request.buffers) length += buffer.length;
-  e.length = length;
-  e.base = request.base;
-  e.access = request.access;
-  e.ep_bound = 0;
+  // Nobody acts on these before the state says "enabled", but whoever looks at the slot meanwhile may read them.
+  store_relaxed(e.length, length);
+  store_relaxed(e.base, request.base);
+  store_relaxed(e.access, request.access);
+  store_relaxed(e.ep_bound, uint32_t{0});
   store_relaxed(e.domain, request.domain);
   e.local_addr = request.buffers.empty() ? 0 : request.buffers[0].local_addr;
   if (!several) {
@@ -154,7 +158,7 @@ uint32_t Table::insert(const MrRequest& request) {
 
 void Table::enable(uint32_t slot, uint32_t ep_bound) {
   MrEntry& e = entry(slot);
-  e.ep_bound = ep_bound;
+  store_relaxed(e.ep_bound, ep_bound);
   const uint64_t state = e.state.load(std::memory_order_relaxed);
   e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
 }
@@ -245,8 +249,8 @@ uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& 
   const uint32_t index_of_ep = ep_free_.front();
   ep_free_.pop_front();
   auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
-  e.domain = domain;
-  e.address = address;
+  store_relaxed(e.domain, domain);
+  e.address = address;  // nobody reads it
   e.flags.store(flags, std::memory_order_relaxed);
   *generation = e.generation.load(std::memory_order_relaxed) + 1;
   e.generation.store(*generation, std::memory_order_release);

@@ -164,26 +164,29 @@ class TableView {
                MrView& out) const noexcept {
     const EpEntry& endpoint = ep(ep_index);
     if (endpoint.generation.load(std::memory_order_acquire) != ep_generation) [[unlikely]] return Status::no_endpoint;
-    const uint32_t flags = endpoint.flags.load(std::memory_order_relaxed);
+    const uint32_t flags = endpoint.flags.load(std::memory_order_relaxed), domain = load_relaxed(endpoint.domain);
     uint32_t slot;
     if (flags & kEpProvKey) {
       slot = static_cast<uint32_t>(key & wire::kKeySlotMax);
       if (slot >= layout_.mr_count_max) [[unlikely]] return Status::no_key;
     } else {
-      slot = find_client_key(endpoint.domain, key);
+      slot = find_client_key(domain, key);
       if (slot == kNoSlot) [[unlikely]] return Status::no_key;
     }
     const MrEntry& entry = mr(slot);
     // SYNC POINT: pairs with the owner's release store when the region was enabled: the entry's fields are visible.
     const uint64_t state = entry.state.load(std::memory_order_acquire);
-    if (state_of(state) != MrState::enabled || !entry_is(entry, endpoint.domain, key)) [[unlikely]] {
+    if (state_of(state) != MrState::enabled || !entry_is(entry, domain, key)) [[unlikely]] {
       return explain(entry, state, key, endpoint);
     }
-    const uint64_t offset = addr - entry.base;
-    if (offset > entry.length || length > entry.length - offset) [[unlikely]] return Status::bounds;
+    const uint64_t offset = addr - load_relaxed(entry.base), entry_length = load_relaxed(entry.length);
+    if (offset > entry_length || length > entry_length - offset) [[unlikely]] return Status::bounds;
     // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
-    if ((entry.access & want) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] return Status::access;
-    if (entry.ep_bound != 0 && entry.ep_bound != ep_index + 1) [[unlikely]] return Status::wrong_endpoint;
+    if ((load_relaxed(entry.access) & want) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] {
+      return Status::access;
+    }
+    const uint32_t ep_bound = load_relaxed(entry.ep_bound);
+    if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]] return Status::wrong_endpoint;
     out = {&entry, slot, offset};
     return Status::ok;
   }
@@ -197,9 +200,8 @@ class TableView {
     if (first > kTombstone) [[likely]] {
       const uint32_t slot = first - kIndexBias;
       if (slot < layout_.mr_count_max && entry_is(mr(slot), domain, key)) return slot;
-    } else if (first == 0) {
-      return kNoSlot;
     }
+    // Also when there is nothing: the index may be being rearranged at this moment.
     return find_client_key_slow(domain, key, start);
   }
 

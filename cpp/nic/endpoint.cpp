@@ -500,8 +500,10 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       const mem::MrEntry& e = table.mr(slot);
       char tail[160];
       std::snprintf(tail, sizeof(tail), " (the region has %llu B from address 0x%llx, access %s%s)",
-                    static_cast<unsigned long long>(e.length), static_cast<unsigned long long>(e.base),
-                    (e.access & mem::kRemoteRead) ? "REMOTE_READ " : "", (e.access & mem::kRemoteWrite) ? "REMOTE_WRITE" : "");
+                    static_cast<unsigned long long>(mem::load_relaxed(e.length)),
+                    static_cast<unsigned long long>(mem::load_relaxed(e.base)),
+                    (mem::load_relaxed(e.access) & mem::kRemoteRead) ? "REMOTE_READ " : "",
+                    (mem::load_relaxed(e.access) & mem::kRemoteWrite) ? "REMOTE_WRITE" : "");
       region = tail;
     }
   }

@@ -224,7 +224,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
   [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
   [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
-  [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_; }
+  [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
   [[nodiscard]] const wire::EpAddress& address() const noexcept { return address_; }
   [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
@@ -264,7 +264,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
   State state_ = State::created;
   bool selective_ = false;
-  uint32_t outstanding_ = 0;  // operations that have an Op
+  std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by anyone
   std::atomic<uint32_t> long_copies_{0};
   std::shared_ptr<CompletionQueue> tx_cq_, rx_cq_;
   std::shared_ptr<AddressVector> av_;

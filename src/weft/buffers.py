@@ -1,17 +1,22 @@
 """One door for arrays: what Python calls an array, as the address and length that the NIC needs.
 
-Everything with the buffer protocol (bytes, bytearray, memoryview, array.array, mmap, ctypes, NumPy), `__array_interface__`,
+Everything with the buffer protocol (bytes, bytearray, memoryview, array.array, mmap, ctypes, NumPy),
+`__array_interface__`,
 `__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`, comes in here:
 
     info = describe(array, writable=True)
     info.address, info.nbytes, info.readonly, info.device, info.keepalive
 
-Nothing is ever copied. What is not one contiguous piece is refused with the remedy in the message, or sent in pieces where
-the caller asks for it (`scatter_list`). The memory stays valid, and for the buffer protocol exported (a bytearray cannot
-be resized, a memoryview not released), for as long as `keepalive` lives. No array library is imported: the object brings
+Nothing is ever copied. What is not one contiguous piece is refused with the remedy in the message, or sent in pieces
+where
+the caller asks for it (`scatter_list`). The memory stays valid, and for the buffer protocol exported (a bytearray
+cannot
+be resized, a memoryview not released), for as long as `keepalive` lives. No array library is imported: the object
+brings
 its own. The NIC has a fast path in C++ for the common kinds; this is the door for all of them, and the reference.
 
-Order of the doors: `(address, length)`, buffer protocol, `__array_interface__`, `__cuda_array_interface__`, DLPack. The host's
+Order of the doors: `(address, length)`, buffer protocol, `__array_interface__`, `__cuda_array_interface__`, DLPack.
+The host's
 come first because asking a device for its memory may synchronize it.
 
 Source: PEP 3118; the NumPy array interface, version 3; the CUDA array interface, version 3; DLPack 1.1 dlpack.h.
@@ -104,7 +109,7 @@ class ScatterList(list[tuple[int, int]]):
         self.info = info
 
 
-# ---- the door --------------------------------------------------------------------------------------------------------------
+# ---- the door --------------------------------------------------------------------------------------------------------
 
 
 def describe(obj: object, writable: bool = False) -> BufferInfo:
@@ -113,7 +118,8 @@ def describe(obj: object, writable: bool = False) -> BufferInfo:
     obj       see the module; for `(address, length)` two ints, length in bytes.
     writable  the memory will be written to: read-only memory is refused.
 
-    Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or a kind of memory that Weft
+    Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or a kind of memory that
+    Weft
     does not know), TypeError (no array), ValueError (an address or an interface that contradicts itself).
     """
     info = _inspect(obj)
@@ -135,7 +141,7 @@ def scatter_list(obj: object, writable: bool = False) -> ScatterList:
         _refuse_readonly(obj, info)
     if info.nbytes == 0:
         return ScatterList([], info)
-    dimensions = [(n, stride) for n, stride in zip(info.shape, info.strides) if n > 1]
+    dimensions = [(n, stride) for n, stride in zip(info.shape, info.strides, strict=True) if n > 1]
     if writable and any(stride == 0 for _, stride in dimensions):
         raise ValueError(
             f"cannot write to {_name(obj)}: a stride of 0 makes elements share memory\n"
@@ -169,7 +175,7 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -
     if 0 in shape:
         return True
     expected = itemsize
-    for n, stride in zip(reversed(shape), reversed(strides)):
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
         if n > 1:
             if stride != expected:
                 return False
@@ -218,7 +224,8 @@ def _refuse_readonly(obj: object, info: BufferInfo) -> NoReturn:
         "memoryview": "a memoryview of writable memory (bytearray, array.array)",
     }.get(_name(obj), "a.copy(), or a.flags.writeable = True where the array owns its memory")
     raise ReadOnly(
-        f"cannot write to {_name(obj)} of {info.nbytes} B: its memory is read-only (says its {info.door})\n  try: {remedy}"
+        f"cannot write to {_name(obj)} of {info.nbytes} B: its memory is read-only (says its {info.door})\n"
+        f"  try: {remedy}"
     )
 
 
@@ -249,7 +256,7 @@ def _count(shape: Sequence[int]) -> int:
     return count
 
 
-# ---- (address, length) -------------------------------------------------------------------------------------------------------
+# ---- (address, length) -----------------------------------------------------------------------------------------------
 
 
 def _from_address(pair: tuple[Any, ...]) -> BufferInfo:
@@ -264,7 +271,7 @@ def _from_address(pair: tuple[Any, ...]) -> BufferInfo:
     return BufferInfo(address, length, False, HMEM_SYSTEM, None, 1, (length,), (1,), "B", "(address, length)")
 
 
-# ---- buffer protocol -----------------------------------------------------------------------------------------------------------
+# ---- buffer protocol -------------------------------------------------------------------------------------------------
 
 
 class _PyBuffer(ctypes.Structure):
@@ -323,7 +330,8 @@ def _from_buffer(obj: object) -> BufferInfo | None:
     try:
         export = _Export(obj, _BUF_STRIDES | _BUF_FORMAT)
     except (BufferError, ValueError, TypeError) as with_format:
-        # NumPy has dtypes that PEP 3118 cannot spell (datetime64, ml_dtypes' bfloat16 and float8): without a format then.
+        # NumPy has dtypes that PEP 3118 cannot spell (datetime64, ml_dtypes' bfloat16 and float8): without a format
+        # then.
         try:
             export = _Export(obj, _BUF_STRIDES)
         except (BufferError, ValueError, TypeError):
@@ -334,7 +342,8 @@ def _from_buffer(obj: object) -> BufferInfo | None:
     code = view.format.decode() if view.format else _typestr_of(obj)
     if _holds_objects(code) or getattr(getattr(obj, "dtype", None), "hasobject", False) is True:
         raise TypeError(
-            f"cannot use {_name(obj)} with elements of type object as a buffer: its memory holds pointers of this process\n"
+            f"cannot use {_name(obj)} with elements of type object as a buffer: "
+            "its memory holds pointers of this process\n"
             "  try: a numeric dtype, or pickle.dumps(...) for a message"
         )
     return BufferInfo(
@@ -361,11 +370,11 @@ def _holds_objects(code: str) -> bool:
     return "O" in re.sub(r":[^:]*:", "", code)
 
 
-# ---- __array_interface__ and __cuda_array_interface__ ------------------------------------------------------------------------------
+# ---- __array_interface__ and __cuda_array_interface__ ----------------------------------------------------------------
 
 
 def _interface(obj: object, name: str) -> Mapping[str, Any] | None:
-    """The interface's dictionary. Looked up on instances too, as NumPy does; None for classes and where there is none."""
+    """The interface's dictionary. Looked up on instances too, as NumPy does; None where there is none."""
     if isinstance(obj, type):
         return None
     try:
@@ -441,7 +450,7 @@ def _from_array_interface(obj: object) -> BufferInfo | None:
             f"{door} of {_name(obj)}: data is neither (address, read-only) nor a buffer, but {_name(source)}"
         )
     offset = int(interface.get("offset", 0))
-    last = offset + itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides) if stride > 0)
+    last = offset + itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True) if stride > 0)
     if offset < 0 or (nbytes > 0 and last > inner.nbytes):
         raise ValueError(
             f"{door} of {_name(obj)}: {last} B from offset {offset} on do not fit its data of {inner.nbytes} B"
@@ -497,7 +506,7 @@ def _checked(info: BufferInfo, obj: object) -> BufferInfo:
     return info
 
 
-# ---- DLPack --------------------------------------------------------------------------------------------------------------------------
+# ---- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _DLDevice(ctypes.Structure):
@@ -626,7 +635,8 @@ def _from_dlpack(obj: object) -> BufferInfo | None:
         code += f"x{tensor.dtype.lanes}"
     if bits % 8 != 0 or bits == 0:
         raise BufferError(
-            f"cannot use {_name(obj)} of {code} as a buffer: {bits} bits an element\n  try: a view of whole bytes (uint8)"
+            f"cannot use {_name(obj)} of {code} as a buffer: {bits} bits an element\n"
+            "  try: a view of whole bytes (uint8)"
         )
     if tensor.device.device_type != device_type:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""One door for arrays: every kind gives the right address, length and permissions, is held, and is refused in good words."""
+"""One door for arrays: every kind gives the right address, length and rights, is held, is refused in good words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arraykinds import HAVE_NUMPY, HAVE_TORCH, KINDS, Kind, OnlyArrayInterface, OnlyDLPack
+from tests.buffers.arraykinds import HAVE_NUMPY, HAVE_TORCH, KINDS, Kind, OnlyArrayInterface, OnlyDLPack
 
 from weft import buffers
 from weft.buffers import NotContiguous, ReadOnly, describe, is_contiguous, scatter_list
@@ -29,7 +29,7 @@ def peek(info: buffers.BufferInfo) -> bytes:
     return ctypes.string_at(info.address, info.nbytes)
 
 
-# ---- every kind ------------------------------------------------------------------------------------------------------------
+# ---- every kind ------------------------------------------------------------------------------------------------------
 
 
 @every_kind
@@ -115,7 +115,7 @@ def test_buffer_info_passes_through_the_door_again() -> None:
     assert describe(info, writable=True) is info
 
 
-# ---- the export is held -------------------------------------------------------------------------------------------------------
+# ---- the export is held ----------------------------------------------------------------------------------------------
 
 
 def test_bytearray_cannot_be_resized_while_described() -> None:
@@ -163,7 +163,7 @@ def test_mmap_readonly_is_readonly(tmp_path: Path) -> None:
         info.release()
 
 
-# ---- (address, length) ----------------------------------------------------------------------------------------------------------
+# ---- (address, length) -----------------------------------------------------------------------------------------------
 
 
 def test_address_and_length_are_taken_as_they_are() -> None:
@@ -192,7 +192,7 @@ def test_other_tuples_are_refused(pair: tuple[Any, ...]) -> None:
         describe(pair)
 
 
-# ---- no array ---------------------------------------------------------------------------------------------------------------------
+# ---- no array --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_arrays_of_objects_are_refused() -> None:
         describe(np.zeros(2, dtype=[("when", "M8[s]"), ("b", "O")]))
 
 
-# ---- strides ------------------------------------------------------------------------------------------------------------------------
+# ---- strides ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_fortran_order_is_refused_with_the_transpose() -> None:
     import numpy as np
 
     a = np.zeros((3, 4), order="F")
-    with pytest.raises(NotContiguous, match="a.T"):
+    with pytest.raises(NotContiguous, match=r"a\.T"):
         describe(a)
     assert describe(a.T).address == a.ctypes.data
 
@@ -344,7 +344,7 @@ def test_broadcast_is_read_but_not_written() -> None:
         scatter_list(a, writable=True)
 
 
-# ---- __array_interface__, by hand ---------------------------------------------------------------------------------------------------------
+# ---- __array_interface__, by hand ------------------------------------------------------------------------------------
 
 
 class Interface:
@@ -394,7 +394,7 @@ def test_array_interface_that_is_masked_or_no_dict_is_refused() -> None:
         describe(wrong)
 
 
-# ---- devices ----------------------------------------------------------------------------------------------------------------------------------
+# ---- devices ---------------------------------------------------------------------------------------------------------
 
 
 class FakeCuda:
@@ -505,9 +505,9 @@ def test_dlpack_cuda_device_and_its_deleter(version: tuple[int, int] | None) -> 
     assert (info.address, info.nbytes, info.device, info.device_id) == (0x7F2000000100, 24, buffers.HMEM_CUDA, 1)
     assert (info.format, info.host_access, info.strides) == ("float32", False, (12, 4))
     assert tensor.deleted == 0
+    tensor.__dlpack__ = None  # type: ignore[method-assign,assignment]
+    again = OnlyCapsule(tensor.capsules[0])
     with pytest.raises(ValueError, match="used already"):  # the capsule is consumed
-        tensor.__dlpack__ = None  # type: ignore[method-assign,assignment]
-        again = OnlyCapsule(tensor.capsules[0])
         describe(again)
     del info
     gc.collect()
@@ -618,7 +618,7 @@ def test_dlpack_holds_numpy_memory() -> None:
     assert alive() is None
 
 
-# ---- torch --------------------------------------------------------------------------------------------------------------------------------------
+# ---- torch -----------------------------------------------------------------------------------------------------------
 
 
 @needs_torch
@@ -643,15 +643,17 @@ def test_torch_tensor_that_requires_grad_is_refused_with_its_own_words() -> None
     assert describe(tensor.detach()).nbytes == 16
 
 
-# ---- imports ------------------------------------------------------------------------------------------------------------------------------------------
+# ---- imports ---------------------------------------------------------------------------------------------------------
 
 
 def test_import_brings_no_array_library() -> None:
     spec = importlib.util.find_spec("weft.buffers")
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     script = (
         f"import importlib.util, sys; s = importlib.util.spec_from_file_location('b', {spec.origin!r}); "
-        "m = importlib.util.module_from_spec(s); sys.modules['b'] = m; s.loader.exec_module(m); m.describe(bytearray(3)); "
+        "m = importlib.util.module_from_spec(s); sys.modules['b'] = m; s.loader.exec_module(m); "
+        "m.describe(bytearray(3)); "
         "sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -245,6 +245,10 @@ inline PostResult post(nic::Endpoint& ep, const Access& a) {
   args.context = a.context;
   args.imm = a.imm;
   args.inject_call = a.inject;
+  if (a.local.size() == 1 && a.remote.size() == 1 && a.local[0].iov_len == a.remote[0].length) {  // as fi_write would
+    return ep.post_one(a.kind, a.local[0].iov_base, a.local[0].iov_len, a.dest, a.remote[0].addr, a.remote[0].key, a.flags,
+                       a.context, a.imm, a.inject);
+  }
   return ep.post(args);
 }
 inline Access write_of(uint64_t dest, const void* from, size_t n, uint64_t addr, uint64_t key, uint64_t context = 1) {
@@ -342,7 +346,9 @@ class Pair {
   // A copy of the target's memory, taken when its engine is not at it.
   std::vector<std::byte> look(size_t offset, size_t n) const {
     b->fence();
-    return {memory + offset, memory + offset + n};
+    std::vector<std::byte> copy(memory + offset, memory + offset + n);
+    b->fence();
+    return copy;
   }
   void fill(std::byte value) const {
     b->fence();

