@@ -54,6 +54,7 @@ KEYS = [
     (slice(0, 3), None, 2, None, slice(1, 4)),
     (),
     ...,
+    (..., 0, 1, 2),
     np.int64(2),
     (np.int16(1), 2),
 ]

@@ -86,7 +86,7 @@ class Node:
         self._info = info
         self._made_in = _process.generation
         self._lock = threading.RLock()
-        self._closed = False
+        self._closed = True  # until all of it is there
         self._shared: dict[int, Shared] = {}
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
@@ -99,6 +99,7 @@ class Node:
         # Where peers arrive. It starts no operations itself, so its queue stays empty.
         self._home = Lane(self, size=16)
         self.address: str = str(self._home.ep.getname())
+        self._closed = False
         _nodes.add(self)
         _at_exit_once()
 
