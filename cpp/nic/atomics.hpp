@@ -133,7 +133,7 @@ extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 ///
 // HOT: no syscall, no allocation, no lock. Touches one line of kAtomicTable (read), the handler's code, one target line
 // an element, and the local buffers. An int64 sum is one indirect call
-// and one locked instruction. Benchmark: bench/cpp/bench_units.cpp.
+// and one locked instruction. Benchmark: bench/cpp/main.cpp (units).
 inline void atomic_apply(AtomicOp op, Datatype datatype, void* target, const void* operand, const void* compare,
                          void* result, size_t count) noexcept {
   detail::kAtomicTable[static_cast<size_t>(op)][static_cast<size_t>(datatype)](target, operand, compare, result, count);

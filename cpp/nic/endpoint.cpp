@@ -2,7 +2,7 @@
 //
 // HOT (post, 8-byte direct put): no system call, no allocation, one lock. Lines touched: the domain's activity word
 // (written), the endpoint, the address vector's entry, the peer's endpoint entry and region entry (read, shared), the
-// target's line (written), one completion entry (written). Benchmark: bench/cpp/bench_nic.cpp.
+// target's line (written), one completion entry (written). Benchmark: bench/cpp/main.cpp (put8).
 #include <algorithm>
 #include <cstring>
 

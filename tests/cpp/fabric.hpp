@@ -97,7 +97,8 @@ struct SideConfig {
 
   SideConfig() {
     host.limits.mr_count_max = 1024;
-    ep.caps = flag::kRma | flag::kAtomic | flag::kRead | flag::kWrite | flag::kRemoteRead | flag::kRemoteWrite;
+    ep.caps = flag::kRma | flag::kAtomic | flag::kRead | flag::kWrite | flag::kRemoteRead | flag::kRemoteWrite |
+              flag::kRmaEvent;
   }
 };
 

@@ -475,10 +475,10 @@ BOOST_AUTO_TEST_CASE(test_batch_gives_every_descriptor_its_status) {
       const auto done = pair.wait();
       BOOST_TEST(done.error != 0);
       BOOST_TEST(done.entry.context == 21U);
-      BOOST_TEST(descs[5].status == static_cast<int>(Status::no_key));
-      BOOST_TEST(descs[6].status == static_cast<int>(Status::bounds));
-      BOOST_TEST(descs[7].status == static_cast<int>(Status::invalid));
-      BOOST_TEST(descs[8].status == static_cast<int>(Status::no_endpoint));
+      BOOST_TEST(descs[5].status == fi_errno(Status::no_key));
+      BOOST_TEST(descs[6].status == fi_errno(Status::bounds));
+      BOOST_TEST(descs[7].status == fi_errno(Status::invalid));
+      BOOST_TEST(descs[8].status == fi_errno(Status::no_endpoint));
       auto expected = of_value(std::byte{0}, config.bytes);
       for (size_t i = 0; i < descs.size(); ++i) {
         const auto& d = descs[i];
