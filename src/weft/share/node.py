@@ -240,8 +240,8 @@ class Node:
 
     def _peer(self, address: str) -> int:
         """The fi_addr of an owner: the same in every lane, because each has the same addresses in the same order."""
+        self._check("attach")  # without the lock: at exit it may never return
         with self._lock:
-            self._check("attach")
             found = self._addresses.get(address)
             if found is None:
                 found = self._addresses[address] = len(self._addresses)
@@ -258,12 +258,14 @@ class Node:
             return self._idle.pop()
         except IndexError:
             pass
-        with self._lock:
-            self._check(call)
-            lane = Lane(self)
-            self._enter(lane)
-            self._lanes.append(lane)
-            return lane
+        while True:
+            self._check(call)  # without the lock: at exit it may never return
+            with self._lock:
+                if not self._closed:
+                    lane = Lane(self)
+                    self._enter(lane)
+                    self._lanes.append(lane)
+                    return lane
 
     def _enter(self, lane: Lane) -> None:
         for address in self._addresses:
