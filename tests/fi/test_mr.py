@@ -866,7 +866,7 @@ def test_mr_registration_reports_to_an_event_queue(node: Node) -> None:
 # ---- close -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("mr.close.signature", "mr.close.remote-error", "mr.close.local-ep-unaffected", "mr.close.releases")
+@pytest.mark.clause("mr.close.signature", "mr.close.remote-error", "mr.close.local-ep-unaffected")
 def test_mr_close_invalidates_the_key_and_nothing_else(duo: Duo) -> None:
     """fi_mr(3) fi_close: a peer that uses a closed region gets an error; the owner's endpoint is unaffected."""
     initiator, target, peer = duo

@@ -443,7 +443,7 @@ def zero_bytes_are_a_transfer(pair: Pair) -> None:
     region.close()
 
 
-@fact("rma.general.direct")
+@fact()
 def large_transfers_arrive_whole(pair: Pair) -> None:
     region = pair.expose(LARGE + 16)
     data = pair.local(LARGE)
@@ -515,7 +515,7 @@ def wrong_bounds_touch_nothing(pair: Pair) -> None:
     region.close()
 
 
-@fact("mr.arg.access", "mr.general.permissions", "mr.access.combination", "mr.access.relaxed-secure")
+@fact("mr.arg.access", "mr.general.permissions", "mr.access.combination")
 def wrong_access_touches_nothing(pair: Pair) -> None:
     readable, writable = pair.expose(64, access=fi.REMOTE_READ), pair.expose(64, access=fi.REMOTE_WRITE)
     data = pair.local(64)
@@ -540,7 +540,7 @@ def wrong_access_touches_nothing(pair: Pair) -> None:
     writable.close()
 
 
-@fact("mr.close.remote-error", "mr.close.local-ep-unaffected", "mr.close.releases")
+@fact("mr.close.remote-error", "mr.close.local-ep-unaffected")
 def a_closed_region_is_an_error_here_and_nothing_there(pair: Pair) -> None:
     region = pair.expose(64)
     data = pair.local(64)
@@ -733,7 +733,7 @@ def selective_completion_reports_what_asks(pair: Pair) -> None:
     region.close()
 
 
-@fact("rma.flag.completion-ignored", "rma.flag.more")
+@fact("rma.flag.completion-ignored")
 def completion_and_more_change_nothing_without_selective_completion(pair: Pair) -> None:
     region = pair.expose(64)
     piece = np.full(8, 9, np.uint8)
@@ -744,7 +744,7 @@ def completion_and_more_change_nothing_without_selective_completion(pair: Pair) 
     region.close()
 
 
-@fact("rma.flag.inject-complete", "rma.flag.transmit-complete", "rma.flag.delivery-complete")
+@fact("rma.flag.delivery-complete")
 def every_completion_level_is_reached(pair: Pair) -> None:
     """DELIVERY_COMPLETE: the bytes are there when the completion is; the weaker levels promise no more than that."""
     region = pair.expose(1 << 16)
@@ -758,7 +758,7 @@ def every_completion_level_is_reached(pair: Pair) -> None:
     region.close()
 
 
-@fact("rma.general.async", "rma.err.eagain")
+@fact("rma.err.eagain")
 def a_full_queue_says_again_and_nothing_is_lost(pair: Pair) -> None:
     region = pair.expose(8 * 64)
     side = Side(size=8)
