@@ -33,7 +33,16 @@ size_t Nic::progress_locked(bool events) {
   size_t n = 0;
   for (link::Link* link : parts_.links) n += link->poll(*this, kFrameBudget);
   if (events) {
-    for (link::Link* link : parts_.links) n += link->poll_events(*this);
+    size_t happened = 0;
+    for (link::Link* link : parts_.links) happened += link->poll_events(*this);
+    if (happened != 0) {
+      // SYNC POINT: it may have been the doorbell's signal. Whoever takes it takes the frame that it was for, published
+      // after the poll above; and a thread that sleeps must arm the doorbell again, or later frames ring no more.
+      size_t frames = 0;
+      for (link::Link* link : parts_.links) frames += link->poll(*this, kFrameBudget);
+      if (frames >= kFrameBudget || sleepers_.load(std::memory_order_seq_cst) != 0) parts_.waiter->wake();
+      n += happened + frames;
+    }
   }
   if (!deferred_.empty()) n += retry_deferred();
   if (waiting_ops_.load(std::memory_order_relaxed) != 0) {
@@ -88,6 +97,7 @@ void Nic::engine_loop() {
     engine_armed_.store(false, std::memory_order_relaxed);
     seen_polls = polls;
     bool idle = true;
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);  // before the doorbell is armed; see progress_locked()
     // SYNC POINT: first the word, then the look; need_engine() looks at the word after it has counted what waits.
     engine_rests_.store(true, std::memory_order_seq_cst);
     bool timers = must_look_again();
@@ -99,6 +109,7 @@ void Nic::engine_loop() {
       engine_wakes_.fetch_add(1, std::memory_order_relaxed);
       parts_.waiter->wait(timers ? kSnoozeNs : -1);
     }
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
     engine_rests_.store(false, std::memory_order_relaxed);
   }
 }
@@ -119,12 +130,14 @@ void Nic::prepare_app_sleep() {
 }
 
 void Nic::wait_as_engine(int64_t timeout_ns) {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
   bool idle = true, timers = must_look_again();
   for (link::Link* link : parts_.links) {
     idle = link->prepare_sleep() && idle;
     timers = timers || link->has_timers();
   }
   if (idle) parts_.waiter->wait(timers && (timeout_ns < 0 || timeout_ns > kSnoozeNs) ? kSnoozeNs : timeout_ns);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
   progress();
 }
 

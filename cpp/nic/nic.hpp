@@ -531,6 +531,7 @@ class Nic final : public link::FrameSink {
   std::thread engine_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};
+  std::atomic<uint32_t> sleepers_{0};  // threads that have armed the doorbell to sleep until it rings
   std::atomic<uint64_t> frames_served_{0}, engine_wakes_{0};
 };
 

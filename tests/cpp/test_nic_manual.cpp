@@ -1,5 +1,5 @@
 // tests/cpp/test_nic_manual.cpp: without an engine thread nothing moves but in a call (FI_PROGRESS_MANUAL), and what
-// needs no help of the target needs no call there either.
+// needs no help of the target needs no call there either; with one, calls and the engine do not take each other's work.
 #include <thread>
 
 #include "fabric.hpp"
@@ -60,6 +60,35 @@ BOOST_AUTO_TEST_CASE(test_a_sleeper_in_the_engines_place_is_woken_by_a_frame) {
   done.store(true);
   pair.b->nic().waiter().wake();
   sleeper.join();
+}
+
+/// An application thread that polls beside the engine may take the doorbell's signal away from it: then it must also
+/// take the frame that the signal was for, since after that nobody wakes the engine.
+BOOST_AUTO_TEST_CASE(test_application_that_polls_and_leaves_keeps_no_frame_from_its_engine) {
+  Pair pair(pair_of(Path::strict, false));
+  const uint64_t word = 7;
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+  std::atomic<bool> polling{false};
+  std::jthread application([&](const std::stop_token& over) {
+    while (!over.stop_requested()) {
+      if (polling.load()) {
+        pair.b->nic().progress();
+      } else {
+        usleep(50);
+      }
+    }
+  });
+  for (int round = 0; round < 2000; ++round) {
+    usleep(round % 7 * 10);  // the engine sleeps, or is about to
+    polling.store(true);
+    BOOST_REQUIRE(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key())).refusal == Refusal::none);
+    usleep(round % 5 * 3);
+    polling.store(false);
+    std::optional<Completion> c;
+    BOOST_REQUIRE_MESSAGE(poll_until([&] { return (c = try_completion(*pair.a)).has_value(); },
+                                     [&] { pair.a->progress(); }, std::chrono::seconds(5)),
+                          "round " << round << ": " << pair.a->state() << "; target: " << pair.b->state());
+  }
 }
 
 /// An endless wait is cut short while something must be tried again.

@@ -269,13 +269,18 @@ class Run:
         """Take over what the target really holds, once nothing that was canceled can still be served there."""
         for key in keys & set(self.model.regions):
             memory, access = self.model.regions[key]
-            # Frames arrive in order: once our own is answered, all before it were served.
-            into = np.zeros(1, np.uint8)
+            if access & fi.REMOTE_WRITE == 0:
+                continue  # nothing could be written
+            # Frames arrive in order, and immediate data always goes by frame: once it is there, all before it were served.
             self.post(
-                lambda number, key=key, into=into: self.ep.read(into, src_addr=self.pair.peer, key=key, context=number),
-                Posted(0 if access & fi.REMOTE_READ else int(fi.EACCES), {key}),
+                lambda number, key=key: self.ep.writedata(
+                    b"", data=number, dest_addr=self.pair.peer, key=key, context=number
+                ),
+                Posted(0, {key}),
             )
+            self.data_sent.append(self.number)
             self.drain()
+            self.collect_data()
             memory[:] = self.pair.there(peer.contents, key)
 
     def do_reopen_there(self) -> None:
