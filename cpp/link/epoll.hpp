@@ -33,12 +33,15 @@ class EpollSet {
     if (!fd_.valid()) throw Error(fi_err::kEMFILE, std::string("epoll_create1: ") + std::strerror(errno));
   }
   void add(int fd, uint64_t name, uint32_t events = EPOLLIN) {
+    if (!try_add(fd, name, events)) {
+      throw Error(fi_err::kENOMEM, std::string("epoll_ctl: ") + std::strerror(errno));
+    }
+  }
+  [[nodiscard]] bool try_add(int fd, uint64_t name, uint32_t events) noexcept {
     epoll_event e{};
     e.events = events;
     e.data.u64 = name;
-    if (::epoll_ctl(fd_.get(), EPOLL_CTL_ADD, fd, &e) != 0) {
-      throw Error(fi_err::kENOMEM, std::string("epoll_ctl: ") + std::strerror(errno));
-    }
+    return ::epoll_ctl(fd_.get(), EPOLL_CTL_ADD, fd, &e) == 0;
   }
   void remove(int fd) noexcept { (void)::epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, nullptr); }
   int wait(epoll_event* out, int count, int timeout_ms) noexcept {

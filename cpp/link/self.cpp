@@ -19,7 +19,9 @@ class SelfPeer final : public Peer {
   }
   [[nodiscard]] std::string describe() const override { return "this process"; }
   Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) override {
-    return cma_copy_all(process_id, to_peer, local, remote);
+    const Status status = cma_copy_all(process_id, to_peer, local, remote);
+    if (status != Status::access) return status;
+    return to_peer ? guarded_copy(local, remote) : guarded_copy(remote, local);
   }
 };
 

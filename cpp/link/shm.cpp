@@ -306,7 +306,10 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
   conn.deadline_ns = clock_.now_ns() + kHandshakeNs;
   conn.tokens.push_back(std::move(token));
   const uint32_t id = next_id_++;
-  epoll_.add(conn.fd.get(), id, EPOLLIN | EPOLLRDHUP);
+  if (!epoll_.try_add(conn.fd.get(), id, EPOLLIN | EPOLLRDHUP)) {
+    free_producers_.push_back(conn.producer_id);
+    return Status::no_memory;
+  }
   conns_.emplace(id, std::move(conn));
   return Status::ok;
 }
@@ -361,7 +364,20 @@ bool ShmLink::send_hello(int fd, wire::Hello hello) {
 
 void ShmLink::accept_all(uint32_t listener_id) {
   for (;;) {
-    UniqueFd fd(::accept4(listeners_.at(listener_id).fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const int listener = listeners_.at(listener_id).fd.get();
+    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {
+      // Out of descriptors. The call would stay in the queue and wake us for ever: take it with the spare one and hang
+      // up.
+      spare_fd_.reset();
+      UniqueFd refused(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      const bool more = refused.valid();  // EMFILE comes before the look at the queue: it may have been empty
+      if (more) reject(refused.get(), wire::RejectReason::too_many_peers);
+      refused.reset();
+      spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (!more) return;
+      continue;
+    }
     if (!fd.valid()) return;
     ucred credentials{};
     socklen_t size = sizeof(credentials);
@@ -374,7 +390,7 @@ void ShmLink::accept_all(uint32_t listener_id) {
     conn.listener = listener_id;
     conn.deadline_ns = clock_.now_ns() + kHandshakeNs;
     const uint32_t id = next_id_++;
-    epoll_.add(fd.get(), id, EPOLLIN | EPOLLRDHUP);
+    if (!epoll_.try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;  // out of kernel memory: it may call again
     conn.fd = std::move(fd);
     conns_.emplace(id, std::move(conn));
   }
@@ -713,6 +729,7 @@ ShmLink::ShmLink(const ShmConfig& config, mem::Table& table, mem::SegmentSet& se
       clock_(clock),
       waiter_(waiter),
       doorbell_(make_eventfd()),
+      spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       ring_fd_(make_memfd("weft-ring", ring::ring_bytes(kRingSlotCount))),
       ring_(Mapping::shared(ring_fd_.get(), ring::ring_bytes(kRingSlotCount), true, "the ring")),
       consumer_(ring::MpscConsumer::create(std::span(ring_.data(), ring_.size()), kRingSlotCount).value()),
@@ -787,6 +804,7 @@ void ShmLink::after_fork_in_child() noexcept {
     }
   }
   doorbell_.reset();
+  spare_fd_.reset();
   ring_fd_.reset();
   staging_fd_.reset();
   epoll_.close();

@@ -125,6 +125,7 @@ class ShmLink final : public Link {
   std::array<uint8_t, 16> nonce_{};
   EpollSet epoll_;
   UniqueFd doorbell_;
+  UniqueFd spare_fd_;  // given up to answer a caller when the process has no descriptor left
   UniqueFd ring_fd_;
   Mapping ring_;
   ring::MpscConsumer consumer_;  // by whoever holds the NIC's progress lock

@@ -35,20 +35,21 @@ std::shared_ptr<Endpoint> Domain::make_endpoint(const EndpointConfig& config) {
 
 std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> list, uint64_t access,
                                                       uint64_t requested_key, bool unowned, bool enabled) {
-  std::vector<mem::MrBuffer> buffers;
-  buffers.reserve(list.size());
-  for (const iovec& v : list) {
-    mem::MrBuffer b{reinterpret_cast<uint64_t>(v.iov_base), v.iov_len, 0, mem::kNoSegment};
-    if (const auto place = nic_->segments().find(v.iov_base, v.iov_len)) {
+  mem::MrBuffer one;
+  std::vector<mem::MrBuffer> more(list.size() > 1 ? list.size() : 0);
+  const std::span<mem::MrBuffer> buffers = list.size() > 1 ? std::span(more) : std::span(&one, list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    mem::MrBuffer& b = buffers[i];
+    b = {reinterpret_cast<uint64_t>(list[i].iov_base), list[i].iov_len, 0, mem::kNoSegment};
+    if (const auto place = nic_->segments().find(list[i].iov_base, list[i].iov_len)) {
       b.segment = place->segment;
       b.where = place->offset;
     }
-    buffers.push_back(b);
   }
   const auto bits = static_cast<uint32_t>(access & mem::kAccessMask);
   const bool remote = (bits & (mem::kRemoteRead | mem::kRemoteWrite)) != 0;
   if (!remote) {  // local use only: no entry, no key
-    auto region = std::make_shared<MemoryRegion>(this, std::move(buffers), 0, wire::kKeyNotAvail, bits, false);
+    auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
     if (enabled) region->enable();
     return region;
   }
@@ -60,14 +61,14 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   if (!config_.prov_key) request.client_key = requested_key;
   const uint32_t slot = nic_->table().insert(request);
   const uint64_t key = nic_->table().mr(slot).key;
-  auto region = std::make_shared<MemoryRegion>(this, std::move(buffers), slot, key, bits, true);
+  auto region = std::make_shared<MemoryRegion>(this, buffers, slot, key, bits, true);
   if (enabled) region->enable();
   return region;
 }
 
 void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                                  uint64_t flags) {
-  if (region->closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if (region->closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   const std::lock_guard objects(nic_->objects_mutex_);
   if ((flags & flag::kRemoteWrite) != 0) region->write_cntr_ = counter;
   if ((flags & flag::kRemoteRead) != 0) region->read_cntr_ = counter;
@@ -171,37 +172,46 @@ uint64_t AddressVector::find(const wire::EpAddress& address) const {
 // ---- MemoryRegion ------------------------------------------------------------------------------------------------
 
 void MemoryRegion::bind_endpoint(const Endpoint& ep) {
-  if (closed_ || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
+  if (closed() || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
   if (!ep.enabled()) throw Error(fi_err::kEOPBADSTATE, "bind a region to an endpoint that is enabled");
   ep_bound_ = ep.index() + 1;
 }
 
 void MemoryRegion::enable() {
-  if (closed_) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if (closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   if (enabled_) return;
   if (remote_) domain_->nic_->table().enable(slot_, ep_bound_);
   enabled_ = true;
 }
 
 bool MemoryRegion::close(std::string* why) {
-  if (closed_) return true;
-  if (remote_) {
-    Nic& nic = *domain_->nic_;
-    if (enabled_) {
-      nic.table().begin_close(slot_);
-      *why = nic.quiesce(slot_);
-      if (!why->empty()) {
-        nic.table().reopen(slot_);
-        return false;
-      }
-    }
-    if (write_cntr_ || read_cntr_) {  // before the slot can be another region's
-      const std::lock_guard objects(nic.objects_mutex_);
-      nic.counted_regions_.erase(slot_);
-    }
-    nic.table().release(slot_);
+  Backoff backoff;
+  for (;;) {
+    Life life = Life::open;
+    if (life_.compare_exchange_strong(life, Life::closing, std::memory_order_acquire)) break;
+    if (life == Life::closed) return true;
+    backoff.pause();  // another thread is at it
   }
-  closed_ = true;
+  const bool revoked = !remote_ || revoke(why);
+  life_.store(revoked ? Life::closed : Life::open, std::memory_order_release);
+  return revoked;
+}
+
+bool MemoryRegion::revoke(std::string* why) {
+  Nic& nic = *domain_->nic_;
+  if (enabled_) {
+    nic.table().begin_close(slot_);
+    *why = nic.quiesce(slot_);
+    if (!why->empty()) {
+      nic.table().reopen(slot_);
+      return false;
+    }
+  }
+  if (write_cntr_ || read_cntr_) {  // before the slot can be another region's
+    const std::lock_guard objects(nic.objects_mutex_);
+    nic.counted_regions_.erase(slot_);
+  }
+  nic.table().release(slot_);
   return true;
 }
 

@@ -37,7 +37,9 @@ namespace weft::nic {
 
 struct Limits {
   uint32_t mr_count_max = 1u << 21;
-  size_t inline_copy_bytes = 8192;  // longer copies are made outside the domain's lock
+  // Longer copies are made outside the domain's lock, which costs 250 ns: 64 KiB take some microseconds, about what a
+  // thread that waits for the lock spins before it yields.
+  size_t inline_copy_bytes = 64 * 1024;
   size_t iov_count_max = 8;
   size_t atomic_bytes_max = 4096;          // a call
   uint64_t close_wait_ns = 5'000'000'000;  // how long closing a region waits for peers that are copying
@@ -219,6 +221,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                       uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
+  PostResult post_atomic_slow(const AtomicArgs& args);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context);
 
@@ -265,6 +268,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Domain* domain_;
   EndpointConfig config_;
   uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
+  uint64_t atomic_bytes_max_;
   State state_ = State::created;
   bool selective_ = false;
   std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by anyone
@@ -296,33 +300,47 @@ class AddressVector {
 // A registered region. state: disabled -> enabled -> closed.
 class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
  public:
-  MemoryRegion(Domain* domain, std::vector<mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
+  MemoryRegion(Domain* domain, std::span<const mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
                bool remote)
-      : domain_(domain), buffers_(std::move(buffers)), slot_(slot), key_(key), access_(access), remote_(remote) {}
+      : domain_(domain), slot_(slot), key_(key), access_(access), remote_(remote) {
+    if (buffers.size() == 1) {
+      only_ = buffers[0];
+    } else {
+      several_.assign(buffers.begin(), buffers.end());
+    }
+  }
 
   void bind_endpoint(const Endpoint& ep);
   void enable();
   // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
-  // region is as before and *why says who. Call without any lock of the NIC.
+  // region is as before and *why says who. Call without any lock of the NIC. Of several threads one closes, the others
+  // wait for it.
   bool close(std::string* why);
 
   [[nodiscard]] uint64_t key() const noexcept { return key_; }
   [[nodiscard]] uint32_t access() const noexcept { return access_; }
   [[nodiscard]] bool enabled() const noexcept { return enabled_; }
-  [[nodiscard]] bool closed() const noexcept { return closed_; }
-  [[nodiscard]] const std::vector<mem::MrBuffer>& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] bool closed() const noexcept { return life_.load(std::memory_order_acquire) == Life::closed; }
+  [[nodiscard]] std::span<const mem::MrBuffer> buffers() const noexcept {
+    return several_.empty() && only_ ? std::span(&*only_, 1) : std::span(several_);
+  }
   [[nodiscard]] Domain* domain() const noexcept { return domain_; }
 
  private:
   friend class Nic;
   friend class Domain;
+  enum class Life : uint8_t { open, closing, closed };
+  bool revoke(std::string* why);
+
   Domain* domain_;
-  std::vector<mem::MrBuffer> buffers_;
+  std::optional<mem::MrBuffer> only_;  // nearly every region has one buffer: no allocation for it
+  std::vector<mem::MrBuffer> several_;
   uint32_t slot_;
   uint64_t key_;
   uint32_t access_;
   bool remote_;  // has an entry in the table
-  bool enabled_ = false, closed_ = false;
+  bool enabled_ = false;
+  std::atomic<Life> life_{Life::open};
   uint32_t ep_bound_ = 0;
   std::shared_ptr<Counter> write_cntr_, read_cntr_;
 };

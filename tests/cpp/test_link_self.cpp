@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "fabric.hpp"
+#include "link/cma.hpp"
 
 namespace {
 
@@ -59,6 +60,22 @@ BOOST_AUTO_TEST_CASE(test_self_claim_resolve_release) {
   f.link.release(kHere);
   BOOST_TEST((f.link.resolve(kHere, nullptr, &f.found) == link::Link::Resolving::no));
   f.link.claim(kHere, 6, 1);
+}
+
+BOOST_AUTO_TEST_CASE(test_guarded_copy_moves_every_byte_or_reports_a_missing_page) {
+  constexpr size_t kBytes = 3 << 20;  // more than it moves at once
+  std::vector<std::byte> from = pattern(kBytes), to(kBytes);
+  const iovec in[] = {{from.data(), 5}, {from.data() + 5, 0}, {from.data() + 5, kBytes - 5}};
+  const iovec out[] = {{to.data(), kBytes - 100'000}, {to.data() + kBytes - 100'000, 100'000}};
+  BOOST_TEST(link::guarded_copy(in, out) == Status::ok);
+  BOOST_TEST((from == to));
+  const long page = ::sysconf(_SC_PAGESIZE);
+  auto* hole = static_cast<std::byte*>(
+      ::mmap(nullptr, static_cast<size_t>(page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const iovec missing{hole, 64}, here{to.data(), 64};
+  BOOST_TEST(link::guarded_copy({&missing, 1}, {&here, 1}) == Status::fault);
+  BOOST_TEST(link::guarded_copy({&here, 1}, {&missing, 1}) == Status::fault);
+  ::munmap(hole, static_cast<size_t>(page));
 }
 
 BOOST_AUTO_TEST_CASE(test_self_frames_arrive_in_order_and_are_bounded) {

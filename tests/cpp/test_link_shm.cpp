@@ -2,6 +2,7 @@
 #include "link/shm.hpp"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 
 #include <fstream>
@@ -371,6 +372,33 @@ BOOST_AUTO_TEST_CASE(test_garbage_on_the_socket_harms_nobody) {
     expect_serves(pair);
     pair.until([&] { return pair.b->nic().statistics().peers == 1; }, "the strangers to be gone");
   }
+}
+
+/// Without a descriptor left the caller is told; its call does not stay in the queue, where it would keep us awake.
+BOOST_AUTO_TEST_CASE(test_process_out_of_descriptors_refuses_and_serves_on) {
+  Pair pair(pair_of(Path::strict, true));
+  const uint64_t word = 7;
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+  {
+    const RawPeer raw(pair.b->ep->address());
+    raw.send(raw.good_hello(), raw.good_fds());
+    rlimit usual{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    const int lowest_free = ::dup(0);
+    ::close(lowest_free);
+    const rlimit none{static_cast<rlim_t>(lowest_free), usual.rlim_max};
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const auto answer = raw.next(*pair.b);
+    size_t events = 0;
+    for (int i = 0; i < 10; ++i) events += pair.b->nic().progress();
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    BOOST_TEST(events == 0U);
+    BOOST_TEST((answer.hung_up || (answer.hello && answer.hello->type == HelloType::reject &&
+                                   answer.hello->reason == RejectReason::too_many_peers)));
+  }
+  expect_serves(pair);
+  RawPeer later(pair.b->ep->address());
+  BOOST_TEST((later.shake_hands(*pair.b).type == HelloType::welcome));
 }
 
 BOOST_AUTO_TEST_CASE(test_garbage_in_the_ring_hangs_up_on_its_sender_only) {

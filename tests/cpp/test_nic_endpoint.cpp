@@ -455,6 +455,58 @@ BOOST_AUTO_TEST_CASE(test_full_transmit_queue_refuses_until_something_is_done) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(test_vectored_call_is_one_operation_of_the_transmit_queue) {
+  PairConfig config = pair_of(Path::strict, true);
+  config.a.ep.tx_size = 8;
+  Pair pair(config);
+  std::array<uint64_t, 20> words{};
+  std::vector<nic::BatchDesc> descs;
+  for (size_t i = 0; i < words.size(); ++i) {
+    words[i] = i + 1;
+    descs.push_back({8 * i, 8, pair.dest, 8 * i, pair.key(), 0, 0});
+  }
+  auto* local = reinterpret_cast<std::byte*>(words.data());
+  const auto batch = [&] { return pair.a->ep->post_batch(OpKind::write, local, sizeof(words), descs, 0, 3).refusal; };
+  BOOST_TEST(batch() == Refusal::none);
+  BOOST_TEST(pair.a->ep->outstanding() == 1U);
+  for (int i = 0; i < 7; ++i) {
+    BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, words.data(), 8, 0, pair.key())).refusal == Refusal::none);
+  }
+  BOOST_TEST(batch() == Refusal::tx_full);
+  for (int i = 0; i < 8; ++i) BOOST_TEST(pair.wait().error == 0);
+  for (const auto& d : descs) BOOST_TEST(d.status == 0);
+  BOOST_TEST(std::memcmp(pair.memory, words.data(), sizeof(words)) == 0);
+  expect_idle(pair);
+}
+
+BOOST_AUTO_TEST_CASE(test_region_closed_by_two_threads_is_closed_once) {
+  Side side;
+  std::byte memory[64] = {};
+  for (int round = 0; round < 500; ++round) {
+    const auto region = side.reg(memory, sizeof(memory), 7);
+    std::atomic<int> ready{0};
+    const auto close = [&] {
+      ready.fetch_add(1);
+      while (ready.load() != 2) sched_yield();
+      std::string why;
+      BOOST_REQUIRE(region->close(&why));
+      BOOST_REQUIRE(region->closed());
+    };
+    {
+      const std::jthread other(close);
+      close();
+    }
+    side.regions.clear();
+    BOOST_REQUIRE(side.nic().statistics().regions == 0U);
+  }
+  // A slot that was given back twice would be given out twice.
+  const auto a = side.reg(memory, 8, 1), b = side.reg(memory, 8, 2);
+  std::string why;
+  BOOST_TEST(a->close(&why));
+  BOOST_TEST(side.nic().statistics().regions == 1U);
+  BOOST_TEST(side.nic().table().find_client_key(0, 2) != mem::TableView::kNoSlot);
+}
+
 BOOST_AUTO_TEST_CASE(test_batch_gives_every_descriptor_its_status) {
   on_every_path([](PairConfig config) {
     Pair pair(config);
