@@ -334,4 +334,5 @@ NB_MODULE(_nic, m) {
   register_objects(m);
   register_endpoint(m);
   register_probes(m);
+  register_numpy_memory(m);
 }

@@ -87,6 +87,11 @@ struct NicBox {
   int fork_generation = g_fork_generation;
 };
 
+struct PyNic {
+  std::shared_ptr<NicBox> box;
+};
+std::shared_ptr<NicBox>& box_of(PyNic& nic);  // raises where it is closed or the parent's
+
 struct MemoryRegionCore;
 
 struct DomainBox {
@@ -251,5 +256,6 @@ PyObject* none_or(PyObject* o);
 void register_objects(nb::module_& m);
 void register_endpoint(nb::module_& m);
 void register_probes(nb::module_& m);
+void register_numpy_memory(nb::module_& m);
 
 }  // namespace weft::bind

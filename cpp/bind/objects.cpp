@@ -9,13 +9,17 @@
 
 namespace weft::bind {
 
+std::shared_ptr<NicBox>& box_of(PyNic& nic) {
+  if (!nic.box) raise(fi_err::kEOPBADSTATE, "the NIC is closed");
+  if (nic.box->fork_generation != g_fork_generation) {
+    raise(fi_err::kEOPBADSTATE, "this NIC belongs to the parent process: a forked child makes its own");
+  }
+  return nic.box;
+}
+
 namespace {
 
 PyObject* g_entry_types[5] = {};  // context, msg, data, tagged, error
-
-struct PyNic {
-  std::shared_ptr<NicBox> box;
-};
 
 struct Allocation {
   std::shared_ptr<NicBox> box;
@@ -25,14 +29,6 @@ struct Allocation {
     if (box && box->fork_generation == g_fork_generation) box->host->nic().segments().free(address);
   }
 };
-
-std::shared_ptr<NicBox>& box_of(PyNic& nic) {
-  if (!nic.box) raise(fi_err::kEOPBADSTATE, "the NIC is closed");
-  if (nic.box->fork_generation != g_fork_generation) {
-    raise(fi_err::kEOPBADSTATE, "this NIC belongs to the parent process: a forked child makes its own");
-  }
-  return nic.box;
-}
 
 std::shared_ptr<DomainBox>& box_of(DomainCore& d) {
   if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");

@@ -101,6 +101,12 @@ void SegmentSet::free(std::byte* address) noexcept {
   }
 }
 
+size_t SegmentSet::allocated(std::byte* address) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto live = live_.find(reinterpret_cast<uint64_t>(address));
+  return live == live_.end() ? 0 : live->second;
+}
+
 std::optional<SegmentPlace> SegmentSet::find(const void* address, size_t length) const {
   const auto* p = static_cast<const std::byte*>(address);
   const std::lock_guard lock(mutex_);

@@ -28,6 +28,8 @@ class SegmentSet {
   // Memory of at least one byte, zeroed if it was never used before; throws Error(ENOMEM).
   std::byte* allocate(size_t bytes);
   void free(std::byte* address) noexcept;
+  // How many bytes lie at an address that allocate() returned; 0 for another.
+  [[nodiscard]] size_t allocated(std::byte* address) const noexcept;
 
   // Where [address, address + length) lies, if it lies wholly in a segment.
   [[nodiscard]] std::optional<SegmentPlace> find(const void* address, size_t length) const;

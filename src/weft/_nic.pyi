@@ -551,3 +551,13 @@ def poll_u64(obj: object, offset: int, value: int, timeout: float) -> bool:
     """
     True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields.
     """
+
+def numpy_memory_handler(nic: Nic) -> object:
+    """
+    A NumPy memory handler (NEP 49) that allocates in the NIC's segments. Each array keeps the handler that made it.
+    """
+
+def set_numpy_memory_handler(handler: object | None) -> object:
+    """
+    Sets NumPy's memory handler of this context, None: NumPy's own; returns the one before.
+    """

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from ._nic import Nic
 
-__all__ = ["array", "generation", "nic", "nic_if_open"]
+__all__ = ["array", "generation", "nic", "nic_if_open", "numpy_memory_handler"]
 
 generation = 0
 """How many forks lie between this process and the first importer. A handle of another generation is not ours."""
 
 _lock = threading.Lock()
 _current: Nic | None = None
+_handler: tuple[Nic, object] | None = None  # NumPy's way to the segments of that NIC
 # NICs of ancestors: never dropped, so that no destructor of theirs runs here.
 _inherited: list[Nic] = []
 
@@ -67,6 +68,15 @@ def array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     return found
 
 
+def numpy_memory_handler() -> object:
+    """NumPy's memory handler over the segments of this process's NIC; one a NIC."""
+    global _handler
+    here = nic()
+    if _handler is None or _handler[0] is not here:
+        _handler = (here, _nic.numpy_memory_handler(here))
+    return _handler[1]
+
+
 def _close(pid: int) -> None:
     global _current
     if pid == os.getpid() and _current is not None:
@@ -75,9 +85,14 @@ def _close(pid: int) -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _current, _lock, generation
+    global _current, _handler, _lock, generation
     generation += 1
     _lock = threading.Lock()
+    if _handler is not None:  # forked under weft.allocator(): the segments are the parent's
+        before = _nic.set_numpy_memory_handler(None)
+        if before is not _handler[1]:
+            _nic.set_numpy_memory_handler(before)
+        _handler = None
     if _current is not None:
         _inherited.append(_current)
         _current = None

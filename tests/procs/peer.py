@@ -151,6 +151,7 @@ class World:
         self.arrays: dict[Any, Any] = {}
         self.mrs: dict[Any, fi.MemoryRegion] = {}
         self.more: dict[str, Any] = {}
+        self.idle = False  # between commands it does not even poll, which it otherwise does for a manual engine
         self._commands = commands
 
     def asked(self) -> bool:
@@ -240,7 +241,7 @@ def main(commands: int, answers: int, watch: int) -> None:
     world = World(commands)
     threading.Thread(target=_watch, args=(watch, world), daemon=True).start()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    for function, args in _commands(commands):
+    for function, args in _commands(commands, world):
         try:
             answer = ("value", function(world, *args))
         except BaseException as error:
@@ -254,7 +255,7 @@ def main(commands: int, answers: int, watch: int) -> None:
         side.close()
 
 
-def _commands(fd: int) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def _commands(fd: int, world: World) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     data = b""
     while True:
         if len(data) >= 8 and len(data) >= 8 + int.from_bytes(data[:8], "little"):
@@ -263,7 +264,7 @@ def _commands(fd: int) -> Iterator[tuple[Any, tuple[Any, ...]]]:
             yield command
             continue
         nic = _process.nic_if_open()
-        manual = nic is not None and nic.engine == "manual"
+        manual = nic is not None and nic.engine == "manual" and not world.idle
         if manual:
             progress()
         if select.select([fd], [], [], 0.0005 if manual else None)[0]:

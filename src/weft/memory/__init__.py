@@ -1,6 +1,7 @@
 """Memory that peers can map."""
 
-from .allocator import empty as empty
-from .allocator import zeros as zeros
+from .arrays import allocator as allocator
+from .arrays import empty as empty
+from .arrays import zeros as zeros
 
-__all__ = ["empty", "zeros"]
+__all__ = ["allocator", "empty", "zeros"]

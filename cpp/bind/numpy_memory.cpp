@@ -1,0 +1,102 @@
+// cpp/bind/numpy_memory.cpp: NumPy's memory handler (NEP 49) over the NIC's segments, behind weft.allocator().
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION  // the first with handlers
+#include <Python.h>
+#include <numpy/arrayobject.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "bind/common.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+constexpr char kCapsuleName[] = "mem_handler";  // NumPy looks for it
+
+struct Handler {
+  PyDataMem_Handler numpy;  // first: the capsule's pointer
+  std::shared_ptr<NicBox> box;
+
+  [[nodiscard]] mem::SegmentSet& segments() const { return box->host->nic().segments(); }
+  [[nodiscard]] bool forked() const noexcept { return box->fork_generation != g_fork_generation; }
+};
+
+// NumPy calls these with or without the GIL, from any thread. Null is a MemoryError there.
+void* allocate(void* context, size_t bytes) noexcept {
+  const auto& handler = *static_cast<Handler*>(context);
+  if (handler.forked()) return nullptr;  // the segments are the parent's; weft.allocator() is left in the child
+  try {
+    return handler.segments().allocate(bytes);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+void release(void* context, void* address, size_t) noexcept {
+  const auto& handler = *static_cast<Handler*>(context);
+  // In a forked child the pages are the parent's: it frees them.
+  if (address != nullptr && !handler.forked()) handler.segments().free(static_cast<std::byte*>(address));
+}
+
+void* allocate_zeroed(void* context, size_t count, size_t size) noexcept {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) return nullptr;
+  void* address = allocate(context, bytes);
+  if (address != nullptr) std::memset(address, 0, bytes);
+  return address;
+}
+
+void* reallocate(void* context, void* address, size_t bytes) noexcept {
+  if (address == nullptr) return allocate(context, bytes);
+  const auto& handler = *static_cast<Handler*>(context);
+  void* moved = allocate(context, bytes);
+  if (moved == nullptr) return nullptr;
+  std::memcpy(moved, address, std::min(bytes, handler.segments().allocated(static_cast<std::byte*>(address))));
+  release(context, address, 0);
+  return moved;
+}
+
+void delete_handler(PyObject* capsule) noexcept {
+  delete static_cast<Handler*>(PyCapsule_GetPointer(capsule, kCapsuleName));
+}
+
+void need_numpy() {
+  if (_import_array() < 0) throw nb::python_error();
+}
+
+}  // namespace
+
+void register_numpy_memory(nb::module_& m) {
+  m.def(
+      "numpy_memory_handler",
+      [](PyNic& nic) {
+        need_numpy();
+        auto handler = std::make_unique<Handler>();
+        std::strcpy(handler->numpy.name, "weft");
+        handler->numpy.version = 1;
+        handler->numpy.allocator = {handler.get(), &allocate, &allocate_zeroed, &reallocate, &release};
+        handler->box = box_of(nic);
+        PyObject* capsule = PyCapsule_New(handler.get(), kCapsuleName, &delete_handler);
+        if (capsule == nullptr) throw nb::python_error();
+        (void)handler.release();
+        return nb::steal(capsule);
+      },
+      nb::arg("nic"), nb::sig("def numpy_memory_handler(nic: Nic) -> object"),
+      "A NumPy memory handler (NEP 49) that allocates in the NIC's segments. Each array keeps the handler that made "
+      "it.");
+  m.def(
+      "set_numpy_memory_handler",
+      [](const nb::object& handler) {
+        need_numpy();
+        PyObject* before = PyDataMem_SetHandler(handler.is_none() ? nullptr : handler.ptr());
+        if (before == nullptr) throw nb::python_error();
+        return nb::steal(before);
+      },
+      nb::arg("handler").none(), nb::sig("def set_numpy_memory_handler(handler: object | None) -> object"),
+      "Sets NumPy's memory handler of this context, None: NumPy's own; returns the one before.");
+}
+
+}  // namespace weft::bind
