@@ -297,8 +297,13 @@ struct BufList {
   // `list`: a sequence of buffers (or of objects with .addr and .count, then in elements of `element` bytes).
   bool acquire(PyObject* list, bool writable, PyObject* count_arg, const char* method, size_t element = 0) {
     if (list == nullptr || list == Py_None) return true;
-    PyObject* fast = PySequence_Fast(list, "a list of buffers is needed");
-    if (fast == nullptr) return false;
+    PyObject* fast = PySequence_Fast(list, "");
+    if (fast == nullptr) {
+      if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Format(PyExc_TypeError, "%s: a list of buffers is needed, not %R", method, list);
+      }
+      return false;
+    }
     size_t n = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast));
     if (count_arg != nullptr && count_arg != Py_None) {
       uint64_t wanted = 0;
@@ -388,7 +393,12 @@ PyObject* ep_writev(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 
 // An attribute of a message struct; an owned reference that lives as long as the holder.
 struct Attr {
-  explicit Attr(PyObject* owner, const char* name) : value(PyObject_GetAttrString(owner, name)) {}
+  explicit Attr(PyObject* owner, const char* name) : value(PyObject_GetAttrString(owner, name)) {
+    if (value == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+      PyErr_Format(PyExc_TypeError, "msg must be an fi.MsgRma (fi.MsgAtomic for atomics): %R has no attribute '%s'",
+                   owner, name);
+    }
+  }
   Attr(const Attr&) = delete;
   Attr& operator=(const Attr&) = delete;
   ~Attr() { Py_XDECREF(value); }

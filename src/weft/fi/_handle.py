@@ -115,6 +115,12 @@ def check(handle: Handle, op: str) -> None:
         )
 
 
+def expect(value: object, cls: type[Any], op: str, name: str) -> None:
+    """Refuse an argument that is not of the class of weft.fi that the call needs."""
+    if not isinstance(value, cls):
+        raise TypeError(f"{op}: {name} must be an fi.{cls.__name__}, not {value!r}")
+
+
 def elsewhere(handle: Handle) -> bool:
     """True for a handle of the process that forked this one: nothing of it can be looked at."""
     return handle._made_in != _process.generation

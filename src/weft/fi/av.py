@@ -75,6 +75,7 @@ class AddressVector(_nic.AddressVectorCore):
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Report insertions to an event queue (fi_av_bind; deprecated). For vectors opened with `fi.EVENT`."""
         _handle.check(self, "av.bind")
+        _handle.expect(eq, EventQueue, "av.bind", "eq")
         _handle.check(eq, "av.bind")
         if flags:
             raise errors.BadFlags(f"av.bind: flags {flags:#x}; they are reserved and must be 0")

@@ -8,6 +8,7 @@ Source: fi_cq(3).
 
 from __future__ import annotations
 
+import operator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,7 +187,7 @@ class CompletionQueue(_nic.CompletionQueueCore):
 
         err_data   `CqErrEntry.err_data`; with it the text says what was asked and found.
         """
-        return self.domain.provider.explain_error(prov_errno, err_data)
+        return self.domain.provider.explain_error(operator.index(prov_errno), err_data)
 
     def close(self) -> None:
         """Close the queue (fi_close); unread completions are lost. Raises Busy while an endpoint uses it."""

@@ -123,6 +123,8 @@ class Domain(_nic.DomainCore):
         Raises InvalidArgument. Source: fi_endpoint(3).
         """
         _handle.check(self, "endpoint")
+        if info is not None:
+            _handle.expect(info, Info, "endpoint", "info")
         return Endpoint(self, dupinfo(self.info if info is None else info), context)
 
     def av_open(

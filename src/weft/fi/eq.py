@@ -5,6 +5,7 @@ Source: fi_eq(3).
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
@@ -167,7 +168,7 @@ class EventQueue:
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """What a provider error number means (fi_eq_strerror)."""
-        return self.fabric.provider.explain_error(prov_errno, err_data)
+        return self.fabric.provider.explain_error(operator.index(prov_errno), err_data)
 
     def pending(self) -> int:
         """Events and errors that wait to be read."""
@@ -175,6 +176,7 @@ class EventQueue:
 
     def trywait(self) -> bool:
         """True where nothing is there to read, so that it makes sense to wait on `fd`."""
+        _handle.check(self, "eq.trywait")
         return not self.pending()
 
     def close(self) -> None:

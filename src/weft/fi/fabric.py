@@ -64,6 +64,7 @@ class Fabric:
         Raises NoDevice (no such domain), BadFlags. Source: fi_domain(3) fi_domain.
         """
         _handle.check(self, "domain")
+        _handle.expect(info, Info, "domain", "info")
         return Domain(self, info, flags, context)
 
     def eq_open(

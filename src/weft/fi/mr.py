@@ -362,6 +362,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     """fi_mr_regattr."""
     op = "mr_regattr"
     _handle.check(domain, op)
+    _handle.expect(attr, MrAttr, op, "attr")
     _check_flags(domain, op, flags)
     if attr.hmem_data is not None:
         raise errors.InvalidArgument(f"{op}: hmem_data is reserved and must be None, fi_mr(3)", op=op)

@@ -1,0 +1,201 @@
+"""Every public call of weft.fi, used wrongly: the error is of a documented class and its text helps.
+
+A text helps when it names what was given or what was found, and is more than a few words. Which calls there are is read
+from the classes themselves, so that a new one is tried as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fi.support import Node, opened
+
+from weft import fi
+
+KEY = 5
+DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
+# Methods of the binding's base classes that the Python class wraps under another name: not for applications.
+INNER = {
+    "bind_av", "bind_cntr", "bind_cq", "bind_ep", "close_core", "enable_at", "insert_address", "lookup_address",
+    "regions", "remove_address", "set_mr_plain",
+}  # fmt: skip
+# They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.
+ANSWER_ALWAYS = {"close", "statistics", "strerror", "straddr", "post", "post_error"}
+ANSWER_ALWAYS_OF = {("AddressVector", "count"), ("EventQueue", "pending")}
+# Any object will do: a context, an event of the application; or the call is refused whatever it is given.
+ANY_ARGUMENT = {("Endpoint", "cancel"), ("EventQueue", "post"), ("EventQueue", "post_error"), ("EventQueue", "write"),
+                ("MemoryRegion", "refresh")}  # fmt: skip
+
+
+class Wrong:
+    """An object of no use to anybody."""
+
+    def __repr__(self) -> str:
+        return "<Wrong>"
+
+
+def stack() -> Iterator[dict[str, Any]]:
+    with opened() as node:
+        handles = {
+            "Fabric": node.fabric,
+            "Domain": node.domain,
+            "Endpoint": node.ep,
+            "AddressVector": node.av,
+            "CompletionQueue": node.cq,
+            "Counter": node.keep(node.domain.cntr_open()),
+            "EventQueue": node.keep(node.fabric.eq_open()),
+            "MemoryRegion": node.reg(np.zeros(64, np.uint8), requested_key=KEY),
+        }
+        yield {"node": node, **handles}
+
+
+CLASSES = ("Fabric", "Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter", "EventQueue", "MemoryRegion")
+METHODS = [
+    (name, method)
+    for name in CLASSES
+    for method in sorted(dir(getattr(fi, name)))
+    if not method.startswith("_") and method not in INNER and callable(getattr(getattr(fi, name), method))
+]
+
+
+def required(function: Any) -> int:
+    """How many arguments the call must have; 1 where its signature cannot be asked."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return 1
+    return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+
+
+def helps(error: BaseException) -> bool:
+    text = str(error)
+    return len(text.split()) >= 4
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS, ids=[f"{n}.{m}" for n, m in METHODS])
+def test_argument_of_a_useless_type_is_refused_and_named(name: str, method: str) -> None:
+    for handles in stack():
+        call = getattr(handles[name], method)
+        try:
+            parameters = inspect.signature(call).parameters
+        except ValueError:
+            parameters = None  # a plain CPython method
+        if (parameters is not None and not parameters) or (name, method) in ANY_ARGUMENT:
+            continue
+        count = max(required(call), 1)
+        with pytest.raises(DOCUMENTED) as caught:
+            call(*[Wrong() for _ in range(count)])
+        text = str(caught.value)
+        assert helps(caught.value), text
+        assert "Wrong" in text or "int" in text or "argument" in text, text
+        # Nothing was begun, nothing is broken.
+        node: Node = handles["node"]
+        source = np.arange(8, dtype=np.uint8)
+        node.ep.write(source, dest_addr=node.me, key=KEY)
+        assert len(node.wait()) == 1
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS, ids=[f"{n}.{m}" for n, m in METHODS])
+def test_closed_handle_says_that_it_is_closed(name: str, method: str) -> None:
+    for handles in stack():
+        node: Node = handles["node"]
+        handle = handles[name]
+        call = getattr(handle, method)
+        node.ep.close()
+        for other in ("MemoryRegion", "Counter", "EventQueue", "CompletionQueue", "AddressVector", "Domain", "Fabric"):
+            if name != "Endpoint":
+                handles[other].close()
+            if other == name:
+                break
+        args = GOOD.get((name, method), ())
+        if callable(args):
+            args = args(handles)
+        if method in ANSWER_ALWAYS or (name, method) in ANSWER_ALWAYS_OF:
+            call(*args)
+            continue
+        with pytest.raises(fi.BadState) as caught:
+            call(*args)
+        assert "closed" in str(caught.value), str(caught.value)
+
+
+DATA = np.zeros(8, np.uint8)
+WORD = np.zeros(1, np.uint64)
+U64 = (fi.UINT64, fi.SUM)
+
+
+def msg() -> fi.MsgRma:
+    return fi.MsgRma([DATA], [fi.RmaIov(0, 8, KEY)], 0)
+
+
+def atomic_msg() -> fi.MsgAtomic:
+    return fi.MsgAtomic([WORD], [fi.RmaIoc(0, 1, KEY)], 0, *U64)
+
+
+# Arguments with which the call would work if its handle were open.
+GOOD: dict[tuple[str, str], Any] = {
+    ("Fabric", "domain"): lambda h: (h["node"].info,),
+    ("Fabric", "trywait"): ([],),
+    ("Domain", "alloc"): (8,),
+    ("Domain", "bind"): lambda h: (h["EventQueue"],),
+    ("Domain", "map_raw"): (0, bytes(8)),
+    ("Domain", "mr_reg"): (DATA, fi.REMOTE_READ),
+    ("Domain", "mr_regattr"): lambda h: (fi.MrAttr([DATA], fi.REMOTE_READ),),
+    ("Domain", "mr_regv"): ([DATA], fi.REMOTE_READ),
+    ("Domain", "query_atomic"): U64,
+    ("Domain", "unmap_key"): (1,),
+    ("Endpoint", "atomic"): (WORD, None, 0, 0, KEY, *U64),
+    ("Endpoint", "atomicmsg"): lambda h: (atomic_msg(),),
+    ("Endpoint", "atomicv"): ([WORD], None, 0, 0, KEY, *U64),
+    ("Endpoint", "atomicvalid"): U64,
+    ("Endpoint", "fetch_atomicvalid"): U64,
+    ("Endpoint", "compare_atomicvalid"): (fi.UINT64, fi.CSWAP),
+    ("Endpoint", "bind"): lambda h: (h["CompletionQueue"], fi.TRANSMIT),
+    ("Endpoint", "cancel"): (1,),
+    ("Endpoint", "compare_atomic"): (WORD, None, WORD, None, WORD, None, 0, 0, KEY, fi.UINT64, fi.CSWAP),
+    ("Endpoint", "compare_atomicmsg"): lambda h: (
+        fi.MsgAtomic([WORD], [fi.RmaIoc(0, 1, KEY)], 0, fi.UINT64, fi.CSWAP),
+        [WORD],
+        None,
+        [WORD],
+    ),
+    ("Endpoint", "compare_atomicv"): ([WORD], None, [WORD], None, [WORD], None, 0, 0, KEY, fi.UINT64, fi.CSWAP),
+    ("Endpoint", "fetch_atomic"): (WORD, None, WORD, None, 0, 0, KEY, *U64),
+    ("Endpoint", "fetch_atomicmsg"): lambda h: (atomic_msg(), [WORD]),
+    ("Endpoint", "fetch_atomicv"): ([WORD], None, [WORD], None, 0, 0, KEY, *U64),
+    ("Endpoint", "getopt"): (fi.OPT_ENDPOINT, 0),
+    ("Endpoint", "inject_atomic"): (WORD, 0, 0, KEY, *U64),
+    ("Endpoint", "inject_write"): (DATA, 0, 0, KEY),
+    ("Endpoint", "inject_writedata"): (DATA, 1, 0, 0, KEY),
+    ("Endpoint", "read"): (DATA, None, 0, 0, KEY),
+    ("Endpoint", "read_batch"): (DATA, np.zeros(1, fi.RMA_DESC)),
+    ("Endpoint", "readmsg"): lambda h: (msg(),),
+    ("Endpoint", "readv"): ([DATA], None, 0, 0, KEY),
+    ("Endpoint", "setname"): ("weft://0/1/77",),
+    ("Endpoint", "setopt"): (fi.OPT_ENDPOINT, 0, 0),
+    ("Endpoint", "write"): (DATA, None, 0, 0, KEY),
+    ("Endpoint", "write_batch"): (DATA, np.zeros(1, fi.RMA_DESC)),
+    ("Endpoint", "writedata"): (DATA, None, 1, 0, 0, KEY),
+    ("Endpoint", "writemsg"): lambda h: (msg(),),
+    ("Endpoint", "writev"): ([DATA], None, 0, 0, KEY),
+    ("AddressVector", "bind"): lambda h: (h["EventQueue"],),
+    ("AddressVector", "insert"): ("weft://0/1/77",),
+    ("AddressVector", "insertsvc"): ("0", "77"),
+    ("AddressVector", "lookup"): (0,),
+    ("AddressVector", "remove"): (0,),
+    ("AddressVector", "straddr"): ("weft://0/1/77",),
+    ("CompletionQueue", "strerror"): (1,),
+    ("Counter", "add"): (1,),
+    ("Counter", "adderr"): (1,),
+    ("Counter", "set"): (1,),
+    ("Counter", "seterr"): (1,),
+    ("Counter", "wait"): (0,),
+    ("EventQueue", "post"): (1, fi.EqEntry(None)),
+    ("EventQueue", "post_error"): lambda h: (fi.EqErrEntry(h["EventQueue"]),),
+    ("EventQueue", "strerror"): (1,),
+    ("EventQueue", "write"): (fi.NOTIFY, fi.EqEntry(None)),
+    ("MemoryRegion", "bind"): lambda h: (h["Counter"], fi.REMOTE_WRITE),
+}
