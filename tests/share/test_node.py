@@ -243,3 +243,49 @@ def test_array_keeps_its_node() -> None:
     remote[1] = 2
     assert local[1] == 2
     owner.close()
+
+
+@pytest.mark.procs
+def test_operation_that_only_a_stopped_owner_can_do_times_out(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says who, why and what to do; the node goes on with others, and with the owner once it goes on."""
+    program = """
+import asyncio, sys, weft
+from tests.share.owner import stop
+node = weft.open(timeout=0.3)
+t = node.attach(sys.argv[1])
+stop(int(sys.argv[2]))
+for call in (lambda: t.read(), lambda: t.fetch_add(0, 1), lambda: asyncio.run(t.aread())):
+    try:
+        call()
+        print("done?")
+    except TimeoutError as error:
+        print(str(error).replace("\\n", " "))
+import os, signal
+os.kill(int(sys.argv[2]), signal.SIGCONT)
+print(t[3])
+"""
+    n = name("a")
+    with Owner("late-", WEFT_ISOLATION="strict") as owner:
+        owner.tell(f"a = np.arange(1000); s = node.share(a, {n!r})")
+        done = subprocess.run(
+            [sys.executable, "-c", program, n, str(owner.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=ROOT,
+        )
+        owner.go_on()
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4, done
+    for line in lines[:3]:
+        assert f"process {owner.pid}" in line, done
+        assert "is stopped" in line, done
+        assert "weft.open(timeout=" in line, done
+    assert lines[3] == "3", done
+    assert done.stderr == "", done
+
+
+def test_timeout_must_be_a_time() -> None:
+    with pytest.raises(errors.InvalidArgument, match="seconds above 0"):
+        weft.open(timeout=0)

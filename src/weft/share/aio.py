@@ -81,7 +81,10 @@ class LoopLane(Lane):
                 wait.future = self._loop.create_future()
                 if self._manual:
                     self._loop.call_later(MANUAL_POLL_S, self._poll)
-                await wait.future
+                await asyncio.wait((wait.future,), timeout=self.timeout)
+                if not wait.future.done():  # it stays in _pending: its buffers are in use until it ends
+                    raise errors.TimedOut(f"no completion in {self.timeout:g} s")
+                wait.future.result()
         failed = next((wait.error for wait in waits if wait.error is not None), None)
         if failed is not None:
             raise FailedOperation(failed)

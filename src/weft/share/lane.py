@@ -8,6 +8,7 @@ thread would hold up the short reads of another.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,11 @@ Post = Callable[[fi.Endpoint, Any], None]
 class Lane:
     """See above. `read`, `write` and `take` are the endpoint's and the queue's own methods, bound once."""
 
-    __slots__ = ("_scratch", "av", "cells", "cq", "ep", "mr", "read", "take", "write")
+    __slots__ = ("_scratch", "av", "cells", "cq", "ep", "mr", "read", "take", "timeout", "write")
 
     def __init__(self, node: Node, *, wait_obj: int = fi.WAIT_UNSPEC, size: int = 64) -> None:
         domain = node._domain
+        self.timeout = node.timeout
         self.cq = domain.cq_open(size=size, format=fi.CQ_FORMAT_CONTEXT, wait_obj=wait_obj)
         self.av = domain.av_open()
         self.ep = domain.endpoint(node._info)
@@ -61,14 +63,19 @@ class Lane:
         return cell
 
     def wait(self) -> None:
-        """Wait for the completion of the operation that was posted. Raises Available where it failed."""
+        """Wait for the completion of the operation that was posted.
+
+        Raises Available where it failed, TimedOut after the node's timeout.
+        """
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
         # A slice of the wait, so that a node that is closed by another thread is noticed.
-        while True:
+        while deadline is None or time.monotonic() < deadline:
             try:
-                if self.cq.sread(1, None, 1.0):
+                if self.cq.sread(1, None, 1.0 if self.timeout is None else min(1.0, self.timeout)):
                     return
             except errors.Again:
                 pass
+        raise errors.TimedOut(f"no completion in {self.timeout:g} s")
 
     def run(self, posts: list[Post]) -> None:
         """Post each operation and wait for it. Raises what the calls raise; Available where one failed."""

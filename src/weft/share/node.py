@@ -30,6 +30,8 @@ _ACCESS = {
     "w": int(fi.REMOTE_WRITE),
     "rw": int(fi.REMOTE_READ | fi.REMOTE_WRITE),
 }
+# A stopped owner is reported, a busy one is waited for.
+DEFAULT_TIMEOUT_S = 30.0
 # Registration modes that this layer copes with; a ticket carries what peers need to know of them.
 _MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED
 
@@ -70,9 +72,15 @@ class Node:
     A node is a context manager; closing it ends what it shares. One for a process is typical, several are fine.
     In the child of a fork a node of the parent refuses use; `weft.open()` makes one there.
     Thread safety: any thread.
+
+    timeout   seconds that an operation may take which only the owner's NIC can do (`RemoteArray.path` "engine"), then
+              TimedOut; None: no limit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        if timeout is not None and not timeout > 0:
+            raise errors.InvalidArgument(f"timeout is {timeout!r}: seconds above 0 are needed, or None for no limit")
+        self.timeout = timeout
         hints = fi.Info(
             caps=fi.RMA | fi.ATOMIC,
             domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
@@ -490,12 +498,14 @@ class Shared:
         )
 
 
-def open() -> Node:
+def open(*, timeout: float | None = DEFAULT_TIMEOUT_S) -> Node:
     """Open a node: `with weft.open() as node: ...`. See `Node`.
 
-    Raises NoData where WEFT_MR_MODE requires a registration mode that this layer does not serve.
+    timeout   seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
+
+    Raises InvalidArgument (timeout), NoData where WEFT_MR_MODE requires a registration mode that this layer does not serve.
     """
-    return Node()
+    return Node(timeout)
 
 
 # ---- the process ----------------------------------------------------------------------------------------------------

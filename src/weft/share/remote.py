@@ -21,7 +21,7 @@ from .. import _process, errors, fi
 from .arrays import Array, alias, values
 from .indexing import indices_along, offsets, pieces, select
 from .lane import CELL_BYTES_MAX, Lane, Post
-from .ticket import USER_DEFINED, Ticket, host_id, process_start
+from .ticket import USER_DEFINED, Ticket, host_id, process_is_stopped, process_start
 
 if TYPE_CHECKING:
     from .node import Node
@@ -880,6 +880,8 @@ class RemoteArray:
         assert node is not None
         try:
             await loop_lane(node, loop, job.what).run(job.posts)
+        except errors.TimedOut:
+            raise self._unanswered(job.what) from None
         except FailedOperation as failed:
             raise self._explain(failed.entry, job.what) from None
         return job.result()
@@ -930,7 +932,24 @@ class RemoteArray:
         node._drop(lane)
         if isinstance(reason, errors.FabricError):
             node._check(what)
+        if isinstance(reason, errors.TimedOut):
+            raise self._unanswered(what) from None
         raise reason
+
+    def _unanswered(self, what: str) -> errors.TimedOut:
+        """The owner's NIC did not do what only it can do."""
+        ticket = self.ticket
+        owner = f"process {ticket.pid}, the owner of {_named(ticket)}"
+        why = (
+            "is stopped (Ctrl-Z, a debugger)" if process_is_stopped(ticket.pid) else "is too busy, or makes no progress"
+        )
+        assert self._node is not None
+        return errors.TimedOut(
+            f"{what}: {owner}, did not answer in {self._node.timeout:g} s\n"
+            f"  rule: on this path ({self.path}) the owner's NIC does every access; it seems that it {why}\n"
+            "  try: let it go on, or weft.open(timeout=...) with more seconds (None: wait for ever); whether the "
+            "operation is done later, nobody knows"
+        )
 
     def _explain(self, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
         """The exception for a failed operation, in the words of this layer."""

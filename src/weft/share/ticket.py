@@ -149,6 +149,15 @@ def host_id() -> str:
         return os.uname().nodename
 
 
+def process_is_stopped(pid: int) -> bool:
+    """Does a signal or a debugger hold the process (state T of proc(5))?"""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
+
+
 def process_start(pid: int) -> int:
     """Start time of a process in clock ticks since boot; 0 where there is none (or it cannot be seen from here)."""
     try:
