@@ -168,7 +168,9 @@ def _signature(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None] | None:
     # Who makes a handle does not call its class.
-    if what == "class" and "Made by" in (obj.__doc__ or ""):
+    if signature is None:
+        return None  # Sphinx 9.0 has no place for an answer then
+    if what == "exception" or (what == "class" and "Made by" in (obj.__doc__ or "")):
         return "", None
     # Defaults as people write them.
     if signature and (str(_ADDR_UNSPEC) in signature or "<factory>" in signature):
