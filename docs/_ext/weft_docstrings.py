@@ -46,7 +46,7 @@ _CLASSES: dict[str, tuple[str, type]] = {
 }
 _FUNCTIONS: dict[str, str] = {
     **{name: f"weft.fi.{name}" for name in ("allocinfo", "datatype_of", "dtype_of", "dupinfo", "getinfo", "tostr")},
-    **{name: f"weft.{name}" for name in ("empty", "open", "zeros")},
+    **{name: f"weft.{name}" for name in ("allocator", "empty", "open", "zeros")},
     "RMA_DESC": "weft.fi.RMA_DESC",
 }
 
