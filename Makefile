@@ -7,7 +7,7 @@
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first
 #   make kill-test    300 rounds of kill -9 at random instants (KILL_ROUNDS=n, WEFT_SEED=n)
-#   make docs         HTML into build/docs
+#   make docs         HTML into build/docs/index.html; a warning is an error
 #   make stub         regenerate src/weft/_nic.pyi from the extension
 #   make format       apply the formatters
 #   make clean        remove what the above made (distclean: .venv too)
@@ -138,8 +138,9 @@ stub: ext
 	@$(PY) -m nanobind.stubgen -q -m weft._nic -p cpp/bind/stub_patterns.txt -o src/weft/_nic.pyi
 	@git --no-pager diff --stat -- src/weft/_nic.pyi || true
 
-docs: $(VENV)/.docs
-	@$(call LIMIT,300) $(PY) -m sphinx -q -b html docs build/docs
+# A warning is an error. The extension is needed: the reference, the tables and the commands' help come from the code.
+docs: ext $(VENV)/.docs
+	@$(call LIMIT,300) $(PY) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
 	@echo 'build/docs/index.html'
 
 # The C++ tests run with the leak checker. Python does not: an interpreter at exit leaks by design. LD_PRELOAD also names

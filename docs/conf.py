@@ -1,12 +1,30 @@
-"""Sphinx configuration: Markdown pages, autodoc of what `weft` exports."""
+"""Sphinx configuration: Markdown pages, autodoc of what `weft` exports, and what is generated (_ext)."""
+
+import sys
+from pathlib import Path
 
 from weft._version import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "Weft"
 author = "the Weft authors"
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
-html_theme = "furo"
-exclude_patterns = ["README.md"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "weft_docstrings", "weft_pages"]
+exclude_patterns = ["README.md", "_ext"]
+
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+add_module_names = False
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = f"Weft {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["weft.css"]
+html_copy_source = False
+html_show_sourcelink = False

@@ -1,23 +1,20 @@
 """One door for arrays: what Python calls an array, as the address and length that the NIC needs.
 
 Everything with the buffer protocol (bytes, bytearray, memoryview, array.array, mmap, ctypes, NumPy),
-`__array_interface__`,
-`__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`, comes in here:
+`__array_interface__`, `__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`, comes
+in here:
 
     info = describe(array, writable=True)
     info.address, info.nbytes, info.readonly, info.device, info.keepalive
 
 Nothing is ever copied. What is not one contiguous piece is refused with the remedy in the message, or sent in pieces
-where
-the caller asks for it (`scatter_list`). The memory stays valid, and for the buffer protocol exported (a bytearray
-cannot
-be resized, a memoryview not released), for as long as `keepalive` lives. No array library is imported: the object
-brings
-its own. The NIC has a fast path in C++ for the common kinds; this is the door for all of them, and the reference.
+where the caller asks for it (`scatter_list`). The memory stays valid, and for the buffer protocol exported (a bytearray
+cannot be resized, a memoryview not released), for as long as `keepalive` lives. No array library is imported: the
+object brings its own. The NIC has a fast path in C++ for the common kinds; this is the door for all of them, and the
+reference.
 
-Order of the doors: `(address, length)`, buffer protocol, `__array_interface__`, `__cuda_array_interface__`, DLPack.
-The host's
-come first because asking a device for its memory may synchronize it.
+Order of the doors: `(address, length)`, buffer protocol, `__array_interface__`, `__cuda_array_interface__`, DLPack. The
+host's come first because asking a device for its memory may synchronize it.
 
 Source: PEP 3118; the NumPy array interface, version 3; the CUDA array interface, version 3; DLPack 1.1 dlpack.h.
 """
@@ -119,8 +116,7 @@ def describe(obj: object, writable: bool = False) -> BufferInfo:
     writable  the memory will be written to: read-only memory is refused.
 
     Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or a kind of memory that
-    Weft
-    does not know), TypeError (no array), ValueError (an address or an interface that contradicts itself).
+    Weft does not know), TypeError (no array), ValueError (an address or an interface that contradicts itself).
     """
     info = _inspect(obj)
     if writable and info.readonly:

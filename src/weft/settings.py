@@ -5,9 +5,11 @@
 | `WEFT_ENGINE`    | `thread` (default), `manual`    | engine thread, or progress only inside calls                   |
 | `WEFT_ISOLATION` | `shared` (default), `strict`    | `strict`: no memory is shared, the owner serves every access   |
 | `WEFT_CMA`       | `1` (default), `0`              | reach memory that Weft did not allocate by process_vm_readv    |
-| `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires (none)         |
+| `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
 
-The NIC's are read at its first use, WEFT_MR_MODE at each getinfo; pydantic is imported then.
+`WEFT_MR_MODE` is read at each getinfo, the others when the process first uses its NIC.
+
+pydantic is imported then, and not before.
 """
 
 # No `from __future__ import annotations`: pydantic has to see the annotations of a class made inside a function.

@@ -25,8 +25,10 @@ __all__ = ["AtomicAttr", "Ioc", "MsgAtomic", "RmaIoc", "datatype_of", "datatype_
 class Ioc:
     """Local elements of an atomic (struct fi_ioc).
 
-    addr    buffer (or address) of the elements.
+    addr    C-contiguous buffer, or (address, length), of the elements.
     count   elements; None for as many as the buffer holds.
+
+    Source: fi_atomic(3) "Base Atomic Functions".
     """
 
     addr: Any = None
@@ -40,6 +42,8 @@ class RmaIoc:
     addr    as RmaIov.addr; a multiple of the datatype's size.
     count   elements.
     key     the region's remote key.
+
+    Source: fi_atomic(3) "Base Atomic Functions".
     """
 
     addr: int = 0
@@ -114,7 +118,7 @@ def family_of(flags: int) -> int:
 
 
 def datatype_size(datatype: int) -> int:
-    """Bytes of one element of a datatype (ofi: fi_datatype_size)."""
+    """Bytes of one element of a datatype. Raises InvalidArgument for a number that is none."""
     try:
         return _SIZES[Datatype(datatype)]
     except (KeyError, ValueError):

@@ -73,7 +73,13 @@ class AddressVector(_nic.AddressVectorCore):
         return self._closed
 
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
-        """Report insertions to an event queue (fi_av_bind; deprecated). For vectors opened with `fi.EVENT`."""
+        """Report insertions to an event queue (fi_av_bind; deprecated). For vectors opened with `fi.EVENT`.
+
+        eq      is held until the vector is closed.
+        flags   0.
+
+        Raises BadFlags, BadState (one of the two is closed). Source: fi_av(3) fi_av_bind.
+        """
         _handle.check(self, "av.bind")
         _handle.expect(eq, EventQueue, "av.bind", "eq")
         _handle.check(eq, "av.bind")
@@ -104,6 +110,7 @@ class AddressVector(_nic.AddressVectorCore):
         Returns the fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
         Raises InvalidArgument (an address that is none; nothing is inserted), NoEq (opened with `fi.EVENT`, no event
         queue bound), BadFlags.
+        Source: fi_av(3) fi_av_insert.
         """
         _handle.check(self, "av.insert")
         if flags & ~_INSERT_FLAGS:
@@ -144,7 +151,14 @@ class AddressVector(_nic.AddressVectorCore):
         return found[0] if one else found
 
     def insertsvc(self, node: str | None, service: str | None = None, flags: int = 0, context: Any = None) -> int:
-        """Insert an address given as node and service, as for getinfo (fi_av_insertsvc)."""
+        """Insert an address given as node and service, as for getinfo (fi_av_insertsvc).
+
+        node      NIC: `"weft0"`, `"0"`, or a whole address string.
+        service   the endpoint's number at that node, as text.
+
+        Returns the fi_addr. Raises InvalidArgument (neither was given; no endpoint is named), NotAvailable (no such NIC
+        or number), and as `insert`. Source: fi_av(3) fi_av_insertsvc.
+        """
         _handle.check(self, "av.insertsvc")
         _, dest = self.domain.provider.resolve(node, service, 0, None)
         if dest is None:
@@ -154,7 +168,11 @@ class AddressVector(_nic.AddressVectorCore):
     def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
         """Remove addresses (fi_av_remove). Their fi_addr may be given to other addresses later.
 
-        Raises InvalidArgument for a fi_addr that is not in use, BadFlags.
+        fi_addr   one, or several.
+        count     how many of several are removed; None for all.
+        flags     0.
+
+        Raises InvalidArgument for a fi_addr that is not in use, BadFlags. Source: fi_av(3) fi_av_remove.
         """
         _handle.check(self, "av.remove")
         if flags:
@@ -164,12 +182,18 @@ class AddressVector(_nic.AddressVectorCore):
             self.remove_address(index)
 
     def lookup(self, fi_addr: int) -> Any:
-        """The address of a fi_addr, as it was inserted (fi_av_lookup). Raises InvalidArgument for one not in use."""
+        """The address of a fi_addr, as it was inserted (fi_av_lookup).
+
+        Raises InvalidArgument for one that is not in use. Source: fi_av(3) fi_av_lookup.
+        """
         _handle.check(self, "av.lookup")
         return self.domain.provider.format_address(self.lookup_address(fi_addr))
 
     def straddr(self, addr: object) -> str:
-        """An address in printable form, inserted or not (fi_av_straddr)."""
+        """An address in printable form, inserted or not (fi_av_straddr).
+
+        Raises InvalidArgument for what is no address of this provider. Source: fi_av(3) fi_av_straddr.
+        """
         return str(self.domain.provider.format_address(self.domain.provider.parse_address(addr)))
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class CqMsgEntry(NamedTuple):
 
     op_context   the context of the operation.
     flags        completion flags: `fi.RMA | fi.WRITE` ...
-    len          bytes received; 0 for operations of this side.
+    len          bytes that the operation moved; 0 where it failed.
     """
 
     op_context: Any
@@ -78,12 +78,13 @@ class CqTaggedEntry(NamedTuple):
 
 
 class CqErrEntry(NamedTuple):
-    """An operation that failed (struct fi_cq_err_entry).
+    """An operation that failed (struct fi_cq_err_entry). Made by `CompletionQueue.readerr`.
 
+    op_context, flags, data   as in CqDataEntry. len, buf and tag are 0.
     err          error number: `fi.EKEYREJECTED`, `fi.EACCES` ...
     prov_errno   the provider's reason; `CompletionQueue.strerror` puts it in words.
     err_data     bytes: what the NIC was asked and what it found, as text.
-    olen         bytes that did not fit.
+    olen         bytes that were not moved.
     src_addr     fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
 
     Source: fi_cq(3) "fi_cq_readerr".
@@ -185,7 +186,10 @@ class CompletionQueue(_nic.CompletionQueueCore):
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """What a provider error number of `readerr` means (fi_cq_strerror).
 
-        err_data   `CqErrEntry.err_data`; with it the text says what was asked and found.
+        prov_errno   `CqErrEntry.prov_errno`.
+        err_data     `CqErrEntry.err_data`; with it the text says what was asked and found.
+
+        Source: fi_cq(3) fi_cq_strerror.
         """
         return self.domain.provider.explain_error(operator.index(prov_errno), err_data)
 

@@ -118,9 +118,11 @@ class Domain(_nic.DomainCore):
     def endpoint(self, info: Info | None = None, context: Any = None) -> Endpoint:
         """Open an endpoint (fi_endpoint), disabled.
 
-        info   from getinfo; the one that the domain was opened with where None.
+        info      from getinfo; the one that the domain was opened with where None. It is copied.
+        context   any object, kept as `ep.context`.
 
-        Raises InvalidArgument. Source: fi_endpoint(3).
+        Raises InvalidArgument (of another type than the domain's), BadState (the domain is closed).
+        Source: fi_endpoint(3) fi_endpoint.
         """
         _handle.check(self, "endpoint")
         if info is not None:
@@ -142,8 +144,11 @@ class Domain(_nic.DomainCore):
 
         type                 `fi.AV_TABLE` or `fi.AV_MAP`; the domain's where left out.
         count, ep_per_node   hints on how many addresses will come.
+        rx_ctx_bits          0: there are no scalable endpoints.
+        name                 None: vectors are not shared between processes.
+        flags                `fi.EVENT`: insertions are reported to an event queue (deprecated).
 
-        Source: fi_av(3) fi_av_open.
+        Raises BadFlags, NoSys (name), InvalidArgument (type, rx_ctx_bits). Source: fi_av(3) fi_av_open.
         """
         _handle.check(self, "av_open")
         return AddressVector(
@@ -174,7 +179,10 @@ class Domain(_nic.DomainCore):
         format     `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (also where left out) or `_TAGGED`: how much an entry tells.
         wait_obj   `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for a descriptor besides; `fi.WAIT_NONE` for neither.
                    (In C the default is WAIT_NONE.)
+        wait_cond  `fi.CQ_COND_THRESHOLD` gives the argument cond of sread its meaning.
+        flags, signaling_vector   `fi.AFFINITY` and a core: a hint, without effect.
 
+        Raises BadFlags, InvalidArgument (format, wait_cond, a negative size), NoSys (another wait object).
         Source: fi_cq(3) fi_cq_open.
         """
         _handle.check(self, "cq_open")
@@ -193,8 +201,9 @@ class Domain(_nic.DomainCore):
 
         events     `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (failures always as one each).
         wait_obj   as for cq_open.
+        flags      0.
 
-        Source: fi_cntr(3) fi_cntr_open.
+        Raises BadFlags, InvalidArgument (events), NoSys (another wait object). Source: fi_cntr(3) fi_cntr_open.
         """
         _handle.check(self, "cntr_open")
         cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
@@ -269,6 +278,8 @@ class Domain(_nic.DomainCore):
         """Turn a peer's raw key into one for data transfers (fi_mr_map_raw).
 
         base_addr, raw_key   from the peer's `MemoryRegion.raw_attr()`.
+        key_size             bytes of raw_key that are used; None for all.
+        flags                0.
 
         Returns a key; give it back with `unmap_key` before the domain is closed.
         Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
@@ -284,7 +295,10 @@ class Domain(_nic.DomainCore):
         return key
 
     def unmap_key(self, key: int) -> None:
-        """Give a mapped key back (fi_mr_unmap_key). Raises InvalidArgument for one that is not mapped."""
+        """Give a mapped key back (fi_mr_unmap_key).
+
+        Raises InvalidArgument for one that is not mapped. Source: fi_mr(3) fi_mr_unmap_key.
+        """
         _handle.check(self, "unmap_key")
         count = self._mapped.get(key, 0)
         if not count:
@@ -297,7 +311,10 @@ class Domain(_nic.DomainCore):
     def alloc(self, shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
         """A NumPy array in memory that peers on this host can map: the quickest to transfer to and from.
 
-        shape, dtype   as numpy.empty. The memory lives as long as the array or a view of it does.
+        shape, dtype   as numpy.empty; no object dtypes. C-contiguous, uninitialised.
+
+        The memory lives as long as the array or a view of it does, also after the domain is closed.
+        Raises NoMemory, TypeError (dtype), BadState (the domain is closed).
         """
         _handle.check(self, "alloc")
         return _process.array(shape, dtype)
@@ -330,9 +347,10 @@ class Domain(_nic.DomainCore):
     def query_atomic(self, datatype: int, op: int, flags: int = 0) -> AtomicAttr:
         """Whether atomics of a kind can be done, and on how many elements at once (fi_query_atomic).
 
-        flags   0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
+        datatype, op   `fi.UINT64`, `fi.SUM` ...
+        flags          0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
 
-        Raises NotSupported, naming the pair. Source: fi_atomic(3) fi_query_atomic.
+        Raises NotSupported, naming the pair; BadFlags. Source: fi_atomic(3) fi_query_atomic.
         """
         _handle.check(self, "query_atomic")
         return query(datatype, op, family_of(flags))

@@ -203,7 +203,10 @@ class Endpoint(_nic.EndpointCore):
         self._enabled = True
 
     def getname(self) -> Any:
-        """The endpoint's address, to be given to peers (fi_getname). Raises BadState before enable()."""
+        """The endpoint's address, to be given to peers (fi_getname): a str under FI_ADDR_STR.
+
+        Raises BadState before enable(). Source: fi_cm(3) fi_getname.
+        """
         _handle.check(self, "ep.getname")
         if not self._enabled:
             raise errors.BadState("ep.getname: the endpoint has no address before enable()")

@@ -26,7 +26,12 @@ __all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
 
 
 class EqEntry(NamedTuple):
-    """An event of a control operation (struct fi_eq_entry): the object, the operation's context, a number."""
+    """An event of a control operation (struct fi_eq_entry).
+
+    fid       the object that it happened to.
+    context   of the operation.
+    data      a number that depends on the event: AV_COMPLETE has how many addresses were inserted.
+    """
 
     fid: Any
     context: Any = None
@@ -34,7 +39,7 @@ class EqEntry(NamedTuple):
 
 
 class EqCmEntry(NamedTuple):
-    """An event of a connection (struct fi_eq_cm_entry)."""
+    """An event of a connection (struct fi_eq_cm_entry). No endpoint of this version makes one."""
 
     fid: Any
     info: Info | None = None
@@ -42,7 +47,12 @@ class EqCmEntry(NamedTuple):
 
 
 class EqErrEntry(NamedTuple):
-    """A control operation that failed (struct fi_eq_err_entry)."""
+    """A control operation that failed (struct fi_eq_err_entry).
+
+    fid, context, data      as in EqEntry; a failed insertion has the index of its address in data.
+    err                     error number.
+    prov_errno, err_data    for `EventQueue.strerror`.
+    """
 
     fid: Any
     context: Any = None
@@ -95,7 +105,7 @@ class EventQueue:
 
         flags   `fi.PEEK` leaves the event in the queue.
 
-        Raises Available while an error waits: read it with `readerr`.
+        Raises Available while an error waits: read it with `readerr`. BadFlags. Source: fi_eq(3) fi_eq_read.
         """
         _handle.check(self, "eq.read")
         self._known_flags("eq.read", flags, Flag.PEEK)
@@ -106,8 +116,10 @@ class EventQueue:
         """As `read`, but waits (fi_eq_sread).
 
         timeout   seconds; None for ever.
+        flags     as for `read`.
 
-        Raises Again when the time is over, InvalidArgument for a queue opened with WAIT_NONE, Available as `read`.
+        Raises Again when the time is over, InvalidArgument for a queue opened with WAIT_NONE, Available as `read`,
+        Canceled where another thread closed the queue. Source: fi_eq(3) fi_eq_sread.
         """
         _handle.check(self, "eq.sread")
         self._known_flags("eq.sread", flags, Flag.PEEK)
@@ -129,7 +141,12 @@ class EventQueue:
                 self._changed.wait(left)
 
     def readerr(self, flags: int = 0) -> EqErrEntry:
-        """The next error (fi_eq_readerr). Raises Again where there is none."""
+        """The next error (fi_eq_readerr).
+
+        flags   `fi.PEEK` leaves it in the queue.
+
+        Raises Again where there is none, BadFlags. Source: fi_eq(3) fi_eq_readerr.
+        """
         _handle.check(self, "eq.readerr")
         self._known_flags("eq.readerr", flags, Flag.PEEK)
         with self._changed:
@@ -146,7 +163,7 @@ class EventQueue:
         event   any number; `fi.NOTIFY` and the other events of fi_eq(3) are `fi.EqEvent`.
         entry   what `read` returns with it: an EqEntry, or any object.
 
-        Raises InvalidArgument where the queue was opened without `fi.WRITE`.
+        Raises InvalidArgument where the queue was opened without `fi.WRITE`. Source: fi_eq(3) fi_eq_write.
         """
         _handle.check(self, "eq.write")
         self._known_flags("eq.write", flags, Flag(0))
@@ -167,7 +184,10 @@ class EventQueue:
             self._signal()
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
-        """What a provider error number means (fi_eq_strerror)."""
+        """What a provider error number means (fi_eq_strerror).
+
+        prov_errno, err_data   of an EqErrEntry.
+        """
         return self.fabric.provider.explain_error(operator.index(prov_errno), err_data)
 
     def pending(self) -> int:

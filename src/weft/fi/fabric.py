@@ -59,7 +59,8 @@ class Fabric:
         """Open a domain (fi_domain).
 
         info   from getinfo. The bits of its domain_attr.mr_mode are in force, those that the provider did not require
-               as well.
+               as well. It is copied.
+        flags  0.
 
         Raises NoDevice (no such domain), BadFlags. Source: fi_domain(3) fi_domain.
         """
@@ -72,10 +73,11 @@ class Fabric:
     ) -> EventQueue:
         """Open an event queue (fi_eq_open).
 
+        size       a hint: the queue grows as it needs.
         flags      `fi.WRITE`: the application will write events of its own.
         wait_obj   `fi.WAIT_UNSPEC` for sread, `fi.WAIT_FD` for a descriptor besides, `fi.WAIT_NONE` for neither.
 
-        Source: fi_eq(3) fi_eq_open.
+        Raises BadFlags, InvalidArgument (a negative size), NoSys (another wait object). Source: fi_eq(3) fi_eq_open.
         """
         _handle.check(self, "eq_open")
         return EventQueue(self, size=size, flags=flags, wait_obj=wait_obj, context=context)

@@ -251,7 +251,12 @@ class NicAttr(_Table):
 class Info(_Table):
     """An endpoint that can be had, or hints for one (struct fi_info). Source: fi_getinfo(3).
 
+    caps, mode            capabilities; what the provider needs of the application.
+    addr_format           of the two addresses.
     src_addr, dest_addr   in `addr_format`: a str for FI_ADDR_STR.
+    handle                comes back as it was in the hints.
+    tx_attr rx_attr ep_attr domain_attr fabric_attr   the parts; None in hints counts as zeros.
+    nic                   the NIC that it is on; ignored in hints.
     """
 
     caps: int = _int(Flag)
@@ -317,7 +322,13 @@ class Offer:
 
 @dataclass(frozen=True)
 class Rejection:
-    """One hint that an offer does not meet."""
+    """One hint that an offer does not meet.
+
+    hint      which: "caps", "domain_attr.mr_key_size" ...
+    asked     its value, as text.
+    offered   what the offer has.
+    reason    why, and what to do; "" where the numbers say it.
+    """
 
     hint: str
     asked: str
@@ -330,7 +341,12 @@ class Rejection:
 
 @dataclass
 class Candidate:
-    """An offer held against the hints: `info` where it meets them, `rejections` where it does not."""
+    """An offer held against the hints.
+
+    provider, domain, type   whose offer it is.
+    info                     what getinfo returns for it, where it meets the hints; None where it does not.
+    rejections               the hints that it does not meet.
+    """
 
     provider: str
     domain: str

@@ -200,7 +200,7 @@ class Node:
         return found
 
     async def aattach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
-        """`attach` without blocking the event loop."""
+        """`attach` without blocking the event loop. Arguments and errors as there."""
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(None, self.attach, source, wait)

@@ -401,14 +401,19 @@ class RemoteArray:
     def write(self, value: Any) -> None:
         """Write all of it, in one copy where `value` is a C-contiguous array of the same dtype.
 
-        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that converts or is of the same kind.
+        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that converts within its kind.
 
         To broadcast or to convert at will, `t[...] = value`. Raises ValueError (shape), TypeError (dtype).
         """
         self._run(self._write_job(value))
 
     def fill(self, value: Any) -> None:
-        """Set every element to a value."""
+        """Set every element to a value.
+
+        value   one value, converted as NumPy's assignment does.
+
+        Raises ValueError (an array), TypeError (dtype), and as the class says.
+        """
         self._run(self._fill_job(value))
 
     # ---- index arrays -----------------------------------------------------------------------------------------------

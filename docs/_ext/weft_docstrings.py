@@ -1,0 +1,190 @@
+"""Our docstrings as reStructuredText, for autodoc.
+
+A docstring here is meant to be read in the source: arguments are rows of a name, two blanks or more, and words; what is
+indented beyond the text is code; Python goes between single backticks. This module turns rows into definition lists,
+code into literal blocks, backticks into links where they name something that is documented, and escapes the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import weft
+from weft import errors, fi, share
+
+_ROW = re.compile(r"(\S.*?) {2,}(\S.*)")
+_NAME = re.compile(r"([A-Za-z_][\w.]*)(\(.*\))?")
+_ERROR = re.compile(r"\b(" + "|".join(name for name in errors.__all__ if name[0].isupper()) + r")\b")
+
+_ADDR_UNSPEC = int(fi.ADDR_UNSPEC)
+
+# What the extension's classes have for weft.fi and not for its users.
+INTERNAL = {
+    "bind_av",
+    "bind_cntr",
+    "bind_cq",
+    "bind_ep",
+    "close_core",
+    "enable_at",
+    "insert_address",
+    "lookup_address",
+    "post",
+    "post_error",
+    "regions",
+    "remove_address",
+    "set_mr_plain",
+}
+
+_CLASSES: dict[str, tuple[str, type]] = {
+    **{name: (f"weft.fi.{name}", value) for name in fi.__all__ if isinstance(value := getattr(fi, name), type)},
+    **{name: (f"weft.errors.{name}", getattr(errors, name)) for name in errors.__all__ if name[0].isupper()},
+    **{name: (f"weft.share.{name}", getattr(share, name)) for name in ("NodeStatistics", "Shared", "Ticket")},
+    **{name: (f"weft.{name}", getattr(weft, name)) for name in ("Node", "RemoteArray")},
+}
+_FUNCTIONS: dict[str, str] = {
+    **{name: f"weft.fi.{name}" for name in ("allocinfo", "datatype_of", "dtype_of", "dupinfo", "getinfo", "tostr")},
+    **{name: f"weft.{name}" for name in ("allocator", "empty", "open", "zeros")},
+    "RMA_DESC": "weft.fi.RMA_DESC",
+}
+
+
+def target(name: str, context: str) -> str | None:
+    """Full name of what is meant by `name` in the docstring of `context`; None for what has no place of its own."""
+    name = name.removeprefix("weft.").removeprefix("fi.").removeprefix("errors.")
+    head, _, attribute = name.partition(".")
+    if head in _CLASSES and not attribute:
+        return _CLASSES[head][0]
+    if head in _CLASSES and hasattr(_CLASSES[head][1], attribute):
+        return f"{_CLASSES[head][0]}.{attribute}"
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    for full, cls in _CLASSES.values():
+        if (context == full or context.startswith(full + ".")) and not attribute and name in vars(cls):
+            return f"{full}.{name}"
+    return None
+
+
+def inline(text: str, context: str) -> str:
+    """A piece of running text."""
+    out = []
+    parts = text.split("`")
+    for i, part in enumerate(parts):
+        if i % 2 and i + 1 < len(parts):
+            found = _NAME.fullmatch(part)
+            full = target(found[1], context) if found else None
+            marked = f":py:obj:`{part} <{full}>`" if full and "<" not in part else f"``{part}``"
+            out.append(marked + ("\\ " if re.match(r"\w", parts[i + 1]) else ""))
+        else:
+            part = re.sub(r"([*|\\])", r"\\\1", part)
+            part = re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", part)
+            part = re.sub(r"(?<!\w)_(?=\w)", r"\\_", part)
+            out.append(part)
+    return "".join(out)
+
+
+def paragraph(lines: list[str], context: str) -> list[str]:
+    """Lines of running text, in which "Raises" names classes."""
+    text = inline("\n".join(lines), context)
+    if re.search(r"\bRaises\b", text):
+        before, raises, after = re.split(r"\b(Raises)\b", text, maxsplit=1)
+        after = _ERROR.sub(lambda m: f":py:exc:`{m[1]} <weft.errors.{m[1]}>`", after)
+        text = before + raises + after
+    return [*text.split("\n"), ""]
+
+
+def literal(lines: list[str]) -> list[str]:
+    """Code."""
+    return ["::", "", *("    " + line for line in lines), ""]
+
+
+def rows(lines: list[str], context: str) -> list[str]:
+    """Rows of name and words; a continued row is indented."""
+    out: list[str] = []
+    for line in lines:
+        found = _ROW.fullmatch(line)
+        if found is not None and not line.startswith(" "):
+            term = found[1].replace("`", "").replace("\\", "\\\\").strip()
+            out += [f"``{term}``", "    " + inline(found[2], context)]
+        else:
+            out.append("    " + inline(line.strip(), context))
+    return [*out, ""]
+
+
+def convert(lines: list[str], context: str = "") -> list[str]:
+    """A docstring, cleaned of its indentation, as reStructuredText."""
+    out: list[str] = []
+    block: list[str] = []
+    code: list[str] = []
+
+    def end_block() -> None:
+        # Text and rows may follow each other without a blank line between.
+        in_rows = False
+        part: list[str] = []
+        for line in [*block, None]:
+            row = line is not None and _ROW.fullmatch(line) is not None and not line.startswith(" ")
+            goes_on = line is not None and (row or (in_rows and line.startswith(" ")))
+            if part and (line is None or goes_on != in_rows):
+                out.extend(rows(part, context) if in_rows else paragraph(part, context))
+                part = []
+            in_rows = goes_on
+            if line is not None:
+                part.append(line)
+        block.clear()
+
+    def end_code() -> None:
+        while code and not code[-1]:
+            code.pop()
+        if code:
+            out.extend(literal(code))
+        code.clear()
+
+    for line in [*lines, ""]:
+        line = line.rstrip()
+        if not line:
+            if block:
+                end_block()
+            elif code:
+                code.append("")
+        elif line.startswith(" ") and not block:
+            code.append(line)
+        else:
+            end_code()
+            block.append(line)
+    end_code()
+    return out
+
+
+def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if lines and re.match(r"\w+\((?:\w+[:=,)]|\))", lines[0]):
+        # Made by dataclasses or nanobind: the signature says it already.
+        lines[:] = [] if what == "class" else lines[1:]
+    lines[:] = convert(lines, name)
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None] | None:
+    # Who makes a handle does not call its class.
+    if signature is None:
+        return None  # Sphinx 9.0 has no place for an answer then
+    if what == "exception" or (what == "class" and "Made by" in (obj.__doc__ or "")):
+        return "", None
+    # Defaults as people write them.
+    if signature and (str(_ADDR_UNSPEC) in signature or "<factory>" in signature):
+        return signature.replace(str(_ADDR_UNSPEC), "ADDR_UNSPEC").replace("<factory>", "..."), returned
+    return None
+
+
+def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    return True if name in INTERNAL else None
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Entry point of Sphinx."""
+    app.connect("autodoc-process-docstring", _process)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-skip-member", _skip)
+    return {"parallel_read_safe": True}

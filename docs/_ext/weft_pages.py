@@ -1,0 +1,370 @@
+"""Directives for what would go stale if it were written by hand.
+
+weft-settings            environment variables, from weft.settings; fails where its table and its code disagree
+weft-help COMMAND        what `weft COMMAND --help` prints
+weft-commands COMMAND    a section with the help of every command but those named
+weft-benchmarks          tables of bench/results/*.json, where there are any
+weft-flags               flags and enumerations of weft.flags
+weft-errors              exceptions of weft.errors (in reStructuredText)
+weft-docstring NAME      a docstring (in reStructuredText)
+weft-class NAME          a class with all its methods, those of the extension with the signatures of its stub (in
+                         reStructuredText); with "own" behind it, without the extension's
+weft-methods NAME ...    methods of the extension of a class, by name; "others": those that no earlier one has named
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+from weft_docstrings import INTERNAL, convert
+
+import weft
+from weft import errors, flags, settings
+
+ROOT = Path(__file__).parents[2]
+HELP_SECONDS_MAX = 60
+HELP_COLUMNS = 100
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> nodes.table:
+    """A table; what stands between backticks in a cell is code."""
+    group = nodes.tgroup(cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+    group += nodes.thead("", _row(head))
+    group += nodes.tbody("", *(_row(cells) for cells in body))
+    return nodes.table("", group)
+
+
+def _row(cells: Sequence[str]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *_inline(cell))) for cell in cells))
+
+
+def _inline(text: str) -> list[nodes.Node]:
+    parts = text.split("`")
+    return [nodes.literal("", p) if i % 2 else nodes.Text(p) for i, p in enumerate(parts) if p]
+
+
+class Generated(SphinxDirective):
+    """A directive whose page is read again at every build, because its source is not the page."""
+
+    optional_arguments = 20
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        return self.make()
+
+    def make(self) -> list[nodes.Node]:
+        raise NotImplementedError
+
+    def rst(self, lines: list[str]) -> list[nodes.Node]:
+        """Parse lines of reStructuredText (inside eval-rst)."""
+        box = nodes.container()
+        self.state.nested_parse(StringList(lines, source=self.name), self.content_offset, box)
+        return box.children
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def settings_rows() -> list[tuple[str, str, str]]:
+    """(variable, values, meaning) of the table in weft.settings' docstring. Raises ExtensionError where the table and
+    the code disagree on the variables, their values or a default."""
+    found = []
+    for line in inspect.getdoc(settings).splitlines():  # type: ignore[union-attr]
+        cells = [cell.strip() for cell in re.split(r"\|(?=\s|$)(?=(?:[^`]*`[^`]*`)*[^`]*$)", line.strip().strip("|"))]
+        match = re.fullmatch(r"`(WEFT_\w+)`", cells[0])
+        if match:
+            found.append((match[1], cells[1], cells[2]))
+    code = {f"WEFT_{field.name.upper()}": field for field in dataclasses.fields(settings.Settings)}
+    if {name for name, _, _ in found} != set(code):
+        raise ExtensionError(f"weft.settings: the table has {[n for n, _, _ in found]}, the code has {list(code)}")
+    kept = {name: os.environ.pop(name) for name in code if name in os.environ}
+    try:
+        defaults = settings.load()
+    finally:
+        os.environ.update(kept)
+    rows = []
+    for name, values, meaning in found:
+        known = settings._VALUES[name]
+        words = re.findall(r"`(\w+)`", values)
+        if any(word not in re.findall(r"\w+", known) for word in words):
+            raise ExtensionError(f"weft.settings: the table says {name} takes {values}, the code takes {known}")
+        default = re.search(r"`(\w+)` \(default\)", values)
+        value = getattr(defaults, code[name].name)
+        if default and default[1] != (str(int(value)) if isinstance(value, bool) else str(value)):
+            raise ExtensionError(f"weft.settings: the table says {name} is {default[1]} by default, the code {value!r}")
+        if not words:
+            values = ", ".join(f"`{word}`" for word in known.partition(";")[0].split(", ")) + known[known.find(";") :]
+        rows.append((name, values, meaning))
+    return rows
+
+
+class SettingsTable(Generated):
+    def make(self) -> list[nodes.Node]:
+        rows = [(f"`{name}`", values, meaning) for name, values, meaning in settings_rows()]
+        after = re.search(r"\|\n\n(.+?)(?:\n\n|\Z)", inspect.getdoc(settings) or "", re.DOTALL)
+        text = after[1].replace("\n", " ") if after else ""
+        return [table(["variable", "values", "meaning"], rows), nodes.paragraph("", "", *_inline(text))]
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def commands() -> list[str]:
+    """Names of the commands that `weft` has."""
+    import typer.main
+
+    from weft.tools.cli import app
+
+    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def help_of(*command: str) -> str:
+    """What `weft COMMAND --help` prints."""
+    environment = {**os.environ, "COLUMNS": str(HELP_COLUMNS), "TERMINAL_WIDTH": str(HELP_COLUMNS), "NO_COLOR": "1"}
+    program = "import sys; sys.argv[0] = 'weft'; from weft.tools.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=HELP_SECONDS_MAX,
+        env={**environment, "TERM": "dumb"},
+    )
+    if done.returncode:
+        raise ExtensionError(f"weft {' '.join(command)} --help: {done.stderr}")
+    return done.stdout.strip("\n")
+
+
+def _block(text: str, language: str = "text") -> nodes.literal_block:
+    return nodes.literal_block(text, text, language=language)
+
+
+class CommandHelp(Generated):
+    def make(self) -> list[nodes.Node]:
+        return [_block(help_of(*self.arguments))]
+
+
+class OtherCommands(Generated):
+    def make(self) -> list[nodes.Node]:
+        out: list[nodes.Node] = []
+        for name in commands():
+            if name in self.arguments:
+                continue
+            section = nodes.section(ids=[nodes.make_id(f"weft-{name}")], names=[f"weft {name}"])
+            section += nodes.title("", f"weft {name}")
+            section += _block(help_of(name))
+            self.state.document.note_explicit_target(section)
+            out.append(section)
+        return out
+
+
+# ---- benchmarks ------------------------------------------------------------------------------------------------------
+
+# Columns in the order of the table, and their headings; a file has some of them, and perhaps others, which come last.
+_COLUMNS = {
+    "path": "path",
+    "op": "operation",
+    "size": "size (B)",
+    "value": "measured",
+    "unit": "unit",
+    "budget": "budget",
+    "met": "met",
+    "latency_ns_median": "latency (ns)",
+    "latency_ns_p99": "p99 (ns)",
+    "rate_per_s": "rate (/s)",
+    "bandwidth_GBps": "GB/s",
+    "limit_name": "the limit is",
+    "limit_is": "the limit is",
+    "limit_value": "limit",
+    "limit": "limit",
+    "limit_share": "of it",
+    "peers": "others",
+    "why": "why not",
+}
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if column == "limit_share" and isinstance(value, int | float):
+        return f"{value:.0%}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_cell('', inner)}" for name, inner in value.items())
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def benchmark_file(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """Rows of a result file and what it says of the run: a JSON list of objects, one object a line, or an object with
+    "rows". What is not understood is left out."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        try:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError:
+            return [], ""
+    about = ""
+    if isinstance(found, dict):
+        about = ", ".join(f"{k} {v}" for k, v in found.items() if isinstance(v, str | int | float) and k != "name")
+        found = found.get("rows", [found])
+    if not isinstance(found, list):
+        return [], about
+    return [row for row in found if isinstance(row, dict)], about
+
+
+class Benchmarks(Generated):
+    def make(self) -> list[nodes.Node]:
+        out: list[nodes.Node] = []
+        for path in sorted((ROOT / "bench" / "results").glob("*.json")):
+            rows, about = benchmark_file(path)
+            if not rows:
+                continue
+            self.env.note_dependency(str(path))
+            keys = dict.fromkeys(
+                key for row in rows for key in row if any(r.get(key) not in (None, "", {}) for r in rows)
+            )
+            columns = [key for key in _COLUMNS if key in keys] + [key for key in keys if key not in _COLUMNS]
+            section = nodes.section(ids=[nodes.make_id(f"results-{path.stem}")], names=[f"results {path.stem}"])
+            section += nodes.title("", path.stem)
+            if about:
+                section += nodes.paragraph("", about)
+            head = [_COLUMNS.get(column, column) for column in columns]
+            body = [[_cell(column, row.get(column)).replace("`", "'") for column in columns] for row in rows]
+            section += nodes.container("", table(head, body), classes=["wide"])
+            out.append(section)
+        if not out:
+            out.append(nodes.paragraph("", "There are no results beside the source that these pages were built from."))
+        return out
+
+
+# ---- flags, errors, docstrings ---------------------------------------------------------------------------------------
+
+
+class Flags(Generated):
+    def make(self) -> list[nodes.Node]:
+        out: list[nodes.Node] = []
+        for name, cls in vars(flags).items():
+            if not (isinstance(cls, type) and issubclass(cls, enum.IntEnum | enum.IntFlag)) or not cls.__members__:
+                continue
+            if name.startswith("_") or cls.__module__ != flags.__name__:
+                continue
+            show = "{:#x}" if issubclass(cls, enum.IntFlag) else "{:d}"
+            section = nodes.section(ids=[nodes.make_id(name)], names=[name.lower()])
+            section += nodes.title("", name)
+            section += nodes.paragraph("", "", *_inline((cls.__doc__ or "").strip().partition("\n\n")[0]))
+            body = [(f"`{member}`", f"`{show.format(int(value))}`") for member, value in cls.__members__.items()]
+            section += table(["name", "value"], body)
+            out.append(section)
+        return out
+
+
+class Errors(Generated):
+    def make(self) -> list[nodes.Node]:
+        classes = [cls for name in errors.__all__ if isinstance(cls := getattr(errors, name), type)]
+        classes.remove(errors.FabricError)
+        lines = []
+        for cls in sorted(classes, key=lambda c: int(c.code)):
+            lines += [f".. autoexception:: weft.errors.{cls.__name__}", "   :show-inheritance:", ""]
+        return self.rst(lines)
+
+
+class Docstring(Generated):
+    def make(self) -> list[nodes.Node]:
+        module, _, name = self.arguments[0].rpartition(".")
+        text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+        return self.rst(convert(text.splitlines(), self.arguments[0]))
+
+
+@lru_cache(maxsize=1)
+def stub_signatures() -> dict[tuple[str, str], str]:
+    """(class, method) -> its signature in weft/_nic.pyi, without self."""
+    stub = Path(weft.__file__).with_name("_nic.pyi")
+    found = {}
+    for cls in ast.parse(stub.read_text(encoding="utf-8")).body:
+        for method in cls.body if isinstance(cls, ast.ClassDef) else ():
+            if isinstance(method, ast.FunctionDef) and method.args.args:
+                del method.args.args[0]
+                arguments = ast.unparse(method.args).replace(str(int(flags.ADDR_UNSPEC)), "ADDR_UNSPEC")
+                found[cls.name, method.name] = f"({arguments}) -> {ast.unparse(method.returns or ast.Constant(None))}"
+    return found
+
+
+def extension_members(name: str) -> dict[str, str]:
+    """Public members that a class of weft.fi inherits from the extension: name -> directive that documents it."""
+    module, _, class_name = name.rpartition(".")
+    cls = getattr(importlib.import_module(module), class_name)
+    own: set[str] = set()
+    found = {}
+    for base in cls.__mro__:
+        if base.__module__ != "weft._nic":
+            own |= set(vars(base))
+            continue
+        for member, value in vars(base).items():
+            if member.startswith("_") or member in own or member in INTERNAL or not inspect.getdoc(value):
+                continue
+            signature = stub_signatures().get((base.__name__, member))
+            if callable(value) and signature:
+                found[member] = f".. automethod:: {name}.{member}{signature}"
+            else:
+                found[member] = f".. autoattribute:: {name}.{member}"
+    return found
+
+
+class Class(Generated):
+    required_arguments = 1
+
+    def make(self) -> list[nodes.Node]:
+        lines = [f".. autoclass:: {self.arguments[0]}", "   :members:", "   :exclude-members: __init__", ""]
+        if "own" not in self.arguments[1:]:
+            lines += ["   " + line for line in extension_members(self.arguments[0]).values()]
+        return self.rst(lines)
+
+
+class Methods(Generated):
+    required_arguments = 1
+
+    def make(self) -> list[nodes.Node]:
+        shown = self.env.temp_data.setdefault("weft-methods", set())
+        members = extension_members(self.arguments[0])
+        wanted = self.arguments[1:]
+        if wanted == ["others"]:
+            wanted = [name for name in members if name not in shown]
+        shown.update(wanted)
+        return self.rst([members[name] for name in wanted])
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Entry point of Sphinx."""
+    app.add_directive("weft-settings", SettingsTable)
+    app.add_directive("weft-help", CommandHelp)
+    app.add_directive("weft-commands", OtherCommands)
+    app.add_directive("weft-benchmarks", Benchmarks)
+    app.add_directive("weft-flags", Flags)
+    app.add_directive("weft-errors", Errors)
+    app.add_directive("weft-docstring", Docstring)
+    app.add_directive("weft-class", Class)
+    app.add_directive("weft-methods", Methods)
+    return {"parallel_read_safe": True}
