@@ -403,7 +403,11 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
     set_error(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
   } else {
     set_error(fi_err::kETIMEDOUT, "the counter stands at " + std::to_string(counter->value()) + " of " +
-                                      std::to_string(threshold) + " at the timeout");
+                                      std::to_string(threshold) + " at the timeout" +
+                                      (errors == 0 ? std::string()
+                                                   : ", and " + std::to_string(errors) +
+                                                         " operations had failed before: see readerr() and the "
+                                                         "completion queue"));
   }
   return nullptr;
 }

@@ -872,6 +872,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             auto* here = local + d.local_offset;
             write ? copy_bytes(there, here, d.length) : copy_bytes(here, there, d.length);
             ++domain_->statistics.direct;
+            domain_->statistics.bytes += d.length;
             total += d.length;
             d.status = 0;
             continue;

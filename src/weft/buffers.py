@@ -229,7 +229,8 @@ def _refuse_strides(obj: object, info: BufferInfo) -> NoReturn:
     message = (
         f"cannot use {_name(obj)} as one buffer: it is not C-contiguous\n"
         f"  found: shape {info.shape}, strides {info.strides} bytes, itemsize {info.itemsize}\n"
-        "  try: numpy.ascontiguousarray(a) (a copy that you keep), or scatter=True to send its pieces where they are"
+        "  try: numpy.ascontiguousarray(a) (a copy that you keep), or weft.buffers.scatter_list(a): its pieces,\n"
+        "       for the descriptors of a vectored call over the memory behind it"
     )
     if is_contiguous(info.shape[::-1], info.strides[::-1], info.itemsize):
         message += "\n  or: a.T, which is C-contiguous and the same memory (the array is in Fortran order)"

@@ -280,3 +280,10 @@ def test_cq_repr_says_how_full_it_is(duo: tuple[Node, Node, int]) -> None:
     while not initiator.cq.pending():
         assert time.monotonic() < until
     assert repr(initiator.cq) == f"<CompletionQueue TAGGED, 1/{initiator.cq.capacity} unread>"
+
+
+def test_failure_of_the_initiators_own_names_no_peer(node: Node) -> None:
+    node.ep.write(b"x", dest_addr=node.me, key=12345)
+    failed = node.wait_error().exception()
+    assert isinstance(failed, fi.KeyRejected)
+    assert failed.peer is None

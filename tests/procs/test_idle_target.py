@@ -1,7 +1,7 @@
 """What happens while the target's process makes no call: what the NIC does alone, and what waits.
 
-The target has no engine thread (WEFT_ENGINE=manual). In its own memory the initiator's NIC works without it; under strict
-isolation nothing happens before it calls, which makes visible when an operation is complete.
+The target has no engine thread (WEFT_ENGINE=manual). In its own memory the initiator's NIC works without it; under
+strict isolation nothing happens before it calls, which makes visible when an operation is complete.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ class Run:
             memory, access = self.model.regions[key]
             if access & fi.REMOTE_WRITE == 0:
                 continue  # nothing could be written
-            # Frames arrive in order, and immediate data always goes by frame: once it is there, all before it were served.
+            # Frames arrive in order, and immediate data goes by frame: once it is there, all before it were served.
             self.post(
                 lambda number, key=key: self.ep.writedata(
                     b"", data=number, dest_addr=self.pair.peer, key=key, context=number

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, errors
-from ..flags import CqFormat, CqWaitCond, Errno, Flag, WaitObj
+from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _handle
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class CqErrEntry(NamedTuple):
         text = self.err_data.decode("utf-8", "replace") if self.err_data else errors.strerror(self.err)
         failed = errors.make(self.err, text)
         failed.completion = self
-        failed.peer = self.src_addr
+        failed.peer = None if self.src_addr == ADDR_NOTAVAIL else self.src_addr
         return failed
 
 
