@@ -362,9 +362,11 @@ class Domain {
     // SYNC POINT: this full barrier publishes that we are accessing before any table entry is read (mem/table.hpp).
     if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
         [[likely]] {
+      fence_after_lock();
       return;
     }
     lock_slow();
+    fence_after_lock();
   }
   void unlock() noexcept {
     // SYNC POINT: every access made under the lock is done before the word becomes even.
@@ -397,6 +399,11 @@ class Domain {
   friend class MemoryRegion;
   friend class Nic;
   void lock_slow() noexcept;
+  static void fence_after_lock() noexcept {
+#if !defined(__x86_64__)  // where a locked instruction is no full barrier for the loads that follow
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+  }
   size_t pump(PeerEp& target);  // moves waiting operations on; with the lock
   void release_cookies(Op* op);
   void release_context(uint64_t context);

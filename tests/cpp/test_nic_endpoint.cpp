@@ -484,19 +484,19 @@ BOOST_AUTO_TEST_CASE(test_region_closed_by_two_threads_is_closed_once) {
   std::byte memory[64] = {};
   for (int round = 0; round < 500; ++round) {
     const auto region = side.reg(memory, sizeof(memory), 7);
-    std::atomic<int> ready{0};
-    const auto close = [&] {
+    std::atomic<int> ready{0}, closed{0};
+    const auto close = [&] {  // asserts nothing: the test framework is not for two threads
       ready.fetch_add(1);
       while (ready.load() != 2) sched_yield();
       std::string why;
-      BOOST_REQUIRE(region->close(&why));
-      BOOST_REQUIRE(region->closed());
+      if (region->close(&why) && region->closed()) closed.fetch_add(1);
     };
     {
       const std::jthread other(close);
       close();
     }
     side.regions.clear();
+    BOOST_REQUIRE(closed.load() == 2);
     BOOST_REQUIRE(side.nic().statistics().regions == 0U);
   }
   // A slot that was given back twice would be given out twice.
