@@ -20,7 +20,7 @@ constexpr uint64_t kReleaseGilBytes = 131072;
 
 constexpr uint64_t kMsgFlags = nic::flag::kRemoteCqData | nic::flag::kCompletion | nic::flag::kMore |
                                nic::flag::kInject | nic::flag::kInjectComplete | nic::flag::kTransmitComplete |
-                               nic::flag::kDeliveryComplete | nic::flag::kFence;
+                               nic::flag::kDeliveryComplete | nic::flag::kFence | nic::flag::kCommitComplete;
 
 EndpointCore* self_of(PyObject* self) {
   return nb::inst_ptr<EndpointCore>(self);
@@ -452,11 +452,8 @@ bool remote_list(PyObject* list, PyObject* count_arg, const char* method, size_t
 bool flags_ok(uint64_t flags, uint64_t allowed, const char* method) {
   if ((flags & ~allowed) == 0) return true;
   char text[160];
-  std::snprintf(text, sizeof(text), "%s: flags 0x%llx are not for this call%s", method,
-                static_cast<unsigned long long>(flags & ~allowed),
-                (flags & nic::flag::kCommitComplete) != 0
-                    ? " (COMMIT_COMPLETE needs regions of persistent memory, which this release has not)"
-                    : "");
+  std::snprintf(text, sizeof(text), "%s: flags 0x%llx are not for this call", method,
+                static_cast<unsigned long long>(flags & ~allowed));
   set_error(fi_err::kEBADFLAGS, text);
   return false;
 }
@@ -470,7 +467,8 @@ PyObject* msg_call(EndpointCore* core, const char* method, OpKind kind, PyObject
   uint64_t flags = 0;
   if (!to_u64(flags_arg, &flags)) return nullptr;
   const uint64_t allowed =
-      kind == OpKind::read ? kMsgFlags & ~(nic::flag::kRemoteCqData | nic::flag::kInject) : kMsgFlags;
+      kind == OpKind::read ? kMsgFlags & ~(nic::flag::kRemoteCqData | nic::flag::kInject | nic::flag::kCommitComplete)
+                           : kMsgFlags;
   if (!flags_ok(flags, allowed, method)) return nullptr;
   const Attr iov(msg, "msg_iov"), iov_count(msg, "iov_count"), rma(msg, "rma_iov"), rma_count(msg, "rma_iov_count"),
       addr(msg, "addr"), desc(msg, "desc"), context(msg, "context"), data(msg, "data");
@@ -529,7 +527,8 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
     if (!to_u64(a[3], &flags)) return nullptr;
   }
   constexpr uint64_t kBatchFlags = nic::flag::kCompletion | nic::flag::kMore | nic::flag::kTransmitComplete |
-                                   nic::flag::kDeliveryComplete | nic::flag::kInjectComplete;
+                                   nic::flag::kDeliveryComplete | nic::flag::kInjectComplete |
+                                   nic::flag::kCommitComplete;
   if (!flags_ok(flags, kBatchFlags, method)) return nullptr;
   PyObject* c = a[2] != nullptr ? a[2] : Py_None;
   Py_INCREF(c);

@@ -451,7 +451,7 @@ struct RegionKeep {
 
 // Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
 bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,
-                 uint64_t access, uint64_t requested_key, bool owned, bool enabled) {
+                 uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0) {
   constexpr uint64_t kWrites = mem::kRemoteWrite | nic::flag::kRead | nic::flag::kRecv;
   constexpr size_t kFew = 4;
   iovec few[kFew];
@@ -484,7 +484,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     return false;
   }
   try {
-    auto region = box->domain->register_region({list, buffers.size()}, access, requested_key, bare && !owned, enabled);
+    auto region =
+        box->domain->register_region({list, buffers.size()}, access, requested_key, bare && !owned, enabled, kind);
     new (self) MemoryRegionCore(box, std::move(region), std::move(keep), length, readonly);
     return true;
   } catch (const Error& e) {
@@ -1142,14 +1143,15 @@ void register_objects(nb::module_& m) {
         "__init__",
         [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
            uint64_t flags, nb::handle context, bool enabled, bool owned) {
-          (void)flags;
           (void)context;
+          const uint32_t kind = ((flags & nic::flag::kMrSingleUse) != 0 ? mem::kMrSingleUse : 0) |
+                                ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0);
           auto& box = box_of(d);
           box->drain();
           std::vector<PyObject*> list;
           for (nb::handle h : nb::iter(buffers)) list.push_back(h.ptr());
           const RegionKeep held(list);
-          if (!make_region(self, box, list, access, requested_key, owned, enabled)) throw nb::python_error();
+          if (!make_region(self, box, list, access, requested_key, owned, enabled, kind)) throw nb::python_error();
         },
         nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
         nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true,
@@ -1176,9 +1178,12 @@ void register_objects(nb::module_& m) {
       .def_prop_ro(
           "state",
           [](const MemoryRegionCore& r) {
-            return r.region->closed() ? "closed" : r.region->enabled() ? "enabled" : "disabled";
+            return r.region->closed()    ? "closed"
+                   : r.region->used_up() ? "used up"
+                   : r.region->enabled() ? "enabled"
+                                         : "disabled";
           },
-          "disabled, enabled or closed.")
+          "disabled, enabled, used up (MR_SINGLE_USE) or closed.")
       .def_prop_ro(
           "direct",
           [](const MemoryRegionCore& r) {
@@ -1197,6 +1202,27 @@ void register_objects(nb::module_& m) {
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def("enable", [](MemoryRegionCore& r) { translating([&] { r.region->enable(); }); })
+      .def(
+          "disable_core",
+          [](MemoryRegionCore& r) {
+            std::string why;
+            bool done = false;
+            translating([&] {
+              const ReleasedGil released;
+              done = r.region->disable(&why);
+            });
+            if (!done) raise(fi_err::kEBUSY, "the region cannot be disabled: " + why + "; try again later");
+          },
+          "Takes access away until enable(); returns when no access is under way.")
+      .def(
+          "missing_page",
+          [](MemoryRegionCore& r, uint64_t address, uint64_t length) {
+            const ReleasedGil released;
+            return r.box->nic->host->nic().missing_page(address, length);
+          },
+          nb::arg("address"), nb::arg("length"),
+          nb::sig("def missing_page(self, address: int, length: int) -> int | None"),
+          "The first page of [address, address + length) that is not there.")
       .def("close_core", [](MemoryRegionCore& r) {
         if (!close_region(r)) throw nb::python_error();
       });

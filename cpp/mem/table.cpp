@@ -173,6 +173,12 @@ void Table::add_access_flags(uint32_t slot, uint32_t flags) {
                 std::memory_order_release);
 }
 
+void Table::disable(uint32_t slot) noexcept {
+  MrEntry& e = entry(slot);
+  const uint64_t state = e.state.load(std::memory_order_relaxed);
+  e.state.exchange((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::disabled), std::memory_order_seq_cst);
+}
+
 void Table::begin_close(uint32_t slot) noexcept {
   MrEntry& e = entry(slot);
   const uint64_t state = e.state.load(std::memory_order_relaxed);

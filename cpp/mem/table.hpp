@@ -42,6 +42,9 @@ constexpr uint32_t kAccessMask = 0xffff;
 constexpr uint32_t kMrNotifyRead = 1u << 16;  // a counter of the owner counts reads of this region
 constexpr uint32_t kMrNotifyWrite = 1u << 17;
 constexpr uint32_t kMrUnowned = 1u << 18;  // registered as a bare address range: its pages may be missing
+// FI_MR_SINGLE_USE: the owner's engine does the one operation, and revokes the key when it is done.
+constexpr uint32_t kMrSingleUse = 1u << 19;
+constexpr uint32_t kMrPersistent = 1u << 20;  // FI_RMA_PMEM: of a file, to which a commit flushes it
 
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 
@@ -256,7 +259,8 @@ class Table : public TableView {
   uint32_t insert(const MrRequest& request);
   void enable(uint32_t slot, uint32_t ep_bound);
   void add_access_flags(uint32_t slot, uint32_t flags);
-  // SYNC POINT: after this returns every later check() fails; accesses that began before must be waited for.
+  // SYNC POINT: after either of these returns every later check() fails; accesses that began before must be waited for.
+  void disable(uint32_t slot) noexcept;  // until enable()
   void begin_close(uint32_t slot) noexcept;
   void reopen(uint32_t slot) noexcept;  // begin_close taken back
   void release(uint32_t slot) noexcept;

@@ -34,7 +34,8 @@ std::shared_ptr<Endpoint> Domain::make_endpoint(const EndpointConfig& config) {
 }
 
 std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> list, uint64_t access,
-                                                      uint64_t requested_key, bool unowned, bool enabled) {
+                                                      uint64_t requested_key, bool unowned, bool enabled,
+                                                      uint32_t kind) {
   mem::MrBuffer one;
   std::vector<mem::MrBuffer> more(list.size() > 1 ? list.size() : 0);
   const std::span<mem::MrBuffer> buffers = list.size() > 1 ? std::span(more) : std::span(&one, list.size());
@@ -56,7 +57,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   mem::MrRequest request;
   request.buffers = buffers;
   request.base = config_.virt_addr && !buffers.empty() ? buffers[0].local_addr : 0;
-  request.access = bits | (unowned ? mem::kMrUnowned : 0);
+  request.access = bits | kind | (unowned ? mem::kMrUnowned : 0);
   request.domain = static_cast<uint16_t>(index_);
   if (!config_.prov_key) request.client_key = requested_key;
   const uint32_t slot = nic_->table().insert(request);
@@ -182,6 +183,28 @@ void MemoryRegion::enable() {
   if (enabled_) return;
   if (remote_) domain_->nic_->table().enable(slot_, ep_bound_);
   enabled_ = true;
+}
+
+bool MemoryRegion::disable(std::string* why) {
+  if (closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if (!enabled_) return true;
+  if (remote_) {
+    domain_->nic_->table().disable(slot_);
+    *why = domain_->nic_->quiesce(slot_);
+    if (!why->empty()) {
+      domain_->nic_->table().reopen(slot_);
+      return false;
+    }
+  }
+  enabled_ = false;
+  return true;
+}
+
+bool MemoryRegion::used_up() const noexcept {
+  if (!remote_ || closed()) return false;
+  const mem::MrEntry& e = domain_->nic_->table().mr(slot_);
+  return (mem::load_relaxed(e.access) & mem::kMrSingleUse) != 0 &&
+         mem::state_of(e.state.load(std::memory_order_acquire)) == mem::MrState::closing;
 }
 
 bool MemoryRegion::close(std::string* why) {

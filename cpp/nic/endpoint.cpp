@@ -13,6 +13,8 @@ namespace weft::nic {
 namespace {
 
 constexpr uint32_t kMaxPieces = 64;
+// Flags of an operation that is more than a copy.
+constexpr uint64_t kLongWay = flag::kRemoteCqData | flag::kFence | flag::kCommitComplete;
 
 // A piece of the target: direct (a pointer) or in the peer's address space.
 struct Piece {
@@ -51,6 +53,8 @@ Reach translate(const link::Peer& peer, const mem::MrView& view, uint64_t length
   const mem::MrEntry& e = *view.entry;
   const bool unowned = (e.access & mem::kMrUnowned) != 0;
   const uint32_t first = *count;
+  if ((e.access & mem::kMrSingleUse) != 0) [[unlikely]]
+    return Reach::frames;
   if (e.segment != mem::kIovSegment) {
     if (*count == kMaxPieces) return Reach::frames;
     if (!locate(peer, unowned, e.segment, e.where, e.local_addr, view.offset, length, &pieces[*count], missing)) {
@@ -267,7 +271,7 @@ void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
 
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                               uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
-  if (length <= short_bytes_max_ && (flags & (flag::kRemoteCqData | flag::kFence)) == 0) [[likely]] {
+  if (length <= short_bytes_max_ && (flags & kLongWay) == 0) [[likely]] {
     const DomainLock guard(domain_);
     if (state_ == State::enabled && dest < av_->entries_.size() && av_->entries_[dest]) [[likely]] {
       PeerEp& target = *av_->entries_[dest];
@@ -326,7 +330,8 @@ PostResult Endpoint::post(const RmaArgs& args) {
   const std::shared_ptr<PeerEp> kept = *shared;
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
-  if (target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
+  const bool commit = (args.flags & flag::kCommitComplete) != 0;  // the owner flushes its file
+  if (!commit && target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
@@ -525,7 +530,7 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::no_key:
       return text + "no region there has this key: register it, and compare the key with the peer's mr.key";
     case Status::stale_key:
-      return text + "the region of this key was closed: exchange the new region's key";
+      return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
     case Status::access:
       return text + "the region or the endpoint does not grant this access" + region +
              ": register it with the access bit";
@@ -552,6 +557,8 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text +
              "no memory behind that address in the peer (unmapped, or not accessible so): keep a region's memory "
              "mapped until the region is closed";
+    case Status::unsupported:
+      return text + "the owner cannot do that there: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
     case Status::timeout:
       return text + "the peer did not answer in time; is its progress manual and nobody polling?";
     case Status::no_memory:
@@ -666,7 +673,7 @@ bool Endpoint::advance(Op* op) {
     finish(op);
     return true;
   }
-  if (!started && t.peer->table.valid() && !ordered_behind) {
+  if (!started && t.peer->table.valid() && !ordered_behind && (op->flags & flag::kCommitComplete) == 0) {
     Status status = Status::ok;
     Direct direct;
     if (op->kind == OpKind::atomic) {
@@ -742,7 +749,7 @@ bool Endpoint::advance_frames(Op* op) {
     f.addr = range.addr;
     f.length = range.length;
     f.frag_offset = op->at_offset;
-    f.flags = 0;
+    f.flags = (op->flags & flag::kCommitComplete) != 0 && op->kind != OpKind::read ? wire::kFrameCommit : 0;
     std::span<const std::byte> payload;
     uint64_t n = 0;
     switch (op->kind) {
@@ -826,6 +833,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
   constexpr size_t kChunk = 256;
   const bool fence = (flags & flag::kFence) != 0;
+  const bool commit = (flags & flag::kCommitComplete) != 0;
   Op* parent = nullptr;
   bool wants = false;
   uint64_t total = 0;
@@ -863,7 +871,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
-        if (t.ready && t.outstanding == 0 && t.waiting.empty() &&
+        if (!commit && t.ready && t.outstanding == 0 && t.waiting.empty() &&
             d.length <= domain_->nic_->limits_.inline_copy_bytes) {
           const bool write = kind == OpKind::write;
           std::byte* there =
@@ -880,7 +888,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         }
         // A copy outside the lock lets others change the address vector meanwhile.
         const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
-        if (t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
+        if (!commit && t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
             (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
           direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
         }
@@ -1052,7 +1060,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
 // line is taken for writing by the locked instruction. Benchmark: bench/cpp/main.cpp (fetch-add).
 PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
-      (args.flags & (flag::kRemoteCqData | flag::kFence)) == 0) [[likely]] {
+      (args.flags & kLongWay) == 0) [[likely]] {
     const wire::RmaRange& range = args.remote[0];
     const uint64_t total = range.length;
     const bool fits =
@@ -1107,7 +1115,8 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& args) {
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
   const uint64_t flags = completion_flags(OpKind::atomic, args.family);
-  if (target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
+  if ((args.flags & flag::kCommitComplete) == 0 && target->ready && target->waiting.empty() &&
+      target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
     switch (try_direct_atomic(*target, args, total, &status)) {

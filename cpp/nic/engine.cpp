@@ -1,6 +1,8 @@
 // cpp/nic/engine.cpp: what the NIC does while its application does not call: frames, connections, waiting operations.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -306,6 +308,9 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   std::span<const std::byte> back;
   Status status;
   uint32_t slot = mem::TableView::kNoSlot;
+  bool single_use = false;
+  std::vector<iovec> written;  // of a persistent region: to be flushed
+  const bool commit = (frame.flags & wire::kFrameCommit) != 0 && !(read && !atomic);
   std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
   mem::MrView view;
   status = table().check(frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
@@ -313,6 +318,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     slot = view.slot;
     const mem::MrEntry& e = *view.entry;
     const bool unowned = (e.access & mem::kMrUnowned) != 0;
+    single_use = (e.access & mem::kMrSingleUse) != 0;
     // The bytes of [offset, offset + n) of the region as pieces of our own memory.
     uint64_t begin = 0, n = 0;
     if (atomic) {
@@ -333,6 +339,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
       if (n > wire::kStagedPayloadMax) status = Status::protocol;
     }
     if (status == Status::ok && (begin > frame.length || n > frame.length - begin)) status = Status::protocol;
+    if (status == Status::ok && commit && (e.access & mem::kMrPersistent) == 0) status = Status::unsupported;
     if (status == Status::ok) {
       uint64_t offset = view.offset + begin, left = n, done = 0;
       mem::IovEntry single{e.local_addr, e.length, 0, 0, 0};
@@ -377,6 +384,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
           std::memcpy(here, payload.data() + done, m);
         }
         if (status != Status::ok) break;
+        if (commit) written.push_back({here, m});
         offset = 0;
         left -= m;
         done += m;
@@ -391,14 +399,59 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     f.kind = wire::FrameKind::answer;
     f.status = 0;
     const Status sent = peer->link()->submit(*peer, f, back);
+    if (sent == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
     serving.unlock();
     if (sent == Status::again) defer({peer, frame, {}, true});
     if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, true, total);
     return;
   }
+  if (status == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
   serving.unlock();
+  // Without the lock: the disk takes its time. A region closed meanwhile may have lost its pages, which is an error.
+  for (size_t i = 0; i < written.size() && status == Status::ok; ++i) {
+    const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t from = reinterpret_cast<uintptr_t>(written[i].iov_base) & ~(page - 1);
+    const uintptr_t to = reinterpret_cast<uintptr_t>(written[i].iov_base) + written[i].iov_len;
+    if (::msync(reinterpret_cast<void*>(from), to - from, MS_SYNC) != 0) status = Status::fault;
+  }
   if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, read, total);
   answer(peer, frame, status, back);
+}
+
+std::optional<uint64_t> Nic::missing_page(uint64_t address, uint64_t length) {
+  if (length == 0) return std::nullopt;
+  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  constexpr size_t kAtOnce = 64;
+  std::array<std::byte, kAtOnce> bytes;
+  const auto readable = [&](uint64_t first, size_t count) {  // a byte of each page
+    std::array<iovec, kAtOnce> pages;
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t at = i == 0 ? first : (first & ~(page - 1)) + i * page;
+      pages[i] = {reinterpret_cast<void*>(at), 1};
+    }
+    const iovec here{bytes.data(), count};
+    for (link::Link* link : parts_.links) {
+      for (const auto& peer : link->peers()) {
+        if (peer->same_process) {
+          return peer->cma_copy(false, {&here, 1}, std::span(pages).first(count)) == Status::ok;
+        }
+      }
+    }
+    return false;
+  };
+  const uint64_t end = address + length;
+  for (uint64_t at = address; at < end;) {
+    const uint64_t pages_left = ((end - 1) / page) - (at / page) + 1;
+    const size_t count = static_cast<size_t>(std::min<uint64_t>(pages_left, kAtOnce));
+    if (!readable(at, count)) {
+      for (size_t i = 0; i < count; ++i) {
+        const uint64_t single = i == 0 ? at : (at & ~(page - 1)) + i * page;
+        if (!readable(single, 1)) return single;
+      }
+    }
+    at = (at & ~(page - 1)) + count * page;
+  }
+  return std::nullopt;
 }
 
 Status Nic::own_copy(bool write, const iovec& local, const iovec& remote) {

@@ -312,6 +312,8 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
 
   void bind_endpoint(const Endpoint& ep);
   void enable();
+  // Takes access away for a while; returns when nobody is copying any more. As close(): false and *why.
+  bool disable(std::string* why);
   // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
   // region is as before and *why says who. Call without any lock of the NIC. Of several threads one closes, the others
   // wait for it.
@@ -320,6 +322,8 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   [[nodiscard]] uint64_t key() const noexcept { return key_; }
   [[nodiscard]] uint32_t access() const noexcept { return access_; }
   [[nodiscard]] bool enabled() const noexcept { return enabled_; }
+  // A single-use region whose one operation was done.
+  [[nodiscard]] bool used_up() const noexcept;
   [[nodiscard]] bool closed() const noexcept { return life_.load(std::memory_order_acquire) == Life::closed; }
   [[nodiscard]] std::span<const mem::MrBuffer> buffers() const noexcept {
     return several_.empty() && only_ ? std::span(&*only_, 1) : std::span(several_);
@@ -375,8 +379,9 @@ class Domain {
 
   std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
   // Registers; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
+  // kind: mem::kMrSingleUse, mem::kMrPersistent.
   std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
-                                                bool unowned, bool enabled);
+                                                bool unowned, bool enabled, uint32_t kind = 0);
 
   void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                            uint64_t flags);
@@ -455,6 +460,8 @@ class Nic final : public link::FrameSink {
   // One round: frames, connections, waiting operations. Returns how much was done; 0 also when another thread is at it.
   // Connections cost system calls; a polling thread leaves them to the engine where there is one.
   size_t progress(bool events = true);
+  // The first page of this process's [address, address + length) that is not there, or not readable.
+  std::optional<uint64_t> missing_page(uint64_t address, uint64_t length);
   // HOT. What a polling thread calls: as cheap as one load while nothing waits.
   size_t poll_from_app() {
     const uint64_t polls = app_polls_.load(std::memory_order_relaxed) + 1;

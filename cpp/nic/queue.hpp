@@ -22,7 +22,7 @@ constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAto
                    kRemoteWrite = 1ull << 13, kRemoteCqData = 1ull << 17, kMore = 1ull << 18, kFence = 1ull << 21,
                    kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56, kInjectComplete = 1ull << 26,
                    kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
-                   kSelectiveCompletion = 1ull << 59;
+                   kMrSingleUse = 1ull << 41, kRmaPmem = 1ull << 49, kSelectiveCompletion = 1ull << 59;
 }
 
 struct CqEntry {

@@ -29,7 +29,8 @@ constexpr uint8_t kFrameHasData = 1;   // imm_data is valid: deliver a completio
 constexpr uint8_t kFrameLast = 2;      // last fragment of its operation
 constexpr uint8_t kFrameIsRead = 4;    // notice: the access was a read
 constexpr uint8_t kFrameIsAtomic = 8;  // notice/data: the access was an atomic
-constexpr uint8_t kFrameFlagsMask = 15;
+constexpr uint8_t kFrameCommit = 16;   // FI_COMMIT_COMPLETE: answer when the bytes are durable
+constexpr uint8_t kFrameFlagsMask = 31;
 constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
 
 struct Frame {

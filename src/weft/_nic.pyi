@@ -316,7 +316,7 @@ class MemoryRegionCore:
 
     @property
     def state(self) -> str:
-        """disabled, enabled or closed."""
+        """disabled, enabled, used up (MR_SINGLE_USE) or closed."""
 
     @property
     def direct(self) -> bool:
@@ -329,6 +329,12 @@ class MemoryRegionCore:
     def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
 
     def enable(self) -> None: ...
+
+    def disable_core(self) -> None:
+        """Takes access away until enable(); returns when no access is under way."""
+
+    def missing_page(self, address: int, length: int) -> int | None:
+        """The first page of [address, address + length) that is not there."""
 
     def close_core(self) -> None: ...
 

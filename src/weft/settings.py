@@ -29,6 +29,7 @@ _MR_MODES: dict[str, MrMode] = {
     "virt_addr": MrMode.MR_VIRT_ADDR,
     "allocated": MrMode.MR_ALLOCATED,
     "prov_key": MrMode.MR_PROV_KEY,
+    "mmu_notify": MrMode.MR_MMU_NOTIFY,
     "rma_event": MrMode.MR_RMA_EVENT,
     "endpoint": MrMode.MR_ENDPOINT,
     "basic": MR_BASIC_MAP,

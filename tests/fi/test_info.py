@@ -106,7 +106,7 @@ def test_getinfo_no_match_raises_nodata_naming_each_hint() -> None:
         ("tx_attr.iov_limit", fi.Info(tx_attr=fi.TxAttr(iov_limit=9))),
         ("tx_attr.rma_iov_limit", fi.Info(tx_attr=fi.TxAttr(rma_iov_limit=9))),
         ("tx_attr.msg_order", fi.Info(tx_attr=fi.TxAttr(msg_order=fi.ORDER_SAS))),
-        ("tx_attr.op_flags", fi.Info(tx_attr=fi.TxAttr(op_flags=fi.COMMIT_COMPLETE))),
+        ("tx_attr.op_flags", fi.Info(tx_attr=fi.TxAttr(op_flags=fi.MULTICAST))),
         ("tx_attr.comp_order", fi.Info(tx_attr=fi.TxAttr(comp_order=fi.ORDER_STRICT))),
         ("tx_attr.caps", fi.Info(tx_attr=fi.TxAttr(caps=fi.MSG))),
         ("tx_attr.tclass", fi.Info(tx_attr=fi.TxAttr(tclass=fi.TC_LOW_LATENCY))),

@@ -269,7 +269,7 @@ def test_mr_regv_more_buffers_than_mr_iov_limit_is_invalid(node: Node) -> None:
 )
 @pytest.mark.parametrize(
     "flag",
-    [fi.RMA_PMEM, fi.MR_SINGLE_USE, fi.HMEM_DEVICE_ONLY, fi.HMEM_HOST_ALLOC, fi.MR_DMABUF, fi.AUTH_KEY, fi.FENCE],
+    [fi.HMEM_DEVICE_ONLY, fi.HMEM_HOST_ALLOC, fi.MR_DMABUF, fi.AUTH_KEY, fi.FENCE],
     ids=repr,
 )
 @pytest.mark.parametrize("call", ["mr_reg", "mr_regv", "mr_regattr"])
@@ -956,3 +956,26 @@ def test_mr_hundred_thousand_live_regions(node: Node) -> None:
     assert len({r.key for r in regions}) == 100_000
     for r in regions:
         r.close()
+
+
+# ---- persistent memory -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("mr.flag.rma-pmem")
+def test_mr_rma_pmem_needs_a_file_behind_the_memory(node: Node, tmp_path: Any) -> None:
+    """What is said to be persistent outlives the process, or it is refused."""
+    for buffer in (np.zeros(4096, np.uint8), node.domain.alloc(4096, np.uint8)):
+        with pytest.raises(fi.InvalidArgument, match="not a file"):
+            node.domain.mr_reg(buffer, RW, requested_key=1, flags=fi.RMA_PMEM)
+    np.zeros(10_000, np.uint8).tofile(tmp_path / "f")
+    with pytest.raises(fi.InvalidArgument, match="not a file"):
+        node.domain.mr_reg(np.memmap(tmp_path / "f", np.uint8, "c"), RW, requested_key=1, flags=fi.RMA_PMEM)  # a copy
+    node.reg(np.memmap(tmp_path / "f", np.uint8, "r+"), requested_key=1, flags=fi.RMA_PMEM)
+
+
+@pytest.mark.clause("mr.flag.rma-pmem")
+def test_getinfo_offers_rma_pmem_where_it_is_asked_for() -> None:
+    hints = fi.Info(caps=fi.RMA, fabric_attr=fi.FabricAttr(prov_name="weft"))
+    assert not fi.getinfo(hints=hints)[0].caps & fi.RMA_PMEM
+    hints.caps |= fi.RMA_PMEM
+    assert fi.getinfo(hints=hints)[0].caps & fi.RMA_PMEM

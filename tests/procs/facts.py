@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -62,9 +63,9 @@ class Pair:
             return function(self.other, *args)
         return self.target.call(function, *args)
 
-    def expose(self, nbytes: int, fill: int = 0xEE, access: int = RW) -> Remote:
+    def expose(self, nbytes: int, fill: int = 0xEE, access: int = RW, flags: int = 0) -> Remote:
         key = next(_keys)
-        self.there(peer.expose, key, nbytes, key, self.foreign, fill, access)
+        self.there(peer.expose, key, nbytes, key, self.foreign, fill, access, flags)
         return Remote(self, key, nbytes)
 
     def local(self, nbytes: int, seed: int = 1) -> Any:
@@ -166,6 +167,10 @@ def drop_counted(world: World, key: int) -> None:
     mr, counter, _ = world.more.pop(f"counter {key}")
     counter.close()
     mr.close()
+
+
+def state(world: World, key: int) -> str:
+    return str(world.mrs[key].state)
 
 
 def works(world: World) -> bool:
@@ -1126,3 +1131,109 @@ def a_region_of_an_endpoint_is_reached_through_it_alone(pair: Pair) -> None:
     assert pair.me.failed().err == fi.EACCES
     assert pair.there(close_bound) == b"\0" * 10 + b"enabled" + b"\0" * 47
     pair.me.av.remove([right, wrong])
+
+
+@fact("mr.flag.single-use", "mr.flag.single-use-invalid")
+def single_use_region_serves_one_operation(pair: Pair) -> None:
+    """Small and in many fragments, every kind: afterwards the key is refused, and the memory stays as it is."""
+    size = 200_000
+    data = pair.local(size)
+    ep, to = pair.me.ep, pair.peer
+    word, old = np.ones(1, np.uint64), np.zeros(1, np.uint64)
+    calls: list[Callable[[int], Any]] = [
+        lambda key: ep.write(data, dest_addr=to, key=key),
+        lambda key: ep.write(data[:8], dest_addr=to, key=key),
+        lambda key: ep.read(np.zeros(size, np.uint8), src_addr=to, key=key),
+        lambda key: ep.read(np.zeros(8, np.uint8), src_addr=to, key=key),
+        lambda key: ep.fetch_atomic(word, result=old, dest_addr=to, key=key, **U64_SUM),
+        lambda key: ep.writemsg(
+            fi.MsgRma([data[:64]], [fi.RmaIov(0, 32, key), fi.RmaIov(size - 32, 32, key)], to), fi.COMPLETION
+        ),
+    ]
+    for call in calls:
+        region = pair.expose(size, flags=int(fi.MR_SINGLE_USE))
+        # What is refused does not use it up.
+        ep.write(data[:8], dest_addr=to, addr=size - 4, key=region.key)
+        assert pair.me.failed().err == fi.EACCES
+        call(region.key)
+        pair.me.done()
+        after = region.bytes()
+        for again in calls:
+            again(region.key)
+            assert pair.me.failed().err == fi.EKEYREJECTED
+        assert region.bytes() == after
+        assert pair.there(state, region.key) == "used up"
+        region.close()
+
+
+@fact("mr.flag.single-use-invalid")
+def single_use_region_that_was_never_used_is_closed(pair: Pair) -> None:
+    region = pair.expose(64, flags=int(fi.MR_SINGLE_USE))
+    assert pair.there(state, region.key) == "enabled"
+    region.close()
+    pair.me.ep.write(pair.local(8), dest_addr=pair.peer, key=region.key)
+    assert pair.me.failed().err == fi.EKEYREJECTED
+
+
+def map_file(world: World, key: int, path: str, nbytes: int, flags: int) -> None:
+    with open(path, "wb") as file:
+        file.truncate(nbytes)
+    array = np.memmap(path, np.uint8, "r+")
+    world.arrays[key] = array
+    world.mrs[key] = world.side.region(array, key, RW, flags=flags)
+
+
+def dirty_bytes(world: World, path: str) -> int:
+    """Bytes of this process's mapping of a file that are not on the disk yet."""
+    found, ours = 0, False
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            if "-" in line.split()[0]:
+                ours = line.rstrip().endswith(path)
+            elif ours and line.startswith(("Shared_Dirty:", "Private_Dirty:")):
+                found += int(line.split()[1]) << 10
+    return found
+
+
+@fact("rma.flag.commit-complete", "mr.flag.rma-pmem", "mr.flag.rma-pmem-required")
+def commit_complete_comes_when_the_file_has_it(pair: Pair) -> None:
+    size = 300_000
+    path = f"{tempfile.gettempdir()}/weft-test-commit-{os.getpid()}-{next(_keys)}"
+    data = pair.local(size)
+    ep, to = pair.me.ep, pair.peer
+    word, old = np.ones(1, np.uint64), np.zeros(1, np.uint64)
+    plain, pmem = next(_keys), next(_keys)
+    try:
+        pair.there(map_file, pmem, path, size, int(fi.RMA_PMEM))
+
+        def write(key: int, flags: int) -> None:
+            ep.writemsg(fi.MsgRma([data], [fi.RmaIov(0, size, key)], to), flags | fi.COMPLETION)
+
+        write(pmem, 0)
+        pair.me.done()
+        can_see = pair.there(dirty_bytes, path) > 0  # not so on tmpfs and the like
+        write(pmem, fi.COMMIT_COMPLETE)
+        pair.me.done()
+        assert pair.there(dirty_bytes, path) == 0 or not can_see
+        with open(path, "rb") as file:
+            assert file.read() == bytes(data)
+        message = fi.MsgAtomic([word], [fi.RmaIoc(0, 1, pmem)], to, fi.UINT64, fi.SUM)
+        ep.atomicmsg(message, fi.COMMIT_COMPLETE | fi.COMPLETION)
+        pair.me.done()
+        assert pair.there(dirty_bytes, path) == 0 or not can_see
+        with open(path, "rb") as file:
+            assert int.from_bytes(file.read(8), "little") == int(data[:8].view(np.uint64)[0]) + 1
+        ep.fetch_atomicmsg(message, [old])
+        pair.me.done()
+        pair.there(peer.withdraw, pmem)
+        # Not registered as persistent: nothing durable can be promised, and nothing is written.
+        pair.there(map_file, plain, path, size, 0)
+        write(plain, fi.COMMIT_COMPLETE)
+        failed = pair.me.failed()
+        assert failed.err == fi.EOPNOTSUPP
+        assert b"RMA_PMEM" in failed.err_data
+        with open(path, "rb") as file:
+            assert not any(file.read())
+        pair.there(peer.withdraw, plain)
+    finally:
+        os.unlink(path)

@@ -184,12 +184,12 @@ def memory(side: Side, nbytes: int, foreign: bool, fill: int = 0) -> Any:
 
 
 def expose(
-    world: World, name: Any, nbytes: int, key: int, foreign: bool, fill: int = 0, access: int = RW
+    world: World, name: Any, nbytes: int, key: int, foreign: bool, fill: int = 0, access: int = RW, flags: int = 0
 ) -> tuple[int, int]:
     """Register `nbytes` under a name; (key, address)."""
     array = memory(world.side, nbytes, foreign, fill)
     world.arrays[name] = array
-    world.mrs[name] = world.side.region(array, key, access)
+    world.mrs[name] = world.side.region(array, key, access, flags=flags)
     return world.mrs[name].key, world.mrs[name].address
 
 

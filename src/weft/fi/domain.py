@@ -39,7 +39,14 @@ if TYPE_CHECKING:
 __all__ = ["Domain"]
 
 # Under none of these is a registration anything out of the ordinary.
-_SPECIAL_MODES = MrMode.MR_BASIC | MrMode.MR_PROV_KEY | MrMode.MR_RAW | MrMode.MR_ENDPOINT | MrMode.MR_RMA_EVENT
+_SPECIAL_MODES = (
+    MrMode.MR_BASIC
+    | MrMode.MR_PROV_KEY
+    | MrMode.MR_RAW
+    | MrMode.MR_ENDPOINT
+    | MrMode.MR_RMA_EVENT
+    | MrMode.MR_MMU_NOTIFY
+)
 
 
 class Domain(_nic.DomainCore):

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from ..flags import KEY_NOTAVAIL, AvFlag, EqEvent, Flag, HmemIface, MrFlag, MrMode
+from ..flags import KEY_NOTAVAIL, AvFlag, EqEvent, Errno, Flag, HmemIface, MrFlag, MrMode
 from . import _handle
 from .cntr import Counter
 from .endpoint import Endpoint
@@ -29,6 +29,7 @@ __all__ = ["MemoryRegion", "MrAttr", "MrDmabuf"]
 RAW_KEY_SIZE = 8
 
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
+_FLAGS = Flag.RMA_EVENT | Flag.RMA_PMEM | MrFlag.MR_SINGLE_USE
 _DEVICE_FLAGS = MrFlag.MR_DMABUF | MrFlag.HMEM_DEVICE_ONLY | MrFlag.HMEM_HOST_ALLOC
 
 
@@ -109,6 +110,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
     _subs: _handle.Children | None = None
     _fixed = False  # fi_mr_enable was called: no further bindings
     _wants_event = False  # registered with FI_RMA_EVENT
+    _unnotified = False  # under FI_MR_MMU_NOTIFY: fi_mr_refresh has not been called yet
 
     @property
     def _made_in(self) -> int:
@@ -197,9 +199,9 @@ class MemoryRegion(_nic.MemoryRegionCore):
                 "mr.enable: the domain requires MR_ENDPOINT and the region is bound to no endpoint\n"
                 "  try: mr.bind(ep) first"
             )
-        if self.state == "disabled":
-            super().enable()
         self._fixed = True
+        if not self._unnotified:
+            super().enable()
 
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
         """Base address and raw key (fi_mr_raw_attr), for `Domain.map_raw` at the peer.
@@ -221,14 +223,61 @@ class MemoryRegion(_nic.MemoryRegionCore):
         return base, self._real_key().to_bytes(RAW_KEY_SIZE, "little")
 
     def refresh(self, iov: Sequence[Any] | None = None, count: int | None = None, flags: int = 0) -> None:
-        """Tell the provider that the pages of a region changed (fi_mr_refresh).
+        """Tell the provider that pages are behind the region, or that they changed (fi_mr_refresh).
 
-        Not supported: every access goes through the owner's page tables, so a region always has the current pages.
+        For domains opened with `fi.MR_MMU_NOTIFY`. A region of such a domain can be reached once it was refreshed for
+        the first time. While it is refreshed, peers are refused; then it has the current pages.
 
-        Raises NoSys. Source: fi_mr(3) fi_mr_refresh.
+        iov     buffers within the region whose pages changed; None for the whole region. Only they are looked at.
+        count   how many of them are used; None for all.
+        flags   0.
+
+        Raises Fault where a page is missing (before the first refresh the region then stays out of reach);
+        InvalidArgument (not within the region), BadFlags; NoSys on other domains, where it is not needed: accesses go
+        through this process's page tables. Source: fi_mr(3) fi_mr_refresh.
         """
-        _handle.check(self, "mr.refresh")
-        raise errors.NoSys("mr.refresh: not supported, and not needed: accesses go through this process's page tables")
+        op = "mr.refresh"
+        _handle.check(self, op)
+        if not self.domain.mr_mode & MrMode.MR_MMU_NOTIFY:
+            raise errors.NoSys(
+                f"{op}: the domain does not require MR_MMU_NOTIFY, and accesses go through this process's page tables: "
+                "the region has the current pages at any time",
+                op=op,
+            )
+        if flags:
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
+        pieces = list(self._ranges())
+        if iov is not None:
+            pieces = [_nic.describe_buffer(buffer)[:2] for buffer in iov[:count]]
+            if count is not None and len(pieces) < count:
+                raise errors.InvalidArgument(f"{op}: count {count}, but iov has {len(pieces)} entries", op=op)
+        for start, size in pieces:
+            if not any(a <= start and start + size <= a + n for a, n in self._ranges()):
+                raise errors.InvalidArgument(
+                    f"{op}: {size} B at {start:#x} do not lie within {self!r}\n"
+                    "  try: buffers of the region, or None for all of it",
+                    op=op,
+                )
+        usable = self.state == "enabled"
+        self.disable_core()
+        missing = next((page for piece in pieces if (page := self.missing_page(*piece)) is not None), None)
+        if missing is None:
+            self._unnotified = False
+            usable = usable or self._fixed or not self._needs_enable
+        if usable:
+            super().enable()
+        if missing is not None:
+            raise errors.make(
+                int(Errno.EFAULT),
+                f"{op}: no page is behind address {missing:#x} of {self!r}\n"
+                "  rule: the notification says that all pages it names are there, fi_mr(3) MR_MMU_NOTIFY\n"
+                "  try: map and touch them first, or name only those that are there in iov",
+            )
+
+    @property
+    def _needs_enable(self) -> bool:
+        mode = self.domain.mr_mode
+        return bool(mode & MrMode.MR_ENDPOINT) or bool(self._wants_event and mode & MrMode.MR_RMA_EVENT)
 
     # close() is the extension's; it calls this where somebody else is concerned.
     def _close(self) -> None:
@@ -327,7 +376,14 @@ def register(
             op=op,
         )
     wants_event = bool(flags & Flag.RMA_EVENT)
-    disabled = bool(domain.mr_mode & MrMode.MR_ENDPOINT) or bool(wants_event and domain.mr_mode & MrMode.MR_RMA_EVENT)
+    unnotified = bool(domain.mr_mode & MrMode.MR_MMU_NOTIFY)
+    disabled = (
+        unnotified
+        or bool(domain.mr_mode & MrMode.MR_ENDPOINT)
+        or bool(wants_event and domain.mr_mode & MrMode.MR_RMA_EVENT)
+    )
+    if flags & Flag.RMA_PMEM:
+        _check_persistent(op, buffers)
     cls = RawMemoryRegion if domain.mr_mode & MrMode.MR_RAW else MemoryRegion
     mr = cls(
         domain,
@@ -342,6 +398,8 @@ def register(
     mr.domain = domain
     if wants_event:
         mr._wants_event = True
+    if unnotified:
+        mr._unnotified = True
     if keep is not None:
         mr._keep = keep
     if base is not None:
@@ -407,15 +465,37 @@ def cut(op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], A
 
 
 def _check_flags(domain: Domain, op: str, flags: int) -> None:
-    if not flags & ~int(Flag.RMA_EVENT):
+    if not flags & ~int(_FLAGS):
         return
     if flags & _DEVICE_FLAGS:
         raise errors.BadFlags(f"{op}: {MrFlag(flags)!s} need a domain opened with HMEM, which this one is not", op=op)
     if flags & AvFlag.AUTH_KEY:
         raise errors.BadFlags(f"{op}: AUTH_KEY needs a domain opened with AV_AUTH_KEY, which this one is not", op=op)
     raise errors.BadFlags(
-        f"{op}: flags {MrFlag(flags & ~int(Flag.RMA_EVENT))!s} are not supported; RMA_EVENT is", op=op
+        f"{op}: flags {MrFlag(flags & ~int(_FLAGS))!s} are not supported; RMA_EVENT, RMA_PMEM and MR_SINGLE_USE are",
+        op=op,
     )
+
+
+def _check_persistent(op: str, buffers: Sequence[Any]) -> None:
+    """Is what is registered with FI_RMA_PMEM a shared mapping of a file? Anything else ends with the process."""
+    with open("/proc/self/maps") as file:
+        mappings = [line.split(maxsplit=5) for line in file]
+    for buffer in buffers:
+        start, size = _nic.describe_buffer(buffer)[:2]
+        at = start
+        for fields in mappings:
+            low, high = (int(word, 16) for word in fields[0].split("-"))
+            path = fields[5].strip() if len(fields) > 5 else ""
+            if low <= at < high and "s" in fields[1] and path.startswith("/") and not path.startswith("/memfd:"):
+                at = min(high, start + size)
+        if at < start + size:
+            raise errors.InvalidArgument(
+                f"{op}: RMA_PMEM for {size} B at {start:#x}, of which the part from {at:#x} on is not a file\n"
+                "  rule: persistent memory outlives the process: a shared mapping of a file\n"
+                "  try: numpy.memmap(path, mode='r+')",
+                op=op,
+            )
 
 
 def page_sizes() -> set[int]:

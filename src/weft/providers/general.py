@@ -66,6 +66,7 @@ _CAPS = (
     | Flag.RMA_EVENT
     | Flag.SOURCE
     | Flag.LOCAL_COMM
+    | Flag.RMA_PMEM
 )
 # Operations of an endpoint reach one peer in the order in which they were posted.
 _ORDER = (
@@ -82,7 +83,9 @@ _ORDER = (
     | Order.ORDER_ATOMIC_WAR
     | Order.ORDER_ATOMIC_WAW
 )
-_OP_FLAGS = Flag.COMPLETION | Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE
+_OP_FLAGS = (
+    Flag.COMPLETION | Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE | Flag.COMMIT_COMPLETE
+)
 
 _LATER = "not in this version of Weft, which has RMA and ATOMIC"
 _REMARKS: dict[int | str, str] = {
@@ -96,7 +99,6 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): f"device memory is {_LATER}",
     int(Flag.REMOTE_COMM): "this version of Weft joins processes of one host; other hosts come with the tcp link",
-    int(Flag.RMA_PMEM): "persistent memory is not supported: durability is the file system's",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
     f"ep_attr.type={EpType.EP_MSG:d}": "connected endpoints are not in this version of Weft; use EP_RDM",
     f"ep_attr.type={EpType.EP_DGRAM:d}": "there are no unreliable datagrams; EP_RDM delivers all that they would",
@@ -124,6 +126,7 @@ PROV_ERRORS = {
     11: "the operation was canceled",
     12: "no memory is behind the address",
     13: "no answer came in time",
+    14: "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM",
 }
 
 
@@ -198,7 +201,7 @@ class General:
             "rx_attr.size": TX_SIZE_MAX,
             "tx_attr.op_flags": int(_OP_FLAGS),
         }
-        return [Offer(info, ceilings, s.mr_mode, quiet=Flag.RMA_EVENT | Flag.SOURCE, remarks=_REMARKS)]
+        return [Offer(info, ceilings, s.mr_mode, quiet=Flag.RMA_EVENT | Flag.SOURCE | Flag.RMA_PMEM, remarks=_REMARKS)]
 
     def resolve(
         self, node: str | None, service: str | None, flags: int, hints: Info | None
