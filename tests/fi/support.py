@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from weft import fi
 
 WATCHDOG_S = 30.0
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
 ALL_CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Addresses:
+    """A range of addresses with nothing behind it, until pages are asked for."""
+
+    def __init__(self, pages: int) -> None:
+        self.nbytes = pages * mmap.PAGESIZE
+        self.at: int = libc.mmap(None, self.nbytes, 0, 0x22, -1, 0)
+        assert self.at not in (None, -1)
+
+    def back(self, first: int = 0, count: int | None = None) -> None:
+        count = self.nbytes // mmap.PAGESIZE if count is None else count
+        assert libc.mprotect(self.at + first * mmap.PAGESIZE, count * mmap.PAGESIZE, 3) == 0
+
+    def unback(self, first: int, count: int) -> None:
+        assert libc.mprotect(self.at + first * mmap.PAGESIZE, count * mmap.PAGESIZE, 0) == 0
+
+    def array(self) -> Any:
+        return np.frombuffer((ctypes.c_uint8 * self.nbytes).from_address(self.at), np.uint8)
+
+    def close(self) -> None:
+        libc.munmap(self.at, self.nbytes)
 
 
 @dataclass(repr=False)

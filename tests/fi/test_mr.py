@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fi.support import ALL_CAPS, RW, Node, opened, pair
+from tests.fi.support import ALL_CAPS, RW, Addresses, Node, opened, pair
 
 from weft import fi
 
@@ -355,7 +355,7 @@ def test_mr_local_region_needs_no_remote_access(duo: Duo) -> None:
 @pytest.mark.clause("mr.default.unallocated", "mr.allocated.unset-unbacked")
 def test_mr_reg_of_addresses_without_memory_succeeds(node: Node) -> None:
     """fi_mr(3): by default a range of addresses may be registered before anything is allocated there."""
-    mr = node.domain.mr_reg((1 << 44, 4096), RW, requested_key=1)
+    mr = node.domain.mr_reg((Addresses(1).at, 4096), RW, requested_key=1)
     assert (mr.length, mr.state) == (4096, "enabled")
     mr.close()
 
@@ -364,7 +364,7 @@ def test_mr_reg_of_addresses_without_memory_succeeds(node: Node) -> None:
 def test_mr_access_to_addresses_without_memory_fails(duo: Duo) -> None:
     """fi_mr(3): a transfer that touches addresses without pages fails; nobody crashes, and the next one works."""
     initiator, target, peer = duo
-    hole = target.keep(target.domain.mr_reg((1 << 44, 4096), RW, requested_key=1))
+    hole = target.keep(target.domain.mr_reg((Addresses(1).at, 4096), RW, requested_key=1))
     assert hole.length == 4096
     assert refused(initiator, peer, 100, 1) == fi.EFAULT
     initiator.ep.read(bytearray(8), src_addr=peer, addr=0, key=1)

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.fi.support import RW, Node, opened, pair
+from tests.fi.support import RW, Addresses, Node, libc, opened, pair
 
 from weft import fi
 
 PAGE = mmap.PAGESIZE
 KEY = 3
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-class Addresses:
-    """A range of addresses with nothing behind it, until pages are asked for."""
-
-    def __init__(self, pages: int) -> None:
-        self.nbytes = pages * PAGE
-        self.at: int = _libc.mmap(None, self.nbytes, mmap.PROT_NONE if hasattr(mmap, "PROT_NONE") else 0, 0x22, -1, 0)
-        assert self.at not in (None, -1)
-
-    def back(self, first: int = 0, count: int | None = None) -> None:
-        count = self.nbytes // PAGE if count is None else count
-        assert _libc.mprotect(self.at + first * PAGE, count * PAGE, 3) == 0
-
-    def unback(self, first: int, count: int) -> None:
-        assert _libc.mprotect(self.at + first * PAGE, count * PAGE, 0) == 0
-
-    def array(self) -> Any:
-        return np.frombuffer((ctypes.c_uint8 * self.nbytes).from_address(self.at), np.uint8)
-
-    def close(self) -> None:
-        _libc.munmap(self.at, self.nbytes)
 
 
 @pytest.fixture
@@ -115,7 +86,7 @@ def test_pages_put_in_place_of_others_are_reached_after_a_refresh(
     mr.refresh()
     assert outcome(initiator, peer) == 0
     # MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS: new pages at the old addresses.
-    assert _libc.mmap(addresses.at, addresses.nbytes, 3, 0x32, -1, 0) == addresses.at
+    assert libc.mmap(addresses.at, addresses.nbytes, 3, 0x32, -1, 0) == addresses.at
     assert not addresses.array().any()
     mr.refresh()
     into = np.full(16, 9, np.uint8)
