@@ -10,7 +10,7 @@ Source of the modes: fi_mr(3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -60,11 +60,11 @@ def _ids(modes: Sequence[MrMode]) -> list[str]:
 
 
 @pytest.fixture(params=MR_MODES, ids=_ids(MR_MODES))
-def mr_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MrMode]:
+def mr_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MrMode:
     """The registration mode that getinfo requires while the test runs; the test runs once for each of MR_MODES.
 
     The test offers it in its hints, or more: `fi.DomainAttr(mr_mode=mr_mode)`. Processes that it starts inherit it.
     """
     mode: MrMode = request.param
     requiring(monkeypatch, mode)
-    yield mode
+    return mode

@@ -20,8 +20,8 @@ KEY = 5
 DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
 # Methods of the binding's base classes that the Python class wraps under another name: not for applications.
 INNER = {
-    "bind_av", "bind_cntr", "bind_cq", "bind_ep", "close_core", "disable_core", "enable_at", "missing_page", "insert_address", "lookup_address",
-    "regions", "remove_address", "set_mr_plain",
+    "bind_av", "bind_cntr", "bind_cq", "bind_ep", "close_core", "disable_core", "enable_at", "insert_address",
+    "lookup_address", "missing_page", "regions", "remove_address", "set_mr_plain",
 }  # fmt: skip
 # They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.
 ANSWER_ALWAYS = {"close", "statistics", "strerror", "straddr", "post", "post_error"}

@@ -503,7 +503,8 @@ def open(*, timeout: float | None = DEFAULT_TIMEOUT_S) -> Node:
 
     timeout   seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
 
-    Raises InvalidArgument (timeout), NoData where WEFT_MR_MODE requires a registration mode that this layer does not serve.
+    Raises InvalidArgument (timeout); NoData where WEFT_MR_MODE requires a registration mode that this layer does not
+    serve.
     """
     return Node(timeout)
 
