@@ -118,6 +118,10 @@ struct alignas(kCacheLine) TableHeader {
   uint32_t mr_count_max = 0;
   uint32_t index_size = 0;
   std::atomic<uint64_t> index_version{0};  // grows when the key index is rearranged
+  // One past the highest activity word that was ever used, of domains and of long copies: who waits for the words reads
+  // no more of them. Grows before a word above it is written for the first time.
+  std::atomic<uint32_t> domains_used{0};
+  std::atomic<uint32_t> longs_used{0};
 };
 
 // Where things lie; the same arithmetic on both sides.
@@ -270,6 +274,12 @@ class Table : public TableView {
   void close_ep(uint32_t index) noexcept;
 
   [[nodiscard]] ActivityWord& own_activity(uint32_t index) noexcept {
+    auto& header = *reinterpret_cast<TableHeader*>(writable_);
+    auto& used = index < kDomainCountMax ? header.domains_used : header.longs_used;
+    const uint32_t wanted = (index < kDomainCountMax ? index : index - kDomainCountMax) + 1;
+    uint32_t seen = used.load(std::memory_order_relaxed);
+    while (seen < wanted && !used.compare_exchange_weak(seen, wanted, std::memory_order_seq_cst)) {
+    }
     return reinterpret_cast<ActivityWord*>(writable_ + layout_.activity_at)[index];
   }
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }

@@ -603,7 +603,7 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
 uint32_t Nic::begin_long_activity(uint32_t slot) noexcept {
   // With a domain's lock. A free word is odd-free: even. Contention is between domains only.
   const uint64_t coded = slot == mem::TableView::kNoSlot ? kAnySlot : slot;
-  for (uint32_t at = static_cast<uint32_t>(long_hint_.fetch_add(1, std::memory_order_relaxed));; ++at) {
+  for (uint32_t at = 0;; ++at) {  // the first that is free: who waits for the words reads few
     const uint32_t index = mem::kDomainCountMax + at % mem::kLongActivityCount;
     auto& word = table().own_activity(index).word;
     uint64_t old = word.load(std::memory_order_relaxed);
@@ -625,32 +625,36 @@ std::string Nic::quiesce(uint32_t slot) {
   {
     const std::lock_guard serving(serve_lock_);
   }
-  struct View {
-    mem::TableView table;
-    std::shared_ptr<link::Peer> peer;
-  };
-  std::vector<View> views;
-  for (link::Link* link : parts_.links) {
-    for (auto& peer : link->peers()) {
-      if (peer->table.valid()) views.push_back({peer->table, peer});
+  uint64_t deadline = 0;
+  // Waits for one word of a peer; false when it takes too long.
+  const auto wait_for = [&](const link::Peer& peer, uint32_t index) {
+    const auto& word = peer.table.activity(index).word;
+    const uint64_t seen = word.load(std::memory_order_seq_cst);
+    if ((seen & 1) == 0) return true;
+    if (index >= mem::kDomainCountMax && activity_slot(seen) != kAnySlot && activity_slot(seen) != slot) return true;
+    if (deadline == 0) deadline = parts_.clock->now_ns() + limits_.close_wait_ns;
+    Backoff backoff(256, 1024);
+    while (word.load(std::memory_order_acquire) == seen && !peer.dead()) {
+      backoff.pause();
+      if (backoff.sleeping()) progress();  // it may be dead, and without an engine nobody else would hear of it
+      if (backoff.sleeping() && parts_.clock->now_ns() > deadline) return false;
     }
-  }
-  const uint64_t deadline = parts_.clock->now_ns() + limits_.close_wait_ns;
-  for (const View& view : views) {
-    // Domains' locks first, long copies second: a long copy is announced before its lock is released.
-    for (uint32_t i = 0; i < mem::kActivityCount; ++i) {
-      const auto& word = view.table.activity(i).word;
-      const uint64_t seen = word.load(std::memory_order_seq_cst);
-      if ((seen & 1) == 0) continue;
-      if (i >= mem::kDomainCountMax && activity_slot(seen) != kAnySlot && activity_slot(seen) != slot) continue;
-      Backoff backoff(256, 1024);
-      while (word.load(std::memory_order_acquire) == seen && !view.peer->dead()) {
-        backoff.pause();
-        if (backoff.sleeping()) progress();  // it may be dead, and without an engine nobody else would hear of it
-        if (backoff.sleeping() && parts_.clock->now_ns() > deadline) {
-          return view.peer->describe() + " has been copying to or from it for longer than " +
-                 std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
-        }
+    return true;
+  };
+  for (link::Link* link : parts_.links) {
+    for (const auto& peer : link->peers()) {
+      if (!peer->table.valid()) continue;
+      // Domains' locks first, long copies second: a long copy is announced before its lock is released. The marks are
+      // the peer's word, so they are bounded here.
+      const mem::TableHeader& header = peer->table.header();
+      const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
+      bool done = true;
+      for (uint32_t i = 0; i < domains && done; ++i) done = wait_for(*peer, i);
+      const uint32_t longs = std::min(header.longs_used.load(std::memory_order_seq_cst), mem::kLongActivityCount);
+      for (uint32_t i = 0; i < longs && done; ++i) done = wait_for(*peer, mem::kDomainCountMax + i);
+      if (!done) {
+        return peer->describe() + " has been copying to or from it for longer than " +
+               std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
       }
     }
   }

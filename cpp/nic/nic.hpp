@@ -557,7 +557,6 @@ class Nic final : public link::FrameSink {
   std::vector<std::shared_ptr<Endpoint>> eps_;
   std::vector<Domain*> domains_;
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
-  std::atomic<uint64_t> long_hint_{0};
   // Of the whole NIC, so that an answer to an operation of a closed domain never meets one of a newer domain.
   std::atomic<uint64_t> next_op_{1};
   std::thread engine_;
