@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from weft.tools.perf import UsageError, format_rate, format_size, format_time, parse_names, parse_sizes
+from weft.tools._text import UsageError, format_rate, format_size, format_time, parse_names, parse_sizes
 
 COMMAND = [sys.executable, "-m", "weft.tools.cli", "perf"]
 KEYS = ["op", "path", "size", "latency_ns_median", "latency_ns_p99", "rate_per_s", "bandwidth_GBps"]
