@@ -163,5 +163,5 @@ def console() -> Console:
     """Where tables go: stdout, which has no width of its own where it is a file or a pipe."""
     from rich.console import Console
 
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(width=112, highlight=False)
+    found = Console(highlight=False, markup=False)
+    return found if found.is_terminal else Console(width=112, highlight=False, markup=False)

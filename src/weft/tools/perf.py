@@ -261,7 +261,7 @@ def _table(measure: Callable[[Callable[[int], None]], Iterator[Row]], found: lis
             out.print(table)
     for text in notes:
         out.print(f"note: {text}", style="yellow")
-    out.print(COLUMNS, style="dim", markup=False)
+    out.print(COLUMNS, style="dim")
 
 
 def _cells(row: Row) -> list[str]:
