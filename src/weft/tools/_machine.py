@@ -265,6 +265,7 @@ def _cma() -> _Words:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C is for us; it ends with its stdin
     ) as child:
         assert child.stdout is not None
         address, _, upwards = child.stdout.readline().rstrip("\n").partition(" ")

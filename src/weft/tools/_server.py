@@ -152,6 +152,7 @@ def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int
             stdout=connection.fileno(),
             pass_fds=fds,
             env=environment({"WEFT_ISOLATION": isolation, "WEFT_CMA": "1"}),
+            start_new_session=True,  # Ctrl-C is for the server, which ends it
         )
     except (OSError, ValueError, KeyError, TypeError) as e:
         with contextlib.suppress(OSError):
