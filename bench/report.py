@@ -145,6 +145,7 @@ def heading(result: dict[str, Any]) -> str:
     return (
         f"{m['cores']} cores of {m['cpu']}, Linux {m['linux']}, Python {m['python']}; load {m['load_before']} "
         f"before the run; {result['seconds']} s; {result['time']}. Beside it: {libraries or 'no other library'}."
+        + "".join(f" Note: {note}." for note in result["notes"])
     )
 
 

@@ -68,8 +68,8 @@ def ended(command: list[str], limit_s: float, **options: Any) -> subprocess.Comp
     return subprocess.CompletedProcess(command, code, out)
 
 
-def microbench(program: Path) -> list[Row]:
-    """The NIC's paths from C++: its groups one by one, so that a slow one costs no more than its limit."""
+def microbench(program: Path, notes: list[str]) -> list[Row]:
+    """The NIC's paths from C++: its groups one by one, so that a slow one costs no more than its limit, and a note."""
     rows = []
     for group in ended([str(program), "--list"], 10, stdout=subprocess.PIPE).stdout.split():
         result = ended([str(program), "--json", group], MICROBENCH_LIMIT_S, stdout=subprocess.PIPE)
@@ -81,8 +81,14 @@ def microbench(program: Path) -> list[Row]:
             limit = r["limit_value"] or None
             rows.append(Row(r["name"].strip(), r["budget"], r["median"], r["unit"], r["met"], limit, r["limit_name"]))
         if result.returncode:
-            print(f"nic: {group} ended with {result.returncode} (limit: {MICROBENCH_LIMIT_S} s): rows may be missing")
+            notes.append(_cut(f"nic, {group}", result.returncode, MICROBENCH_LIMIT_S))
     return rows
+
+
+def _cut(name: str, code: int, limit_s: float) -> str:
+    how = f"was not done after {limit_s} s" if code == -signal.SIGKILL else f"ended with status {code}"
+    print(f"{name} {how}: rows are missing", flush=True)
+    return f"{name} {how}: rows are missing"
 
 
 def main() -> int:
@@ -104,13 +110,14 @@ def main() -> int:
     shared = RESULTS / "peers.json"
     shared.write_text(json.dumps(result["peers"]))
     rows: dict[str, list[dict[str, Any]]] = {}
+    notes: list[str] = []
     for name in wanted:
         print(f"== {name}", flush=True)
         if name == "nic":
             if not chosen.microbench.exists():
                 print("no weft_microbench: the NIC's rows are missing (make bench builds it)")
                 continue
-            rows["nic"] = [asdict(row) for row in microbench(chosen.microbench)]
+            rows["nic"] = [asdict(row) for row in microbench(chosen.microbench, notes)]
             print(f"{len(rows['nic'])} rows")
             continue
         file = RESULTS / f"{name}.json"
@@ -120,8 +127,8 @@ def main() -> int:
         if file.exists():
             rows[name] = json.loads(file.read_text())["rows"]
         if code:
-            print(f"{name} ended with {code} (limit: {STEP_LIMIT_S} s): its rows may be missing")
-    result["rows"] = rows
+            notes.append(_cut(name, code, STEP_LIMIT_S))
+    result |= {"rows": rows, "notes": notes}
     result["seconds"] = round(time.monotonic() - start)
     stamped = RESULTS / (result["time"].replace(":", "") + ".json")
     stamped.write_text(json.dumps(result, indent=1) + "\n")
