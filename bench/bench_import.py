@@ -1,18 +1,19 @@
 """Time to `import weft` and `import weft.fi` in a fresh interpreter, beside the bare interpreter and `import numpy`.
 
-Each statement is run 15 times in turn; the median is printed. One JSON object a line with --json.
+Each statement is run 10 times in turn; the median is what counts.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
 import time
 
+from common import Row, publish
+
 STATEMENTS = {"interpreter": "pass", "numpy": "import numpy", "weft": "import weft", "weft.fi": "import weft.fi"}
-ROUNDS = 15
+ROUNDS = 10
 
 
 def start_ms(statement: str) -> float:
@@ -29,11 +30,14 @@ def main() -> None:
             samples[name].append(start_ms(statement))
     medians = {name: statistics.median(values) for name, values in samples.items()}
     bare = medians["interpreter"]
-    for name, median in medians.items():
-        if "--json" in sys.argv:
-            print(json.dumps({"op": "import", "path": name, "latency_ms_median": median, "interpreter_ms": bare}))
-        else:
-            print(f"{name:12} {median:8.1f} ms  (interpreter + {median - bare:.1f} ms)")
+    publish(
+        "import",
+        [
+            Row(f"import {name}", "", median, "ms", None, bare, "a bare interpreter")
+            for name, median in medians.items()
+            if name != "interpreter"
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import weft._nic as nic
-from common import Row, in_turn, least, loop_ns, mpi_peers, publish, two_processes
+from common import Row, in_turn, least, loop_ns, peers, peers_of, publish, two_processes
 from weft.tools._pair import Side, Target, address_of, echo
 
 SIZES = (64 << 10, 1 << 20, 32 << 20)  # in the second-level cache, beyond it, beyond all caches
 NBYTES = 2 * SIZES[-1]
 
 
-def peers_of(peers: dict, key: str, scale=lambda ns: ns) -> dict[str, float]:
-    return {name: scale(found[key]) for name, found in peers.items() if key in found}
-
-
-def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
+def small(side: Side, target: Target, peer: int) -> list[Row]:
     import numpy as np
 
     there = target.regions["direct"]
@@ -45,6 +41,12 @@ def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
 
         return run
 
+    def get_complete(count):
+        get = side.ep.read
+        for _ in range(count):
+            get(registered, None, peer, base, key)
+            read(1)
+
     def injected(count):
         for _ in range(count):
             inject(registered, peer, base, key)
@@ -62,7 +64,7 @@ def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
     loop = loop_ns()
     put(registered)(1)
     side.wait(1)
-    a, b, c, d, e, f, g = in_turn(
+    a, b, c, d, e, f, g, h = in_turn(
         15,
         *(
             (lambda run=run, n=n: least(run, n, 4, drain))
@@ -74,6 +76,7 @@ def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
                 (put_complete(registered), 500),
                 (read_empty, 1000),
                 (bare_call, 2000),
+                (get_complete, 500),
             )
         ),
     )
@@ -81,12 +84,14 @@ def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
     rows = [
         Row("8 B put, registered slice: a call", "<= 80 ns", a - loop, "ns", a - loop <= 80, call, "an empty C method"),
         Row("8 B put, NumPy array: a call", "<= 120 ns", b - loop, "ns", b - loop <= 120, call, "an empty C method",
-            peers=peers_of(peers, "put_8_call")),
+            peers=peers_of("put_8_call")),
         Row("8 B put, NumPy array, ep.write(...) with keywords", "<= 120 ns", c - loop, "ns", c - loop <= 120, call,
             "an empty C method"),
         Row("8 B inject_write, registered slice", "", d - loop, "ns", None, call, "an empty C method"),
         Row("8 B put and its completion, cq.read(1)", "", e - loop, "ns", None, 2 * call, "two empty C methods",
-            peers=peers_of(peers, "put_8")),
+            peers=peers_of("put_8")),
+        Row("8 B get and its completion, cq.read(1)", "", h - loop, "ns", None, 2 * call, "two empty C methods",
+            peers=peers_of("get_8")),
         Row("cq.read() of an empty queue", "", f - loop, "ns", None, call, "an empty C method"),
     ]  # fmt: skip
 
@@ -101,7 +106,7 @@ def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
     why = "" if trip <= floor + 120 else "Python on both sides: a call out, and a loop that looks at a memoryview"
     rows.append(
         Row("8 B put, half a round trip to a polling peer", "<= floor + 120 ns", trip, "ns", trip <= floor + 120, floor,
-            "floor: a bare cache line", why, peers_of(peers, "half_round_trip"))
+            "floor: a bare cache line", why, peers_of("half_round_trip"))
     )  # fmt: skip
 
     mapped = address_of(there.place, 4096)
@@ -112,12 +117,12 @@ def small(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
     gbps = 4096 / full
     rows.append(
         Row("4 KiB put, same buffer", ">= 30 GB/s", gbps, "GB/s", gbps >= 30, 4096 / bare, "memcpy",
-            "" if gbps >= 30 else "memcpy and a call", peers_of(peers, "put_4096", lambda ns: 4096 / ns))
+            "" if gbps >= 30 else "memcpy and a call", peers_of("put_4096", lambda ns: 4096 / ns))
     )  # fmt: skip
     return rows
 
 
-def large(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
+def large(side: Side, target: Target, peer: int) -> list[Row]:
     rows = []
     for kind, least_share in (("direct", 0.97), ("foreign", 0.95)):
         there = target.regions[kind]
@@ -166,16 +171,16 @@ def large(side: Side, target: Target, peer: int, peers: dict) -> list[Row]:
                         ""
                         if share >= least_share
                         else f"{ns - limit:,.0f} ns a call, with its completion, beside the copy",
-                        peers_of(peers, f"{op}_{size}", lambda t, size=size: size / t) if kind == "direct" else {},
+                        peers_of(f"{op}_{size}", lambda t, size=size: size / t) if kind == "direct" else {},
                     )
                 )
     return rows
 
 
 def main() -> None:
-    peers = mpi_peers()
+    peers()  # before this process keeps to one core, which those that it starts would inherit
     with two_processes(NBYTES) as (side, target, peer):
-        rows = small(side, target, peer, peers) + large(side, target, peer, peers)
+        rows = small(side, target, peer) + large(side, target, peer)
     publish("rma", rows)
 
 

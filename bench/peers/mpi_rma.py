@@ -7,22 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import numpy as np
 from mpi4py import MPI
+from timing import SIZES, count_of, least, own_core, ping_pong
 
 NBYTES = 1 << 20
-clock = time.perf_counter_ns
-
-
-def least(run, count, rounds=30):
-    best = float("inf")
-    for _ in range(rounds):
-        start = clock()
-        run(count)
-        best = min(best, (clock() - start) / count)
-    return best
 
 
 def main() -> None:
@@ -30,10 +20,11 @@ def main() -> None:
     if comm.size != 2:
         sys.exit("run me with two ranks")
     me, other = comm.rank, 1 - comm.rank
+    own_core(me)
     win = MPI.Win.Allocate(NBYTES + 4096, 1, comm=comm)
     memory = np.frombuffer(win.tomemory(), "u1")
     memory[:] = 0
-    local = np.zeros(NBYTES, "u1")
+    local = np.ones(NBYTES, "u1")  # written: pages that never were all are one page of zeros, which is always in cache
     one, old = np.ones(1, "u8"), np.zeros(1, "u8")
     win.Lock_all()
     comm.Barrier()
@@ -41,22 +32,12 @@ def main() -> None:
         "library": " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split())
     }
 
-    def put(size):
+    def each(call, size):
         buffer = [local[:size], MPI.BYTE]
 
         def run(count):
             for _ in range(count):
-                win.Put(buffer, other)
-                win.Flush(other)
-
-        return run
-
-    def get(size):
-        buffer = [local[:size], MPI.BYTE]
-
-        def run(count):
-            for _ in range(count):
-                win.Get(buffer, other)
+                call(buffer, other)
                 win.Flush(other)
 
         return run
@@ -74,38 +55,31 @@ def main() -> None:
 
     if me == 0:
         found["put_8_call"] = least(puts, 200)
-        found["put_8"] = least(put(8), 200)
-        found["put_4096"] = least(put(4096), 200)
-        found["put_65536"] = least(put(65536), 50)
-        found["put_1048576"] = least(put(1 << 20), 5)
-        found["get_65536"] = least(get(65536), 50)
-        found["get_1048576"] = least(get(1 << 20), 5)
+        for size in (8, *SIZES):
+            found[f"put_{size}"] = least(each(win.Put, size), count_of(size))
+            found[f"get_{size}"] = least(each(win.Get, size), count_of(size))
         found["fetch_add"] = least(add, 200)
+    memory[:16] = 0
     comm.Barrier()
 
     # Half a round trip: the word is put into the peer's window, which polls it and puts it back.
     word = np.zeros(1, "u8")
     inbox = memoryview(memory[8:16]).cast("Q")
-    start, best, at = 0, float("inf"), 0
-    for _ in range(20):
-        comm.Barrier()
-        start = clock()
-        for _ in range(200):
-            at += 1
-            word[0] = at
-            if me == 0:
-                win.Put([word, MPI.BYTE], other, 8)
-                win.Flush(other)
-            spins = 0
-            while inbox[0] != at:
-                spins += 1
-                if spins % 1000 == 0:
-                    win.Sync()
-            if me == 1:
-                win.Put([word, MPI.BYTE], other, 8)
-                win.Flush(other)
-        best = min(best, (clock() - start) / 400)
-    found["half_round_trip"] = best
+
+    def send(at):
+        word[0] = at
+        win.Put([word, MPI.BYTE], other, 8)
+        win.Flush(other)
+
+    def receive(at):
+        spins = 0
+        while inbox[0] != at:
+            spins += 1
+            if spins % 1000 == 0:
+                win.Sync()
+
+    ns = ping_pong(send, receive) if me == 0 else ping_pong(receive, send)
+    found["half_round_trip"] = ns
     comm.Barrier()
     win.Unlock_all()
     win.Free()

@@ -17,6 +17,10 @@ SAYS = {
     "asyncio_readers.py": {"50 tasks read 100 sensors; the means add up to 4950"},
     "embedding_table.py": {r"4 workers made 6400 updates of \d+ rows; none was lost"},
     "weight_broadcast.py": {"the reader has version 5 of 34176 weights|skipped: torch is not installed .*"},
+    "remote_array.py": {
+        r"reader: row 1 is \[  0   1   2   3   4 105\], its last element was 5; the sum is 157",
+        r" \[  7   0   7   0   7   0\]\]",
+    },
     "work_queue.py": {r"200 tasks, each done once; by worker: \[\d+, \d+, \d+\]"},
     "two_processes.py": {
         r"owner:     \[0 1 2 3 4 5 6 8\]",

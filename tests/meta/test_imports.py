@@ -52,7 +52,8 @@ PY_BELOW: dict[str, set[str]] = {
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},
     "interop": {"errors", "share"},
-    "tools": _GROUND | {"fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"},
+    "tools": _GROUND
+    | {"settings", "fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"},
     "__init__": {"_version"},  # the rest by importlib, when it is used
     "__main__": {"tools"},
 }

@@ -4,63 +4,114 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import weft
 
-
-def run(*arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weft.tools.cli", *arguments], capture_output=True, text=True, timeout=timeout
-    )
+from .conftest import Command
 
 
-def test_version() -> None:
-    result = run("--version")
-    assert (result.returncode, result.stdout) == (0, f"weft {weft.__version__}\n")
+def test_version(command: Command) -> None:
+    ended = command("--version")
+    assert (ended.code, ended.out) == (0, f"weft {weft.__version__}\n")
 
 
-def test_without_command_prints_help() -> None:
-    result = run()
-    assert "perf" in result.stdout + result.stderr
+def test_without_command_prints_help(command: Command) -> None:
+    ended = command()
+    for name in ("info", "doctor", "perf"):
+        assert name in ended.out + ended.err
 
 
-def test_perf_help_explains_every_column() -> None:
-    text = run("perf", "--help").stdout
+def test_perf_help_explains_every_column(command: Command) -> None:
+    text = command("perf", "--help").out
     for word in ("latency", "p99", "rate", "bandwidth", "limit", "--ops", "--path", "--sizes", "--quick", "--json"):
         assert word in text, word
-    for key in ("latency_ns_median", "limit_share"):
-        assert key in text
+    for word in ("--server", "--connect", "--plot", "--seconds", "latency_ns_median", "limit_share"):
+        assert word in text, word
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--ops", "push"), ("--ops", "'push'", "write, read, inject_write, fetch_add, batch")),
-        (("--ops", ""), ("--ops", "empty")),
-        (("--path", "warp"), ("--path", "'warp'", "direct, foreign, ring")),
-        (("--sizes", "8,4Q"), ("--sizes", "'4Q'", "4K")),
-        (("--sizes", "0"), ("--sizes", "'0'", "from 1")),
-        (("--sizes", "2G"), ("--sizes", "'2G'", "1G")),
-        (("--sizes", ""), ("--sizes", "no size")),
+        ("pref", ("'pref'", "Did you mean 'perf'")),
+        ("perf --opps write", ("--opps", "--ops")),
+        ("perf more", ("more", "weft perf -h")),
+        ("perf --ops push", ("--ops", "'push'", "write, read, inject_write, fetch_add, batch")),
+        ("perf --ops fetch-add", ("--ops", "did you mean fetch_add?")),
+        ("perf --ops ,", ("--ops", "empty", "write, read")),
+        ("perf --path warp", ("--path", "'warp'", "direct, foreign, ring")),
+        ("perf --sizes 8,4Q", ("--sizes", "'4Q'", "try: bytes such as", "4K")),
+        ("perf --sizes 0", ("--sizes", "'0'", "from 1")),
+        ("perf --sizes 2G", ("--sizes", "'2G'", "1G")),
+        ("perf --sizes ,", ("--sizes", "no size", "4K")),
+        ("perf --seconds 0", ("--seconds", "try: from 0.1")),
+        ("perf --seconds soon", ("--seconds", "number")),
+        ("perf --plot chart.pdf", ("--plot", "'chart.pdf'", "try: --plot chart.png")),
+        ("perf --plot nowhere/at/all.png", ("--plot", "'nowhere/at'", "make it first")),
+        ("perf --server --quick", ("--server takes --name alone", "--connect")),
+        ("perf --name x", ("--name", "try: --server --name NAME")),
+        (
+            "perf --connect nobody-is-called-this",
+            ("no server", "servers here", "try: weft perf --server --name nobody"),
+        ),
+        ("info --caps rnma", ("--caps", "'rnma'", "did you mean rma?", "known: msg, rma")),
+        ("info --caps |", ("--caps", "empty", "rma")),
+        ("info --ep-type rdn", ("--ep-type", "did you mean rdm?", "msg, dgram, rdm")),
+        ("info --mr-mode scalible", ("--mr-mode", "did you mean scalable?", "prov_key")),
+        ("info --mode x", ("--mode", "context")),
+        ("info --addr-format ipv4", ("--addr-format", "addr_str")),
+        ("info --threading none", ("--threading", "safe")),
+        ("info --progress never", ("--progress", "auto, manual")),
+        ("info --msg-order fifo", ("--msg-order", "rma_waw")),
+        ("info --inject-size lots", ("--inject-size", "'lots'", "256, 4K")),
+        ("info --max-msg-size -1", ("--max-msg-size", "'-1'", "4K")),
+        ("doctor who", ("who", "weft doctor -h")),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) and value[0].startswith("--") else "",
 )
-def test_perf_unknown_value_is_named_with_the_known_ones(arguments: tuple[str, ...], said: tuple[str, ...]) -> None:
-    result = run("perf", *arguments)
-    assert result.returncode == 2
-    assert result.stdout == ""
+def test_wrong_option_is_answered_with_what_to_do(command: Command, arguments: str, said: tuple[str, ...]) -> None:
+    ended = command(*arguments.split())
+    assert ended.code == 2
+    assert ended.out == ""
     for text in said:
-        assert text in result.stderr
-    assert "Traceback" not in result.stderr
+        assert text in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_perf_name_that_cannot_be_one_is_refused(command: Command) -> None:
+    for option in ("--connect", "--server --name"):
+        ended = command("perf", *option.split(), "two words")
+        assert ended.code == 1
+        assert "'two words' cannot be a name" in ended.err
+        assert "without blanks" in ended.err
+
+
+def test_plot_without_matplotlib_says_what_to_install(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anything is measured."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ended = command("perf", "--plot", str(tmp_path / "chart.png"))
+    assert ended.code == 2
+    assert "matplotlib" in ended.err
+    assert "pip install 'weft[plot]'" in ended.err
+
+
+def test_setting_that_is_not_understood_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CMA", "maybe")
+    for name in ("info", "doctor"):
+        ended = command(name)
+        assert ended.code == 1
+        assert "WEFT_CMA='maybe'" in ended.err
+        assert "values: 0, 1" in ended.err
 
 
 def test_import_weft_fi_loads_no_tool() -> None:
     """What a program imports brings neither the command line nor what it is made of."""
     program = (
         "import sys, weft.fi\n"
-        "print(*(m for m in sys.modules if m.partition('.')[0] in ('typer', 'rich', 'click')))\n"
+        "print(*(m for m in sys.modules if m.partition('.')[0] in ('typer', 'rich', 'click', 'matplotlib')))\n"
         "print(*(m for m in sys.modules if m.startswith('weft.tools')))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)

@@ -9,12 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from weft.tools.perf import UsageError, format_rate, format_size, format_time, parse_names, parse_sizes
+from weft.tools import perf
+from weft.tools._measure import Row
+from weft.tools._text import UsageError, format_rate, format_size, format_time, parse_names, parse_sizes
+
+from .conftest import Command
 
 COMMAND = [sys.executable, "-m", "weft.tools.cli", "perf"]
 KEYS = ["op", "path", "size", "latency_ns_median", "latency_ns_p99", "rate_per_s", "bandwidth_GBps"]
@@ -26,7 +31,11 @@ pytestmark = pytest.mark.procs
 
 def measure(*arguments: str, **env: str) -> tuple[list[dict[str, Any]], str]:
     result = subprocess.run(
-        [*COMMAND, "--json", *arguments], capture_output=True, text=True, timeout=100, env={**os.environ, **env}
+        [*COMMAND, "--json", "--quick", "--seconds", "0.3", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, **env},
     )
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -53,7 +62,7 @@ def check(row: dict[str, Any]) -> None:
 
 
 def test_perf_quick_has_every_operation_on_every_path() -> None:
-    rows, _ = measure("--quick")
+    rows, _ = measure()
     found = {(row["op"], row["path"]) for row in rows}
     assert found == {
         (op, path)
@@ -69,36 +78,35 @@ def test_perf_quick_has_every_operation_on_every_path() -> None:
     assert sizes == {8, 4096, 65536, 1 << 20}
 
 
-@pytest.mark.parametrize("path", ["direct", "foreign", "ring"])
-def test_perf_path_and_sizes_are_those_asked_for(path: str) -> None:
-    rows, _ = measure("--quick", "--path", path, "--ops", "read,write", "--sizes", "1,100,4K,12345")
-    assert [(row["op"], row["path"], row["size"]) for row in rows] == [
-        (op, path, size) for op in ("write", "read") for size in (1, 100, 4096, 12345)
+def test_perf_path_and_sizes_are_those_asked_for() -> None:
+    rows, _ = measure("--path", "ring,foreign", "--ops", "read,write", "--sizes", "1,100,4K,12345")
+    assert [(row["path"], row["op"], row["size"]) for row in rows] == [
+        (path, op, size) for path in ("foreign", "ring") for op in ("write", "read") for size in (1, 100, 4096, 12345)
     ]
 
 
 def test_perf_foreign_says_when_the_kernel_is_not_asked() -> None:
     """With WEFT_CMA=0 the rows still come, and a note tells which way they went."""
-    rows, note = measure("--quick", "--path", "foreign", "--ops", "write", "--sizes", "8", WEFT_CMA="0")
+    rows, note = measure("--path", "foreign", "--ops", "write", "--sizes", "8", WEFT_CMA="0")
     assert len(rows) == 1
     assert "foreign" in note
     assert "WEFT_CMA=0" in note
 
 
 def test_perf_strict_says_that_nothing_is_direct() -> None:
-    rows, note = measure("--quick", "--path", "direct", "--ops", "write", "--sizes", "8", WEFT_ISOLATION="strict")
+    rows, note = measure("--path", "direct", "--ops", "write", "--sizes", "8", WEFT_ISOLATION="strict")
     assert len(rows) == 1
     assert "WEFT_ISOLATION=strict" in note
 
 
 @pytest.mark.parametrize("mode", ["basic", "prov_key", "virt_addr", "endpoint", "local"])
 def test_perf_runs_under_every_registration_mode(mode: str) -> None:
-    measure("--quick", "--path", "direct", "--sizes", "8", WEFT_MR_MODE=mode)
+    measure("--path", "direct", "--sizes", "8", WEFT_MR_MODE=mode)
 
 
 def test_perf_table_has_a_caption() -> None:
     result = subprocess.run(
-        [*COMMAND, "--quick", "--path", "direct", "--ops", "write", "--sizes", "8"],
+        [*COMMAND, "--seconds", "0.1", "--path", "direct", "--ops", "write", "--sizes", "8"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -107,6 +115,31 @@ def test_perf_table_has_a_caption() -> None:
     for word in ("latency", "p99", "rate", "bandwidth", "limit", "of it", "memcpy"):
         assert word in result.stdout
     assert "\x1b" not in result.stdout  # no colours into a pipe
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_perf_plot_is_drawn(command: Command, tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / f"chart.{suffix}"
+    row = Row("write", "direct", 8, 100.0, 200.0, 1e7, 0.08, "memcpy", 3.0, 0.03)
+    rows = [row, replace(row, size=65536, bandwidth_GBps=30.0, limit_value=40.0), replace(row, op="batch", path="ring")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(perf, "rows", lambda *_, **__: iter(rows))
+        ended = command("perf", "--plot", str(file))
+    assert ended.code == 0
+    assert f"wrote {file}" in ended.err
+    begins = {"png": b"\x89PNG", "svg": b"<?xml"}
+    assert file.read_bytes().startswith(begins[suffix])
+
+
+def test_perf_plot_that_cannot_be_written_is_reported(command: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "chart.png").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(perf, "rows", lambda *_, **__: iter([]))
+        ended = command("perf", "--plot", str(tmp_path / "chart.png"))
+    assert ended.code == 2
+    assert "cannot write" in ended.err
 
 
 # ---- ends ------------------------------------------------------------------------------------------------------------
@@ -138,7 +171,10 @@ class Running:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "--json", "--path", "direct,ring"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*COMMAND, "--json", "--path", "direct,ring", "--seconds", "10"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline()

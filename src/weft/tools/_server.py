@@ -1,0 +1,165 @@
+"""`weft perf` in two terminals of a host: `--server` starts the second processes that `--connect NAME` asks for.
+
+A server holds an abstract Unix socket, so its name ends with it. Who connects sends one message: what the process is to
+be (JSON), and the descriptor of the scratch memory. The process that the server starts for it has the connection as
+stdin and stdout, speaks as any `_pair.serve` does, and ends when the connection does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+from ..share.names import check_name
+from ._pair import DEADLINE_S, Target, TargetError, command, environment, hung_up
+from ._text import UsageError
+
+__all__ = ["RemoteTarget", "serve", "servers"]
+
+NAME = "perf"
+"""Of a server that was given none."""
+
+_REQUEST_BYTES_MAX = 4096
+_ISOLATION = ("shared", "strict")
+
+
+def _prefix() -> str:
+    return f"weft-perf-{os.geteuid()}-"
+
+
+def servers() -> list[str]:
+    """Names of this user's servers on this host, sorted."""
+    start = "@" + _prefix()
+    with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
+        paths = {line.rstrip("\n").split(" ")[-1] for line in table}
+        return sorted(path.removeprefix(start) for path in paths if path.startswith(start))
+    return []
+
+
+# ---- the terminal with --connect -----------------------------------------------------------------------------------
+
+
+class RemoteTarget(Target):
+    """A second process, started by the server `name`; as `Target` in everything else.
+
+    Raises UsageError where no server has that name.
+    """
+
+    def __init__(self, name: str, nbytes: int, env: Mapping[str, str], cores: Sequence[int]) -> None:
+        self._server = check_name(name, "--connect")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect("\0" + _prefix() + name)
+        except ConnectionRefusedError:
+            self._socket.close()
+            here = servers()
+            raise UsageError(
+                f"--connect: no server has the name {name!r} on this host\n"
+                f"  servers here: {', '.join(here) or 'none'}\n"
+                f"  try: weft perf --server{'' if name == NAME else ' --name ' + name} in another terminal"
+            ) from None
+        self._make_scratch(nbytes)
+        request = {"nbytes": nbytes, "isolation": env["WEFT_ISOLATION"], "cores": list(cores)}
+        socket.send_fds(self._socket, [json.dumps(request).encode()], [self._scratch_fd])
+        self._to = self._socket.makefile("wb")
+        self._from = self._socket.makefile("rb")
+
+    def alive(self) -> None:
+        if hung_up(self._socket.fileno()):
+            raise self._death()
+
+    def _death(self) -> TargetError:
+        return TargetError(f"{self} has ended: was the server stopped?{self._stderr_text()}")
+
+    def __str__(self) -> str:
+        return f"the process of the server {self._server!r}" + (f" (pid {self.pid})" if self.pid else "")
+
+    def _stderr_text(self) -> str:
+        return "; what it wrote is in the server's terminal"
+
+    def close(self) -> None:
+        """Hang up: it ends."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._close_pipes()
+
+
+# ---- the terminal with --server ------------------------------------------------------------------------------------
+
+
+def serve(name: str, say: Callable[[str], None]) -> None:
+    """Start processes for whoever connects, until interrupted; then end them.
+
+    Raises UsageError where the name is taken.
+    """
+    check_name(name, "--server")
+    running: dict[subprocess.Popen[bytes], int] = {}  # and who asked for each
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind("\0" + _prefix() + name)
+        except OSError:
+            raise UsageError(
+                f"--server: another server has the name {name!r}\n  try: weft perf --server --name {name}2"
+            ) from None
+        listener.listen()
+        listener.settimeout(0.2)  # how soon the end of a process is noticed
+        say(f"serving as {name!r}; in another terminal: weft perf --connect {name}; Ctrl-C ends it")
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    connection, _ = listener.accept()
+                    with connection:  # the process has its own copies, and is to hold the only ones
+                        pid = _start(connection, running)
+                    if pid and list(running.values()).count(pid) == 1:
+                        say(f"process {pid} measures")
+                for process in [p for p in running if p.poll() is not None]:
+                    pid = running.pop(process)
+                    if pid not in running.values():
+                        say(f"process {pid} is done")
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+
+
+def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int]) -> int:
+    """Start what one connection asks for; returns who asks, 0 where nothing came of it."""
+    connection.settimeout(DEADLINE_S)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int
+    pid, uid, _ = struct.unpack("3i", credentials)
+    if uid != os.geteuid():
+        return 0
+    fds: list[int] = []
+    try:
+        data, fds, _, _ = socket.recv_fds(connection, _REQUEST_BYTES_MAX, 1)
+        request = json.loads(data)
+        nbytes, isolation = int(request["nbytes"]), request["isolation"]
+        if isolation not in _ISOLATION or not fds or os.fstat(fds[0]).st_size < nbytes:
+            raise ValueError("the request makes no sense")
+        connection.settimeout(None)
+        # The client's first core is its own; where only others are left to us, those.
+        cores = sorted(os.sched_getaffinity(0) & {int(core) for core in request["cores"]})
+        process = subprocess.Popen(
+            command(nbytes, fds[0], cores),
+            stdin=connection.fileno(),
+            stdout=connection.fileno(),
+            pass_fds=fds,
+            env=environment({"WEFT_ISOLATION": isolation, "WEFT_CMA": "1"}),
+            start_new_session=True,  # Ctrl-C is for the server, which ends it
+        )
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        with contextlib.suppress(OSError):
+            connection.sendall(json.dumps({"error": f"the server could not start it: {e}"}).encode() + b"\n")
+        return 0
+    finally:
+        for fd in fds:
+            os.close(fd)
+    running[process] = pid
+    return pid

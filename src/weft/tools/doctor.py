@@ -1,0 +1,131 @@
+"""`weft doctor`: what this machine allows, which paths data will take here, why not the others, and what to do.
+
+The facts are `_machine.py`'s. The paths are tried: a write between two processes, seen from the NIC's statistics.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .. import __version__, errors
+from ._machine import Check, checks
+from ._text import console
+from .perf import PATHS, why_another_way
+
+__all__ = ["DataPath", "doctor"]
+
+_MEMORY = {
+    "direct": "memory that Weft allocated (weft.empty, Domain.alloc)",
+    "foreign": "memory of NumPy, torch ...",
+    "ring": "a peer that shares nothing (WEFT_ISOLATION=strict)",
+}
+_WAY = {
+    "direct": "load and store: a key check and a copy",
+    "foreign": "process_vm_writev and _readv: one copy by the kernel",
+    "ring": "the ring, and the owner's engine: two copies",
+}
+_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
+
+
+@dataclass(frozen=True)
+class DataPath:
+    """How a write to one kind of memory went.
+
+    path   "direct", "foreign" or "ring": what was to be tried.
+    took   which of them it took; "" where it failed.
+    why    why it was another one, or what failed.
+    """
+
+    path: str
+    took: str
+    why: str = ""
+
+    @property
+    def state(self) -> str:
+        """As a Check's: bad where nothing arrived."""
+        return "bad" if not self.took else "ok" if self.took == self.path else "note"
+
+
+def data_paths() -> Iterator[DataPath]:
+    """Write between two processes on each path: what comes of it. The processes are gone afterwards."""
+    from ._measure import Bench
+    from ._pair import Side, Target, TargetError
+
+    for ring in (False, True):
+        mine = [path for path in PATHS if (path == "ring") == ring]
+        try:
+            env = {"WEFT_ISOLATION": "strict" if ring else "shared", "WEFT_CMA": "1"}
+            with Target(4096, env) as target, Side(4096) as side:
+                target.greet()
+                bench = Bench(side, target, ring)
+                for path in mine:
+                    took = bench.way(path)
+                    yield DataPath(
+                        path, took, "" if took == path else why_another_way(path, took, bench.why_not_foreign())
+                    )
+        except (TargetError, errors.FabricError) as e:
+            why = str(e)
+            if isinstance(e, errors.NoData):
+                why = "WEFT_MR_MODE requires a registration mode that this tool does not serve; unset it to try"
+            for path in mine:
+                yield DataPath(path, "", why)
+
+
+def doctor(as_json: bool) -> int:
+    """The command; its exit status: 0 where Weft works here."""
+    from .info import settings_in_force
+
+    settings = settings_in_force()  # first: a word that is not understood would fail everything below
+    found = list(checks())
+    paths = list(data_paths())
+    bad = [state for state in (*(c.state for c in found), *(p.state for p in paths)) if state == "bad"]
+    if as_json:
+        said: dict[str, Any] = {
+            "weft": __version__,
+            "ok": not bad,
+            "checks": [asdict(one) for one in found],
+            "paths": [{**asdict(one), "state": one.state} for one in paths],
+            "settings": {name: value for name, (value, _, _) in settings.items()},
+        }
+        print(json.dumps(said, indent=1))
+        return 1 if bad else 0
+    _print(found, paths)
+    if bad:
+        print(f"weft doctor: Weft does not work here: {len(bad)} of the above are BAD", file=sys.stderr)
+        return 1
+    print("Weft works here.")
+    return 0
+
+
+def _print(found: list[Check], paths: list[DataPath]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    def table(title: str, *columns: str) -> Table:
+        made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in columns:
+            made.add_column(column, overflow="fold")
+        return made
+
+    facts = table("what this machine allows", "", "", "", "found", "which means")
+    last = ""
+    for one in found:
+        if last and one.group != last:
+            facts.add_section()
+        mark = Text(*_MARKS[one.state])
+        facts.add_row("" if one.group == last else one.group, one.name, mark, one.found, one.effect)
+        last = one.group
+    ways = table("paths, each tried with a write to a second process", "data in", "", "goes by", "because")
+    for path in paths:
+        ways.add_row(_MEMORY[path.path], Text(*_MARKS[path.state]), _WAY.get(path.took, "nothing arrived"), path.why)
+    out = console()
+    out.print(facts)
+    out.print(ways)
+    for one in found:
+        if one.todo:
+            out.print(Text(f"{one.name}: {one.effect}\n  try: {one.todo}", style="yellow"))

@@ -1,0 +1,349 @@
+"""`weft info`: what fi.getinfo offers, for hints given as options; why hints match nothing; settings in force.
+
+Options are fi_info's, where it has them. Source: fi_info(1), fi_getinfo(3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import json
+import os
+import platform
+import sys
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__, fi, settings
+from ..fi.info import DOMAIN_CAPS, RX_CAPS, TX_CAPS
+from ._text import console, known_words, parse_count, parse_enum, parse_flags
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Wishes", "info", "settings_in_force"]
+
+_CAPS = TX_CAPS | RX_CAPS | DOMAIN_CAPS
+
+# Rows of an offer's table: what it is called there, and the fields behind it, one line for those of one name.
+_SHOWN: dict[str, dict[str, str]] = {
+    "what it is": {
+        "fabric": "fabric_attr.name",
+        "domain": "domain_attr.name",
+        "type": "ep_attr.type",
+        "protocol": "ep_attr.protocol",
+        "address": "src_addr",
+        "address format": "addr_format",
+        "network": "nic.network_type",
+    },
+    "capabilities": {"caps": "caps"},
+    "duties of the application": {
+        "mode": "mode",
+        "mr_mode": "domain_attr.mr_mode",
+        "threading": "domain_attr.threading",
+        "control progress": "domain_attr.control_progress",
+        "data progress": "domain_attr.data_progress",
+        "resource management": "domain_attr.resource_mgmt",
+    },
+    "order": {"msg_order": "tx_attr.msg_order"},
+    "limits": {
+        "max_msg_size": "ep_attr.max_msg_size",
+        "inject_size": "tx_attr.inject_size",
+        "transmit queue": "tx_attr.size",
+        "receive queue": "rx_attr.size",
+        "iov_limit": "tx_attr.iov_limit",
+        "rma_iov_limit": "tx_attr.rma_iov_limit",
+        "mr_iov_limit": "domain_attr.mr_iov_limit",
+        "mr_cnt": "domain_attr.mr_cnt",
+        "mr_key_size": "domain_attr.mr_key_size",
+        "cq_data_size": "domain_attr.cq_data_size",
+        "ep_cnt": "domain_attr.ep_cnt",
+        "cq_cnt": "domain_attr.cq_cnt",
+        "cntr_cnt": "domain_attr.cntr_cnt",
+    },
+}
+
+
+@dataclass
+class Wishes:
+    """The options that become hints, as they were typed; None for those that were not."""
+
+    node: str | None = None
+    service: str | None = None
+    provider: str | None = None
+    fabric: str | None = None
+    domain: str | None = None
+    caps: str | None = None
+    mode: str | None = None
+    mr_mode: str | None = None
+    ep_type: str | None = None
+    addr_format: str | None = None
+    threading: str | None = None
+    progress: str | None = None
+    msg_order: str | None = None
+    inject_size: str | None = None
+    max_msg_size: str | None = None
+
+    def hints(self) -> fi.Info | None:
+        """Hints for getinfo, None without any wish. Raises UsageError for words that are unknown."""
+        if all(value is None for name, value in vars(self).items() if name not in ("node", "service")):
+            return None
+        h = fi.Info()
+        h.fabric_attr.prov_name, h.fabric_attr.name, h.domain_attr.name = self.provider, self.fabric, self.domain
+        if self.caps is not None:
+            h.caps = fi.Flag(parse_flags("--caps", self.caps, known_words(fi.Flag, mask=_CAPS)))
+        if self.mode is not None:
+            h.mode = fi.Mode(parse_flags("--mode", self.mode, known_words(fi.Mode)))
+        if self.mr_mode is not None:
+            known = known_words(fi.MrMode, "MR_")
+            h.domain_attr.mr_mode = fi.MrMode(parse_flags("--mr-mode", self.mr_mode, known, "MR_"))
+        if self.msg_order is not None:
+            known = known_words(fi.Order, "ORDER_")
+            h.tx_attr.msg_order = fi.Order(parse_flags("--msg-order", self.msg_order, known, "ORDER_"))
+        kinds: tuple[tuple[str, str | None, type[enum.IntEnum], str, Any, tuple[str, ...]], ...] = (
+            ("--ep-type", self.ep_type, fi.EpType, "EP_", h.ep_attr, ("type",)),
+            ("--addr-format", self.addr_format, fi.AddrFormat, "", h, ("addr_format",)),
+            ("--threading", self.threading, fi.Threading, "THREAD_", h.domain_attr, ("threading",)),
+            (
+                "--progress",
+                self.progress,
+                fi.Progress,
+                "PROGRESS_",
+                h.domain_attr,
+                ("control_progress", "data_progress"),
+            ),
+        )
+        for option, text, cls, prefix, part, fields in kinds:
+            if text is not None:
+                for field in fields:
+                    setattr(part, field, cls(parse_enum(option, text, known_words(cls, prefix), prefix)))
+        if self.inject_size is not None:
+            h.tx_attr.inject_size = parse_count("--inject-size", self.inject_size)
+        if self.max_msg_size is not None:
+            h.ep_attr.max_msg_size = parse_count("--max-msg-size", self.max_msg_size)
+        return h
+
+
+def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool, env: bool) -> int:
+    """The command; its exit status: 1 where nothing matches.
+
+    Raises UsageError, and what getinfo and the settings raise.
+    """
+    found: fi.Explanation | None = None
+    if not env:
+        found = fi.getinfo(node=wishes.node, service=wishes.service, hints=wishes.hints(), explain=True)
+    matches = found is None or bool(found.infos)
+    if as_json:
+        print(json.dumps(_as_json(found, why), indent=1))
+    elif matches or why:
+        out = console()
+        if found is not None:
+            for item in _offers(found, why, brief, verbose):
+                out.print(item)
+        if not brief:
+            out.print(_settings_table())
+            for text in _slips():
+                out.print(f"note: {text}", style="yellow")
+    if found is None or matches:
+        return 0
+    if not why:
+        hints = dict.fromkeys(r.hint for c in found.rejected for r in c.rejections)
+        print(
+            f"weft info: nothing matches: {len(found.rejected)} looked at, rejected for {', '.join(hints)}\n"
+            "  try: the same with --why",
+            file=sys.stderr,
+        )
+    return 1
+
+
+# ---- offers --------------------------------------------------------------------------------------------------------
+
+
+def _offers(found: fi.Explanation, why: bool, brief: bool, verbose: bool) -> Iterator[Any]:
+    from rich.text import Text
+
+    if why:
+        yield _why_table(found)
+        for note in found.notes:
+            yield Text(f"note: {note}", style="yellow")
+    for one in found.infos:
+        attr = one.fabric_attr
+        head = f"{attr.prov_name} {_dotted(attr.prov_version)}: {one.domain_attr.name}, {one.ep_attr.type!s}"
+        if brief:
+            yield Text(head)
+        elif verbose:
+            yield Text(head, style="bold")
+            yield Text(repr(one))
+        else:
+            yield _info_table(head, one)
+
+
+def _info_table(head: str, one: fi.Info) -> Table:
+    table = _table(head, "", "", "")
+    for title, fields in _SHOWN.items():
+        for i, (name, path) in enumerate(fields.items()):
+            value, kind = _field(one, path)
+            table.add_row("" if i else title, name, _shown(value, kind))
+        table.add_section()
+    return table
+
+
+def _why_table(found: fi.Explanation) -> Table:
+    table = _table("offers held against the hints", "offer", "hint", "asked", "offered", "why not")
+    for one in found.candidates:
+        name = f"{one.provider}: {one.domain}, {one.type}"
+        if one.accepted:
+            table.add_row(name, "matches", "", "", "")
+        for i, r in enumerate(one.rejections):
+            table.add_row(
+                "" if i else name, r.hint, *(text.replace("|", " | ") for text in (r.asked, r.offered)), r.reason
+            )
+        table.add_section()
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_header=any(columns),
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _field(one: fi.Info, path: str) -> tuple[Any, Any]:
+    """Value and kind of a dotted field; (None, None) where a part of the way is missing."""
+    obj: Any = one
+    kind = None
+    for name in path.split("."):
+        if obj is None:
+            return None, None
+        kind = next(f.metadata.get("kind") for f in dataclasses.fields(obj) if f.name == name)
+        obj = getattr(obj, name)
+    return obj, kind
+
+
+def _named(value: Any, kind: Any) -> Any:
+    """A field as JSON has it: names for flags and enumerations."""
+    if isinstance(kind, type) and issubclass(kind, enum.IntFlag):
+        return [name for name in str(kind(value)).split("|") if name != "0"]
+    if kind is not None and isinstance(value, int):
+        try:
+            return str(kind(value))
+        except ValueError:
+            return hex(value)
+    return value if value is None or isinstance(value, (int, str)) else str(value)
+
+
+def _shown(value: Any, kind: Any) -> str:
+    named = _named(value, kind)
+    if isinstance(named, list):
+        return " ".join(named) or "none"
+    if isinstance(named, int) and named >= 1 << 20:
+        # Powers of two as such: a limit of 9223372036854775807 is not read by anyone.
+        if named == (1 << 64) - 1:
+            return "unlimited"
+        exact = named & (named - 1) == 0
+        return (
+            f"2**{named.bit_length() - 1}" if exact else f"2**{named.bit_length()} - 1" if _ones(named) else str(named)
+        )
+    return "" if named is None else str(named)
+
+
+def _ones(value: int) -> bool:
+    return value & (value + 1) == 0
+
+
+def _dotted(version: int) -> str:
+    return f"{fi.MAJOR(version)}.{fi.MINOR(version)}"
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------
+
+
+def settings_in_force() -> dict[str, tuple[str, bool, str]]:
+    """Variable -> (value, whether the environment says so, which values there are). Raises InvalidArgument."""
+    now = settings.load()
+    return {
+        name: (_word(getattr(now, field.name)), name in os.environ, _values(field.type))
+        for field in dataclasses.fields(settings.Settings)
+        for name in ("WEFT_" + field.name.upper(),)
+    }
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value) if value or not isinstance(value, enum.IntFlag) else "none"
+
+
+def _values(kind: Any) -> str:
+    if kind is bool:
+        return "0, 1"
+    if isinstance(kind, type) and issubclass(kind, enum.IntFlag):
+        return "names as for --mr-mode, joined by ',' or '|'"
+    return ", ".join(str(value) for value in typing.get_args(kind))
+
+
+def _slips() -> Iterator[str]:
+    """Variables that nobody reads and that look like one that is read."""
+    known = list(settings_in_force())
+    for name in sorted(os.environ):
+        if name.startswith("WEFT_") and name not in known and (close := difflib.get_close_matches(name, known, 1, 0.8)):
+            yield f"{name} is set, but no variable of Weft's; did you mean {close[0]}?"
+
+
+def _settings_table() -> Table:
+    table = _table("settings (environment)", "variable", "value", "from", "values")
+    for name, (value, said, values) in settings_in_force().items():
+        table.add_row(name, value, "environment" if said else "default", values)
+    return table
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _as_json(found: fi.Explanation | None, why: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "weft": __version__,
+        "libfabric": _dotted(fi.version()),
+        "python": platform.python_version(),
+        "settings": {
+            name: {"value": value, "from": "environment" if said else "default"}
+            for name, (value, said, _) in settings_in_force().items()
+        },
+    }
+    if found is not None:
+        said["infos"] = [_plain(one) for one in found.infos]
+        if why:
+            said["candidates"] = [
+                {
+                    "provider": c.provider,
+                    "domain": c.domain,
+                    "type": str(c.type),
+                    "accepted": c.accepted,
+                    "rejections": [dataclasses.asdict(r) for r in c.rejections],
+                }
+                for c in found.candidates
+            ]
+            said["notes"] = found.notes
+    return said
+
+
+def _plain(part: Any) -> dict[str, Any]:
+    return {
+        f.name: _plain(value) if dataclasses.is_dataclass(value) else _named(value, f.metadata.get("kind"))
+        for f in dataclasses.fields(part)
+        for value in (getattr(part, f.name),)
+    }
