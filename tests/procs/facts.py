@@ -1198,7 +1198,7 @@ def dirty_bytes(world: World, path: str) -> int:
 @fact("rma.flag.commit-complete", "mr.flag.rma-pmem", "mr.flag.rma-pmem-required")
 def commit_complete_comes_when_the_file_has_it(pair: Pair) -> None:
     size = 300_000
-    path = f"{tempfile.gettempdir()}/weft-test-commit-{os.getpid()}-{next(_keys)}"
+    path = f"{tempfile.gettempdir()}/commit-test-{os.getpid()}-{next(_keys)}"
     data = pair.local(size)
     ep, to = pair.me.ep, pair.peer
     word, old = np.ones(1, np.uint64), np.zeros(1, np.uint64)
