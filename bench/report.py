@@ -231,7 +231,7 @@ def draw(result: dict[str, Any], file: Path) -> None:
 def write(result: dict[str, Any], stem: Path) -> None:
     """STEM.md, and STEM.png where it can be drawn."""
     stem.with_suffix(".md").write_text(markdown(result))
-    if can_draw():
+    if can_draw() and race_table(result):
         draw(result, stem.with_suffix(".png"))
 
 

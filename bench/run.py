@@ -135,7 +135,7 @@ def main() -> int:
     shutil.copyfile(stamped, RESULTS / "latest.json")
     report.write(result, RESULTS / "latest")
     report.show(result)
-    print(f"{result['seconds']} s; bench/results/latest.json, .md" + (", .png" if report.can_draw() else ""))
+    print(f"{result['seconds']} s; bench/results/latest.json, latest.md, and latest.png where matplotlib is installed")
     return 0
 
 

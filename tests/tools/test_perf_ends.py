@@ -1,0 +1,99 @@
+"""`weft perf` ends as it should, whoever is interrupted or killed, and leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .test_perf import COMMAND
+
+pytestmark = pytest.mark.procs
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def eventually(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class Running:
+    """A `weft perf` that has printed its first row and has many to go."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "--json", "--path", "direct,ring", "--seconds", "10"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline()
+        self.children = children_of(self.process.pid)
+        assert len(self.children) == 2  # a target for the paths that share memory, one for the ring
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=60)
+        eventually(lambda: all(gone(child) for child in self.children))
+        return self.process.returncode, errors
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+def test_perf_target_killed_is_reported() -> None:
+    with Running() as perf:
+        for child in perf.children:
+            os.kill(child, signal.SIGKILL)
+        code, errors = perf.end()
+    assert code == 1
+    assert "died: signal SIGKILL" in errors
+    assert "Traceback" not in errors
+
+
+def test_perf_interrupt_ends_both_processes() -> None:
+    with Running() as perf:
+        os.kill(perf.process.pid, signal.SIGINT)
+        code, errors = perf.end()
+    assert code == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+
+
+def test_perf_killed_leaves_no_target() -> None:
+    with Running() as perf:
+        os.kill(perf.process.pid, signal.SIGKILL)
+        code, _ = perf.end()
+    assert code == -signal.SIGKILL
+
+
+def test_perf_target_that_cannot_start_is_reported_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.tools._pair import Target, TargetError
+
+    with Target(4096, {"WEFT_MR_MODE": "sideways"}) as target, pytest.raises(TargetError, match="sideways"):
+        target.greet()
