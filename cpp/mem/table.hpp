@@ -222,8 +222,15 @@ class TableView {
   }
 
   static constexpr uint64_t key_hash(uint32_t domain, uint64_t key) noexcept {
-    // Small dense keys stay neighbours (one cache line serves sixteen); high bits are folded in by multiplication.
-    return key + domain * 0x9e3779b1ull + (key >> 20) * 0x9e3779b97f4a7c15ull;
+    // Sixteen neighbouring keys stay neighbours: one cache line serves them. Which line, the rest decides, well mixed:
+    // dense keys side by side over many lines would be one long run, and a key that falls into it walks to its end.
+    uint64_t x = key >> 4 ^ uint64_t { domain } << 48;
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93ull;
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93ull;
+    x ^= x >> 32;
+    return x << 4 | (key & 15);
   }
 
  protected:

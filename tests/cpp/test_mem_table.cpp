@@ -63,6 +63,36 @@ namespace {
 
 BOOST_AUTO_TEST_SUITE(mem_table)
 
+/// A key that is not there is looked for to the end of the run that it falls into: runs must stay short however
+/// applications choose their keys, and however many there are.
+BOOST_AUTO_TEST_CASE(test_key_index_has_no_long_runs) {
+  constexpr uint32_t kKeys = 1u << 17, kIndex = kKeys * 2;
+  struct Way {
+    const char* name;
+    uint64_t (*key)(uint64_t);
+  };
+  const Way ways[] = {
+      {"dense", [](uint64_t i) { return i; }},
+      {"two dense ranges", [](uint64_t i) { return (i & 1) << 32 | i >> 1; }},
+      {"dense from 2^20", [](uint64_t i) { return (uint64_t{1} << 20) + i; }},
+      {"a page apart", [](uint64_t i) { return i << 12; }},
+      {"high halves only", [](uint64_t i) { return i << 32; }},
+      {"rank and number", [](uint64_t i) { return (i & 1023) << 48 | i >> 10; }},
+      {"all bits", [](uint64_t i) -> uint64_t { return i * 0x9e3779b97f4a7c15ull; }},
+  };
+  for (const auto& [name, key] : ways) {
+    std::vector<bool> taken(kIndex);
+    for (uint64_t i = 0; i < kKeys; ++i) {
+      auto at = static_cast<uint32_t>(TableView::key_hash(static_cast<uint32_t>(i % 3), key(i))) & (kIndex - 1);
+      while (taken[at]) at = (at + 1) & (kIndex - 1);
+      taken[at] = true;
+    }
+    uint32_t longest = 0, run = 0;
+    for (const bool t : taken) longest = std::max(longest, run = t ? run + 1 : 0);
+    BOOST_TEST(longest < 4096U, name << ": a run of " << longest);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(test_region_is_reachable_from_enable_to_close) {
   Fixture f;
   const uint32_t slot = f.insert(42);
