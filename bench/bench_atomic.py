@@ -74,7 +74,7 @@ def main() -> None:
             met = None if budget is None else ns <= budget
             rows.append(
                 Row(path, f"<= {budget} ns" if budget else "", ns, "ns", met, limit, "a bare atomic add",
-                    "" if met is not False else "nine arguments, three buffers and the full check of the key",
+                    "" if met is not False else "nine arguments and three buffers",
                     peers_of(other) if other else {})
             )  # fmt: skip
     publish("atomic", rows)
