@@ -106,7 +106,7 @@ def beyond(row: Row) -> str:
     return f"{row.value - row.limit:,.0f} {row.unit} beside {row.limit_is}"
 
 
-_BUDGET_HEAD = ("path", "budget", "best elsewhere", "measured here", "", "", "limit in the same run", "reason")
+BUDGET_HEAD = ("path", "budget", "best elsewhere", "measured here", "", "", "limit in the same run", "reason")
 
 
 def budget_table(result: dict[str, Any]) -> list[list[str]]:
@@ -136,7 +136,7 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-_RACE_HEAD = ("from Python", "", "Weft", "limit", *_PEERS)
+RACE_HEAD = ("from Python", "", "Weft", "limit", *_PEERS)
 
 
 def heading(result: dict[str, Any]) -> str:
@@ -157,13 +157,14 @@ def markdown(result: dict[str, Any]) -> str:
         return "\n".join("| " + " | ".join(line) + " |" for line in escaped)
 
     return (
-        f"# Benchmarks\n\n{heading(result)}\n\n## Beside other libraries\n\n{_RACE_SAYS}\n\n"
-        f"{table(_RACE_HEAD, race_table(result))}\n\n"
-        f"## The speed budget\n\n{table(_BUDGET_HEAD, budget_table(result))}\n"
+        f"# Benchmarks\n\n{heading(result)}\n\n## Beside other libraries\n\n{RACE_SAYS}\n\n"
+        f"{table(RACE_HEAD, race_table(result))}\n\n"
+        f"## The speed budget\n\n{table(BUDGET_HEAD, budget_table(result))}\n"
     )
 
 
-_RACE_SAYS = (
+BUDGET_SAYS = 'What Weft set out to reach, row by row; "best elsewhere" is of the machine that the budget comes from.'
+RACE_SAYS = (
     "ns (less is better) or GB/s (more is better); the least of many short batches, all in one run. MPI: Win.Put, "
     "Win.Get, Win.Fetch_and_op, each with Win.Flush. pyzmq has messages: a put is one of a stream, a completed one a "
     "message and its answer. shared_memory is a store by hand: no key, no bounds, no completion, and a lock where Weft "
@@ -181,12 +182,12 @@ def show(result: dict[str, Any]) -> None:
     if not out.is_terminal:
         out = Console(width=190, highlight=False, markup=False)
     for title, head, lines in (
-        ("beside other libraries: ns (less is better), GB/s (more is better)", _RACE_HEAD, race_table(result)),
-        ("the speed budget", _BUDGET_HEAD, budget_table(result)),
+        ("beside other libraries: ns (less is better), GB/s (more is better)", RACE_HEAD, race_table(result)),
+        ("the speed budget", BUDGET_HEAD, budget_table(result)),
     ):
         table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for i, name in enumerate(head):
-            table.add_column(name, overflow="fold", justify="right" if head is _RACE_HEAD and i > 1 else "left")
+            table.add_column(name, overflow="fold", justify="right" if head is RACE_HEAD and i > 1 else "left")
         for line in lines:
             table.add_row(*line)
         out.print(table)

@@ -3,7 +3,7 @@
 weft-settings            environment variables, from weft.settings; fails where its table and its code disagree
 weft-help COMMAND        what `weft COMMAND --help` prints
 weft-commands COMMAND    a section with the help of every command but those named
-weft-benchmarks          tables of bench/results/*.json, where there are any
+weft-benchmarks          tables of the last run of make bench, or of the run that is committed
 weft-flags               flags and enumerations of weft.flags
 weft-errors              exceptions of weft.errors (in reStructuredText)
 weft-docstring NAME      a docstring (in reStructuredText)
@@ -176,88 +176,38 @@ class OtherCommands(Generated):
         return out
 
 
-# ---- benchmarks ------------------------------------------------------------------------------------------------------
-
-# Columns in the order of the table, and their headings; a file has some of them, and perhaps others, which come last.
-_COLUMNS = {
-    "path": "path",
-    "op": "operation",
-    "size": "size (B)",
-    "value": "measured",
-    "unit": "unit",
-    "budget": "budget",
-    "met": "met",
-    "latency_ns_median": "latency (ns)",
-    "latency_ns_p99": "p99 (ns)",
-    "rate_per_s": "rate (/s)",
-    "bandwidth_GBps": "GB/s",
-    "limit_name": "the limit is",
-    "limit_is": "the limit is",
-    "limit_value": "limit",
-    "limit": "limit",
-    "limit_share": "of it",
-    "peers": "others",
-    "why": "why not",
-}
-
-
-def _cell(column: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if column == "limit_share" and isinstance(value, int | float):
-        return f"{value:.0%}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell('', inner)}" for name, inner in value.items())
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
-
-
-def benchmark_file(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """Rows of a result file and what it says of the run: a JSON list of objects, one object a line, or an object with
-    "rows". What is not understood is left out."""
-    text = path.read_text(encoding="utf-8")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        try:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError:
-            return [], ""
-    about = ""
-    if isinstance(found, dict):
-        about = ", ".join(f"{k} {v}" for k, v in found.items() if isinstance(v, str | int | float) and k != "name")
-        found = found.get("rows", [found])
-    if not isinstance(found, list):
-        return [], about
-    return [row for row in found if isinstance(row, dict)], about
-
-
 class Benchmarks(Generated):
+    """The tables of bench/report.py, of this checkout's last run, or of the run that is committed."""
+
     def make(self) -> list[nodes.Node]:
-        out: list[nodes.Node] = []
-        for path in sorted((ROOT / "bench" / "results").glob("*.json")):
-            rows, about = benchmark_file(path)
-            if not rows:
-                continue
-            self.env.note_dependency(str(path))
-            keys = dict.fromkeys(
-                key for row in rows for key in row if any(r.get(key) not in (None, "", {}) for r in rows)
-            )
-            columns = [key for key in _COLUMNS if key in keys] + [key for key in keys if key not in _COLUMNS]
-            section = nodes.section(ids=[nodes.make_id(f"results-{path.stem}")], names=[f"results {path.stem}"])
-            section += nodes.title("", path.stem)
-            if about:
-                section += nodes.paragraph("", about)
-            head = [_COLUMNS.get(column, column) for column in columns]
-            body = [[_cell(column, row.get(column)).replace("`", "'") for column in columns] for row in rows]
-            section += nodes.container("", table(head, body), classes=["wide"])
+        report = bench_report()
+        path = ROOT / "bench" / "results" / "latest.json"
+        if not path.exists():
+            path = ROOT / "bench" / "reference.json"
+        self.env.note_dependency(str(path))
+        result = json.loads(path.read_text())
+        out: list[nodes.Node] = [nodes.paragraph("", report.heading(result))]
+        for title, says, head, lines in (
+            ("Beside other libraries", report.RACE_SAYS, report.RACE_HEAD, report.race_table(result)),
+            ("The speed budget", report.BUDGET_SAYS, report.BUDGET_HEAD, report.budget_table(result)),
+        ):
+            section = nodes.section(ids=[nodes.make_id(title)], names=[title.lower()])
+            section += nodes.title("", title)
+            section += nodes.paragraph("", says)
+            body = [[cell.replace("`", "'") for cell in line] for line in lines]
+            section += nodes.container("", table(list(head), body), classes=["wide"])
             out.append(section)
-        if not out:
-            out.append(nodes.paragraph("", "There are no results beside the source that these pages were built from."))
         return out
+
+
+def bench_report() -> Any:
+    """bench/report.py as a module; bench/ is no package."""
+    folder = str(ROOT / "bench")
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module("report")
+    finally:
+        sys.path.remove(folder)
 
 
 # ---- flags, errors, docstrings ---------------------------------------------------------------------------------------
