@@ -32,9 +32,9 @@ Post = Callable[[fi.Endpoint, Any], None]
 
 
 class Lane:
-    """See above. `read`, `write` and `take` are the endpoint's and the queue's own methods, bound once."""
+    """See above. `read`, `write`, `fetch_atomic` and `take` are the endpoint's and the queue's own methods, bound once."""
 
-    __slots__ = ("_scratch", "av", "cells", "cq", "ep", "mr", "read", "take", "timeout", "write")
+    __slots__ = ("_scratch", "av", "cells", "cq", "ep", "fetch_atomic", "mr", "read", "take", "timeout", "write")
 
     def __init__(self, node: Node, *, wait_obj: int = fi.WAIT_UNSPEC, size: int = 64) -> None:
         domain = node._domain
@@ -50,6 +50,7 @@ class Lane:
         self.cells: dict[str, Cell] = {}
         self.read = self.ep.read
         self.write = self.ep.write
+        self.fetch_atomic = self.ep.fetch_atomic
         self.take = self.cq.read
 
     def cell(self, dtype: np.dtype[Any], code: str) -> Cell:

@@ -96,6 +96,7 @@ class RemoteArray:
         "__weakref__",
         "_base",
         "_code",
+        "_datatypes",
         "_dtype",
         "_itemsize",
         "_key",
@@ -115,6 +116,7 @@ class RemoteArray:
     ticket: Ticket
     _base: int
     _code: str
+    _datatypes: dict[int, int]
     _dtype: np.dtype[Any]
     _itemsize: int
     _key: int
@@ -189,6 +191,7 @@ class RemoteArray:
         self._row = row if stride == row else 0
         # What an integer index steps by, where it selects an element or a contiguous row; 0: the long way.
         self._step = stride if row and dtype.itemsize else 0
+        self._datatypes = {}
         self._node = node
         self._peer = -1
         self._pop = _no_lane
@@ -336,26 +339,6 @@ class RemoteArray:
         self._push(lane)
         return out
 
-    def _element_now(self, lane: Lane, at: int, value: Any) -> None:
-        """HOT. Write one element."""
-        code = self._code
-        try:
-            cell = lane.cells[code]
-        except KeyError:
-            cell = lane.cell(self._dtype, code)
-        try:
-            cell[1][0] = value
-        except BaseException:
-            self._push(lane)  # NumPy's own error: nothing was posted
-            raise
-        try:
-            lane.write(cell[0], None, self._peer, self._base + at, self._key)
-            if not lane.take(1):
-                lane.wait()
-        except BaseException as reason:
-            self._failed(lane, reason, "write")
-        self._push(lane)
-
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a selection. `value` is converted and broadcast as NumPy does. Complete when the call returns.
 
@@ -367,11 +350,27 @@ class RemoteArray:
         if self._code and ((kind is int and self._vector) or kind is tuple):
             at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
             if at is not None:
+                # HOT: no allocation. Two calls into the NIC: bench/bench_share.py.
                 try:
                     lane = self._pop()
                 except IndexError:
                     lane = self._lane("write")
-                self._element_now(lane, at, value)
+                try:
+                    cell = lane.cells[self._code]
+                except KeyError:
+                    cell = lane.cell(self._dtype, self._code)
+                try:
+                    cell[1][0] = value
+                except BaseException:
+                    self._push(lane)  # NumPy's own error: nothing was posted
+                    raise
+                try:
+                    lane.write(cell[0], None, self._peer, self._base + at, self._key)
+                    if not lane.take(1):
+                        lane.wait()
+                except BaseException as reason:
+                    self._failed(lane, reason, "write")
+                self._push(lane)
                 return
         if isinstance(key, (list, np.ndarray)):
             self.put(key, value)
@@ -746,9 +745,15 @@ class RemoteArray:
         # HOT for one element of one dimension and a Python integer: no array is made.
         if self._code and type(value) is int and (expected is None or type(expected) is int):
             kind = type(index)
-            at = self._element(index) if (kind is int and self._vector) or kind is tuple else None
+            if kind is int and self._vector and 0 <= index < self._n:
+                at = index * self._step if self._step else None
+            else:
+                at = self._element(index) if (kind is int and self._vector) or kind is tuple else None
             if at is not None:
-                datatype, _ = self._datatype(family, op, call)
+                which = family << 8 | op._value_  # an Op is hashed by its name, a dtype by its parts: both are slow
+                datatype = self._datatypes.get(which)
+                if datatype is None:
+                    datatype = self._datatypes[which] = int(self._datatype(family, op, call)[0])
                 try:
                     lane = self._pop()
                 except IndexError:
@@ -769,7 +774,7 @@ class RemoteArray:
                 ep, peer, key = lane.ep, self._peer, self._key
                 try:
                     if family == _FETCH:
-                        ep.fetch_atomic(cell[0], None, cell[2], None, peer, addr, key, datatype, op)
+                        lane.fetch_atomic(cell[0], None, cell[2], None, peer, addr, key, datatype, op)
                     elif family == _COMPARE:
                         ep.compare_atomic(cell[0], None, cell[4], None, cell[2], None, peer, addr, key, datatype, op)
                     else:
