@@ -32,7 +32,7 @@ Post = Callable[[fi.Endpoint, Any], None]
 
 
 class Lane:
-    """See above. `read`, `write`, `fetch_atomic` and `take` are the endpoint's and the queue's own methods, bound once."""
+    """See above. `read`, `write`, `fetch_atomic` and `take` are methods of the endpoint and the queue, bound once."""
 
     __slots__ = ("_scratch", "av", "cells", "cq", "ep", "fetch_atomic", "mr", "read", "take", "timeout", "write")
 
