@@ -161,6 +161,7 @@ void Table::enable(uint32_t slot, uint32_t ep_bound) {
   MrEntry& e = entry(slot);
   store_relaxed(e.ep_bound, ep_bound);
   const uint64_t state = e.state.load(std::memory_order_relaxed);
+  if (state_of(state) == MrState::closing) return;  // a single-use region that was used stays so
   e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
 }
 
@@ -175,8 +176,12 @@ void Table::add_access_flags(uint32_t slot, uint32_t flags) {
 
 void Table::disable(uint32_t slot) noexcept {
   MrEntry& e = entry(slot);
-  const uint64_t state = e.state.load(std::memory_order_relaxed);
-  e.state.exchange((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::disabled), std::memory_order_seq_cst);
+  uint64_t state = e.state.load(std::memory_order_relaxed);
+  // Not over "closing", which the engine sets when a single-use region was used.
+  while (state_of(state) == MrState::enabled &&
+         !e.state.compare_exchange_weak(state, (state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::disabled),
+                                        std::memory_order_seq_cst)) {
+  }
 }
 
 void Table::begin_close(uint32_t slot) noexcept {

@@ -51,7 +51,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   const bool remote = (bits & (mem::kRemoteRead | mem::kRemoteWrite)) != 0;
   if (!remote) {  // local use only: no entry, no key
     auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
-    if (enabled) region->enable();
+    if (enabled) region->make_usable();  // nobody else has it yet
     return region;
   }
   mem::MrRequest request;
@@ -63,7 +63,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   const uint32_t slot = nic_->table().insert(request);
   const uint64_t key = nic_->table().mr(slot).key;
   auto region = std::make_shared<MemoryRegion>(this, buffers, slot, key, bits, true);
-  if (enabled) region->enable();
+  if (enabled) region->make_usable();  // nobody else has it yet
   return region;
 }
 
@@ -178,26 +178,40 @@ void MemoryRegion::bind_endpoint(const Endpoint& ep) {
   ep_bound_ = ep.index() + 1;
 }
 
+bool MemoryRegion::hold() noexcept {
+  Backoff backoff;
+  for (;;) {
+    Life life = Life::open;
+    if (life_.compare_exchange_strong(life, Life::held, std::memory_order_acquire)) return true;
+    if (life == Life::closed) return false;
+    backoff.pause();  // another thread is at it
+  }
+}
+
 void MemoryRegion::enable() {
-  if (closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if (!hold()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  make_usable();
+  let_go(Life::open);
+}
+
+void MemoryRegion::make_usable() {
   if (enabled_) return;
   if (remote_) domain_->nic_->table().enable(slot_, ep_bound_);
   enabled_ = true;
 }
 
 bool MemoryRegion::disable(std::string* why) {
-  if (closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
-  if (!enabled_) return true;
-  if (remote_) {
+  if (!hold()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  bool done = true;
+  if (enabled_ && remote_) {
     domain_->nic_->table().disable(slot_);
     *why = domain_->nic_->quiesce(slot_);
-    if (!why->empty()) {
-      domain_->nic_->table().reopen(slot_);
-      return false;
-    }
+    done = why->empty();
+    if (!done) domain_->nic_->table().enable(slot_, ep_bound_);
   }
-  enabled_ = false;
-  return true;
+  if (done) enabled_ = false;
+  let_go(Life::open);
+  return done;
 }
 
 bool MemoryRegion::used_up() const noexcept {
@@ -208,15 +222,9 @@ bool MemoryRegion::used_up() const noexcept {
 }
 
 bool MemoryRegion::close(std::string* why) {
-  Backoff backoff;
-  for (;;) {
-    Life life = Life::open;
-    if (life_.compare_exchange_strong(life, Life::closing, std::memory_order_acquire)) break;
-    if (life == Life::closed) return true;
-    backoff.pause();  // another thread is at it
-  }
+  if (!hold()) return true;
   const bool revoked = !remote_ || revoke(why);
-  life_.store(revoked ? Life::closed : Life::open, std::memory_order_release);
+  let_go(revoked ? Life::closed : Life::open);
   return revoked;
 }
 

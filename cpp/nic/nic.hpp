@@ -333,7 +333,11 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
  private:
   friend class Nic;
   friend class Domain;
-  enum class Life : uint8_t { open, closing, closed };
+  enum class Life : uint8_t { open, held, closed };
+  // One thread at a time enables, disables or closes; others wait for it. False: the region is closed.
+  bool hold() noexcept;
+  void let_go(Life life) noexcept { life_.store(life, std::memory_order_release); }
+  void make_usable();
   bool revoke(std::string* why);
 
   Domain* domain_;

@@ -179,3 +179,38 @@ def test_closed_region_is_not_refreshed() -> None:
         mr.close()
         with pytest.raises(fi.BadState):
             mr.refresh()
+
+
+def test_refresh_brings_no_used_up_region_back(duo: tuple[Node, Node, int]) -> None:
+    """FI_MR_SINGLE_USE: after its operation the key stays invalid, whatever is called."""
+    initiator, target, peer = duo
+    mr = target.reg(np.zeros(64, np.uint8), requested_key=KEY, flags=fi.MR_SINGLE_USE)
+    mr.refresh()
+    assert outcome(initiator, peer) == 0
+    mr.refresh()
+    mr.enable()
+    assert mr.state == "used up"
+    assert outcome(initiator, peer) == fi.EKEYREJECTED
+
+
+def test_region_closed_during_a_refresh_stays_closed() -> None:
+    """Another thread closes it: the refresh ends, or says that it is closed; no peer reaches the memory again."""
+    with pair(mr_mode=int(fi.MR_MMU_NOTIFY)) as (initiator, target, peer):
+        memory = np.zeros(8 << 20, np.uint8)
+        for _ in range(30):
+            mr = target.domain.mr_reg(memory, RW, requested_key=KEY)
+            mr.refresh()
+
+            def refresh(mr: fi.MemoryRegion = mr) -> None:
+                try:
+                    for _ in range(50):
+                        mr.refresh()
+                except fi.BadState:
+                    pass
+
+            thread = threading.Thread(target=refresh)
+            thread.start()
+            outcome(initiator, peer)
+            mr.close()
+            thread.join()
+            assert outcome(initiator, peer) == fi.EKEYREJECTED

@@ -79,8 +79,6 @@ def test_without_the_hint_the_mode_is_refused(mr_mode: fi.MrMode) -> None:
     if not mr_mode:
         assert fi.getinfo(hints=hints)
         return
-    if mr_mode == fi.MR_LOCAL:
-        pytest.skip("FI_MR_LOCAL has a rule of its own, in test_info.py")
     with pytest.raises(fi.NoData):
         fi.getinfo(hints=hints)
 

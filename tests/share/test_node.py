@@ -289,3 +289,22 @@ print(t[3])
 def test_timeout_must_be_a_time() -> None:
     with pytest.raises(errors.InvalidArgument, match="seconds above 0"):
         weft.open(timeout=0)
+
+
+def test_deadline_is_put_off_while_pieces_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large array over the owner's engine may take longer than the timeout, as long as it goes on."""
+    from weft.share import lane as module
+
+    with weft.open(timeout=0.02) as node:
+        lane = node._lane("test")
+        looks = iter([*range(10), *[9] * 1000])
+        seen: list[int] = []
+
+        def answers() -> int:
+            seen.append(next(looks))
+            return seen[-1]
+
+        monkeypatch.setattr(module, "answers_so_far", answers)
+        with pytest.raises(errors.TimedOut):
+            lane.wait()
+        assert len(seen) > 10, "it gave up although pieces came"

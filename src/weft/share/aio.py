@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .. import _process, errors, fi
-from .lane import Lane, Post
+from .lane import Lane, Post, answers_so_far
 from .remote import FailedOperation
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class LoopLane(Lane):
                 wait.future = self._loop.create_future()
                 if self._manual:
                     self._loop.call_later(MANUAL_POLL_S, self._poll)
-                await asyncio.wait((wait.future,), timeout=self.timeout)
+                answers = -1
+                while not wait.future.done() and answers != (answers := answers_so_far()):  # while pieces arrive
+                    await asyncio.wait((wait.future,), timeout=self.timeout)
                 if not wait.future.done():  # it stays in _pending: its buffers are in use until it ends
                     raise errors.TimedOut(f"no completion in {self.timeout:g} s")
                 wait.future.result()
