@@ -24,6 +24,7 @@ __all__ = ["NameServer", "check_name", "lookup", "names"]
 NAME_BYTES_MAX = 64  # sun_path has 108; this leaves room for the prefix, and names fit a line
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0
+_RELEASE_S = 0.2  # another process may take the name at once: then it stays, and is not ours to wait for
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TROUBLE = frozenset("\0\n\r\t \"'")
 
@@ -188,6 +189,10 @@ class NameServer:
                     del self._listeners[fd]
                     listener.close()
         self._poke()
+        # The thread's poll() holds the socket, and with it the name, until it was poked out of it.
+        deadline = time.monotonic() + _RELEASE_S
+        while name in names() and time.monotonic() < deadline:
+            time.sleep(0.0002)
 
     def close(self) -> None:
         """Give all names back and end the thread."""
