@@ -26,9 +26,11 @@ enum class Status : int32_t {
   timeout = 13,
   unsupported = 14,
   invalid = 15,
-  again = 16,      // not an end: try later
-  protocol = 17,   // the peer sent something that is not the protocol
-  no_memory = 18,  // could not map or allocate
+  again = 16,         // not an end: try later
+  protocol = 17,      // the peer sent something that is not the protocol
+  no_memory = 18,     // could not map or allocate
+  device = 19,        // a device's runtime refused to copy
+  unauthorized = 20,  // the region admits other authorization keys, or another peer
 };
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
@@ -51,6 +53,7 @@ constexpr int fi_errno(Status status) noexcept {
     case Status::bounds:
     case Status::not_enabled:
     case Status::wrong_endpoint:
+    case Status::unauthorized:
       return fi_err::kEACCES;
     case Status::no_endpoint:
       return fi_err::kECONNREFUSED;
@@ -75,6 +78,8 @@ constexpr int fi_errno(Status status) noexcept {
       return fi_err::kEPROTO;
     case Status::no_memory:
       return fi_err::kENOMEM;
+    case Status::device:
+      return fi_err::kEIO;
   }
   return fi_err::kEIO;
 }

@@ -132,6 +132,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
     out->data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr) + offset;
     out->length = length;
     out->readonly = core->readonly;
+    out->iface = core->iface;
     out->owner = first;
     return true;
   }
@@ -157,6 +158,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     data = slice->data;
     length = slice->length;
     readonly = slice->core->readonly;
+    iface = slice->core->iface;
     owner = obj;
   } else if (g_ndarray != nullptr && (type == g_ndarray || PyType_IsSubtype(type, g_ndarray)) &&
              PyArray_IS_C_CONTIGUOUS(reinterpret_cast<PyArrayObject*>(obj))) {
@@ -182,6 +184,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr);
     length = core->length;
     readonly = core->readonly;
+    iface = core->iface;
     owner = obj;
   } else {
     if (g_ndarray == nullptr && find_numpy()) return acquire(obj, writable, length_arg);
@@ -209,16 +212,10 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
         Py_DECREF(r);
         return false;
       }
-      if (device != 0) {
-        Py_DECREF(r);
-        set_error(fi_err::kENOSYS,
-                  std::string(type->tp_name) +
-                      " lies in device memory, which this release cannot reach: copy it to the host first");
-        return false;
-      }
       data = reinterpret_cast<std::byte*>(address);
       length = n;
       readonly = ro != 0;
+      iface = static_cast<uint32_t>(device);
       Py_INCREF(keep);
       keepalive = keep;
       Py_DECREF(r);
@@ -233,6 +230,45 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     if (n > length) return too_short(n, length);
     length = n;
   }
+  return true;
+}
+
+bool Buf::acquire_host(PyObject* obj, bool writable) {
+  if (!acquire(obj, writable)) return false;
+  if (iface == mem::kHmemSystem) return true;
+  set_error(fi_err::kEINVAL, std::string(Py_TYPE(obj)->tp_name) + " is device memory: give host memory");
+  return false;
+}
+
+bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found) {
+  if (!box.hmem) {
+    set_error(fi_err::kENOSYS, std::string(method) +
+                                   ": the buffer is device memory and the domain was opened without HMEM: ask for "
+                                   "fi.HMEM in hints.caps, or copy it to the host first");
+    return false;
+  }
+  // What numbers alone say nothing about, and what says it is a device's; arrays of the host are taken at their word.
+  if (buf.length == 0 || (buf.iface == mem::kHmemSystem && !buf.bare)) return true;
+  mem::Devices& devices = box.domain->nic()->devices();
+  if (devices.any()) *found = devices.find(reinterpret_cast<uint64_t>(buf.data));
+  if (!*found) {
+    if (buf.iface == mem::kHmemSystem) return true;
+    set_error(fi_err::kENOSYS,
+              std::string(method) + ": the buffer says that it is device memory (interface " +
+                  std::to_string(buf.iface) + "), and " +
+                  (devices.runtime(buf.iface) != nullptr
+                       ? "the device's runtime does not know its address: was it freed?"
+                       : "that interface's runtime is not loaded: weft.memory.hmem.interfaces() says why"));
+    return false;
+  }
+  const uint64_t address = reinterpret_cast<uint64_t>(buf.data);
+  if ((*found)->length != 0 && buf.length > (*found)->base + (*found)->length - address) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(buf.length) +
+                                   " B pass the end of the device's allocation, which has " +
+                                   std::to_string((*found)->base + (*found)->length - address) + " B from there on");
+    return false;
+  }
+  if ((*found)->kind == mem::DeviceMemoryKind::host) found->reset();  // pinned: loads and stores reach it
   return true;
 }
 
@@ -326,7 +362,7 @@ NB_MODULE(_nic, m) {
       [](nb::handle obj, bool writable) {
         Buf b;
         if (!b.acquire(obj.ptr(), writable)) throw nb::python_error();
-        return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, 0, nb::steal(b.hold()));
+        return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, b.iface, nb::steal(b.hold()));
       },
       nb::arg("obj"), nb::arg("writable") = false,
       nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),

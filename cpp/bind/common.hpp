@@ -112,6 +112,10 @@ struct DomainBox {
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
   bool mr_local = false;                // FI_MR_LOCAL: local buffers need a descriptor
+  bool hmem = false;                    // FI_HMEM: buffers may be a device's memory
+  bool mr_hmem = false;                 // FI_MR_HMEM: those need a descriptor
+  bool mr_allocated = false;            // FI_MR_ALLOCATED: nothing takes the place of registered memory
+  bool desc_ignored = false;            // an interface before 1.22, without FI_MR_LOCAL
   MemoryRegionCore* regions = nullptr;  // the open ones, as a list through them; under the GIL
 };
 
@@ -153,6 +157,8 @@ struct MemoryRegionCore {
   std::vector<nb::object> keep;  // the exporters
   uint64_t length = 0;
   bool readonly = false;
+  uint32_t iface = mem::kHmemSystem;  // whose memory it is
+  uint64_t device = 0;
   // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never
   // makes.
   bool py_closed = false;
@@ -205,8 +211,9 @@ struct Buf {
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
   bool has_view = false;
-  bool bare = false;  // (address, length): nobody holds the memory
-  Py_buffer view;     // only where has_view: 80 bytes that the fast path does not clear
+  bool bare = false;                  // (address, length): nobody holds the memory
+  uint32_t iface = mem::kHmemSystem;  // whose memory it is, as far as the object says
+  Py_buffer view;                     // only where has_view: 80 bytes that the fast path does not clear
 
   Buf() noexcept {}  // view stays as it is
   Buf(const Buf&) = delete;
@@ -220,9 +227,23 @@ struct Buf {
   }
   // Address and length of `obj`; false with a Python error set. length_arg (or null) shortens it.
   bool acquire(PyObject* obj, bool writable, PyObject* length_arg = nullptr);
+  // The same, for what the processor itself reads or writes: a device's memory is refused.
+  bool acquire_host(PyObject* obj, bool writable);
   // A new reference to something that keeps the memory where it is; null with an error set.
   [[nodiscard]] PyObject* hold() const;
 };
+
+// Whether an acquired buffer is a device's memory, to be copied by its runtime; false with a Python error set where the
+// domain was opened without FI_HMEM, or the runtime is missing. Host buffers of such domains cost one test.
+bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found);
+inline bool is_device(DomainBox& box, Buf& buf, const char* method, bool* device) {
+  if (buf.iface == mem::kHmemSystem && (!box.hmem || !buf.bare)) [[likely]]
+    return true;
+  std::optional<mem::DeviceMemory> found;
+  if (!find_device_slow(box, buf, method, &found)) return false;
+  *device = *device || found.has_value();
+  return true;
+}
 
 // ---- arguments
 // ---------------------------------------------------------------------------------------------------------

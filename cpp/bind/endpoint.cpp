@@ -99,9 +99,10 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
 }
 
 // desc is None or a region of the endpoint's domain that is still open.
-bool desc_ok(EndpointCore* core, PyObject* desc, const char* method, PyObject* buf = nullptr) {
+bool desc_ok(EndpointCore* core, PyObject* desc, const char* method, PyObject* buf = nullptr, bool device = false) {
   if (desc == nullptr || desc == Py_None) [[likely]] {
-    if (!core->box->mr_local) [[likely]]
+    const bool of_device = device && core->box->mr_hmem;
+    if (!core->box->mr_local && !of_device) [[likely]]
       return true;
     // A slice of a region, or (region, offset), is its own descriptor.
     if (buf != nullptr && (Py_TYPE(buf) == g_mr_slice_type || PyObject_TypeCheck(buf, g_mr_type) ||
@@ -109,11 +110,16 @@ bool desc_ok(EndpointCore* core, PyObject* desc, const char* method, PyObject* b
                             PyObject_TypeCheck(PyTuple_GET_ITEM(buf, 0), g_mr_type)))) {
       return true;
     }
-    set_error(fi_err::kEINVAL, std::string(method) +
-                                   ": the domain requires MR_LOCAL and no desc was given: register the "
-                                   "buffer and pass mr.desc, or a slice of the region");
+    set_error(fi_err::kEINVAL,
+              std::string(method) +
+                  (of_device ? ": the buffer is device memory, the domain requires MR_HMEM, and no desc was given: "
+                               "register the buffer with mr_regattr and pass mr.desc, or a slice of the region"
+                             : ": the domain requires MR_LOCAL and no desc was given: register the "
+                               "buffer and pass mr.desc, or a slice of the region"));
     return false;
   }
+  if (core->box->desc_ignored) [[unlikely]]
+    return true;
   if (!PyObject_TypeCheck(desc, g_mr_type)) {
     set_error(fi_err::kEINVAL, std::string(method) + ": desc is " + Py_TYPE(desc)->tp_name +
                                    ": pass mr.desc of a region that covers the buffer, or None");
@@ -131,14 +137,15 @@ bool desc_ok(EndpointCore* core, PyObject* desc, const char* method, PyObject* b
   return true;
 }
 
-bool descs_ok(EndpointCore* core, PyObject* descs, const char* method) {
-  if (descs == nullptr || descs == Py_None) return desc_ok(core, nullptr, method);
+// Of a list of buffers; some_device: one of them is a device's memory, and then all of them want a descriptor.
+bool descs_ok(EndpointCore* core, PyObject* descs, const char* method, bool some_device = false) {
+  if (descs == nullptr || descs == Py_None) return desc_ok(core, nullptr, method, nullptr, some_device);
   if (!PySequence_Check(descs) || PyObject_TypeCheck(descs, g_mr_type)) return desc_ok(core, descs, method);
   PyObject* fast = PySequence_Fast(descs, "desc must be a sequence");
   if (fast == nullptr) return false;
   bool ok = true;
   for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(fast); ++i) {
-    ok = desc_ok(core, PySequence_Fast_GET_ITEM(fast, i), method);
+    ok = desc_ok(core, PySequence_Fast_GET_ITEM(fast, i), method, nullptr, some_device);
   }
   Py_DECREF(fast);
   return ok;
@@ -169,7 +176,7 @@ bool post_rma(EndpointCore* core, const char* method, nic::RmaArgs& args, PyObje
     args.context = reinterpret_cast<uint64_t>(c);
   }
   nic::PostResult r;
-  if (total >= kReleaseGilBytes) {
+  if (total >= kReleaseGilBytes || args.device != 0) {
     const ReleasedGil released;
     r = core->ep->post(args);
   } else {
@@ -217,7 +224,10 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   args.flags = core->ep->config().tx_op_flags;
   if (!to_u64(dest, &args.dest) || !to_u64(addr, &range.addr) || !to_u64(key, &range.key)) [[unlikely]]
     return nullptr;
-  if (!inject && !desc_ok(core, desc, method, buf)) [[unlikely]]
+  bool device = false;
+  if (!is_device(*core->box, b, method, &device)) [[unlikely]]
+    return nullptr;
+  if ((!inject || device) && !desc_ok(core, desc, method, buf, device)) [[unlikely]]
     return nullptr;
   if (has_data) {
     args.flags |= nic::flag::kRemoteCqData;
@@ -231,11 +241,19 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   PyObject* c = context != nullptr ? context : Py_None;
   if (!inject) Py_INCREF(c);
   const auto post = [&] {
+    if (device) [[unlikely]] {
+      const iovec piece{b.data, b.length};
+      args.local = {&piece, 1};
+      args.remote = {&range, 1};
+      args.context = inject ? 0 : reinterpret_cast<uint64_t>(c);
+      args.device = 1;
+      return core->ep->post(args);
+    }
     return core->ep->post_one(kind, b.data, b.length, args.dest, range.addr, range.key, args.flags,
                               inject ? 0 : reinterpret_cast<uint64_t>(c), args.imm, inject);
   };
   nic::PostResult r;
-  if (b.length >= kReleaseGilBytes) {
+  if (b.length >= kReleaseGilBytes || device) {
     const ReleasedGil released;
     r = post();
   } else {
@@ -293,9 +311,11 @@ struct BufList {
   std::array<iovec, nic::kIovMax> iov{};
   size_t count = 0;
   uint64_t total = 0;
+  uint8_t device = 0;  // bit i: bufs[i] is a device's memory
 
   // `list`: a sequence of buffers (or of objects with .addr and .count, then in elements of `element` bytes).
-  bool acquire(PyObject* list, bool writable, PyObject* count_arg, const char* method, size_t element = 0) {
+  bool acquire(DomainBox& box, PyObject* list, bool writable, PyObject* count_arg, const char* method,
+               size_t element = 0) {
     if (list == nullptr || list == Py_None) return true;
     PyObject* fast = PySequence_Fast(list, "");
     if (fast == nullptr) {
@@ -333,7 +353,9 @@ struct BufList {
         addr = PyObject_GetAttrString(item, "addr");
         elements = PyObject_GetAttrString(item, "count");
       }
-      ok = bufs[i].acquire(addr != nullptr ? addr : item, writable);
+      bool of_device = false;
+      ok = bufs[i].acquire(addr != nullptr ? addr : item, writable) && is_device(box, bufs[i], method, &of_device);
+      if (of_device) device = static_cast<uint8_t>(device | 1u << i);
       if (ok && elements != nullptr && elements != Py_None) {
         uint64_t e = 0;
         ok = to_u64(elements, &e);
@@ -366,14 +388,15 @@ PyObject* vector_call(EndpointCore* core, const char* method, OpKind kind, PyObj
   const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
   if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
   BufList list;
-  if (!list.acquire(a[0], kind == OpKind::read, a[6], method)) return nullptr;
+  if (!list.acquire(*core->box, a[0], kind == OpKind::read, a[6], method)) return nullptr;
   wire::RmaRange range{0, list.total, 0};
   nic::RmaArgs args;
   args.kind = kind;
   args.dest = ~uint64_t{0};
   args.flags = core->ep->config().tx_op_flags;
   if (!to_u64(a[2], &args.dest) || !to_u64(a[3], &range.addr) || !to_u64(a[4], &range.key)) return nullptr;
-  if (!descs_ok(core, a[1], method)) return nullptr;
+  if (!descs_ok(core, a[1], method, list.device != 0)) return nullptr;
+  args.device = list.device;
   args.local = list.span();
   args.remote = {&range, 1};
   if (!post_rma(core, method, args, a[5], list.pointers.data(), list.count, list.total)) return nullptr;
@@ -479,14 +502,15 @@ PyObject* msg_call(EndpointCore* core, const char* method, OpKind kind, PyObject
   std::array<wire::RmaRange, nic::kIovMax> remote;
   size_t remote_count = 0;
   nic::RmaArgs args;
-  if (!list.acquire(iov.value, kind == OpKind::read, iov_count.value, method) ||
+  if (!list.acquire(*core->box, iov.value, kind == OpKind::read, iov_count.value, method) ||
       !remote_list(rma.value, rma_count.value, method, 0, remote, &remote_count) || !to_u64(addr.value, &args.dest) ||
-      !to_u64(data.value, &args.imm) || !descs_ok(core, desc.value, method)) {
+      !to_u64(data.value, &args.imm) || !descs_ok(core, desc.value, method, list.device != 0)) {
     return nullptr;
   }
   if ((flags & nic::flag::kInject) != 0 && !inject_length_ok(core, method, list.total)) return nullptr;
   args.kind = kind;
   args.flags = flags;
+  args.device = list.device;
   args.local = list.span();
   args.remote = {remote.data(), remote_count};
   if (!post_rma(core, method, args, context.value, list.pointers.data(), list.count, list.total)) return nullptr;
@@ -515,6 +539,12 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
   if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
   Buf local, descs;
   if (!local.acquire(a[0], kind == OpKind::read) || !descs.acquire(a[1], true)) return nullptr;
+  bool device = false;
+  if (!is_device(*core->box, local, method, &device) || !desc_ok(core, nullptr, method, a[0], device)) return nullptr;
+  if (descs.iface != mem::kHmemSystem) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": descs is device memory; descriptors are the host's");
+    return nullptr;
+  }
   if (descs.length % sizeof(nic::BatchDesc) != 0 ||
       reinterpret_cast<uintptr_t>(descs.data) % alignof(nic::BatchDesc) != 0) {
     set_error(fi_err::kEINVAL, std::string(method) + ": descs has " + std::to_string(descs.length) +
@@ -535,9 +565,9 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
   const std::span<nic::BatchDesc> list(reinterpret_cast<nic::BatchDesc*>(descs.data),
                                        descs.length / sizeof(nic::BatchDesc));
   nic::PostResult r;
-  if (list.size() > 64) {
+  if (list.size() > 64 || device) {
     const ReleasedGil released;
-    r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c));
+    r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c), device);
   } else {
     r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c));
   }
@@ -599,6 +629,7 @@ bool post_atomic(EndpointCore* core, const char* method, nic::AtomicArgs& args, 
 
 struct AtomicParams {
   PyObject *buf = nullptr, *compare = nullptr, *result = nullptr;
+  PyObject *desc = nullptr, *compare_desc = nullptr, *result_desc = nullptr;
   PyObject *dest = nullptr, *addr = nullptr, *key = nullptr, *datatype = nullptr, *op = nullptr, *context = nullptr,
            *count = nullptr;
 };
@@ -626,6 +657,19 @@ PyObject* one_atomic(EndpointCore* core, const char* method, nic::AtomicFamily f
     return nullptr;
   if (family != nic::AtomicFamily::base && !r.acquire(p.result, true)) [[unlikely]]
     return nullptr;
+  bool of_b = false, of_c = false, of_r = false;
+  if (!is_device(*core->box, b, method, &of_b) || !is_device(*core->box, c, method, &of_c) ||
+      !is_device(*core->box, r, method, &of_r)) [[unlikely]] {
+    return nullptr;
+  }
+  args.operand_device = of_b ? 1 : 0;
+  args.compare_device = of_c ? 1 : 0;
+  args.result_device = of_r ? 1 : 0;
+  if (!inject || of_b) {
+    if (!desc_ok(core, p.desc, method, p.buf, of_b)) return nullptr;
+    if (family == nic::AtomicFamily::compare && !desc_ok(core, p.compare_desc, method, p.compare, of_c)) return nullptr;
+    if (family != nic::AtomicFamily::base && !desc_ok(core, p.result_desc, method, p.result, of_r)) return nullptr;
+  }
   uint64_t count = (uses_operand ? b.length : r.length) / size;
   if (p.count != nullptr && p.count != Py_None && !to_u64(p.count, &count)) return nullptr;
   const uint64_t total = count > ~uint64_t{0} / size ? ~uint64_t{0} : count * size;
@@ -702,8 +746,8 @@ PyObject* ep_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   g_atomic.required = 1;
   if (!parse_slow(g_atomic, args, nargs, kwnames, a)) return nullptr;
   if (!present("atomic", {{a[2], "dest_addr"}, {a[5], "datatype"}, {a[6], "op"}})) return nullptr;
-  if (!desc_ok(self_of(self), a[1], "atomic", a[0])) return nullptr;
   AtomicParams p;
+  p.desc = a[1];
   p.buf = a[0], p.dest = a[2], p.addr = a[3], p.key = a[4], p.datatype = a[5], p.op = a[6], p.context = a[7],
   p.count = a[8];
   return one_atomic(self_of(self), "atomic", nic::AtomicFamily::base, p, false);
@@ -724,9 +768,8 @@ PyObject* ep_fetch_atomic(PyObject* self, PyObject* const* args, Py_ssize_t narg
                {{a[0], "buf"}, {a[2], "result"}, {a[4], "dest_addr"}, {a[7], "datatype"}, {a[8], "op"}})) {
     return nullptr;
   }
-  if (!desc_ok(self_of(self), a[1], "fetch_atomic", a[0]) || !desc_ok(self_of(self), a[3], "fetch_atomic", a[2]))
-    return nullptr;
   AtomicParams p;
+  p.desc = a[1], p.result_desc = a[3];
   p.buf = a[0], p.result = a[2], p.dest = a[4], p.addr = a[5], p.key = a[6], p.datatype = a[7], p.op = a[8],
   p.context = a[9], p.count = a[10];
   return one_atomic(self_of(self), "fetch_atomic", nic::AtomicFamily::fetch, p, false);
@@ -742,10 +785,8 @@ PyObject* ep_compare_atomic(PyObject* self, PyObject* const* args, Py_ssize_t na
                                   {a[10], "op"}})) {
     return nullptr;
   }
-  for (const int i : {1, 3, 5}) {
-    if (!desc_ok(self_of(self), a[i], "compare_atomic", a[i - 1])) return nullptr;
-  }
   AtomicParams p;
+  p.desc = a[1], p.compare_desc = a[3], p.result_desc = a[5];
   p.buf = a[0], p.compare = a[2], p.result = a[4], p.dest = a[6], p.addr = a[7], p.key = a[8], p.datatype = a[9],
   p.op = a[10], p.context = a[11], p.count = a[12];
   return one_atomic(self_of(self), "compare_atomic", nic::AtomicFamily::compare, p, false);
@@ -755,7 +796,8 @@ PyObject* ep_compare_atomic(PyObject* self, PyObject* const* args, Py_ssize_t na
 PyObject* list_atomic(EndpointCore* core, const char* method, nic::AtomicFamily family, PyObject* iov,
                       PyObject* iov_count, PyObject* comparev, PyObject* resultv, PyObject* dest,
                       PyObject* datatype_arg, PyObject* op_arg, PyObject* context, uint64_t flags, PyObject* data,
-                      PyObject* rma, PyObject* rma_count, PyObject* addr, PyObject* key) {
+                      PyObject* rma, PyObject* rma_count, PyObject* addr, PyObject* key,
+                      const std::array<PyObject*, 3>& descs) {
   if (!usable(core, core->can_atomic, method, "ATOMIC")) return nullptr;
   nic::AtomicArgs args;
   args.dest = ~uint64_t{0};
@@ -769,9 +811,16 @@ PyObject* list_atomic(EndpointCore* core, const char* method, nic::AtomicFamily 
   BufList operand, compare, result;
   std::array<wire::RmaRange, nic::kIovMax> remote;
   size_t remote_count = 0;
-  if (uses_operand && !operand.acquire(iov, false, iov_count, method, size)) return nullptr;
-  if (family == nic::AtomicFamily::compare && !compare.acquire(comparev, false, nullptr, method, size)) return nullptr;
-  if (family != nic::AtomicFamily::base && !result.acquire(resultv, true, nullptr, method, size)) return nullptr;
+  DomainBox& box = *core->box;
+  if (uses_operand && !operand.acquire(box, iov, false, iov_count, method, size)) return nullptr;
+  if (family == nic::AtomicFamily::compare && !compare.acquire(box, comparev, false, nullptr, method, size))
+    return nullptr;
+  if (family != nic::AtomicFamily::base && !result.acquire(box, resultv, true, nullptr, method, size)) return nullptr;
+  if (!descs_ok(core, descs[0], method, operand.device != 0) ||
+      (family == nic::AtomicFamily::compare && !descs_ok(core, descs[1], method, compare.device != 0)) ||
+      (family != nic::AtomicFamily::base && !descs_ok(core, descs[2], method, result.device != 0))) {
+    return nullptr;
+  }
   const uint64_t total = uses_operand ? operand.total : result.total;
   if (rma != nullptr) {
     if (!remote_list(rma, rma_count, method, size, remote, &remote_count)) return nullptr;
@@ -794,6 +843,9 @@ PyObject* list_atomic(EndpointCore* core, const char* method, nic::AtomicFamily 
     return nullptr;
   }
   if ((flags & nic::flag::kInject) != 0 && !inject_length_ok(core, method, total)) return nullptr;
+  args.operand_device = operand.device;
+  args.compare_device = compare.device;
+  args.result_device = result.device;
   args.operand = operand.span();
   args.compare = compare.span();
   args.result = result.span();
@@ -823,36 +875,31 @@ PyObject* ep_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
   PyObject* a[8];
   if (!parse_slow(g_atomicv, args, nargs, kwnames, a)) return nullptr;
   EndpointCore* core = self_of(self);
-  if (!present("atomicv", {{a[2], "dest_addr"}, {a[5], "datatype"}, {a[6], "op"}}) ||
-      !descs_ok(core, a[1], "atomicv")) {
-    return nullptr;
-  }
+  if (!present("atomicv", {{a[2], "dest_addr"}, {a[5], "datatype"}, {a[6], "op"}})) return nullptr;
   return list_atomic(core, "atomicv", nic::AtomicFamily::base, a[0], nullptr, nullptr, nullptr, a[2], a[5], a[6], a[7],
-                     core->ep->config().tx_op_flags, nullptr, nullptr, nullptr, a[3], a[4]);
+                     core->ep->config().tx_op_flags, nullptr, nullptr, nullptr, a[3], a[4], {a[1], nullptr, nullptr});
 }
 PyObject* ep_fetch_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[10];
   if (!parse_slow(g_fetch_atomicv, args, nargs, kwnames, a)) return nullptr;
   EndpointCore* core = self_of(self);
-  if (!present("fetch_atomicv", {{a[2], "resultv"}, {a[4], "dest_addr"}, {a[7], "datatype"}, {a[8], "op"}}) ||
-      !descs_ok(core, a[1], "fetch_atomicv") || !descs_ok(core, a[3], "fetch_atomicv")) {
+  if (!present("fetch_atomicv", {{a[2], "resultv"}, {a[4], "dest_addr"}, {a[7], "datatype"}, {a[8], "op"}})) {
     return nullptr;
   }
   return list_atomic(core, "fetch_atomicv", nic::AtomicFamily::fetch, a[0], nullptr, nullptr, a[2], a[4], a[7], a[8],
-                     a[9], core->ep->config().tx_op_flags, nullptr, nullptr, nullptr, a[5], a[6]);
+                     a[9], core->ep->config().tx_op_flags, nullptr, nullptr, nullptr, a[5], a[6],
+                     {a[1], nullptr, a[3]});
 }
 PyObject* ep_compare_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[12];
   if (!parse_slow(g_compare_atomicv, args, nargs, kwnames, a)) return nullptr;
   EndpointCore* core = self_of(self);
   if (!present("compare_atomicv",
-               {{a[2], "comparev"}, {a[4], "resultv"}, {a[6], "dest_addr"}, {a[9], "datatype"}, {a[10], "op"}}) ||
-      !descs_ok(core, a[1], "compare_atomicv") || !descs_ok(core, a[3], "compare_atomicv") ||
-      !descs_ok(core, a[5], "compare_atomicv")) {
+               {{a[2], "comparev"}, {a[4], "resultv"}, {a[6], "dest_addr"}, {a[9], "datatype"}, {a[10], "op"}})) {
     return nullptr;
   }
   return list_atomic(core, "compare_atomicv", nic::AtomicFamily::compare, a[0], nullptr, a[2], a[4], a[6], a[9], a[10],
-                     a[11], core->ep->config().tx_op_flags, nullptr, nullptr, nullptr, a[7], a[8]);
+                     a[11], core->ep->config().tx_op_flags, nullptr, nullptr, nullptr, a[7], a[8], {a[1], a[3], a[5]});
 }
 
 Signature g_atomicmsg{"atomicmsg", {"msg", "flags"}, 2, 1, {}};
@@ -861,7 +908,8 @@ Signature g_compare_atomicmsg{
     "compare_atomicmsg", {"msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"}, 6, 2, {}};
 
 PyObject* atomic_message(EndpointCore* core, const char* method, nic::AtomicFamily family, PyObject* msg,
-                         PyObject* comparev, PyObject* resultv, PyObject* flags_arg) {
+                         PyObject* comparev, PyObject* resultv, PyObject* flags_arg, PyObject* compare_desc = nullptr,
+                         PyObject* result_desc = nullptr) {
   uint64_t flags = 0;
   if (!to_u64(flags_arg, &flags)) return nullptr;
   const uint64_t allowed =
@@ -873,9 +921,9 @@ PyObject* atomic_message(EndpointCore* core, const char* method, nic::AtomicFami
   for (const Attr* a : {&iov, &iov_count, &rma, &rma_count, &addr, &desc, &context, &data, &datatype, &op}) {
     if (a->value == nullptr) return nullptr;
   }
-  if (!descs_ok(core, desc.value, method)) return nullptr;
   return list_atomic(core, method, family, iov.value, iov_count.value, comparev, resultv, addr.value, datatype.value,
-                     op.value, context.value, flags, data.value, rma.value, rma_count.value, nullptr, nullptr);
+                     op.value, context.value, flags, data.value, rma.value, rma_count.value, nullptr, nullptr,
+                     {desc.value, compare_desc, result_desc});
 }
 
 PyObject* ep_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -886,16 +934,15 @@ PyObject* ep_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 PyObject* ep_fetch_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
   if (!parse_slow(g_fetch_atomicmsg, args, nargs, kwnames, a)) return nullptr;
-  if (!descs_ok(self_of(self), a[2], "fetch_atomicmsg")) return nullptr;
-  return atomic_message(self_of(self), "fetch_atomicmsg", nic::AtomicFamily::fetch, a[0], nullptr, a[1], a[3]);
+  return atomic_message(self_of(self), "fetch_atomicmsg", nic::AtomicFamily::fetch, a[0], nullptr, a[1], a[3], nullptr,
+                        a[2]);
 }
 PyObject* ep_compare_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[6];
   if (!parse_slow(g_compare_atomicmsg, args, nargs, kwnames, a)) return nullptr;
   if (!present("compare_atomicmsg", {{a[3], "resultv"}})) return nullptr;
-  if (!descs_ok(self_of(self), a[2], "compare_atomicmsg") || !descs_ok(self_of(self), a[4], "compare_atomicmsg"))
-    return nullptr;
-  return atomic_message(self_of(self), "compare_atomicmsg", nic::AtomicFamily::compare, a[0], a[1], a[3], a[5]);
+  return atomic_message(self_of(self), "compare_atomicmsg", nic::AtomicFamily::compare, a[0], a[1], a[3], a[5], a[2],
+                        a[4]);
 }
 
 #define WEFT_METHOD(name, doc) \

@@ -1,4 +1,6 @@
 // cpp/bind/objects.cpp: the NIC, domains, queues, counters, address vectors and regions as Python types.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -449,9 +451,26 @@ struct RegionKeep {
   std::span<PyObject* const> list_;
 };
 
+// What the table says of a device's memory; host memory of a device's runtime is the owner's to copy.
+bool note_device(DomainBox& box, Buf& buf, size_t count, size_t at, std::vector<mem::DeviceNote>* notes,
+                 uint32_t* kind) {
+  std::optional<mem::DeviceMemory> found;
+  if (!find_device_slow(box, buf, "mr_reg", &found)) return false;
+  mem::Devices& devices = box.domain->nic()->devices();
+  if (found) {
+    notes->resize(count);
+    (*notes)[at] = devices.note(*found, box.mr_allocated);
+  } else if (devices.any() && !box.domain->nic()->segments().find(buf.data, buf.length) &&
+             devices.find(reinterpret_cast<uint64_t>(buf.data))) {
+    *kind |= mem::kMrByOwner;
+  }
+  return true;
+}
+
 // Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
 bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,
-                 uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0) {
+                 uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
+                 nic::RegionExtra extra = {}, bool unowned = false) {
   constexpr uint64_t kWrites = mem::kRemoteWrite | nic::flag::kRead | nic::flag::kRecv;
   constexpr size_t kFew = 4;
   iovec few[kFew];
@@ -462,9 +481,13 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
   keep.reserve(buffers.size());
   uint64_t length = 0;
   bool readonly = false, bare = false;
+  std::vector<mem::DeviceNote> notes;
   for (size_t i = 0; i < buffers.size(); ++i) {
     Buf b;
     if (!b.acquire(buffers[i], false)) return false;
+    if (box->hmem || b.iface != mem::kHmemSystem) [[unlikely]] {
+      if (!note_device(*box, b, buffers.size(), i, &notes, &kind)) return false;
+    }
     if (b.readonly && (access & kWrites) != 0) {
       set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(buffers[i])->tp_name +
                                      ") is read-only and the access asked for writes to it: register it without "
@@ -474,7 +497,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     list[i] = {b.data, b.length};
     length += b.length;
     readonly = readonly || b.readonly;
-    bare = bare || b.bare;
+    // Memory that a device's runtime vouches for is there, whoever names it.
+    bare = bare || (b.bare && (kind & mem::kMrByOwner) == 0 && (notes.empty() || notes[i].iface == 0));
     PyObject* held = b.hold();
     if (held == nullptr) return false;
     keep.push_back(nb::steal(held));
@@ -484,9 +508,13 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     return false;
   }
   try {
-    auto region =
-        box->domain->register_region({list, buffers.size()}, access, requested_key, bare && !owned, enabled, kind);
+    extra.notes = notes;
+    auto region = box->domain->register_region({list, buffers.size()}, access, requested_key,
+                                               unowned || (bare && !owned), enabled, kind, extra);
     new (self) MemoryRegionCore(box, std::move(region), std::move(keep), length, readonly);
+    for (const mem::DeviceNote& note : notes) {
+      if (note.iface != mem::kHmemSystem) self->iface = note.iface, self->device = note.device;
+    }
     return true;
   } catch (const Error& e) {
     set_error(e.fi_code(), e.what());
@@ -859,6 +887,80 @@ void register_objects(nb::module_& m) {
           "for\n"
           "peers, engine wakes; and how many peers, regions and allocated bytes there are now.")
       .def(
+          "missing_page",
+          [](PyNic& n, uint64_t address, uint64_t length) {
+            auto box = box_of(n);
+            const ReleasedGil released;
+            return box->host->nic().missing_page(address, length);
+          },
+          nb::arg("address"), nb::arg("length"),
+          "The first page of [address, address + length) that the kernel does not read for another process, or None.")
+      .def(
+          "hmem_load",
+          [](PyNic& n, uint32_t iface, const std::string& library) -> std::optional<std::string> {
+            mem::Devices& devices = box_of(n)->host->nic().devices();
+            if (devices.runtime(iface) != nullptr) return std::nullopt;
+            std::string why;
+            std::unique_ptr<mem::DeviceRuntime> runtime;
+            {
+              const ReleasedGil released;
+              if (iface == 1) runtime = mem::load_cuda(library, &why);
+              if (iface == 2) runtime = mem::load_rocr(library, &why);
+            }
+            if (!runtime) return why.empty() ? "this release has no data path to that interface" : why;
+            devices.add(std::move(runtime));
+            return std::nullopt;
+          },
+          nb::arg("iface"), nb::arg("library"),
+          "Loads the runtime of a device interface (1 CUDA, 2 ROCR); returns None, or why it cannot be used.")
+      .def(
+          "hmem_devices",
+          [](PyNic& n, uint32_t iface) -> std::optional<uint64_t> {
+            mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
+            return r == nullptr ? std::nullopt : std::optional(r->device_count());
+          },
+          nb::arg("iface"), "How many devices of a loaded interface there are; None where it is not loaded.")
+      .def(
+          "hmem_find",
+          [](PyNic& n, uint64_t address) -> nb::object {
+            const auto found = box_of(n)->host->nic().devices().find(address);
+            if (!found) return nb::none();
+            constexpr const char* kKinds[] = {"device", "managed", "host"};
+            return nb::make_tuple(found->iface, kKinds[static_cast<int>(found->kind)], found->device, found->base,
+                                  found->length);
+          },
+          nb::arg("address"), nb::sig("def hmem_find(self, address: int) -> tuple[int, str, int, int, int] | None"),
+          "(iface, kind, device, base, length) of the allocation at an address, as the loaded runtimes know it.")
+      .def(
+          "hmem_copy",
+          [](PyNic& n, uint64_t to, uint64_t from, uint64_t length) {
+            auto box = box_of(n);
+            Status status;
+            {
+              const ReleasedGil released;
+              const mem::Devices& devices = box->host->nic().devices();
+              status = devices.copy({reinterpret_cast<void*>(to), devices.find(to).has_value()},
+                                    {reinterpret_cast<void*>(from), devices.find(from).has_value()}, length);
+            }
+            if (status != Status::ok) raise(fi_errno(status), "the device's runtime could not copy");
+          },
+          nb::arg("to"), nb::arg("from_"), nb::arg("length"), "Copies bytes, either side of which may be a device's.")
+      .def(
+          "hmem_p2p", [](PyNic& n, bool on) { box_of(n)->host->nic().devices().set_p2p(on); }, nb::arg("on"),
+          "Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).")
+      .def(
+          "hmem_dmabuf",
+          [](PyNic& n, uint32_t iface, uint64_t address, uint64_t length) {
+            mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
+            if (r == nullptr) raise(fi_err::kENOSYS, "that interface's runtime is not loaded");
+            std::string why;
+            const int fd = r->export_dmabuf(address, length, &why);
+            if (fd < 0) raise(fi_err::kEOPNOTSUPP, "no DMA-buf of this memory: " + why);
+            return fd;
+          },
+          nb::arg("iface"), nb::arg("address"), nb::arg("length"),
+          "A DMA-buf descriptor of device memory, the caller's to close.")
+      .def(
           "peers",
           [](PyNic& n) {
             nb::list out;
@@ -907,16 +1009,22 @@ void register_objects(nb::module_& m) {
       .def(
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
-             bool rm_enabled) {
+             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored) {
             // Without resource management the application promises not to overrun its queues; they are guarded all the
             // same.
             (void)rm_enabled;
             const nic::DomainConfig config{nic_index, prov_key, virt_addr};
             new (self) DomainCore{translating([&] { return std::make_shared<DomainBox>(box_of(nic), config); })};
             self->box->mr_local = mr_local;
+            self->box->hmem = hmem;
+            self->box->mr_hmem = mr_hmem;
+            self->box->mr_allocated = mr_allocated;
+            self->box->desc_ignored = desc_ignored;
           },
           nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
-          nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true)
+          nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
+          nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
+          nb::arg("desc_ignored") = false)
       .def(
           "set_mr_plain", [](DomainCore& d, bool plain, uint64_t access) { d.mr_plain = plain, d.mr_access = access; },
           nb::arg("plain"), nb::arg("access"),
@@ -1142,24 +1250,51 @@ void register_objects(nb::module_& m) {
   mr.def(
         "__init__",
         [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
-           uint64_t flags, nb::handle context, bool enabled, bool owned) {
+           uint64_t flags, nb::handle context, bool enabled, bool owned, bool unowned, bool by_owner,
+           std::optional<uint64_t> base, const std::vector<uint16_t>& vnis,
+           std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> source) {
           (void)context;
           const uint32_t kind = ((flags & nic::flag::kMrSingleUse) != 0 ? mem::kMrSingleUse : 0) |
-                                ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0);
+                                ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0) |
+                                (by_owner ? mem::kMrByOwner : 0);
+          mem::AccessGuard guard;
+          guard.vni_count = static_cast<uint32_t>(vnis.size());
+          if (vnis.size() > guard.vnis.size()) {
+            raise(fi_err::kENOSPC, std::to_string(vnis.size()) + " authorization keys; a region takes at most " +
+                                       std::to_string(guard.vnis.size()));
+          }
+          std::ranges::copy(vnis, guard.vnis.begin());
+          if (source) {
+            guard.has_source = 1;
+            guard.source = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
+          }
+          nic::RegionExtra extra;
+          extra.base = base;
+          if (source || !vnis.empty()) extra.guard = &guard;
           auto& box = box_of(d);
           box->drain();
           std::vector<PyObject*> list;
           for (nb::handle h : nb::iter(buffers)) list.push_back(h.ptr());
           const RegionKeep held(list);
-          if (!make_region(self, box, list, access, requested_key, owned, enabled, kind)) throw nb::python_error();
+          if (!make_region(self, box, list, access, requested_key, owned, enabled, kind, extra, unowned)) {
+            throw nb::python_error();
+          }
         },
         nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
         nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true,
-        nb::arg("owned") = false,
+        nb::arg("owned") = false, nb::arg("unowned") = false, nb::arg("by_owner") = false, nb::arg("base") = nb::none(),
+        nb::arg("vnis") = std::vector<uint16_t>{}, nb::arg("source") = nb::none(),
         nb::sig(
             "def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
-            "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False) -> None"),
-        "owned: somebody else keeps the memory of (address, length) pairs where it is.")
+            "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, "
+            "by_owner: bool = "
+            "False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None) -> "
+            "None"),
+        "owned     somebody else keeps the memory of (address, length) pairs where it is.\n"
+        "unowned   pages of the memory may go missing, whoever keeps it.\n"
+        "by_owner  the kernel reads it for no other process: this process's engine copies.\n"
+        "base      address of the first byte under virtual addressing, where it is not the buffer's own.\n"
+        "vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).")
       .def_prop_ro(
           "key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
       .def_prop_ro(
@@ -1176,6 +1311,12 @@ void register_objects(nb::module_& m) {
       .def_prop_ro(
           "access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
       .def_prop_ro(
+          "iface", [](const MemoryRegionCore& r) { return r.iface; },
+          "Whose memory it is (enum fi_hmem_iface): 0 for the host's.")
+      .def_prop_ro(
+          "device", [](const MemoryRegionCore& r) { return r.device; },
+          "Number of the device; 0 for the host's memory.")
+      .def_prop_ro(
           "state",
           [](const MemoryRegionCore& r) {
             return r.region->closed()    ? "closed"
@@ -1187,8 +1328,9 @@ void register_objects(nb::module_& m) {
       .def_prop_ro(
           "direct",
           [](const MemoryRegionCore& r) {
-            return !r.region->buffers().empty() &&
-                   std::ranges::all_of(r.region->buffers(), [](const auto& b) { return b.segment != mem::kNoSegment; });
+            return !r.region->buffers().empty() && std::ranges::all_of(r.region->buffers(), [&](const auto& b) {
+              return b.segment != mem::kNoSegment && r.iface == mem::kHmemSystem;
+            });
           },
           "True when peers reach it by load and store: its memory was allocated by Weft.")
       .def(

@@ -44,7 +44,7 @@ void register_probes(nb::module_& m) {
       "probe_memcpy",
       [](nb::handle dst, nb::handle src, uint64_t rounds, size_t piece, size_t stride) {
         Buf d, s;
-        if (!d.acquire(dst.ptr(), true) || !s.acquire(src.ptr(), false)) throw nb::python_error();
+        if (!d.acquire_host(dst.ptr(), true) || !s.acquire_host(src.ptr(), false)) throw nb::python_error();
         const size_t n = std::min(d.length, s.length);
         if (piece == 0 || piece > n) piece = n;
         stride = std::max(stride, piece);
@@ -67,7 +67,7 @@ void register_probes(nb::module_& m) {
       "probe_fetch_add",
       [](nb::handle word, uint64_t rounds) {
         Buf b;
-        if (!b.acquire(word.ptr(), true)) throw nb::python_error();
+        if (!b.acquire_host(word.ptr(), true)) throw nb::python_error();
         if (b.length < 8 || reinterpret_cast<uintptr_t>(b.data) % 8 != 0)
           raise(fi_err::kEINVAL, "an aligned 8-byte word is needed");
         auto* w = reinterpret_cast<Word*>(b.data);
@@ -80,7 +80,7 @@ void register_probes(nb::module_& m) {
       "Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.");
   static constexpr auto cma = [](bool write, int pid, uint64_t remote, nb::handle local, uint64_t rounds) {
     Buf s;
-    if (!s.acquire(local.ptr(), !write)) throw nb::python_error();
+    if (!s.acquire_host(local.ptr(), !write)) throw nb::python_error();
     const ReleasedGil released;
     const iovec l{s.data, s.length}, r{reinterpret_cast<void*>(remote), s.length};
     const uint64_t start = now_ns();
@@ -105,7 +105,7 @@ void register_probes(nb::module_& m) {
       "probe_pingpong",
       [](nb::handle word, uint64_t rounds, bool first, double timeout) {
         Buf b;
-        if (!b.acquire(word.ptr(), true)) throw nb::python_error();
+        if (!b.acquire_host(word.ptr(), true)) throw nb::python_error();
         if (b.length < 8) raise(fi_err::kEINVAL, "the shared word needs 8 bytes");
         auto* w = reinterpret_cast<Word*>(b.data);
         const auto timeout_ns = static_cast<uint64_t>(timeout * 1e9);
@@ -131,7 +131,7 @@ void register_probes(nb::module_& m) {
       "poll_u64",
       [](nb::handle obj, uint64_t offset, uint64_t value, double timeout) {
         Buf b;
-        if (!b.acquire(obj.ptr(), false)) throw nb::python_error();
+        if (!b.acquire_host(obj.ptr(), false)) throw nb::python_error();
         if (offset % 8 != 0 || b.length < 8 || offset > b.length - 8)
           raise(fi_err::kEINVAL, "no aligned 8-byte word there");
         const auto* w = reinterpret_cast<const Word*>(b.data + offset);

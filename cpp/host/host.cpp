@@ -36,6 +36,7 @@ HostNic::HostNic(const HostConfig& config)
       random_(std::make_unique<SystemRandom>()),
       waiter_(std::make_unique<link::EpollWaiter>()),
       segments_(std::make_unique<mem::SegmentSet>()),
+      devices_(std::make_unique<mem::Devices>()),
       table_(std::make_unique<mem::Table>(config.limits.mr_count_max)) {
   nic::Nic::Parts parts;
   parts.clock = clock_.get();
@@ -43,6 +44,7 @@ HostNic::HostNic(const HostConfig& config)
   parts.waiter = waiter_.get();
   parts.table = table_.get();
   parts.segments = segments_.get();
+  parts.devices = devices_.get();
   self_ = std::make_unique<link::SelfLink>(*table_, *waiter_);
   parts.links.push_back(self_.get());
   if (config.shm_link) {

@@ -40,6 +40,7 @@ class HostNic {
   std::unique_ptr<Random> random_;
   std::unique_ptr<link::EpollWaiter> waiter_;
   std::unique_ptr<mem::SegmentSet> segments_;
+  std::unique_ptr<mem::Devices> devices_;
   std::unique_ptr<mem::Table> table_;
   std::unique_ptr<link::SelfLink> self_;
   std::unique_ptr<link::ShmLink> shm_;

@@ -1,6 +1,8 @@
 // cpp/mem/table.cpp: the owner's side of the memory table, and the readers' slow paths.
 #include "mem/table.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -110,12 +112,16 @@ uint32_t Table::insert(const MrRequest& request) {
                 "requested_key " + std::to_string(*request.client_key) +
                     " is already in use by a region of this domain: close that region or choose another key");
   }
-  const bool several = request.buffers.size() > 1;
+  const size_t notes =
+      static_cast<size_t>(std::ranges::count_if(request.notes, [](const DeviceNote& n) { return n.iface != 0; }));
+  const bool several = request.buffers.size() > 1 || request.guard != nullptr;
+  const size_t iov_count =
+      (several ? request.buffers.size() : 0) + kIovPerRecord * (notes + (request.guard != nullptr ? 1 : 0));
   if (free_slots_.empty() && slots_used_ == layout_.mr_count_max) {
     throw Error(fi_err::kENOSPC, "all " + std::to_string(layout_.mr_count_max) +
                                      " entries of the memory table are in use: close some regions");
   }
-  const uint32_t first_iov = several ? iov_allocate(request.buffers.size()) : 0;  // the last thing that can be refused
+  const uint32_t first_iov = iov_count != 0 ? iov_allocate(iov_count) : 0;  // the last thing that can be refused
   uint32_t slot;
   if (!free_slots_.empty()) {
     slot = free_slots_.back();
@@ -131,22 +137,38 @@ uint32_t Table::insert(const MrRequest& request) {
   // Nobody acts on these before the state says "enabled", but whoever looks at the slot meanwhile may read them.
   store_relaxed(e.length, length);
   store_relaxed(e.base, request.base);
-  store_relaxed(e.access, request.access);
+  store_relaxed(e.access, request.access | (request.guard != nullptr ? kMrGuarded : 0));
   store_relaxed(e.ep_bound, uint32_t{0});
   store_relaxed(e.domain, request.domain);
   e.local_addr = request.buffers.empty() ? 0 : request.buffers[0].local_addr;
+  // In the iov area: the buffers where there are several, the guard, the notes.
+  uint64_t record_at = first_iov + (several ? request.buffers.size() : 0);
+  if (request.guard != nullptr) {
+    std::memcpy(static_cast<void*>(iov_at(record_at)), request.guard, sizeof(AccessGuard));
+    record_at += kIovPerRecord;
+  }
+  const auto place = [&](size_t i) {
+    MrBuffer b = request.buffers[i];
+    if (i < request.notes.size() && request.notes[i].iface != 0) {
+      std::memcpy(static_cast<void*>(iov_at(record_at)), &request.notes[i], sizeof(DeviceNote));
+      b.segment = kDeviceSegment;
+      b.where = record_at;
+      record_at += kIovPerRecord;
+    }
+    return b;
+  };
   if (!several) {
+    const MrBuffer b = request.buffers.empty() ? MrBuffer{} : place(0);
     e.iov_count = 1;
-    e.segment = request.buffers.empty() ? kNoSegment : request.buffers[0].segment;
-    e.where = request.buffers.empty() ? 0 : request.buffers[0].where;
+    e.segment = b.segment;
+    e.where = b.where;
   } else {
     e.where = first_iov;
     e.iov_count = static_cast<uint16_t>(request.buffers.size());
     e.segment = kIovSegment;
-    auto* iov_area = reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at);
     for (size_t i = 0; i < request.buffers.size(); ++i) {
-      const MrBuffer& b = request.buffers[i];
-      iov_area[e.where + i] = {b.local_addr, b.length, b.where, b.segment, 0};
+      const MrBuffer b = place(i);
+      *iov_at(e.where + i) = {b.local_addr, b.length, b.where, b.segment, 0};
     }
   }
   store_relaxed(e.key, request.client_key ? *request.client_key : wire::ProviderKey{slot, generation}.emit());
@@ -200,7 +222,15 @@ void Table::release(uint32_t slot) noexcept {
   const std::lock_guard lock(mutex_);
   MrEntry& e = entry(slot);
   if (indexed_at_[slot].first != 0) index_erase(slot);
-  if (e.segment == kIovSegment) iov_release(static_cast<uint32_t>(e.where), e.iov_count);
+  if (e.segment == kIovSegment) {
+    uint32_t count = e.iov_count + ((e.access & kMrGuarded) != 0 ? kIovPerRecord : 0);
+    for (uint32_t i = 0; i < e.iov_count; ++i) {
+      if (iov_at(e.where + i)->segment == kDeviceSegment) count += kIovPerRecord;
+    }
+    iov_release(static_cast<uint32_t>(e.where), count);
+  } else if (e.segment == kDeviceSegment) {
+    iov_release(static_cast<uint32_t>(e.where), kIovPerRecord);
+  }
   const uint64_t state = e.state.load(std::memory_order_relaxed);
   e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::free), std::memory_order_release);
   free_slots_.push_back(slot);

@@ -8,6 +8,7 @@
 // So an entry whose state was read as enabled under a published activity stays as it is until the activity is cleared.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -20,6 +21,7 @@
 #include "base/cache.hpp"
 #include "base/mapping.hpp"
 #include "base/status.hpp"
+#include "mem/device.hpp"
 #include "wire/address.hpp"
 #include "wire/key.hpp"
 
@@ -32,8 +34,9 @@ constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one 
 constexpr uint32_t kActivityCount = kDomainCountMax + kLongActivityCount;
 constexpr uint32_t kIovEntryCount = 1u << 16;
 
-constexpr uint32_t kNoSegment = 0xffffffff;   // foreign memory: process_vm_* or the owner's engine
-constexpr uint32_t kIovSegment = 0xfffffffe;  // several buffers: `where` is the first of them in the iov area
+constexpr uint32_t kNoSegment = 0xffffffff;      // foreign memory: process_vm_* or the owner's engine
+constexpr uint32_t kIovSegment = 0xfffffffe;     // several buffers: `where` is the first of them in the iov area
+constexpr uint32_t kDeviceSegment = 0xfffffffd;  // a device's: `where` is the place of its DeviceNote in the iov area
 
 // Access bits are libfabric's (they fit 16 bits); the rest of the word is ours.
 constexpr uint32_t kRemoteRead = 0x1000;
@@ -45,6 +48,10 @@ constexpr uint32_t kMrUnowned = 1u << 18;  // registered as a bare address range
 // FI_MR_SINGLE_USE: the owner's engine does the one operation, and revokes the key when it is done.
 constexpr uint32_t kMrSingleUse = 1u << 19;
 constexpr uint32_t kMrPersistent = 1u << 20;  // FI_RMA_PMEM: of a file, to which a commit flushes it
+// Only some peers may use it (AccessGuard): the guard follows the region's buffers in the iov area.
+constexpr uint32_t kMrGuarded = 1u << 21;
+// Memory that the kernel reads for no other process (pinned by a device's runtime, or a DMA-buf): the owner copies.
+constexpr uint32_t kMrByOwner = 1u << 22;
 
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 
@@ -93,6 +100,29 @@ struct IovEntry {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(IovEntry) == 32);
+
+// Whom a region admits: initiators with one of these VNIs (authorization keys), or only one endpoint.
+struct AccessGuard {
+  static constexpr size_t kVniMax = 32;
+  uint32_t vni_count = 0;  // 0: any
+  uint32_t has_source = 0;
+  wire::EpAddress source;
+  std::array<uint16_t, kVniMax> vnis{};
+  std::array<std::byte, 44> reserved{};
+
+  [[nodiscard]] bool admits(const wire::EpAddress& from) const noexcept {
+    if (has_source != 0 && source != from) return false;
+    const size_t n = vni_count < kVniMax ? vni_count : kVniMax;  // the table may be a peer's: nothing in it is trusted
+    for (size_t i = 0; i < n; ++i) {
+      if (vnis[i] == from.vni) return true;
+    }
+    return n == 0;
+  }
+};
+static_assert(sizeof(AccessGuard) == 128);
+// A DeviceNote or an AccessGuard takes this many entries of the iov area.
+constexpr uint32_t kIovPerRecord = sizeof(DeviceNote) / sizeof(IovEntry);
+static_assert(sizeof(DeviceNote) == sizeof(AccessGuard) && sizeof(DeviceNote) % sizeof(IovEntry) == 0);
 
 constexpr uint32_t kEpProvKey = 1;     // keys are provider keys
 constexpr uint32_t kEpNotifyRead = 2;  // a counter counts remote reads of this endpoint
@@ -166,13 +196,18 @@ class TableView {
     if (entry.where >= kIovEntryCount || entry.iov_count > kIovEntryCount - entry.where) return {};
     return {all + entry.where, entry.iov_count};
   }
+  // Null where the table, which may be a peer's, names no place.
+  [[nodiscard]] const DeviceNote* note(uint64_t where) const noexcept { return record<DeviceNote>(where); }
+  [[nodiscard]] const AccessGuard* guard(const MrEntry& entry) const noexcept {
+    return record<AccessGuard>(load_relaxed(entry.where) + load_relaxed(entry.iov_count));
+  }
   [[nodiscard]] const TableHeader& header() const noexcept { return *reinterpret_cast<const TableHeader*>(base_); }
   [[nodiscard]] uint32_t mr_count_max() const noexcept { return layout_.mr_count_max; }
 
-  // HOT: may [addr, addr + length) be accessed with `want` (kRemoteRead | kRemoteWrite) through endpoint ep_index?
+  // HOT: may `from` access [addr, addr + length) with `want` (kRemoteRead | kRemoteWrite) through endpoint ep_index?
   // Touches the endpoint's line and the entry's line, and for client keys one word of the index. No store.
-  Status check(uint32_t ep_index, uint32_t ep_generation, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
-               MrView& out) const noexcept {
+  Status check(const wire::EpAddress& from, uint32_t ep_index, uint32_t ep_generation, uint64_t key, uint64_t addr,
+               uint64_t length, uint32_t want, MrView& out) const noexcept {
     const EpEntry& endpoint = ep(ep_index);
     if (endpoint.generation.load(std::memory_order_acquire) != ep_generation) [[unlikely]]
       return Status::no_endpoint;
@@ -197,8 +232,10 @@ class TableView {
     if (offset > entry_length || length > entry_length - offset) [[unlikely]]
       return Status::bounds;
     // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
-    if ((load_relaxed(entry.access) & want) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] {
-      return Status::access;
+    const uint32_t access = load_relaxed(entry.access);
+    if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] {
+      if ((access & want) != want || (flags & (want >> 9)) != (want >> 9)) return Status::access;
+      if (const AccessGuard* g = guard(entry); g == nullptr || !g->admits(from)) return Status::unauthorized;
     }
     const uint32_t ep_bound = load_relaxed(entry.ep_bound);
     if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]]
@@ -238,6 +275,11 @@ class TableView {
   static constexpr uint32_t kIndexBias = 2;
 
  private:
+  template <typename T>
+  [[nodiscard]] const T* record(uint64_t where) const noexcept {
+    if (where > kIovEntryCount - kIovPerRecord) return nullptr;
+    return reinterpret_cast<const T*>(base_ + layout_.iov_at + where * sizeof(IovEntry));
+  }
   [[nodiscard]] uint32_t find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept;
   [[nodiscard]] Status explain(const MrEntry& entry, uint64_t state, uint64_t key,
                                const EpEntry& endpoint) const noexcept;
@@ -258,7 +300,9 @@ struct MrRequest {
   uint64_t base = 0;
   uint32_t access = 0;  // access bits and kMr* flags
   uint16_t domain = 0;
-  std::optional<uint64_t> client_key;  // nothing: a provider key is made
+  std::optional<uint64_t> client_key;   // nothing: a provider key is made
+  std::span<const DeviceNote> notes{};  // of the buffers, or none; iface 0: that buffer is the host's
+  const AccessGuard* guard = nullptr;
 };
 
 // The owner's table. Its calls are control path: one short lock, O(1), no system call once pages are touched.
@@ -304,6 +348,9 @@ class Table : public TableView {
   void index_rebuild() noexcept;
   uint32_t iov_allocate(size_t count);
   void iov_release(uint32_t first, uint32_t count) noexcept;
+  [[nodiscard]] IovEntry* iov_at(uint64_t where) noexcept {
+    return reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at) + where;
+  }
 
   TableLayout layout_;
   UniqueFd fd_;

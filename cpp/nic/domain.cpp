@@ -34,8 +34,8 @@ std::shared_ptr<Endpoint> Domain::make_endpoint(const EndpointConfig& config) {
 }
 
 std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> list, uint64_t access,
-                                                      uint64_t requested_key, bool unowned, bool enabled,
-                                                      uint32_t kind) {
+                                                      uint64_t requested_key, bool unowned, bool enabled, uint32_t kind,
+                                                      const RegionExtra& extra) {
   mem::MrBuffer one;
   std::vector<mem::MrBuffer> more(list.size() > 1 ? list.size() : 0);
   const std::span<mem::MrBuffer> buffers = list.size() > 1 ? std::span(more) : std::span(&one, list.size());
@@ -56,9 +56,11 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   }
   mem::MrRequest request;
   request.buffers = buffers;
-  request.base = config_.virt_addr && !buffers.empty() ? buffers[0].local_addr : 0;
+  request.base = config_.virt_addr && !buffers.empty() ? extra.base.value_or(buffers[0].local_addr) : 0;
   request.access = bits | kind | (unowned ? mem::kMrUnowned : 0);
   request.domain = static_cast<uint16_t>(index_);
+  request.notes = extra.notes;
+  request.guard = extra.guard;
   if (!config_.prov_key) request.client_key = requested_key;
   const uint32_t slot = nic_->table().insert(request);
   const uint64_t key = nic_->table().mr(slot).key;

@@ -18,18 +18,49 @@ constexpr uint64_t kLongWay = flag::kRemoteCqData | flag::kFence | flag::kCommit
 
 // A piece of the target: direct (a pointer) or in the peer's address space.
 struct Piece {
-  std::byte* pointer;  // null: not reachable by load and store
+  std::byte* pointer;  // null: this process cannot name it
   uint64_t remote;     // the owner's virtual address
   uint64_t length;
+  bool device;  // the pointer is for a device's runtime, not for load and store
 };
 
-enum class Reach { direct, cma, mixed, frames, missing };
+enum class Reach { direct, device, cma, mixed, frames, missing };
 
-inline bool locate(const link::Peer& peer, bool unowned, uint32_t segment, uint64_t where, uint64_t local_addr,
-                   uint64_t offset, uint64_t length, Piece* out, uint32_t* missing) noexcept {
+// Device memory that peers have shared, open while the pieces are used.
+using Opened = std::vector<std::shared_ptr<mem::Devices::Opened>>;
+
+// Apart: nobody with host memory pays for it.
+[[gnu::noinline]] void locate_device(const link::Peer& peer, mem::Devices& devices, uint64_t where, uint64_t local_addr,
+                                     Piece* out, Opened* opened) {
+  out->device = true;
+  if (!devices.any()) return;
+  if (peer.same_process) {
+    out->pointer = reinterpret_cast<std::byte*>(out->remote);
+    return;
+  }
+  const mem::DeviceNote* shared = peer.table.note(where);
+  if (shared == nullptr) return;
+  mem::DeviceNote note;
+  std::memcpy(&note, shared, sizeof(note));  // the table is the peer's: what is checked must be what is used
+  const uint64_t at = out->remote - note.base;
+  if (local_addr < note.base || at > note.length || out->length > note.length - at) return;
+  if (auto open = devices.open(&peer, note)) {
+    out->pointer = open->base + at;
+    opened->push_back(std::move(open));
+  }
+}
+
+inline bool locate(const link::Peer& peer, mem::Devices& devices, bool unowned, uint32_t segment, uint64_t where,
+                   uint64_t local_addr, uint64_t offset, uint64_t length, Piece* out, uint32_t* missing,
+                   Opened* opened) {
   out->remote = local_addr + offset;
   out->length = length;
   out->pointer = nullptr;
+  out->device = false;
+  if (segment == mem::kDeviceSegment) [[unlikely]] {
+    locate_device(peer, devices, where, local_addr, out, opened);
+    return true;
+  }
   if (peer.same_process) {
     if (!unowned) out->pointer = reinterpret_cast<std::byte*>(local_addr + offset);
     return true;
@@ -48,16 +79,18 @@ inline bool locate(const link::Peer& peer, bool unowned, uint32_t segment, uint6
   return true;
 }
 
-Reach translate(const link::Peer& peer, const mem::MrView& view, uint64_t length, Piece* pieces, uint32_t* count,
-                uint32_t* missing) noexcept {
+Reach translate(const link::Peer& peer, mem::Devices& devices, const mem::MrView& view, uint64_t length, Piece* pieces,
+                uint32_t* count, uint32_t* missing, Opened* opened) {
   const mem::MrEntry& e = *view.entry;
   const bool unowned = (e.access & mem::kMrUnowned) != 0;
   const uint32_t first = *count;
-  if ((e.access & mem::kMrSingleUse) != 0) [[unlikely]]
-    return Reach::frames;
+  if ((e.access & (mem::kMrSingleUse | mem::kMrByOwner)) != 0) [[unlikely]] {
+    if ((e.access & mem::kMrSingleUse) != 0 || !peer.same_process) return Reach::frames;
+  }
   if (e.segment != mem::kIovSegment) {
     if (*count == kMaxPieces) return Reach::frames;
-    if (!locate(peer, unowned, e.segment, e.where, e.local_addr, view.offset, length, &pieces[*count], missing)) {
+    if (!locate(peer, devices, unowned, e.segment, e.where, e.local_addr, view.offset, length, &pieces[*count], missing,
+                opened)) {
       return Reach::missing;
     }
     ++*count;
@@ -71,7 +104,8 @@ Reach translate(const link::Peer& peer, const mem::MrView& view, uint64_t length
       const uint64_t n = std::min(left, iov.length - offset);
       if (n == 0) break;
       if (*count == kMaxPieces) return Reach::frames;
-      if (!locate(peer, unowned, iov.segment, iov.where, iov.local_addr, offset, n, &pieces[*count], missing)) {
+      if (!locate(peer, devices, unowned, iov.segment, iov.where, iov.local_addr, offset, n, &pieces[*count], missing,
+                  opened)) {
         return Reach::missing;
       }
       ++*count;
@@ -79,8 +113,14 @@ Reach translate(const link::Peer& peer, const mem::MrView& view, uint64_t length
       offset = 0;
     }
   }
-  bool any_direct = false, any_cma = false;
-  for (uint32_t i = first; i < *count; ++i) (pieces[i].pointer != nullptr ? any_direct : any_cma) = true;
+  bool any_direct = false, any_cma = false, any_device = false;
+  for (uint32_t i = first; i < *count; ++i) {
+    (pieces[i].pointer != nullptr ? any_direct : any_cma) = true;
+    any_device = any_device || pieces[i].device;
+    if (pieces[i].device && pieces[i].pointer == nullptr) return Reach::frames;
+  }
+  if (any_device && any_cma) return Reach::frames;
+  if (any_device) return Reach::device;
   if (!any_cma) return Reach::direct;
   if (!peer.cma) return Reach::frames;
   return any_direct ? Reach::mixed : Reach::cma;
@@ -102,9 +142,10 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noex
 }
 
 // Moves bytes between local buffers and pieces, in order.
-Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_count, const Piece* pieces,
-            uint32_t count) {
-  bool all_remote = true;
+// With `devices`: some of either side is a device's memory (bit i of `of_device`: local[i]), and its runtime copies.
+Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_count, const Piece* pieces, uint32_t count,
+            const mem::Devices* devices = nullptr, uint8_t of_device = 0) {
+  bool all_remote = devices == nullptr;
   for (uint32_t i = 0; i < count; ++i) all_remote = all_remote && pieces[i].pointer == nullptr;
   if (all_remote) {
     iovec remote[kMaxPieces];
@@ -120,14 +161,28 @@ Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_cou
         done = 0;
       }
       if (at == local_count) return Status::ok;
-      const size_t n = std::min<size_t>(pieces[i].length - offset, local[at].iov_len - done);
+      size_t n = std::min<size_t>(pieces[i].length - offset, local[at].iov_len - done);
       auto* here = static_cast<std::byte*>(local[at].iov_base) + done;
       if (std::byte* there = pieces[i].pointer; there != nullptr) {
-        if (to_peer) {
+        if (devices != nullptr) {
+          const mem::Devices::Side ours{here, (of_device >> at & 1) != 0}, theirs{there + offset, pieces[i].device};
+          const Status s = to_peer ? devices->copy(theirs, ours, n) : devices->copy(ours, theirs, n);
+          if (s != Status::ok) return s;
+        } else if (to_peer) {
           copy_bytes(there + offset, here, n);
         } else {
           copy_bytes(here, there + offset, n);
         }
+      } else if (devices != nullptr) {  // the kernel copies from and to host memory only
+        constexpr size_t kBounceBytes = 1u << 20;
+        n = std::min(n, kBounceBytes);
+        std::vector<std::byte> bounce(n);
+        const iovec l{bounce.data(), n}, r{reinterpret_cast<void*>(pieces[i].remote + offset), n};
+        const mem::Devices::Side ours{here, (of_device >> at & 1) != 0}, between{bounce.data(), false};
+        Status s = to_peer ? devices->copy(between, ours, n) : Status::ok;
+        if (s == Status::ok) s = peer.cma_copy(to_peer, {&l, 1}, {&r, 1});
+        if (s == Status::ok && !to_peer) s = devices->copy(ours, between, n);
+        if (s != Status::ok) return s;
       } else {
         const iovec l{here, n}, r{reinterpret_cast<void*>(pieces[i].remote + offset), n};
         if (const Status s = peer.cma_copy(to_peer, {&l, 1}, {&r, 1}); s != Status::ok) return s;
@@ -171,6 +226,19 @@ uint64_t sum_bytes(std::span<const wire::RmaRange> list) noexcept {
     if (__builtin_add_overflow(n, r.length, &n)) return kNoSum;
   }
   return n;
+}
+
+// All bytes of a list, or all of `from` into it, through the devices' runtimes.
+Status copy_device(const mem::Devices& devices, std::span<const iovec> list, uint8_t of_device, std::byte* host,
+                   bool to_host) noexcept {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const mem::Devices::Side ours{host, false}, theirs{list[i].iov_base, (of_device >> i & 1) != 0};
+    const Status s =
+        to_host ? devices.copy(ours, theirs, list[i].iov_len) : devices.copy(theirs, ours, list[i].iov_len);
+    if (s != Status::ok) return s;
+    host += list[i].iov_len;
+  }
+  return Status::ok;
 }
 
 // The `length` bytes from `offset` on, gathered from a list.
@@ -256,7 +324,11 @@ void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
   const mem::MrView whole{view.entry, view.slot, 0};
   Piece piece;
   uint32_t count = 0, missing = 0;
-  if (translate(peer, whole, e.length, &piece, &count, &missing) != Reach::direct) return;
+  Opened none;
+  if (translate(peer, target.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none) !=
+      Reach::direct) {
+    return;
+  }
   const uint32_t ep_flags = target.ep_entry->flags.load(std::memory_order_relaxed);
   uint32_t allowed = 0;
   if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
@@ -335,7 +407,7 @@ PostResult Endpoint::post(const RmaArgs& args) {
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
-                       total, args.flags, args.imm, &status, true)) {
+                       total, args.flags, args.imm, &status, true, args.device)) {
       case Direct::done:
         complete(wants, args.context, completion_flags(args.kind, {}), total);
         return {Refusal::none, wants};
@@ -359,7 +431,14 @@ PostResult Endpoint::post(const RmaArgs& args) {
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
-  if ((args.inject_call || (args.flags & flag::kInject) != 0) && args.kind == OpKind::write) {
+  if (args.device && !data_done) {
+    const bool write = args.kind == OpKind::write;
+    if (!stage(op, write ? args.local : std::span<const iovec>{}, write ? std::span<const iovec>{} : args.local,
+               args.device, total)) {
+      finish(op);
+      return {Refusal::none, true};
+    }
+  } else if ((args.inject_call || (args.flags & flag::kInject) != 0) && args.kind == OpKind::write) {
     op->held.resize(total);
     gather(args.local, 0, op->held.data(), total);
     op->local[0] = {op->held.data(), op->held.size()};
@@ -380,32 +459,40 @@ PostResult Endpoint::post(const RmaArgs& args) {
 // made outside of it under an activity word of its own (only if may_unlock).
 Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count,
                                       const wire::RmaRange* remote, size_t remote_count, uint64_t total, uint64_t flags,
-                                      uint64_t imm, Status* status, bool may_unlock) {
+                                      uint64_t imm, Status* status, bool may_unlock, uint8_t device) {
   link::Peer& peer = *target.peer;
+  mem::Devices& devices = domain_->nic_->devices();
   const uint32_t want = want_of(kind);
   mem::MrView view;
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
+  Opened opened;
+  bool by_device = device != 0;
   std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave `target`
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
-    *status = peer.table.check(target.ep_index, target.ep_generation, remote[i].key, remote[i].addr, remote[i].length,
-                               want, view);
+    *status = peer.table.check(seen_by(target), target.ep_index, target.ep_generation, remote[i].key, remote[i].addr,
+                               remote[i].length, want, view);
     if (*status != Status::ok) [[unlikely]]
       return Direct::failed;
     entry_flags |= view.entry->access;
-    const Reach r = translate(peer, view, remote[i].length, pieces, &count, &missing);
+    const Reach r = translate(peer, devices, view, remote[i].length, pieces, &count, &missing, &opened);
     if (r == Reach::direct) remember(target, view, remote[i].key);
     if (r == Reach::missing) [[unlikely]] {
       peer.link()->request_segment(peer, missing);
       return Direct::park;
     }
-    if (r != Reach::direct) reach = r == Reach::frames || reach == Reach::frames ? Reach::frames : Reach::cma;
+    if (r == Reach::device) {
+      by_device = true;
+    } else if (r != Reach::direct) {
+      reach = r == Reach::frames || reach == Reach::frames ? Reach::frames : Reach::cma;
+    }
   }
   if (reach == Reach::frames) return Direct::frames;
+  const mem::Devices* copier = by_device ? &devices : nullptr;
 
   const bool to_peer = kind == OpKind::write;
-  if (reach == Reach::direct && total <= domain_->nic_->limits_.inline_copy_bytes) [[likely]] {
+  if (reach == Reach::direct && !by_device && total <= domain_->nic_->limits_.inline_copy_bytes) [[likely]] {
     if (count == 1 && local_count == 1) [[likely]] {
       auto* here = static_cast<std::byte*>(local[0].iov_base);
       to_peer ? copy_bytes(pieces[0].pointer, here, total) : copy_bytes(here, pieces[0].pointer, total);
@@ -427,7 +514,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       long_copies_.fetch_add(1, std::memory_order_relaxed);
       cq->reserve();
       domain_->unlock();
-      *status = move(*kept, to_peer, local, local_count, pieces, count);
+      *status = move(*kept, to_peer, local, local_count, pieces, count, copier, device);
       nic.end_long_activity(activity);
       domain_->lock();
       cq->unreserve();
@@ -439,7 +526,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       if (state_ != State::enabled) *status = Status::canceled;
       if (!target.waiting.empty()) domain_->pump(target);
     } else {
-      *status = move(peer, to_peer, local, local_count, pieces, count);
+      *status = move(peer, to_peer, local, local_count, pieces, count, copier, device);
     }
     if (*status == Status::access) *status = Status::fault;
     if (*status != Status::ok) return Direct::failed;
@@ -540,6 +627,14 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text + "the region is not enabled: bind it and call enable()";
     case Status::wrong_endpoint:
       return text + "the region is bound to another endpoint of the peer: send to that endpoint's address";
+    case Status::unauthorized:
+      return text +
+             "the region was registered for another authorization key, or for one other peer: use an endpoint that it "
+             "admits";
+    case Status::device:
+      return text +
+             "the device's runtime could not copy: the memory was freed, a kernel of its context failed, or a library "
+             "of the device is missing in the process that copies";
     case Status::no_endpoint:
       return text +
              "no endpoint is open at that address: compare it with the peer's getname(), and enable the peer first";
@@ -608,6 +703,10 @@ void Endpoint::finish(Op* op) {
   if (op->counted) --target->outstanding;
   if (op->parent == nullptr) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
+  if (op->device_result_count != 0 && op->status == Status::ok) [[unlikely]] {
+    op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
+                             op->held.data() + op->device_at, false);
+  }
   if (op->status_out != nullptr) *op->status_out = fi_errno(op->status);
   const uint64_t flags = completion_flags(op->kind, op->family);
   if (op->parent != nullptr) {
@@ -690,7 +789,7 @@ bool Endpoint::advance(Op* op) {
       direct = try_direct_atomic(t, a, op->total, &status);
     } else {
       direct = try_direct(t, op->kind, op->local, op->local_count, op->remote, op->remote_count, op->total, op->flags,
-                          op->imm, &status, false);
+                          op->imm, &status, false, 0);
     }
     switch (direct) {
       case Direct::done:
@@ -826,10 +925,22 @@ bool Endpoint::advance_frames(Op* op) {
   return true;
 }
 
+bool Endpoint::stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
+                     uint64_t total) {
+  op->held.resize(total);
+  op->local[0] = {op->held.data(), total};
+  op->local_count = 1;
+  std::ranges::copy(written_to, op->device_result);
+  op->device_result_count = static_cast<uint8_t>(written_to.size());
+  op->device_results = device;
+  op->status = copy_device(domain_->nic_->devices(), read_from, device, op->held.data(), true);
+  return op->status == Status::ok;
+}
+
 // ---- vectored calls ----------------------------------------------------------------------------------------------
 
 PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
-                                uint64_t flags, uint64_t context) {
+                                uint64_t flags, uint64_t context, bool device) {
   // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
   constexpr size_t kChunk = 256;
   const bool fence = (flags & flag::kFence) != 0;
@@ -871,7 +982,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, d.key};
         Direct direct = Direct::frames;
-        if (!commit && t.ready && t.outstanding == 0 && t.waiting.empty() &&
+        if (!commit && !device && t.ready && t.outstanding == 0 && t.waiting.empty() &&
             d.length <= domain_->nic_->limits_.inline_copy_bytes) {
           const bool write = kind == OpKind::write;
           std::byte* there =
@@ -890,7 +1001,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
         if (!commit && t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
             (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
-          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true);
+          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
         }
         if (direct == Direct::done || direct == Direct::failed) {
           // decided: status says how
@@ -912,6 +1023,13 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           child->status_out = &d.status;
           ++parent->children;
           d.status = fi_errno(Status::again);
+          const std::span<const iovec> staged{&piece, 1}, nothing;
+          if (device && !child->data_done &&
+              !stage(child, kind == OpKind::write ? staged : nothing, kind == OpKind::write ? nothing : staged, 1,
+                     d.length)) {
+            finish(child);
+            continue;
+          }
           t.waiting.push_back(child);
           domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
           domain_->pump(t);
@@ -981,15 +1099,17 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
   const uint32_t want = want_of(args.family, args.op);
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
+  Opened opened;
   const size_t size = datatype_size(args.datatype);
   for (const wire::RmaRange& range : args.remote) {
     mem::MrView view;
-    *status = peer.table.check(target.ep_index, target.ep_generation, range.key, range.addr, range.length, want, view);
+    *status = peer.table.check(seen_by(target), target.ep_index, target.ep_generation, range.key, range.addr,
+                               range.length, want, view);
     if (*status != Status::ok) [[unlikely]]
       return Direct::failed;
     entry_flags |= view.entry->access;
     const uint32_t before = count;
-    switch (translate(peer, view, range.length, pieces, &count, &missing)) {
+    switch (translate(peer, domain_->nic_->devices(), view, range.length, pieces, &count, &missing, &opened)) {
       case Reach::direct:
         remember(target, view, range.key);
         break;
@@ -1060,7 +1180,8 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
 // line is taken for writing by the locked instruction. Benchmark: bench/cpp/main.cpp (fetch-add).
 PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
-      (args.flags & kLongWay) == 0) [[likely]] {
+      (args.flags & kLongWay) == 0 && (args.operand_device | args.compare_device | args.result_device) == 0)
+      [[likely]] {
     const wire::RmaRange& range = args.remote[0];
     const uint64_t total = range.length;
     const bool fits =
@@ -1091,7 +1212,8 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   return post_atomic_slow(args);
 }
 
-PostResult Endpoint::post_atomic_slow(const AtomicArgs& args) {
+PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
+  AtomicArgs args = asked;
   if (args.operand.size() > kIovMax || args.compare.size() > kIovMax || args.result.size() > kIovMax ||
       args.remote.size() > kIovMax) {
     return {Refusal::too_many_pieces};
@@ -1104,6 +1226,27 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& args) {
       (args.family == AtomicFamily::compare && sum_bytes(args.compare) != total)) {
     return {Refusal::length_mismatch};
   }
+  // A device's operands are read here, and its results written from here: operand, compare, result.
+  std::vector<std::byte> room;
+  iovec host[3];
+  Status staged = Status::ok;
+  const mem::Devices& devices = domain_->nic_->devices();
+  const bool device = (args.operand_device | args.compare_device | args.result_device) != 0;
+  if (device) {
+    room.resize(3 * total);
+    for (size_t i = 0; i < 3; ++i) host[i] = {room.data() + i * total, total};
+    if (!args.operand.empty()) {
+      staged = copy_device(devices, args.operand, args.operand_device, room.data(), true);
+      args.operand = {&host[0], 1};
+    }
+    if (!args.compare.empty()) {
+      if (staged == Status::ok) {
+        staged = copy_device(devices, args.compare, args.compare_device, room.data() + total, true);
+      }
+      args.compare = {&host[1], 1};
+    }
+    if (!args.result.empty()) args.result = {&host[2], 1};
+  }
   const DomainLock guard(domain_);
   bool wants;
   PeerEp* target;
@@ -1115,19 +1258,28 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& args) {
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
   const uint64_t flags = completion_flags(OpKind::atomic, args.family);
+  const auto failed = [&](Status status) -> PostResult {
+    fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
+    if (status == Status::no_endpoint) target->set_lost();
+    count_remote((flags & flag::kRead) != 0, true, 0);
+    return {Refusal::none, true};
+  };
+  if (staged != Status::ok) return failed(staged);
   if ((args.flags & flag::kCommitComplete) == 0 && target->ready && target->waiting.empty() &&
       target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
     Status status = Status::ok;
-    switch (try_direct_atomic(*target, args, total, &status)) {
+    const Direct direct = try_direct_atomic(*target, args, total, &status);
+    if (device && (direct == Direct::done || direct == Direct::no_room)) {
+      status = copy_device(devices, asked.result, args.result_device, room.data() + 2 * total, false);
+      if (status != Status::ok) return failed(status);
+    }
+    switch (direct) {
       case Direct::done:
         complete(wants, args.context, flags, total);
         return {Refusal::none, wants};
       case Direct::failed:
-        fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
-        if (status == Status::no_endpoint) target->set_lost();
-        count_remote((flags & flag::kRead) != 0, true, 0);
-        return {Refusal::none, true};
+        return failed(status);
       case Direct::no_room:
         data_done = true;
         break;
@@ -1145,7 +1297,7 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& args) {
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
   // Operands are copied: the caller of inject may reuse them at once, and a few bytes are cheaper copied than tracked.
-  op->held.resize(2 * total);
+  op->held.resize(3 * total);
   if (!args.operand.empty()) {
     gather(args.operand, 0, op->held.data(), total);
     op->local[0] = {op->held.data(), total};
@@ -1156,8 +1308,17 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& args) {
     op->compare[0] = {op->held.data() + total, total};
     op->compare_count = 1;
   }
-  std::copy(args.result.begin(), args.result.end(), op->result);
-  op->result_count = static_cast<uint8_t>(args.result.size());
+  if (device && !data_done) {
+    op->device_results = args.result_device;
+    op->result[0] = {op->held.data() + 2 * total, total};
+    op->result_count = args.result.empty() ? 0 : 1;
+    op->device_at = 2 * total;
+    std::ranges::copy(asked.result, op->device_result);
+    op->device_result_count = static_cast<uint8_t>(asked.result.size());
+  } else {
+    std::copy(args.result.begin(), args.result.end(), op->result);
+    op->result_count = static_cast<uint8_t>(args.result.size());
+  }
   const uint64_t id = op->id;
   target->waiting.push_back(op);
   domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);

@@ -192,6 +192,7 @@ void Nic::on_segment(const std::shared_ptr<link::Peer>&) {
 
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   announced_.erase(peer.get());
+  parts_.devices->forget(peer.get());
   std::erase_if(deferred_, [&](const Deferred& d) { return d.peer == peer; });
   deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
   const std::lock_guard objects(objects_mutex_);
@@ -237,7 +238,8 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
     case wire::FrameKind::notice: {
       mem::MrView view;
       const bool read = (frame.flags & wire::kFrameIsRead) != 0;
-      const Status s = table().check(frame.ep_index, frame.ep_generation, frame.key, frame.addr, 0, 0, view);
+      const Status s =
+          table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, 0, 0, view);
       local_event(frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
       return;
     }
@@ -293,8 +295,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
       wire::RmaRange range;
       std::memcpy(&range, payload.data() + at, sizeof(range));
       mem::MrView view;
-      found.status =
-          table().check(frame.ep_index, frame.ep_generation, range.key, range.addr, range.length, want, view);
+      found.status = table().check(frame.source, frame.ep_index, frame.ep_generation, range.key, range.addr,
+                                   range.length, want, view);
       found.total += range.length;
     }
     auto& list = announced_[peer.get()];
@@ -313,7 +315,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   const bool commit = (frame.flags & wire::kFrameCommit) != 0 && !(read && !atomic);
   std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
   mem::MrView view;
-  status = table().check(frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
+  status =
+      table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
   if (status == Status::ok) {
     slot = view.slot;
     const mem::MrEntry& e = *view.entry;
@@ -342,9 +345,10 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     if (status == Status::ok && commit && (e.access & mem::kMrPersistent) == 0) status = Status::unsupported;
     if (status == Status::ok) {
       uint64_t offset = view.offset + begin, left = n, done = 0;
-      mem::IovEntry single{e.local_addr, e.length, 0, 0, 0};
+      mem::IovEntry single{e.local_addr, e.length, e.where, e.segment, 0};
       std::span<const mem::IovEntry> list = e.segment == mem::kIovSegment ? table().iov(e) : std::span(&single, 1);
-      if (read && (list.size() > 1 || unowned || atomic)) bounce.resize(n);
+      const auto of_device = [](const mem::IovEntry& iov) { return iov.segment == mem::kDeviceSegment; };
+      if (read && (list.size() > 1 || unowned || atomic || std::ranges::any_of(list, of_device))) bounce.resize(n);
       for (const mem::IovEntry& iov : list) {
         if (offset >= iov.length && !(iov.length == 0 && left == 0)) {
           offset -= iov.length;
@@ -358,7 +362,18 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
             status = Status::misaligned;
             break;
           }
-          if (unowned) {  // pages may be missing: touch them through the kernel first, which answers instead of killing
+          std::byte* word = here;
+          std::vector<std::byte> copy;
+          const bool device = of_device(iov);
+          if (device) {
+            // Model: hardware sends an atomic over PCIe. Here it is atomic among the fabric's operations, which all
+            // come by this engine, and not with the device's own.
+            copy.resize(m);
+            word = copy.data();
+            status = parts_.devices->copy({word, false}, {here, true}, m);
+            if (status != Status::ok) break;
+          } else if (unowned) {  // pages may be missing: touch them through the kernel first, which answers instead of
+                                 // killing
             std::vector<std::byte> probe(m);
             const iovec l{probe.data(), m}, r{here, m};
             status = own_copy(false, l, r);
@@ -366,17 +381,22 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
           }
           const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;
           const std::byte* compare = family == AtomicFamily::compare ? payload.data() + n + done : nullptr;
-          atomic_apply(op, datatype, here, operand, compare, read ? bounce.data() + done : nullptr,
+          atomic_apply(op, datatype, word, operand, compare, read ? bounce.data() + done : nullptr,
                        m / datatype_size(datatype));
+          if (device) status = parts_.devices->copy({here, true}, {word, false}, m);
         } else if (read) {
           if (bounce.empty()) {
             back = {here, m};
+          } else if (of_device(iov)) {
+            status = parts_.devices->copy({bounce.data() + done, false}, {here, true}, m);
           } else if (unowned) {
             const iovec l{bounce.data() + done, m}, r{here, m};
             status = own_copy(false, l, r);
           } else {
             std::memcpy(bounce.data() + done, here, m);
           }
+        } else if (of_device(iov)) {
+          status = parts_.devices->copy({here, true}, {payload.data() + done, false}, m);
         } else if (unowned) {
           const iovec l{const_cast<std::byte*>(payload.data()) + done, m}, r{here, m};
           status = own_copy(true, l, r);

@@ -51,6 +51,7 @@ class Endpoint;
 class AddressVector;
 
 constexpr size_t kIovMax = 8;
+static_assert(kIovMax <= 8);  // a uint8_t has a bit for each buffer
 
 // What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the
 // same state word: then nothing about the region has changed.
@@ -114,6 +115,7 @@ struct RmaArgs {
   uint64_t context = 0;
   uint64_t imm = 0;
   bool inject_call = false;  // fi_inject_*: no success completion at all
+  uint8_t device = 0;        // bit i: local[i] is a device's memory
 };
 
 struct AtomicArgs {
@@ -129,6 +131,7 @@ struct AtomicArgs {
   uint64_t context = 0;
   uint64_t imm = 0;
   bool inject_call = false;
+  uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is a device's memory
 };
 
 // One descriptor of a vectored call: weft.fi.RMA_DESC.
@@ -186,8 +189,12 @@ struct Op {
   uint64_t at_total = 0;
   uint32_t frames_out = 0;
   Status status = Status::ok;
-  std::vector<std::byte> held;  // copy of the data (inject, atomics' operands)
-  Op* parent = nullptr;         // of a vectored call
+  std::vector<std::byte> held;  // copy of the data (inject, atomics' operands, what comes from or goes to a device)
+  // Where the result belongs in a device's memory; it arrives in `held`, from `device_at` on.
+  iovec device_result[kIovMax];
+  uint8_t device_result_count = 0, device_results = 0;  // bit i: device_result[i] is one indeed
+  uint64_t device_at = 0;
+  Op* parent = nullptr;  // of a vectored call
   uint32_t children = 0;
   int32_t* status_out = nullptr;
   std::vector<uint64_t> cookies;  // what the caller wants back when the operation is done
@@ -223,7 +230,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   PostResult post_atomic(const AtomicArgs& args);
   PostResult post_atomic_slow(const AtomicArgs& args);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
-                        uint64_t flags, uint64_t context);
+                        uint64_t flags, uint64_t context, bool device = false);
 
   [[nodiscard]] Domain* domain() const noexcept { return domain_; }
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
@@ -245,7 +252,15 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
                      std::shared_ptr<PeerEp>** shared);
   Direct try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
-                    size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock);
+                    size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock,
+                    uint8_t device);
+  // Takes what an operation reads out of device memory, and gives it host memory for what it writes there.
+  bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
+             uint64_t total);
+  // How the target sees this endpoint: it answers to the VNIs that it and its peers share.
+  [[nodiscard]] wire::EpAddress seen_by(const PeerEp& target) const noexcept {
+    return {address_.nic, address_.pid, target.address.vni, 0};
+  }
   Direct try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status);
   void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
   void fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total);
@@ -353,6 +368,12 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   std::shared_ptr<Counter> write_cntr_, read_cntr_;
 };
 
+struct RegionExtra {                         // what few regions have
+  std::span<const mem::DeviceNote> notes{};  // of the buffers; iface 0: the host's
+  const mem::AccessGuard* guard = nullptr;
+  std::optional<uint64_t> base;  // under virtual addressing: address of the first byte, where it is not mapped there
+};
+
 struct DomainConfig {
   uint32_t nic = 0;
   bool prov_key = false;
@@ -383,9 +404,10 @@ class Domain {
 
   std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
   // Registers; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
-  // kind: mem::kMrSingleUse, mem::kMrPersistent.
+  // kind: mem::kMrSingleUse, mem::kMrPersistent, mem::kMrByOwner.
   std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
-                                                bool unowned, bool enabled, uint32_t kind = 0);
+                                                bool unowned, bool enabled, uint32_t kind = 0,
+                                                const RegionExtra& extra = {});
 
   void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                            uint64_t flags);
@@ -451,6 +473,7 @@ class Nic final : public link::FrameSink {
     link::Waiter* waiter = nullptr;
     mem::Table* table = nullptr;
     mem::SegmentSet* segments = nullptr;
+    mem::Devices* devices = nullptr;
     std::vector<link::Link*> links;
   };
   Nic(Parts parts, Limits limits)
@@ -483,6 +506,7 @@ class Nic final : public link::FrameSink {
 
   [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
+  [[nodiscard]] mem::Devices& devices() noexcept { return *parts_.devices; }
   [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
   [[nodiscard]] Random& random() noexcept { return *parts_.random; }
   [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }

@@ -73,6 +73,37 @@ class Nic:
         peers, engine wakes; and how many peers, regions and allocated bytes there are now.
         """
 
+    def missing_page(self, address: int, length: int) -> int | None:
+        """
+        The first page of [address, address + length) that the kernel does not read for another process, or None.
+        """
+
+    def hmem_load(self, iface: int, library: str) -> str | None:
+        """
+        Loads the runtime of a device interface (1 CUDA, 2 ROCR); returns None, or why it cannot be used.
+        """
+
+    def hmem_devices(self, iface: int) -> int | None:
+        """
+        How many devices of a loaded interface there are; None where it is not loaded.
+        """
+
+    def hmem_find(self, address: int) -> tuple[int, str, int, int, int] | None:
+        """
+        (iface, kind, device, base, length) of the allocation at an address, as the loaded runtimes know it.
+        """
+
+    def hmem_copy(self, to: int, from_: int, length: int) -> None:
+        """Copies bytes, either side of which may be a device's."""
+
+    def hmem_p2p(self, on: bool) -> None:
+        """
+        Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).
+        """
+
+    def hmem_dmabuf(self, iface: int, address: int, length: int) -> int:
+        """A DMA-buf descriptor of device memory, the caller's to close."""
+
     def peers(self) -> list[dict[str, object]]:
         """
         The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is off.
@@ -91,7 +122,7 @@ class Nic:
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True) -> None: ...
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False) -> None: ...
 
     def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
         """
@@ -272,9 +303,13 @@ class MrSlice:
 class MemoryRegionCore:
     """The NIC's side of a region."""
 
-    def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False) -> None:
+    def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, by_owner: bool = False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None) -> None:
         """
-        owned: somebody else keeps the memory of (address, length) pairs where it is.
+        owned     somebody else keeps the memory of (address, length) pairs where it is.
+        unowned   pages of the memory may go missing, whoever keeps it.
+        by_owner  the kernel reads it for no other process: this process's engine copies.
+        base      address of the first byte under virtual addressing, where it is not the buffer's own.
+        vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).
         """
 
     def __getitem__(self, index: slice, /) -> MrSlice: ...
@@ -313,6 +348,14 @@ class MemoryRegionCore:
     @property
     def access(self) -> int:
         """Access bits."""
+
+    @property
+    def iface(self) -> int:
+        """Whose memory it is (enum fi_hmem_iface): 0 for the host's."""
+
+    @property
+    def device(self) -> int:
+        """Number of the device; 0 for the host's memory."""
 
     @property
     def state(self) -> str:

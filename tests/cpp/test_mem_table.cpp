@@ -43,10 +43,11 @@ struct Fixture {
   }
   Status check(uint64_t key, uint64_t addr = 0, uint64_t length = 1, uint32_t want = kRemoteWrite) const {
     MrView view;
-    return table.check(ep, generation, key, addr, length, want, view);
+    return table.check(from, ep, generation, key, addr, length, want, view);
   }
   Table table;
   uint32_t ep = 0, generation = 0;
+  wire::EpAddress from{0, 1, 7, 0};
 };
 
 const auto kNoSpace = [](const Error& e) { return e.fi_code() == fi_err::kENOSPC; };
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(test_bounds_at_every_edge) {
   const uint32_t slot = f.insert(2, 100, kBoth, 3, 0x7000);
   f.table.enable(slot, 0);
   MrView view;
-  BOOST_TEST(f.table.check(f.ep, f.generation, 2, 0x7010, 4, kRemoteRead, view) == Status::ok);
+  BOOST_TEST(f.table.check(f.from, f.ep, f.generation, 2, 0x7010, 4, kRemoteRead, view) == Status::ok);
   BOOST_TEST(view.offset == 0x10U);
   BOOST_TEST(f.check(2, 0x6fff, 1) == Status::bounds);
   BOOST_TEST(f.check(2, 0x7064, 1) == Status::bounds);
@@ -150,7 +151,7 @@ BOOST_AUTO_TEST_CASE(test_bound_region_is_reachable_through_its_endpoint_only) {
   const uint32_t other = f.table.open_ep(3, kEpBoth, {}, &generation);
   MrView view;
   BOOST_TEST(f.check(1) == Status::ok);
-  BOOST_TEST(f.table.check(other, generation, 1, 0, 1, kRemoteWrite, view) == Status::wrong_endpoint);
+  BOOST_TEST(f.table.check(f.from, other, generation, 1, 0, 1, kRemoteWrite, view) == Status::wrong_endpoint);
 }
 
 BOOST_AUTO_TEST_CASE(test_closed_endpoint_and_its_reused_slot_refuse_the_old_generation) {
@@ -427,6 +428,80 @@ BOOST_AUTO_TEST_CASE(test_readers_find_a_live_key_throughout_rebuilds) {
   BOOST_TEST(missed.load() == 0U);
   BOOST_TEST(found.load() > 0U);
   BOOST_TEST(f.table.header().index_version.load() > 100U);
+}
+
+BOOST_AUTO_TEST_CASE(guarded_region_admits_its_keys_and_its_peer_alone) {
+  Fixture f;
+  AccessGuard guard;
+  guard.vni_count = 2;
+  guard.vnis[0] = 7;
+  guard.vnis[1] = 9;
+  const auto enter = [&](uint64_t key) {
+    const MrBuffer buffer{0x1000, 100, 0, kNoSegment};
+    MrRequest request;
+    request.buffers = {&buffer, 1};
+    request.access = kBoth;
+    request.domain = 3;
+    request.client_key = key;
+    request.guard = &guard;
+    const uint32_t slot = f.table.insert(request);
+    f.table.enable(slot, 0);
+    return slot;
+  };
+  const uint32_t by_key = enter(1);
+  guard.has_source = 1;
+  guard.source = {0, 5, 9, 0};
+  const uint32_t by_peer = enter(2);
+  BOOST_TEST(f.check(1) == Status::ok);
+  f.from.vni = 8;
+  BOOST_TEST(f.check(1) == Status::unauthorized);
+  BOOST_TEST(f.check(1, 0, 101) == Status::bounds);
+  f.from.vni = 9;
+  BOOST_TEST(f.check(1) == Status::ok);
+  BOOST_TEST(f.check(2) == Status::unauthorized);  // the key is right, the endpoint is not
+  f.from.pid = 5;
+  BOOST_TEST(f.check(2) == Status::ok);
+  f.close(by_key);
+  f.close(by_peer);
+  // Their places in the iov area are free again.
+  for (int i = 0; i < 3 * static_cast<int>(kIovEntryCount / kIovPerRecord); ++i) f.close(enter(3));
+}
+
+BOOST_AUTO_TEST_CASE(device_notes_lie_with_their_buffers_and_are_given_back) {
+  Fixture f;
+  const MrBuffer buffers[] = {{0x1000, 100, 0, kNoSegment}, {0x5000, 50, 0, kNoSegment}};
+  DeviceNote notes[2];
+  notes[1].iface = 1;
+  notes[1].base = 0x4000;
+  for (int round = 0; round < 3 * static_cast<int>(kIovEntryCount); round += 5) {
+    MrRequest request;
+    request.buffers = buffers;
+    request.notes = notes;
+    request.access = kBoth;
+    request.client_key = 1;
+    const uint32_t slot = f.table.insert(request);
+    f.table.enable(slot, 0);
+    const auto list = f.table.iov(f.table.mr(slot));
+    BOOST_REQUIRE(list.size() == 2);
+    BOOST_TEST(list[0].segment == kNoSegment);
+    BOOST_TEST(list[1].segment == kDeviceSegment);
+    const DeviceNote* note = f.table.note(list[1].where);
+    BOOST_REQUIRE(note != nullptr);
+    BOOST_TEST(note->base == 0x4000u);
+    f.close(slot);
+  }
+  MrRequest single;
+  single.buffers = {&buffers[1], 1};
+  single.notes = {&notes[1], 1};
+  single.access = kBoth;
+  single.client_key = 2;
+  for (int round = 0; round < 3 * static_cast<int>(kIovEntryCount / kIovPerRecord); ++round) {
+    const uint32_t slot = f.table.insert(single);
+    BOOST_TEST(f.table.mr(slot).segment == kDeviceSegment);
+    f.close(slot);
+  }
+  BOOST_TEST(f.table.note(kIovEntryCount) == nullptr);
+  BOOST_TEST(f.table.note(~uint64_t{0}) == nullptr);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

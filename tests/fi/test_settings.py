@@ -8,7 +8,7 @@ from weft import fi, settings
 
 
 def test_settings_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_CMA", "WEFT_MR_MODE"):
+    for name in ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_CMA", "WEFT_MR_MODE", "WEFT_CUDA_LIBRARY"):
         monkeypatch.delenv(name, raising=False)
     assert settings.load() == settings.Settings("thread", "shared", True, fi.MrMode.MR_UNSPEC)
 
@@ -17,9 +17,12 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_ENGINE", "manual")
     monkeypatch.setenv("WEFT_ISOLATION", "strict")
     monkeypatch.setenv("WEFT_CMA", "0")
+    monkeypatch.setenv("WEFT_CUDA_LIBRARY", "/opt/libcuda.so")
+    monkeypatch.setenv("FI_HMEM_DISABLE_P2P", "1")
     monkeypatch.setenv("WEFT_MR_MODE", "prov_key | virt_addr, LOCAL")
     found = settings.load()
-    assert found == settings.Settings("manual", "strict", False, fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_LOCAL)
+    mode = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_LOCAL
+    assert found == settings.Settings("manual", "strict", False, mode, "/opt/libcuda.so", "", True)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,7 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("WEFT_ISOLATION", "none", "shared, strict"),
         ("WEFT_CMA", "yes", "0, 1"),
         ("WEFT_MR_MODE", "prov_key|magic", "virt_addr"),
+        ("FI_HMEM_DISABLE_P2P", "perhaps", "0, 1"),
     ],
 )
 def test_settings_bad_value_names_the_values(

@@ -43,10 +43,10 @@ PY_BELOW: dict[str, set[str]] = {
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment
     "_process": {"_nic", "settings"},  # the process's one NIC, made from the settings; fork
-    "fi": _GROUND,  # and providers, from fi.registry alone (REGISTRY)
+    "fi": _GROUND | {"memory"},  # memory: device interfaces; and providers, from fi.registry alone (REGISTRY)
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND,
-    "memory": _GROUND,
+    "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi"},
     "fm": {"errors"},
     "observe": {"errors", "flags", "fi"},

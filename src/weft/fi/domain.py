@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import (
+    VERSION,
     AvType,
     CntrEvents,
     CqFormat,
@@ -19,6 +20,7 @@ from ..flags import (
     ResourceMgmt,
     WaitObj,
 )
+from ..memory import hmem
 from . import _handle
 from . import mr as _mr
 from .atomic import AtomicAttr, family_of, query
@@ -46,6 +48,7 @@ _SPECIAL_MODES = (
     | MrMode.MR_ENDPOINT
     | MrMode.MR_RMA_EVENT
     | MrMode.MR_MMU_NOTIFY
+    | MrMode.MR_HMEM
 )
 
 
@@ -81,13 +84,21 @@ class Domain(_nic.DomainCore):
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
+        nic = _process.nic()
+        self._hmem = bool(self.info.caps & Flag.HMEM)
+        if self._hmem:
+            hmem.load(nic)
         super().__init__(
-            _process.nic(),
+            nic,
             nic_index=self.default_address[0],
             prov_key=bool(mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC)),
             virt_addr=self._virt_addr,
             mr_local=bool(mode & MrMode.MR_LOCAL) or bool(self.info.mode & Mode.LOCAL_MR),
             rm_enabled=attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
+            hmem=self._hmem,
+            mr_hmem=self._hmem and bool(mode & MrMode.MR_HMEM),
+            mr_allocated=bool(mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC)),
+            desc_ignored=self.info.fabric_attr.api_version < VERSION(1, 22) and not mode & MrMode.MR_LOCAL,
         )
         self.set_mr_plain(not mode & _SPECIAL_MODES, _ACCESS)
         self._site = _handle.here(3)

@@ -614,7 +614,7 @@ def _match(
     """Hold one offer against the hints."""
     info = dupinfo(offer.info)
     info.fabric_attr.api_version = version
-    info.domain_attr.mr_mode = MrMode(offer.required)
+    info.domain_attr.mr_mode = _needed(info, offer)
     rejections: list[Rejection] = []
     no = rejections.append
 
@@ -642,6 +642,15 @@ def _match(
     kind = EpType(offer.info.ep_attr.type)
     domain = offer.info.domain_attr.name or ""
     return Candidate(provider.name, domain, kind, None if rejections else info, rejections)
+
+
+def _needed(info: Info, offer: Offer) -> MrMode:
+    """The mr_mode that an offer needs of one who gets these capabilities: two bits go with one each, fi_mr(3)."""
+    mode = MrMode(offer.required)
+    for bit, capability in _MODE_OF_CAPABILITY:
+        if not Flag(info.caps) & capability:
+            mode &= ~bit
+    return mode
 
 
 def _complete(hints: Info) -> Info:
@@ -733,14 +742,18 @@ def _match_modes(offer: Offer, h: Info, info: Info, version: int, no: Any) -> No
             )
         )
     asked = MrMode(h.domain_attr.mr_mode)
-    found = negotiate_mr_mode(MrMode(offer.required), asked, h.mode, version)
+    required = _needed(info, offer)
+    found = negotiate_mr_mode(required, asked, h.mode, version)
     if isinstance(found, str):
-        no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {MrMode(offer.required)}", found))
+        no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {required}", found))
         return
     info.domain_attr.mr_mode = found
     # FI_LOCAL_MR stands in for FI_MR_LOCAL where the latter cannot be said.
     if offer.required & MrMode.MR_LOCAL and not found & MrMode.MR_LOCAL:
         info.mode = info.mode | Mode.LOCAL_MR
+
+
+_MODE_OF_CAPABILITY = ((MrMode.MR_HMEM, Flag.HMEM), (MrMode.MR_COLLECTIVE, Flag.COLLECTIVE))
 
 
 def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) -> MrMode | str:

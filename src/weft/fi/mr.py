@@ -8,14 +8,16 @@ Source: fi_mr(3).
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, errors
+from .. import _nic, _process, errors
 from ..flags import KEY_NOTAVAIL, AvFlag, EqEvent, Errno, Flag, HmemIface, MrFlag, MrMode
+from ..memory import hmem
 from . import _handle
 from .cntr import Counter
 from .endpoint import Endpoint
@@ -35,7 +37,15 @@ _DEVICE_FLAGS = MrFlag.MR_DMABUF | MrFlag.HMEM_DEVICE_ONLY | MrFlag.HMEM_HOST_AL
 
 @dataclass(slots=True)
 class MrDmabuf:
-    """A piece of a DMA-buf (struct fi_mr_dmabuf). Source: fi_mr(3) "dmabuf"."""
+    """A piece of a DMA-buf (struct fi_mr_dmabuf), for `Domain.mr_regattr` with `fi.MR_DMABUF`.
+
+    fd          descriptor of the DMA-buf; the region keeps one of its own.
+    offset      where in the DMA-buf the region starts, bytes.
+    len         bytes of the region, from offset on.
+    base_addr   page-aligned virtual address at which the DMA-buf's allocation starts; None where there is none.
+
+    Source: fi_mr(3) "dmabuf".
+    """
 
     fd: int = -1
     offset: int = 0
@@ -54,7 +64,8 @@ class MrAttr:
     requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
     context         comes back in the event of an asynchronous registration; otherwise ignored.
     auth_key_size, auth_key   0 and None: the domain's key.
-    iface, device   device memory; ignored without `fi.HMEM`.
+    iface, device   whose memory it is: `fi.HMEM_CUDA` and the device's number ... Ignored without `fi.HMEM`. Under
+                    `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
     hmem_data       reserved, None.
     page_size       a hint, ignored; a page size of this system, or 0.
     base_mr         makes a sub-MR of that region.
@@ -104,6 +115,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _site: _handle.Site | None
         _special: bool
     _keep: Any = None
+    _by_owner = False  # only this process's engine can copy it
+    _base_addr: int | None = None  # of a DMA-buf: the virtual address it stands for
     _spans: tuple[tuple[int, int], ...] = ()
     _base: MemoryRegion | None = None
     _associated: tuple[Any, ...] = ()
@@ -219,7 +232,9 @@ class MemoryRegion(_nic.MemoryRegionCore):
             failed = errors.TooSmall(f"mr.raw_attr: a raw key takes {RAW_KEY_SIZE} B, there is room for {key_size} B")
             failed.needed = RAW_KEY_SIZE  # type: ignore[attr-defined]
             raise failed
-        base = self.address if self.domain.virt_addr else 0
+        base = 0
+        if self.domain.virt_addr:
+            base = self.address if self._base_addr is None else self._base_addr
         return base, self._real_key().to_bytes(RAW_KEY_SIZE, "little")
 
     def refresh(self, iov: Sequence[Any] | None = None, count: int | None = None, flags: int = 0) -> None:
@@ -290,6 +305,11 @@ class MemoryRegion(_nic.MemoryRegionCore):
         parents: tuple[Any, ...] = (self.domain,) if self._base is None else (self.domain, self._base)
         _handle.close(self, self.close_core, self._subs or {}, parents)
 
+    @property
+    def hmem_data(self) -> None:
+        """Reserved, None; a sub-MR has its base's."""
+        return None
+
     def _real_key(self) -> int:
         return self.key
 
@@ -313,7 +333,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def __repr__(self) -> str:
         if self._closed:
             return "<MemoryRegion closed>"
-        return f"<MemoryRegion {self._real_key():#x}, {self.length} B, {Flag(self.access)!s}, {self.state}>"
+        where = f", {HmemIface(self.iface).name} {self.device}" if self.iface else ""
+        return f"<MemoryRegion {self._real_key():#x}, {self.length} B{where}, {Flag(self.access)!s}, {self.state}>"
 
 
 class RawMemoryRegion(MemoryRegion):
@@ -349,9 +370,14 @@ def register(
     base: MemoryRegion | None = None,
     keep: Any = None,
     depth: int = 3,
+    extra: Extra | None = None,
 ) -> MemoryRegion:
     """All registration calls end here, unless nothing about them is special."""
     _handle.check(domain, op)
+    if extra is None:
+        if domain._hmem and domain.mr_mode & MrMode.MR_HMEM:
+            _refuse_undeclared(op, buffers)
+        extra = _PLAIN
     _check_flags(domain, op, flags)
     if access & ~int(ACCESS):
         raise errors.InvalidArgument(
@@ -384,6 +410,8 @@ def register(
     )
     if flags & Flag.RMA_PMEM:
         _check_persistent(op, buffers)
+    if base is not None and base._by_owner:
+        extra = replace(extra, by_owner=True)
     cls = RawMemoryRegion if domain.mr_mode & MrMode.MR_RAW else MemoryRegion
     mr = cls(
         domain,
@@ -393,9 +421,15 @@ def register(
         flags=int(flags),
         context=context,
         enabled=not disabled,
-        owned=keep is not None,
+        owned=keep is not None or extra.owned,
+        unowned=extra.unowned,
+        by_owner=extra.by_owner,
+        base=extra.base_addr,
     )
     mr.domain = domain
+    if extra is not _PLAIN:
+        mr._by_owner = extra.by_owner
+        mr._base_addr = extra.base_addr
     if wants_event:
         mr._wants_event = True
     if unnotified:
@@ -422,7 +456,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     _handle.check(domain, op)
     _handle.expect(attr, MrAttr, op, "attr")
     _check_flags(domain, op, flags)
-    if attr.hmem_data is not None:
+    if attr.hmem_data is not None and attr.base_mr is None:
         raise errors.InvalidArgument(f"{op}: hmem_data is reserved and must be None, fi_mr(3)", op=op)
     if attr.auth_key_size or attr.auth_key is not None:
         raise errors.NotSupported(
@@ -431,6 +465,8 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     if attr.page_size and attr.base_mr is None and attr.page_size not in page_sizes():
         known = ", ".join(str(s) for s in sorted(page_sizes()))
         raise errors.InvalidArgument(f"{op}: page_size {attr.page_size} is none that this system has: {known}", op=op)
+    if flags & MrFlag.MR_DMABUF:
+        return _register_dmabuf(domain, op, attr, flags)
     iov = list(attr.mr_iov[: attr.iov_count])
     if attr.iov_count is not None and len(iov) < attr.iov_count:
         raise errors.InvalidArgument(f"{op}: iov_count {attr.iov_count}, but mr_iov has {len(iov)} entries", op=op)
@@ -447,7 +483,146 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
                     "  rule: a sub-MR is fully contained in its base, fi_mr(3) base_mr",
                     op=op,
                 )
-    return register(domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, depth=4)
+    extra = _declared(domain, op, attr, iov, flags) if base is None else _PLAIN
+    return register(
+        domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, None, 4, extra
+    )
+
+
+# ---- device memory ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What few regions have."""
+
+    by_owner: bool = False
+    owned: bool = False
+    unowned: bool = False  # pages may go missing, whoever holds the memory
+    base_addr: int | None = None
+
+
+_PLAIN = Extra()
+
+
+def _address_of(buffer: Any) -> int:
+    return int(_nic.describe_buffer(buffer)[0])
+
+
+def _refuse_undeclared(op: str, buffers: Sequence[Any]) -> None:
+    """Under FI_MR_HMEM device memory is registered with its interface named."""
+    for buffer in buffers:
+        found = hmem.locate(_address_of(buffer))
+        if found is not None and found.kind != "host":
+            raise errors.InvalidArgument(
+                f"{op}: the buffer is {found.kind} memory of {found.iface.name} {found.device}, and nothing says so\n"
+                "  rule: under MR_HMEM device memory is registered with fi_mr_regattr, iface and device filled in\n"
+                f"  try: mr_regattr(fi.MrAttr(..., iface=fi.{found.iface.name}, device={found.device}))",
+                op=op,
+            )
+
+
+def _declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: int) -> Extra:
+    """Hold iface, device and flags against what the runtime says lies there."""
+    if not domain._hmem:
+        return _PLAIN
+    if attr.iface not in HmemIface.__members__.values():
+        raise errors.InvalidArgument(f"{op}: iface {attr.iface!r} is none of FI_HMEM_*", op=op)
+    iface = HmemIface(attr.iface)
+    only, host = bool(flags & MrFlag.HMEM_DEVICE_ONLY), bool(flags & MrFlag.HMEM_HOST_ALLOC)
+    if only and host:
+        raise errors.BadFlags(f"{op}: HMEM_DEVICE_ONLY and HMEM_HOST_ALLOC exclude each other", op=op)
+    if iface == HmemIface.HMEM_SYSTEM:
+        if only or host:
+            raise errors.InvalidArgument(
+                f"{op}: {MrFlag(flags & int(_DEVICE_FLAGS))!s} with iface HMEM_SYSTEM\n"
+                "  rule: iface still says which device's interface the memory comes from, fi_mr(3) FLAGS",
+                op=op,
+            )
+        if domain.mr_mode & MrMode.MR_HMEM:
+            _refuse_undeclared(op, iov)
+        return _PLAIN
+    state = hmem.require(iface, op)
+    number = hmem.device_number(iface, attr.device)
+    if not host and not 0 <= number < state.devices:
+        raise errors.InvalidArgument(
+            f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0", op=op
+        )
+    for buffer in iov:
+        address = _address_of(buffer)
+        found = hmem.locate(address)
+        what = f"{found.kind} memory of {found.iface.name} {found.device}" if found else "no memory of its"
+        if host and (found is None or found.kind == "host"):
+            continue
+        wrong = (
+            host
+            or found is None
+            or found.iface != iface
+            or (only and found.kind != "device")
+            or (found.kind == "device" and found.device != number)
+        )
+        if wrong:
+            said = "HMEM_HOST_ALLOC" if host else f"device {number}" + (", HMEM_DEVICE_ONLY" if only else "")
+            raise errors.InvalidArgument(
+                f"{op}: the buffer at {address:#x} was said to be {iface.name}, {said}; the runtime says: {what}\n"
+                "  try: weft.memory.hmem.locate(address), or iface HMEM_SYSTEM for memory of the host",
+                op=op,
+            )
+    return Extra(by_owner=host, owned=host)
+
+
+def _register_dmabuf(domain: Domain, op: str, attr: MrAttr, flags: int) -> MemoryRegion:
+    """fi_mr_regattr with FI_MR_DMABUF: `dmabuf` is read, mr_iov is not."""
+    piece = attr.dmabuf
+    if not isinstance(piece, MrDmabuf):
+        raise errors.InvalidArgument(f"{op}: under MR_DMABUF, dmabuf has to be a MrDmabuf, not {piece!r}", op=op)
+    if attr.base_mr is not None:
+        raise errors.InvalidArgument(f"{op}: base_mr has to be None under MR_DMABUF, fi_mr(3) base_mr", op=op)
+    try:
+        size = os.lseek(piece.fd, 0, os.SEEK_END)
+    except (OSError, OverflowError) as e:
+        raise errors.InvalidArgument(f"{op}: fd {piece.fd} is no DMA-buf: {e}", op=op) from None
+    if piece.len <= 0 or piece.offset < 0 or piece.offset + piece.len > size:
+        raise errors.InvalidArgument(
+            f"{op}: {piece.len} B from offset {piece.offset} of a DMA-buf of {size} B\n"
+            "  rule: at least 1 byte, within the DMA-buf, fi_mr(3) dmabuf",
+            op=op,
+        )
+    if piece.base_addr is not None and piece.base_addr % mmap.PAGESIZE:
+        raise errors.InvalidArgument(
+            f"{op}: base_addr {piece.base_addr:#x} is not page-aligned, fi_mr(3) dmabuf", op=op
+        )
+    start = (piece.base_addr or 0) + piece.offset
+    found = hmem.locate(start) if piece.base_addr is not None else None
+    if found is not None and start + piece.len <= found.base + found.length:
+        # Mapped in this process already: the device's runtime copies.
+        return register(
+            domain, op, [(start, piece.len)], attr.access, attr.offset, attr.requested_key, flags, attr.context,
+            depth=4, extra=Extra(base_addr=start),
+        )  # fmt: skip
+    first = piece.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    writes = attr.access & (Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
+    try:
+        window = mmap.mmap(
+            piece.fd,
+            piece.offset + piece.len - first,
+            prot=mmap.PROT_READ | (mmap.PROT_WRITE if writes else 0),
+            offset=first,
+        )
+    except (OSError, ValueError) as e:
+        raise errors.NotSupported(
+            f"{op}: the DMA-buf of fd {piece.fd} cannot be mapped ({e}), and base_addr names no memory of a device's "
+            "runtime in this process\n"
+            "  try: base_addr of the allocation, in the process that made it",
+            op=op,
+        ) from None
+    mapped = memoryview(window)[piece.offset - first :]
+    # Where the kernel reads it for us, it answers with an error when the exporter takes pages away.
+    readable = _process.nic().missing_page(_address_of(mapped), 1) is None
+    return register(
+        domain, op, [mapped], attr.access, attr.offset, attr.requested_key, flags, attr.context,
+        depth=4, extra=Extra(by_owner=True, unowned=readable, base_addr=start),
+    )  # fmt: skip
 
 
 def cut(op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], Any]:
@@ -467,7 +642,12 @@ def cut(op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], A
 def _check_flags(domain: Domain, op: str, flags: int) -> None:
     if not flags & ~int(_FLAGS):
         return
-    if flags & _DEVICE_FLAGS:
+    if flags & _DEVICE_FLAGS and domain._hmem:
+        if not flags & ~int(_FLAGS | _DEVICE_FLAGS):
+            if op == "mr_regattr":
+                return
+            raise errors.BadFlags(f"{op}: {MrFlag(flags)!s} describe an MrAttr: use mr_regattr", op=op)
+    elif flags & _DEVICE_FLAGS:
         raise errors.BadFlags(f"{op}: {MrFlag(flags)!s} need a domain opened with HMEM, which this one is not", op=op)
     if flags & AvFlag.AUTH_KEY:
         raise errors.BadFlags(f"{op}: AUTH_KEY needs a domain opened with AV_AUTH_KEY, which this one is not", op=op)

@@ -67,6 +67,7 @@ _CAPS = (
     | Flag.SOURCE
     | Flag.LOCAL_COMM
     | Flag.RMA_PMEM
+    | Flag.HMEM
 )
 # Operations of an endpoint reach one peer in the order in which they were posted.
 _ORDER = (
@@ -97,7 +98,7 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.DIRECTED_RECV): f"messages are {_LATER}",
     int(Flag.COLLECTIVE): f"collectives are {_LATER}",
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
-    int(Flag.HMEM): f"device memory is {_LATER}",
+    int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
     int(Flag.REMOTE_COMM): "this version of Weft joins processes of one host; other hosts come with the tcp link",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
     f"ep_attr.type={EpType.EP_MSG:d}": "connected endpoints are not in this version of Weft; use EP_RDM",
@@ -127,6 +128,8 @@ PROV_ERRORS = {
     12: "no memory is behind the address",
     13: "no answer came in time",
     14: "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM",
+    19: "the device's runtime could not copy",
+    20: "the region admits other authorization keys, or another peer",
 }
 
 
@@ -136,19 +139,21 @@ class General:
     name = "weft"
     version = VERSION(0, 1)
     close_region_needs_unbound = True
+    copies_device_memory = True  # where peer-to-peer is forbidden; a subclass that cannot then has no FI_HMEM
 
     def offers(self) -> list[Offer]:
         """One reliable-datagram endpoint on the one virtual NIC."""
         from .. import settings
 
         s = settings.load()
+        caps = _CAPS if self.copies_device_memory or not s.hmem_disable_p2p else _CAPS & ~Flag.HMEM
         progress = Progress.PROGRESS_AUTO if s.engine == "thread" else Progress.PROGRESS_MANUAL
         info = Info(
-            caps=_CAPS,
+            caps=caps,
             addr_format=AddrFormat.ADDR_STR,
             src_addr=f"weft://0/{VNI_DEFAULT}",
             tx_attr=TxAttr(
-                caps=_CAPS & TX_CAPS,
+                caps=caps & TX_CAPS,
                 op_flags=Flag(0),
                 msg_order=_ORDER,
                 inject_size=INJECT_SIZE,
@@ -157,7 +162,7 @@ class General:
                 rma_iov_limit=IOV_LIMIT,
                 tclass=Tc.TC_UNSPEC,
             ),
-            rx_attr=RxAttr(caps=_CAPS & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=TX_SIZE, iov_limit=IOV_LIMIT),
+            rx_attr=RxAttr(caps=caps & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=TX_SIZE, iov_limit=IOV_LIMIT),
             ep_attr=EpAttr(
                 type=EpType.EP_RDM,
                 protocol=PROTO_WEFT,
@@ -186,7 +191,7 @@ class General:
                 max_ep_rx_ctx=1,
                 cntr_cnt=COUNT_MAX,
                 mr_iov_limit=IOV_LIMIT,
-                caps=_CAPS & DOMAIN_CAPS,
+                caps=caps & DOMAIN_CAPS,
                 max_err_data=256,
                 mr_cnt=MR_COUNT_MAX,
                 tclass=Tc.TC_UNSPEC,

@@ -1,0 +1,89 @@
+// cpp/mem/device.cpp: see device.hpp.
+#include "mem/device.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::mem {
+
+Devices::~Devices() {
+  known_.clear();
+  for (auto& runtime : runtimes_) delete runtime.exchange(nullptr);
+}
+
+void Devices::add(std::unique_ptr<DeviceRuntime> runtime) {
+  const uint32_t iface = runtime->iface();
+  DeviceRuntime* none = nullptr;
+  if (runtimes_[iface].compare_exchange_strong(none, runtime.get(), std::memory_order_acq_rel)) {
+    (void)runtime.release();
+    any_.store(true, std::memory_order_release);
+  }
+}
+
+std::optional<DeviceMemory> Devices::find(uint64_t address) const noexcept {
+  for (const auto& slot : runtimes_) {
+    DeviceRuntime* runtime = slot.load(std::memory_order_acquire);
+    if (runtime == nullptr) continue;
+    if (const auto found = runtime->find(address)) return found;
+  }
+  return std::nullopt;
+}
+
+Status Devices::copy(Side to, Side from, size_t length) const noexcept {
+  if (length == 0) return Status::ok;
+  if (!to.device && !from.device) {
+    std::memcpy(const_cast<void*>(to.at), from.at, length);
+    return Status::ok;
+  }
+  DeviceRuntime* chosen = nullptr;
+  for (const Side& side : {from, to}) {
+    if (!side.device) continue;
+    const auto found = find(reinterpret_cast<uint64_t>(side.at));
+    if (!found) return Status::device;
+    chosen = runtime(found->iface);
+  }
+  return chosen->copy(const_cast<void*>(to.at), from.at, length) ? Status::ok : Status::device;
+}
+
+DeviceNote Devices::note(const DeviceMemory& found, bool shared) const noexcept {
+  DeviceNote note;
+  note.device = found.device;
+  note.base = found.base;
+  note.length = found.length;
+  note.buffer_id = found.buffer_id;
+  note.iface = found.iface;
+  if (DeviceRuntime* r = runtime(found.iface)) {
+    r->prepare(found.base);
+    if (shared && found.kind == DeviceMemoryKind::device && p2p()) r->share(note);
+  }
+  return note;
+}
+
+std::shared_ptr<Devices::Opened> Devices::open(const void* owner, const DeviceNote& note) {
+  if (note.has_ipc == 0 || !p2p()) return nullptr;
+  DeviceRuntime* const r = runtime(note.iface);
+  if (r == nullptr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto same = std::ranges::find_if(
+      known_, [&](const Known& k) { return k.owner == owner && k.base == note.base && k.buffer_id == note.buffer_id; });
+  if (same != known_.end()) {
+    known_.splice(known_.begin(), known_, same);
+    return same->opened;
+  }
+  // Another allocation stood there before: its mapping would be in the way of the new one.
+  known_.remove_if([&](const Known& k) {
+    return k.owner == owner && k.base < note.base + note.length && note.base < k.base + k.length;
+  });
+  if (known_.size() >= kOpenedMax) known_.pop_back();
+  std::byte* base = r->open(note);
+  known_.push_front(
+      {owner, note.base, note.length, note.buffer_id, base == nullptr ? nullptr : std::make_shared<Opened>(r, base)});
+  return known_.front().opened;
+}
+
+void Devices::forget(const void* owner) {
+  const std::lock_guard lock(mutex_);
+  known_.remove_if([&](const Known& k) { return k.owner == owner; });
+}
+
+}  // namespace weft::mem

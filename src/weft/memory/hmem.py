@@ -1,0 +1,177 @@
+"""Device memory interfaces (FI_HMEM): which there are, which work here and why not, and how devices are numbered.
+
+    interfaces()            each interface: ready or not, how many devices, why not
+    export_dmabuf(array)    a DMA-buf of device memory, for FI_MR_DMABUF
+
+Runtimes are loaded by name when a domain is opened with `fi.HMEM`, and only then: nothing of them is needed to install
+or run Weft. The copies are the NIC's (cpp/mem/device.hpp).
+
+| interface | library               | here                                                                             |
+|-----------|-----------------------|----------------------------------------------------------------------------------|
+| CUDA      | `libcuda.so.1`        | device, managed and pinned memory; IPC between processes; DMA-buf export         |
+| ROCR      | `libhsa-runtime64.so.1` | device and pinned memory; IPC; DMA-buf export. Never run on a real device      |
+| ZE        | `libze_loader.so.1`   | detection and device numbers; no data path                                       |
+| NEURON    | `libnrt.so.1`         | detection and device numbers; no data path (its memory has no addresses to copy) |
+| SYNAPSEAI | `libSynapse.so`       | detection and device numbers; no data path                                       |
+
+Source: fi_mr(3) "iface", "device" and NOTES.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import _process, errors
+from ..flags import HmemIface
+
+if TYPE_CHECKING:
+    from .._nic import Nic
+
+__all__ = ["Interface", "Memory", "device_number", "export_dmabuf", "interfaces", "load", "locate", "require"]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A device memory interface and whether it works in this process.
+
+    iface     enum fi_hmem_iface.
+    ready     True if memory of its devices can be registered and transferred.
+    devices   how many devices its runtime sees; 0 where it is not ready.
+    library   what was looked for.
+    why       where it is not ready: what was found and what to do.
+    """
+
+    iface: HmemIface
+    ready: bool
+    devices: int
+    library: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The allocation around an address.
+
+    iface, device   whose it is.
+    kind            "device" (no load or store of the processor reaches it), "managed" (moves on demand) or "host"
+                    (pinned host memory of the device's runtime).
+    base, length    virtual address and bytes.
+    """
+
+    iface: HmemIface
+    kind: str
+    device: int
+    base: int
+    length: int
+
+
+_LIBRARIES = {
+    HmemIface.HMEM_CUDA: ("libcuda.so.1", "the NVIDIA driver installs it"),
+    HmemIface.HMEM_ROCR: ("libhsa-runtime64.so.1", "ROCm's package hsa-rocr installs it"),
+    HmemIface.HMEM_ZE: ("libze_loader.so.1", "the package level-zero installs it"),
+    HmemIface.HMEM_NEURON: ("libnrt.so.1", "the AWS Neuron runtime installs it"),
+    HmemIface.HMEM_SYNAPSEAI: ("libSynapse.so", "Habana's package habanalabs-graph installs it"),
+}
+_DATA_PATH = (HmemIface.HMEM_CUDA, HmemIface.HMEM_ROCR)
+
+_loaded: tuple[Nic, tuple[Interface, ...]] | None = None
+
+
+def load(nic: Nic) -> tuple[Interface, ...]:
+    """Load every runtime that is here into a NIC, once; returns what came of it.
+
+    The environment names other libraries (`WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY`) and forbids device peer-to-peer
+    (`FI_HMEM_DISABLE_P2P`). Raises InvalidArgument for a value that is not understood.
+    """
+    global _loaded
+    if _loaded is None or _loaded[0] is not nic:
+        from .. import settings
+
+        s = settings.load()
+        nic.hmem_p2p(not s.hmem_disable_p2p)
+        chosen = {HmemIface.HMEM_CUDA: s.cuda_library, HmemIface.HMEM_ROCR: s.rocr_library}
+        _loaded = (nic, (_SYSTEM, *(_load(nic, iface, chosen.get(iface, "")) for iface in _LIBRARIES)))
+    return _loaded[1]
+
+
+_SYSTEM = Interface(HmemIface.HMEM_SYSTEM, True, 0, "")
+
+
+def _load(nic: Nic, iface: HmemIface, chosen: str) -> Interface:
+    library, source = _LIBRARIES[iface]
+    library = chosen or library
+    if iface in _DATA_PATH:
+        why = nic.hmem_load(int(iface), library)
+        if why is None:
+            return Interface(iface, True, nic.hmem_devices(int(iface)) or 0, library)
+        return Interface(iface, False, 0, library, f"{why}; {source}")
+    try:
+        ctypes.CDLL(library)
+    except OSError as e:
+        return Interface(iface, False, 0, library, f"the runtime's library could not be loaded: {e}; {source}")
+    return Interface(iface, False, 0, library, f"{library} is here, and this release of Weft has no data path to it")
+
+
+def interfaces() -> tuple[Interface, ...]:
+    """All interfaces, by number, in the state that they have in this process. Loads those that are here."""
+    return load(_process.nic())
+
+
+def require(iface: HmemIface, op: str) -> Interface:
+    """The interface, if it is ready. Raises NoSys, saying what was looked for and what to do, if not."""
+    found = interfaces()[iface]
+    if not found.ready:
+        raise errors.NoSys(
+            f"{op}: no device memory of interface {iface.name} here\n"
+            f"  found: {found.why}\n"
+            "  try: register a copy in host memory (iface HMEM_SYSTEM)",
+            op=op,
+        )
+    return found
+
+
+def device_number(iface: int, device: int) -> int:
+    """The number in the member of fi_mr_attr.device that an interface reads.
+
+    device   the union's 64 bits. For CUDA (the CUdevice), ZE (`fi.hmem_ze_device`), NEURON, SYNAPSEAI and ROCR the low
+             32 as a signed int; for FI_HMEM_SYSTEM, and numbers of no standard interface, all of them ("reserved").
+
+    Raises InvalidArgument where there are more than 64. Source: fi_mr(3) "device".
+    """
+    if not -(1 << 63) <= device < 1 << 64:
+        raise errors.InvalidArgument(f"device {device:#x} does not fit the 64 bits of fi_mr_attr.device")
+    if iface in _LIBRARIES:
+        low = device & 0xFFFFFFFF
+        return low - (1 << 32) if low >> 31 else low
+    return device & 0xFFFFFFFFFFFFFFFF
+
+
+def locate(address: int) -> Memory | None:
+    """The device allocation around a virtual address; None for plain host memory."""
+    found = _process.nic().hmem_find(address)
+    return None if found is None else Memory(HmemIface(found[0]), *found[1:])
+
+
+def export_dmabuf(buffer: Any) -> tuple[int, int]:
+    """A DMA-buf of device memory, as (descriptor, offset of the buffer in it): what MrDmabuf takes.
+
+    buffer   an array in device memory, or (address, length). The whole of its allocation is exported.
+
+    The descriptor is the caller's to close; the memory stays valid while it, or the allocation, is.
+    Raises InvalidArgument (no device memory), NotSupported (the driver or the device does not export it).
+    Source: fi_mr(3) "fi_mr_dmabuf".
+    """
+    from .. import buffers
+
+    interfaces()
+    info = buffers.describe(buffer)
+    found = locate(info.address)
+    if found is None or found.kind != "device":
+        raise errors.InvalidArgument(
+            f"export_dmabuf: {info.nbytes} B at {info.address:#x} are "
+            f"{'no device memory' if found is None else found.kind + ' memory'}; only a device's own is exported"
+        )
+    fd = _process.nic().hmem_dmabuf(int(found.iface), found.base, found.length)
+    return fd, info.address - found.base
