@@ -137,6 +137,8 @@ class Link {
   [[nodiscard]] virtual bool maybe_ready() const noexcept = 0;
   virtual size_t poll(FrameSink& sink, size_t budget) = 0;  // frames
   virtual size_t poll_events(FrameSink& sink) = 0;          // connections: system calls
+  // The application polls: do not wake the engine for what its polls will find. Until prepare_sleep().
+  virtual void leave_to_polls() {}
   // Asks to be woken (through the waiter it was made with); false when there is work already.
   virtual bool prepare_sleep() = 0;
   [[nodiscard]] virtual bool has_timers() const = 0;  // something must be retried: do not sleep for long

@@ -22,7 +22,6 @@ constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in even
 constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
 constexpr size_t kAskEach = 4;           // with so few connections each is read; with more the kernel is asked which
 constexpr int32_t kHotPolls = 20'000;    // without a packet, until polling leaves the sockets to the engine: some 10 ms
-constexpr uint32_t kPollsToDisarm = 64;  // in a row, until the engine is no longer woken for what they find
 constexpr uint64_t kRetryNs = 50'000'000;
 
 // The name by which processes of this host and user know that somebody who listens there can be reached by shm.
@@ -97,8 +96,6 @@ Status TcpLink::submit(Peer& peer, wire::Frame& frame, std::span<const std::byte
 
 size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   if (live_count_.load(std::memory_order_relaxed) == 0) return 0;
-  // The engine is woken by the sockets as long as it is armed; an application that polls does not want that.
-  if (++polls_since_sleep_ == kPollsToDisarm) arm(false);
   size_t n = 0;
   const auto serve = [&](const std::shared_ptr<TcpPeer>& peer) {
     if (n < budget) n += peer->receive(sink, peer, *this, budget - n);
@@ -157,7 +154,6 @@ bool TcpLink::prepare_sleep() {
     if (peer->unflushed()) peer->flush();
     idle = idle && !peer->has_buffered() && peer->broken() == Status::ok;
   }
-  polls_since_sleep_ = 0;
   arm(true);
   return idle;
 }

@@ -71,6 +71,8 @@ class TcpLink final : public Link, private TcpControl {
   [[nodiscard]] bool maybe_ready() const noexcept override { return hot_.load(std::memory_order_relaxed) > 0; }
   size_t poll(FrameSink& sink, size_t budget) override;
   size_t poll_events(FrameSink& sink) override;
+  // While the connection is warm; polls read a cold one no more.
+  void leave_to_polls() override { arm(hot_.load(std::memory_order_relaxed) <= 0); }
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
   void before_fork() override { mutex_.lock(); }
@@ -155,7 +157,6 @@ class TcpLink final : public Link, private TcpControl {
   std::atomic<bool> armed_{false};
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
-  uint32_t polls_since_sleep_ = 0;
 };
 
 }  // namespace weft::link

@@ -93,6 +93,7 @@ void Nic::engine_loop() {
     if (polls != seen_polls && !engine_armed_.load(std::memory_order_relaxed)) {
       // The application polls: let it. Nobody rings our doorbell, which saves its peers a system call a frame.
       seen_polls = polls;
+      for (link::Link* link : parts_.links) link->leave_to_polls();
       parts_.waiter->wait(kSnoozeNs);
       continue;
     }
