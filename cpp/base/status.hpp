@@ -31,15 +31,16 @@ enum class Status : int32_t {
   no_memory = 18,     // could not map or allocate
   device = 19,        // a device's runtime refused to copy
   unauthorized = 20,  // the region admits other authorization keys, or another peer
+  unreachable = 21,   // no way to that host
 };
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
 namespace fi_err {
 constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, kEBUSY = 16, kEINVAL = 22, kEMFILE = 24,
               kENOSPC = 28, kENOSYS = 38, kEPROTO = 71, kEMSGSIZE = 90, kEOPNOTSUPP = 95, kEADDRINUSE = 98,
-              kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111, kECANCELED = 125, kEKEYREJECTED = 129,
-              kEOPBADSTATE = 258, kEAVAIL = 259, kEBADFLAGS = 260, kENOCQ = 263, kENOKEY = 266, kENOAV = 267,
-              kEOVERRUN = 268;
+              kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111, kEHOSTUNREACH = 113, kECANCELED = 125,
+              kEKEYREJECTED = 129, kEOPBADSTATE = 258, kEAVAIL = 259, kEBADFLAGS = 260, kENOCQ = 263, kENOKEY = 266,
+              kENOAV = 267, kEOVERRUN = 268;
 }
 
 constexpr int fi_errno(Status status) noexcept {
@@ -80,6 +81,8 @@ constexpr int fi_errno(Status status) noexcept {
       return fi_err::kENOMEM;
     case Status::device:
       return fi_err::kEIO;
+    case Status::unreachable:
+      return fi_err::kEHOSTUNREACH;
   }
   return fi_err::kEIO;
 }

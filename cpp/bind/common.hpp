@@ -276,6 +276,7 @@ PyObject* none_or(PyObject* o);
 
 void register_objects(nb::module_& m);
 void register_endpoint(nb::module_& m);
+void register_tcp(nb::module_& m, nb::class_<PyNic>& nic);
 void register_probes(nb::module_& m);
 void register_numpy_memory(nb::module_& m);
 

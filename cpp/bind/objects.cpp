@@ -832,10 +832,12 @@ void register_objects(nb::module_& m) {
           "Virtual address of the first byte.")
       .def_prop_ro("nbytes", [](const Allocation& a) { return a.nbytes; }, "Length in bytes.");
 
-  nb::class_<PyNic>(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.")
+  nb::class_<PyNic> nic_class(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.");
+  nic_class
       .def(
           "__init__",
-          [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, uint32_t mr_count_max) {
+          [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, bool shm, bool tcp_log,
+             uint32_t mr_count_max) {
             host::HostConfig config;
             if (engine != "thread" && engine != "manual") {
               raise(fi_err::kEINVAL, "engine is '" + engine + "': say thread or manual (WEFT_ENGINE)");
@@ -846,14 +848,19 @@ void register_objects(nb::module_& m) {
             config.engine_thread = engine == "thread";
             config.shm.strict = isolation == "strict";
             config.shm.cma = cma;
+            config.shm_link = shm;
+            config.tcp.log = tcp_log;
             config.limits.mr_count_max = mr_count_max;
             new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
           },
           nb::kw_only(), nb::arg("engine") = "thread", nb::arg("isolation") = "shared", nb::arg("cma") = true,
-          nb::arg("mr_count_max") = uint32_t{1} << 21,
+          nb::arg("shm") = true, nb::arg("tcp_log") = false, nb::arg("mr_count_max") = uint32_t{1} << 21,
           "engine        thread: an engine thread serves peers; manual: only calls into the NIC do.\n"
           "isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.\n"
           "cma           whether process_vm_readv/writev may be tried.\n"
+          "shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others "
+          "are.\n"
+          "tcp_log       write to stderr why callers were turned away and connections were lost.\n"
           "mr_count_max  regions at a time, a power of two.")
       .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
       .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
@@ -969,7 +976,11 @@ void register_objects(nb::module_& m) {
                 nb::dict d;
                 d["pid"] = p->process_id;
                 d["same_process"] = p->same_process;
-                d["path"] = !p->table.valid() ? "frames" : p->cma ? "direct+cma" : "direct";
+                d["peer"] = p->describe();
+                d["path"] = p->link() == &box_of(n)->host->tcp() ? "tcp"
+                            : !p->table.valid()                  ? "frames"
+                            : p->cma                             ? "direct+cma"
+                                                                 : "direct";
                 d["dead"] = p->dead();
                 d["cma_reason"] = p->cma_reason;
                 out.append(d);
@@ -978,7 +989,8 @@ void register_objects(nb::module_& m) {
             return out;
           },
           nb::sig("def peers(self) -> list[dict[str, object]]"),
-          "The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is "
+          "The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why "
+          "cma is "
           "off.")
       .def(
           "alloc",
@@ -1003,6 +1015,8 @@ void register_objects(nb::module_& m) {
             n.box.reset();
           },
           "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
+
+  register_tcp(m, nic_class);
 
   // ---- Domain
   nb::class_<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")

@@ -51,6 +51,10 @@ HostNic::HostNic(const HostConfig& config)
     shm_ = std::make_unique<link::ShmLink>(config.shm, *table_, *segments_, *clock_, *random_, *waiter_);
     parts.links.push_back(shm_.get());
   }
+  link::TcpConfig tcp = config.tcp;
+  tcp.here_by_shm = config.shm_link;
+  tcp_ = std::make_unique<link::TcpLink>(tcp, *table_, *clock_, *random_, *waiter_);
+  parts.links.push_back(tcp_.get());
   nic_ = std::make_unique<nic::Nic>(std::move(parts), config.limits);
   if (config.engine_thread) nic_->start_engine();
 }

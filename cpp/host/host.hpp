@@ -1,6 +1,6 @@
-// cpp/host/host.hpp: a NIC on a real machine: real clock and random numbers, epoll, memfds, the self and shm links.
-// The composition root: everything that cpp/nic takes as a parameter is made here, for the binding, the C++ tests and
-// the microbenchmarks alike.
+// cpp/host/host.hpp: a NIC on a real machine: real clock and random numbers, epoll, memfds, the self, shm and tcp
+// links. The composition root: everything that cpp/nic takes as a parameter is made here, for the binding, the C++
+// tests and the microbenchmarks alike.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include "link/epoll.hpp"
 #include "link/self.hpp"
 #include "link/shm.hpp"
+#include "link/tcp.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::host {
@@ -17,6 +18,7 @@ struct HostConfig {
   bool engine_thread = true;  // WEFT_ENGINE=thread; false: manual progress
   link::ShmConfig shm;
   bool shm_link = true;
+  link::TcpConfig tcp;
   nic::Limits limits;
 };
 
@@ -28,6 +30,7 @@ class HostNic {
   HostNic& operator=(const HostNic&) = delete;
 
   [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
+  [[nodiscard]] link::TcpLink& tcp() noexcept { return *tcp_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
   void before_fork() { nic_->before_fork(); }
   void after_fork_in_parent() noexcept { nic_->after_fork_in_parent(); }
@@ -44,6 +47,7 @@ class HostNic {
   std::unique_ptr<mem::Table> table_;
   std::unique_ptr<link::SelfLink> self_;
   std::unique_ptr<link::ShmLink> shm_;
+  std::unique_ptr<link::TcpLink> tcp_;
   std::unique_ptr<nic::Nic> nic_;
 };
 

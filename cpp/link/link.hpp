@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,17 +50,35 @@ class Peer {
   int32_t process_id = 0;  // as this process sees it
   std::string cma_reason;  // why cma is off
 
+  // Of one frame to or from this peer.
+  size_t payload_max = wire::kStagedPayloadMax;
+  // Why it is dead: how the operations end that were under way.
+  [[nodiscard]] Status down_status() const noexcept { return down_status_.load(std::memory_order_relaxed); }
+
   // Copies between local buffers and the peer's address space without its help; same order of bytes on both sides.
   virtual Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) = 0;
 
  protected:
-  void mark_dead() noexcept { dead_.store(true, std::memory_order_release); }
+  void mark_dead(Status why = Status::peer_gone) noexcept {
+    down_status_.store(why, std::memory_order_relaxed);
+    dead_.store(true, std::memory_order_release);
+  }
   std::atomic<std::byte*> segments_[mem::kSegmentCountMax]{};
   uint64_t segment_bytes_[mem::kSegmentCountMax]{};
 
  private:
   Link* link_;
   std::atomic<bool> dead_{false};
+  std::atomic<Status> down_status_{Status::peer_gone};
+};
+
+// Payload that a link has not taken from its peer yet.
+class PayloadSource {
+ public:
+  virtual ~PayloadSource() = default;
+  // Puts as much as is there, at most what the list holds; returns how many bytes. 0: none now, or fault() tells.
+  virtual size_t read(std::span<const iovec> into) = 0;
+  [[nodiscard]] virtual bool fault() const noexcept = 0;  // there was no memory behind the list
 };
 
 // What the NIC is told. Called with no link lock held, by whoever polls (one thread at a time).
@@ -69,6 +88,14 @@ class FrameSink {
   // `frame` was parsed; `payload` is valid during the call only and may lie in memory that the peer can change.
   virtual void on_frame(const std::shared_ptr<Peer>& peer, const wire::Frame& frame,
                         std::span<const std::byte> payload) = 0;
+  // A long payload may go to its place without a copy in between. The link calls land() until payload_length bytes are
+  // there (`done` of them so far), then on_landed() in place of on_frame(). Each call checks anew and keeps the place
+  // as it is only while it reads. Other answers than ok end the landing, and all or the rest of the payload is the
+  // link's to take: again: collect it and call on_frame(). An error: throw it away and give on_landed() the error.
+  virtual Status land(const std::shared_ptr<Peer>&, const wire::Frame&, uint64_t /*done*/, PayloadSource&, size_t*) {
+    return Status::again;
+  }
+  virtual void on_landed(const std::shared_ptr<Peer>&, const wire::Frame&, Status) {}
   // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation there.
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;
@@ -94,6 +121,14 @@ class Link {
   };
   virtual Resolving resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) = 0;
 
+  // The name that processes of this host know an endpoint by, where `address` is a name for other hosts.
+  [[nodiscard]] virtual std::optional<wire::EpAddress> local_name(const wire::EpAddress&) { return std::nullopt; }
+  // `address` as people write it, where this link knows more of it than its numbers.
+  [[nodiscard]] virtual std::optional<std::string> name_of(const wire::EpAddress&) const { return std::nullopt; }
+  // Why the last attempt to reach `address` came to nothing, or why its peer is lost; empty where there is no more to
+  // tell than the status does.
+  [[nodiscard]] virtual std::string explain(const wire::EpAddress&) const { return {}; }
+
   // HOT. Sends one frame. ok: it is on its way, and payload may be reused. again: no room now. peer_gone: never.
   virtual Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) = 0;
   virtual void request_segment(Peer& peer, uint32_t segment) = 0;
@@ -102,6 +137,8 @@ class Link {
   [[nodiscard]] virtual bool maybe_ready() const noexcept = 0;
   virtual size_t poll(FrameSink& sink, size_t budget) = 0;  // frames
   virtual size_t poll_events(FrameSink& sink) = 0;          // connections: system calls
+  // The application polls: do not wake the engine for what its polls will find. Until prepare_sleep().
+  virtual void leave_to_polls() {}
   // Asks to be woken (through the waiter it was made with); false when there is work already.
   virtual bool prepare_sleep() = 0;
   [[nodiscard]] virtual bool has_timers() const = 0;  // something must be retried: do not sleep for long

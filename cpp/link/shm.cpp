@@ -245,6 +245,7 @@ bool ShmLink::has_timers() const {
 // ---- finding peers -----------------------------------------------------------------------------------------------
 
 Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) {
+  if (address.nic >= wire::kRemoteNic) return Resolving::no;
   {
     const std::lock_guard lock(mutex_);
     if (const auto known = resolved_.find(address); known != resolved_.end()) {

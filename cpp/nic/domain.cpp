@@ -130,6 +130,7 @@ std::vector<uint64_t> Domain::take_released() {
 // ---- AddressVector -----------------------------------------------------------------------------------------------
 
 uint64_t AddressVector::insert(const wire::EpAddress& address) {
+  const auto here = domain_->nic_->local_name(address);
   const DomainLock guard(domain_);
   if (const auto it = by_address_.find(address); it != by_address_.end()) return it->second;
   auto entry = std::make_shared<PeerEp>();
@@ -146,6 +147,8 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
     entries_[fi_addr] = entry;
   }
   by_address_.emplace(address, fi_addr);
+  // Frames that come by the shm link have the name that this host knows.
+  if (here) by_address_.emplace(*here, fi_addr);
   domain_->peer_eps_.push_back(entry);
   return fi_addr;
 }
@@ -153,7 +156,7 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
 bool AddressVector::remove(uint64_t fi_addr) {
   const DomainLock guard(domain_);
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
-  by_address_.erase(entries_[fi_addr]->address);
+  std::erase_if(by_address_, [&](const auto& known) { return known.second == fi_addr; });
   // Operations under way hold the entry; they end as they would have.
   entries_[fi_addr] = nullptr;
   free_.push_back(fi_addr);

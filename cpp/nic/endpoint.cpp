@@ -589,7 +589,7 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
   char head[192];
   std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
                 static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
-                static_cast<unsigned long long>(range.key), target.address.text().c_str());
+                static_cast<unsigned long long>(range.key), domain_->nic_->text_of(target.address).c_str());
   std::string text = head;
   std::string region;
   if (target.peer && target.peer->table.valid() && (status == Status::bounds || status == Status::access)) {
@@ -612,6 +612,10 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
                     (mem::load_relaxed(e.access) & mem::kRemoteWrite) ? "REMOTE_WRITE" : "");
       region = tail;
     }
+  }
+  if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
+      status == Status::timeout || status == Status::unreachable || status == Status::protocol) {
+    if (const std::string why = domain_->nic_->explain(target.address); !why.empty()) text += why + "; ";
   }
   switch (status) {
     case Status::no_key:
@@ -656,6 +660,10 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text + "the owner cannot do that there: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
     case Status::timeout:
       return text + "the peer did not answer in time; is its progress manual and nobody polling?";
+    case Status::unreachable:
+      return text + "there is no way to that host: is its network up, and is the address right?";
+    case Status::protocol:
+      return text + "what came was not the protocol: the connection was dropped, and the next operation calls again";
     case Status::no_memory:
       return text + "out of memory or file descriptors: close what is not needed, or raise the limit (ulimit -n)";
     default:
@@ -754,7 +762,7 @@ bool Endpoint::advance(Op* op) {
     if (!t.ready) return false;
   }
   if (t.peer->dead()) {
-    op->status = Status::peer_gone;
+    op->status = t.peer->down_status();
     finish(op);
     return true;
   }
@@ -860,7 +868,7 @@ bool Endpoint::advance_frames(Op* op) {
             offset -= op->local[i].iov_len;
             continue;
           }
-          n = std::min({left, op->local[i].iov_len - offset, uint64_t{wire::kStagedPayloadMax}});
+          n = std::min({left, op->local[i].iov_len - offset, uint64_t{t.peer->payload_max}});
           payload = {static_cast<const std::byte*>(op->local[i].iov_base) + offset, n};
           break;
         }
@@ -868,7 +876,7 @@ bool Endpoint::advance_frames(Op* op) {
       }
       case OpKind::read:
         f.kind = wire::FrameKind::read;
-        n = std::min(left, uint64_t{wire::kStagedPayloadMax});
+        n = std::min(left, uint64_t{t.peer->payload_max});
         f.imm_data = op->at_total;  // comes back in the answer: where its bytes belong
         f.payload_length = 0;
         break;

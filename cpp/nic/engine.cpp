@@ -93,6 +93,7 @@ void Nic::engine_loop() {
     if (polls != seen_polls && !engine_armed_.load(std::memory_order_relaxed)) {
       // The application polls: let it. Nobody rings our doorbell, which saves its peers a system call a frame.
       seen_polls = polls;
+      for (link::Link* link : parts_.links) link->leave_to_polls();
       parts_.waiter->wait(kSnoozeNs);
       continue;
     }
@@ -146,10 +147,15 @@ void Nic::wait_as_engine(int64_t timeout_ns) {
 // ---- finding peers -----------------------------------------------------------------------------------------------
 
 // With the domain's lock.
-bool Nic::resolve(const std::shared_ptr<PeerEp>& target) {
-  for (link::Link* link : parts_.links) {
+bool Nic::resolve(const std::shared_ptr<PeerEp>& target, uint32_t first) {
+  // A name for other hosts that is one of this host: by the shorter ways first, by the name that they know.
+  const auto links = static_cast<uint32_t>(parts_.links.size());
+  const auto here = first < links ? local_name(target->address) : std::nullopt;
+  for (uint32_t way = here ? first : std::max(first, links); way < 2 * links; ++way) {
+    link::Link* link = parts_.links[way % links];
     link::Link::Found found;
-    switch (link->resolve(target->address, target, &found)) {
+    target->asked = way;
+    switch (link->resolve(way < links ? *here : target->address, target, &found)) {
       case link::Link::Resolving::no:
         continue;
       case link::Link::Resolving::later:
@@ -171,6 +177,10 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   Domain* domain = target->domain;
   const DomainLock guard(domain);
   target->resolving = false;
+  if (status != Status::ok && status != Status::canceled && resolve(target, target->asked + 1)) {
+    if (target->ready) domain->pump(*target);
+    return;
+  }
   if (status == Status::ok) {
     target->set_ready(peer, ep_index, ep_generation);
     domain->pump(*target);
@@ -212,7 +222,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
         waiting.erase(it);
         waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
       }
-      op->status = Status::peer_gone;
+      op->status = peer->down_status();
       const std::shared_ptr<Endpoint> ep = op->ep;
       ep->finish(op);
     }
@@ -339,7 +349,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     } else {
       begin = frame.frag_offset;
       n = static_cast<uint64_t>(std::max(frame.status, 0));
-      if (n > wire::kStagedPayloadMax) status = Status::protocol;
+      if (n > peer->payload_max) status = Status::protocol;
     }
     if (status == Status::ok && (begin > frame.length || n > frame.length - begin)) status = Status::protocol;
     if (status == Status::ok && commit && (e.access & mem::kMrPersistent) == 0) status = Status::unsupported;

@@ -12,6 +12,7 @@
 // the place to sleep are parameters.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -79,6 +80,7 @@ struct PeerEp {
   uint32_t ep_index = 0, ep_generation = 0;
   uint32_t outstanding = 0;  // operations under way: frames, and long copies
   uint32_t long_copies = 0;  // those of them that a thread is copying outside the lock
+  uint32_t asked = 0;        // how many ways to find it were tried, the last of which is under way
   std::shared_ptr<link::Peer> peer;
   std::deque<Op*> waiting;  // in order; the front may be partly submitted
   Domain* domain = nullptr;
@@ -302,14 +304,14 @@ class AddressVector {
   bool remove(uint64_t fi_addr);
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
   [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
-  [[nodiscard]] size_t count() const noexcept { return by_address_.size(); }
+  [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
 
  private:
   friend class Endpoint;
   Domain* domain_;
   std::vector<std::shared_ptr<PeerEp>> entries_;
   std::vector<uint64_t> free_;
-  std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;
+  std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the name on this host
 };
 
 // A registered region. state: disabled -> enabled -> closed.
@@ -514,6 +516,11 @@ class Nic final : public link::FrameSink {
   [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] NicStatistics statistics();
 
+  // What links know of an address: its name on this host, how it is written, why it was not reached.
+  [[nodiscard]] std::optional<wire::EpAddress> local_name(const wire::EpAddress& address) const;
+  [[nodiscard]] std::string text_of(const wire::EpAddress& address) const;
+  [[nodiscard]] std::string explain(const wire::EpAddress& address) const;
+
   // Around fork(): what the child looks at must be whole.
   void before_fork();
   void after_fork_in_parent() noexcept;
@@ -524,6 +531,9 @@ class Nic final : public link::FrameSink {
                 std::span<const std::byte> payload) override;
   void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                    uint32_t ep_index, uint32_t ep_generation) override;
+  Status land(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
+              link::PayloadSource& source, size_t* got) override;
+  void on_landed(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, Status status) override;
   void on_segment(const std::shared_ptr<link::Peer>& peer) override;
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
 
@@ -545,6 +555,10 @@ class Nic final : public link::FrameSink {
               std::span<const std::byte> payload);
   void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
   void local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes);
+  Status land_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
+                    link::PayloadSource& source, size_t* got);
+  Status land_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
+                     link::PayloadSource& source, size_t* got);
   // How the check of this frame's operation ended, if it had one; forgets it with the last frame.
   Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
   void defer(Deferred&& deferred);
@@ -562,7 +576,8 @@ class Nic final : public link::FrameSink {
   std::string quiesce(uint32_t slot);
   uint32_t begin_long_activity(uint32_t slot) noexcept;
   void end_long_activity(uint32_t at) noexcept;
-  bool resolve(const std::shared_ptr<PeerEp>& target);  // false: no link reaches it
+  // The ways from the first-th on; false: no link reaches it.
+  bool resolve(const std::shared_ptr<PeerEp>& target, uint32_t first = 0);
 
   Parts parts_;
   Limits limits_;

@@ -10,6 +10,10 @@
 
 namespace weft::wire {
 
+// A NIC number from here on stands for a NIC of another host: link/routes.hpp knows which. Never in a frame.
+constexpr uint32_t kRemoteNic = 0x80000000u;
+constexpr uint32_t kUnknownNic = 0xffffffffu;  // a NIC that has no address: it does not listen
+
 struct EpAddress {
   uint32_t nic = 0;
   uint32_t pid = 0;

@@ -48,11 +48,13 @@ class Nic:
     The software NIC of this process: one engine, its links, its memory table.
     """
 
-    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, mr_count_max: int = 2097152) -> None:
+    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152) -> None:
         """
         engine        thread: an engine thread serves peers; manual: only calls into the NIC do.
         isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.
         cma           whether process_vm_readv/writev may be tried.
+        shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others are.
+        tcp_log       write to stderr why callers were turned away and connections were lost.
         mr_count_max  regions at a time, a power of two.
         """
 
@@ -106,7 +108,7 @@ class Nic:
 
     def peers(self) -> list[dict[str, object]]:
         """
-        The processes that this NIC is connected to: pid, path (direct+cma, direct or frames), dead, and why cma is off.
+        The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why cma is off.
         """
 
     def alloc(self, nbytes: int) -> Allocation:
@@ -118,6 +120,61 @@ class Nic:
         """
         Stops the engine. Objects made on the NIC keep their memory until they are closed.
         """
+
+    def tcp_secret(self, secret: bytes) -> None:
+        """
+        The secret that both sides of a tcp connection must know, 16 bytes at least. Set once.
+
+        Raises FabricError: InvalidArgument (too short), Busy (another one is set).
+        """
+
+    def tcp_has_secret(self) -> bool:
+        """Whether tcp_secret() was called."""
+
+    def tcp_timeout(self, seconds: float) -> None:
+        """
+        How long a dead host may go unnoticed. Before the link is used; Busy afterwards.
+        """
+
+    def tcp_listen(self, ip: str, port: int = 0, known_as: str | None = None) -> tuple[str, int]:
+        """
+        Accepts other hosts' connections. Returns the address that they are to be given.
+
+        Raises FabricError: AccessDenied (no secret), AddressInUse, Busy (it listens elsewhere), InvalidArgument.
+        """
+
+    def tcp_listening(self) -> tuple[str, int] | None:
+        """The address that other hosts call; None where nobody can."""
+
+    def tcp_log(self) -> list[str]:
+        """
+        Callers that were turned away and connections that were lost, with the reasons: the last 64.
+        """
+
+    def tcp_statistics(self) -> dict[str, int]:
+        """
+        Connections so far: accepted, called, greetings that came to nothing (refused), lost.
+        """
+
+def route_number(ip: str, port: int, nic: int = 0) -> int:
+    """
+    The NIC number that stands, in this process, for a NIC of another host. Raises InvalidArgument.
+    """
+
+def route_of(number: int) -> tuple[str, int, int] | None:
+    """
+    (ip, port, nic) of a number from route_number(); None for a NIC of this host.
+    """
+
+def probe_socket_pingpong(fd: int, rounds: int, size: int, first: bool, timeout: float = 10.0) -> float:
+    """
+    Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1: it took too long.
+    """
+
+def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeout: float = 10.0) -> float:
+    """
+    Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1: it took too long.
+    """
 
 class DomainCore:
     """The NIC's side of a domain."""

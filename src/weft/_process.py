@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
+import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,17 @@ if TYPE_CHECKING:
 
     from ._nic import Nic
 
-__all__ = ["array", "generation", "nic", "nic_if_open", "numpy_memory_handler"]
+__all__ = [
+    "array",
+    "generation",
+    "listen",
+    "nic",
+    "nic_if_open",
+    "numpy_memory_handler",
+    "own_nic",
+    "public_nic",
+    "use_secret",
+]
 
 generation = 0
 """How many forks lie between this process and the first importer. A handle of another generation is not ours."""
@@ -40,7 +52,14 @@ def nic() -> Nic:
                 from . import settings
 
                 s = settings.load()
-                _current = _nic.Nic(engine=s.engine, isolation=s.isolation, cma=s.cma)
+                made = _nic.Nic(engine=s.engine, isolation=s.isolation, cma=s.cma, shm=s.shm, tcp_log=s.tcp_log)
+                made.tcp_timeout(s.tcp_timeout)
+                secret = settings.secret(s)
+                if secret is not None:
+                    made.tcp_secret(secret)
+                if s.listen:
+                    _listen(made, s.listen, s.advertise)
+                _current = made
                 atexit.register(_close, os.getpid())
     return _current
 
@@ -48,6 +67,60 @@ def nic() -> Nic:
 def nic_if_open() -> Nic | None:
     """The NIC of this process where it was made already."""
     return _current
+
+
+# ---- other hosts -----------------------------------------------------------------------------------------------------
+
+
+def use_secret(secret: str | bytes) -> None:
+    """The secret that this process and those of other hosts prove to each other.
+
+    Raises InvalidArgument (shorter than 16 bytes), Busy (the process has another one already).
+    """
+    nic().tcp_secret(secret.encode() if isinstance(secret, str) else bytes(secret))
+
+
+def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
+    """Let other hosts call this process's NIC.
+
+    where      "tcp://host:port"; port 0: a free one; host 0.0.0.0 or [::]: every network of this host.
+    known_as   the name or IP address of this host that others are to use; None: the one that packets leave from.
+
+    Returns the address and port that others call. Raises AccessDenied (no secret), AddressInUse, Busy (it listens
+    elsewhere already), InvalidArgument.
+    """
+    return _listen(nic(), where, known_as)
+
+
+def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
+    from . import errors
+
+    found = re.match(r"tcp://(\[[^\]]+\]|[^\[\]:/]*):(\d+)/?\Z", where, re.ASCII)
+    if found is None or int(found[2]) >= 1 << 16:
+        raise errors.InvalidArgument(
+            f"listen: {where!r} is no place to listen\n"
+            "  rule: tcp://host:port, for example tcp://0.0.0.0:7000; port 0 takes one that is free"
+        )
+    ips = []
+    for host in [found[1] or "0.0.0.0", *([known_as] if known_as else [])]:
+        try:
+            ips.append(str(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0]))
+        except OSError as reason:
+            raise errors.InvalidArgument(f"listen: the host {host!r} is not known here: {reason.strerror}") from None
+    return here.tcp_listen(ips[0], int(found[2]), ips[1] if known_as else None)
+
+
+def public_nic(number: int) -> int:
+    """The number of a NIC as its addresses have it: where this process listens, one that names host and port."""
+    at = None if _current is None else _current.tcp_listening()
+    return number if at is None else _nic.route_number(*at, number)
+
+
+def own_nic(number: int) -> int:
+    """The reverse of `public_nic`; numbers of other processes' NICs stay as they are."""
+    at = None if _current is None else _current.tcp_listening()
+    route = None if at is None else _nic.route_of(number)
+    return number if route is None or route[:2] != at else route[2]
 
 
 def array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:

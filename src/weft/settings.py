@@ -5,6 +5,13 @@
 | `WEFT_ENGINE`    | `thread` (default), `manual`    | engine thread, or progress only inside calls                   |
 | `WEFT_ISOLATION` | `shared` (default), `strict`    | `strict`: no memory is shared, the owner serves every access   |
 | `WEFT_CMA`       | `1` (default), `0`              | reach memory that Weft did not allocate by process_vm_readv    |
+| `WEFT_SHM`       | `1` (default), `0`              | `0`: processes of this host reach each other by tcp, too       |
+| `WEFT_LISTEN`    | `tcp://host:port`               | let other hosts call this process; port 0: a free one          |
+| `WEFT_ADVERTISE` | a name or an IP address         | what other hosts call, where `WEFT_LISTEN` is a wildcard       |
+| `WEFT_SECRET`    | 16 bytes or more                | what hosts prove to each other; without it there is no tcp     |
+| `WEFT_SECRET_FILE` | a path                        | where the secret is; nobody else may read it (mode 0600)       |
+| `WEFT_TCP_TIMEOUT` | seconds, `5` (default)        | how long a dead host may go unnoticed                          |
+| `WEFT_TCP_LOG`   | `0` (default), `1`              | say on stderr whom the tcp link turned away or lost, and why   |
 | `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
 | `WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY` | a path  | the device's driver, where the loader does not find it by name |
 | `FI_HMEM_DISABLE_P2P` | `0` (default), `1`         | `1`: no process opens another's device memory; its owner copies |
@@ -16,6 +23,7 @@ pydantic is imported then, and not before.
 """
 
 # No `from __future__ import annotations`: pydantic has to see the annotations of a class made inside a function.
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -23,7 +31,9 @@ from typing import Annotated, Any, Literal
 from . import errors
 from .flags import MR_BASIC_MAP, MrMode
 
-__all__ = ["Settings", "load"]
+__all__ = ["SECRET_BYTES_MIN", "Secret", "Settings", "load", "secret"]
+
+SECRET_BYTES_MIN = 16
 
 # Values of WEFT_MR_MODE. MR_COLLECTIVE goes with collectives, which are not offered yet.
 _MR_MODES: dict[str, MrMode] = {
@@ -44,9 +54,29 @@ _VALUES = {
     "WEFT_ENGINE": "thread, manual",
     "WEFT_ISOLATION": "shared, strict",
     "WEFT_CMA": "0, 1",
+    "WEFT_SHM": "0, 1",
+    "WEFT_LISTEN": "tcp://host:port",
+    "WEFT_TCP_TIMEOUT": "seconds, from 0.1 to 3600",
+    "WEFT_TCP_LOG": "0, 1",
     "WEFT_MR_MODE": ", ".join(_MR_MODES) + '; several joined by "|" or ","',
     "FI_HMEM_DISABLE_P2P": "0, 1",
 }
+
+
+class Secret(str):
+    """A text that nobody prints by accident: it says only whether there is one. `reveal()` has it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "set, not shown" if self.reveal() else ""
+
+    def __repr__(self) -> str:
+        return f"Secret({str(self)!r})"
+
+    def reveal(self) -> str:
+        """The text."""
+        return str.__add__(self, "")
 
 
 @dataclass(frozen=True)
@@ -56,6 +86,13 @@ class Settings:
     engine: Literal["thread", "manual"]
     isolation: Literal["shared", "strict"]
     cma: bool
+    shm: bool
+    listen: str
+    advertise: str
+    secret: Secret
+    secret_file: str
+    tcp_timeout: float
+    tcp_log: bool
     mr_mode: MrMode
     cuda_library: str = ""
     rocr_library: str = ""
@@ -84,6 +121,13 @@ def load() -> Settings:
         found.engine,
         found.isolation,
         found.cma,
+        found.shm,
+        found.listen,
+        found.advertise,
+        Secret(found.secret.get_secret_value()),
+        found.secret_file,
+        found.tcp_timeout,
+        found.tcp_log,
         found.mr_mode,
         found.cuda_library,
         found.rocr_library,
@@ -91,9 +135,43 @@ def load() -> Settings:
     )
 
 
+def secret(s: Settings) -> bytes | None:
+    """The secret of WEFT_SECRET or WEFT_SECRET_FILE; None where neither is set.
+
+    Raises InvalidArgument where both are, where it is too short, and where the file cannot be read or others can.
+    """
+    if s.secret and s.secret_file:
+        raise errors.InvalidArgument("WEFT_SECRET and WEFT_SECRET_FILE are both set\n  try: unset one of them")
+    if not s.secret_file:
+        found, where = s.secret.reveal().encode(), "WEFT_SECRET"
+    else:
+        where = f"WEFT_SECRET_FILE={s.secret_file}"
+        try:
+            with open(s.secret_file, "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
+                    raise errors.InvalidArgument(
+                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: others can read or change it\n"
+                        f"  try: chmod 600 {s.secret_file}"
+                    )
+                found = file.read(65536).rstrip(b"\r\n")
+        except OSError as reason:
+            if isinstance(reason, errors.FabricError):
+                raise
+            raise errors.InvalidArgument(f"{where}: {reason.strerror}") from None
+    if not found and not s.secret_file:
+        return None
+    if len(found) < SECRET_BYTES_MIN:
+        raise errors.InvalidArgument(
+            f"{where}: the secret has {len(found)} bytes, {SECRET_BYTES_MIN} are needed at least\n"
+            "  try: python -c 'import secrets; print(secrets.token_hex(32))'"
+        )
+    return found
+
+
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    from pydantic import BeforeValidator, Field
+    from pydantic import BeforeValidator, Field, SecretStr
     from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
     class Environment(BaseSettings):
@@ -102,6 +180,13 @@ def _reader() -> Any:
         engine: Literal["thread", "manual"] = "thread"
         isolation: Literal["shared", "strict"] = "shared"
         cma: Annotated[bool, BeforeValidator(_switch)] = True
+        shm: Annotated[bool, BeforeValidator(_switch)] = True
+        listen: str = ""
+        advertise: str = ""
+        secret: SecretStr = SecretStr("")
+        secret_file: str = ""
+        tcp_timeout: Annotated[float, Field(ge=0.1, le=3600.0)] = 5.0
+        tcp_log: Annotated[bool, BeforeValidator(_switch)] = False
         mr_mode: Annotated[MrMode, NoDecode, BeforeValidator(_mr_mode)] = MrMode.MR_UNSPEC
         cuda_library: str = ""
         rocr_library: str = ""

@@ -93,6 +93,7 @@ struct SideConfig {
   std::optional<uint32_t> pid;
   bool counters = false;  // one of each kind: peers then send notices of what they did by load and store
   bool enable = true;
+  bool listen = false;                    // on tcp
   std::shared_ptr<host::HostNic> shared;  // the second side of a process that has one NIC
 
   SideConfig() {
@@ -110,6 +111,10 @@ class Side {
         cq(std::make_shared<nic::CompletionQueue>(config.cq_capacity)),
         av(std::make_shared<nic::AddressVector>(domain.get())),
         manual(!host->config().engine_thread) {
+    if (config.listen) {
+      host->tcp().set_secret(std::as_bytes(std::span("a secret of the tests, for tcp")));
+      host->tcp().listen(link::parse_host("127.0.0.1", 0), std::nullopt);
+    }
     ep = make_endpoint(config);
     if (config.enable) ep->enable(config.domain.nic, config.pid);
   }
@@ -144,7 +149,11 @@ class Side {
   }
 
   [[nodiscard]] nic::Nic& nic() const { return host->nic(); }
-  uint64_t insert(const Side& other) const { return av->insert(other.ep->address()); }
+  uint64_t insert(const Side& other) const {
+    wire::EpAddress address = other.ep->address();
+    if (const auto at = other.host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    return av->insert(address);
+  }
   void progress() const { manual ? nic().progress() : nic().poll_from_app(); }
   // Everything that this side's engine did to memory before is visible after, and the other way round: for tests only,
   // because the thread sanitizer cannot see that two processes (or two mappings) have talked to each other.
@@ -272,10 +281,11 @@ enum class Path {
   cma,     // foreign memory: process_vm_readv/writev
   ring,    // foreign memory where the kernel refuses that: through the owner's engine
   strict,  // nothing is shared: every access through the owner's engine
+  tcp,     // another host, as far as the two know
 };
-constexpr Path kPaths[] = {Path::self, Path::direct, Path::cma, Path::ring, Path::strict};
+constexpr Path kPaths[] = {Path::self, Path::direct, Path::cma, Path::ring, Path::strict, Path::tcp};
 constexpr const char* name_of(Path path) {
-  constexpr const char* kNames[] = {"self", "direct", "cma", "ring", "strict"};
+  constexpr const char* kNames[] = {"self", "direct", "cma", "ring", "strict", "tcp"};
   return kNames[static_cast<size_t>(path)];
 }
 inline std::ostream& operator<<(std::ostream& out, Path path) {
@@ -298,6 +308,8 @@ class Pair {
       side->host.engine_thread = !config_.manual;
       side->host.shm.strict = config_.path == Path::strict;
       side->host.shm.cma = config_.path != Path::ring;
+      side->host.shm_link = config_.path != Path::tcp;
+      side->listen = config_.path == Path::tcp;
     }
     a = std::make_unique<Side>(config_.a);
     if (config_.path == Path::self) config_.b.shared = a->host;

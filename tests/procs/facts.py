@@ -48,7 +48,7 @@ class Pair:
         self.target: Child | None = None
         self.other = World()
         if path != "self":
-            settings = {k: os.environ[k] for k in ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_CMA") if k in os.environ}
+            settings = {k: v for k, v in os.environ.items() if k.startswith("WEFT_")}
             self.target = Child(**settings)
             self.target.progress = peer.progress
         self.me = Side(counters=(fi.READ, fi.WRITE), wait_obj=fi.WAIT_FD)

@@ -5,6 +5,7 @@ path     direct    the target's memory is Weft's own: load and store
          ring      the same with WEFT_CMA=0: frames, served by the target
          strict    WEFT_ISOLATION=strict: nothing is shared
          self      two endpoints of one process
+         tcp       WEFT_SHM=0: the two know of no shared host, and call each other at 127.0.0.1
 
 The facts are in facts.py; they run in a child, because the environment decides what the NIC of a process is.
 """
@@ -24,6 +25,7 @@ PATHS = {
     "ring": {"WEFT_CMA": "0"},
     "strict": {"WEFT_ISOLATION": "strict"},
     "self": {},
+    "tcp": {"WEFT_SHM": "0", "WEFT_LISTEN": "tcp://127.0.0.1:0", "WEFT_SECRET": "of the tests, for two processes"},
 }
 ENGINES = ("thread", "manual")
 
@@ -94,7 +96,7 @@ def test_two_endpoints(runner: Runner, name: str) -> None:
 
 @pytest.mark.procs
 def test_two_endpoints_took_the_path_that_is_tested(runner: Runner) -> None:
-    """The suite is about five paths: each fact above was checked on the one that its name says."""
+    """The suite is about six paths: each fact above was checked on the one that its name says."""
     runner.check("write_moves_bytes_and_nothing_else")
     assert runner.child is not None
     statistics, peers = runner.child.call(path_taken)
@@ -103,8 +105,9 @@ def test_two_endpoints_took_the_path_that_is_tested(runner: Runner) -> None:
         assert not others
         return
     assert others
-    kinds = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops", "strict": "framed_ops"}
+    kinds = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops", "strict": "framed_ops", "tcp": "framed_ops"}
     used = statistics[kinds[runner.path]]
     if runner.path == "foreign" and not used:
         pytest.skip(f"this kernel refuses process_vm_writev: {others[0]['cma_reason']}")
     assert used > 0, (statistics, others)
+    assert (runner.path == "tcp") == any(p["path"] == "tcp" for p in others)

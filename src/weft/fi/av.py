@@ -90,18 +90,27 @@ class AddressVector(_nic.AddressVectorCore):
 
     @overload
     def insert(  # type: ignore[overload-overlap]  # a str is an Iterable[str], but one address
-        self, addr: str | bytes, count: int | None = None, flags: int = 0, context: Any = None
+        self, addr: str | bytes | tuple[str, int], count: int | None = None, flags: int = 0, context: Any = None
     ) -> int: ...
     @overload
     def insert(
-        self, addr: Iterable[str | bytes], count: int | None = None, flags: int = 0, context: Any = None
+        self,
+        addr: Iterable[str | bytes | tuple[str, int]],
+        count: int | None = None,
+        flags: int = 0,
+        context: Any = None,
     ) -> list[int]: ...
     def insert(
-        self, addr: str | bytes | Iterable[str | bytes], count: int | None = None, flags: int = 0, context: Any = None
+        self,
+        addr: str | bytes | tuple[str, int] | Iterable[str | bytes | tuple[str, int]],
+        count: int | None = None,
+        flags: int = 0,
+        context: Any = None,
     ) -> int | list[int]:
         """Insert addresses (fi_av_insert).
 
-        addr      an address as `Endpoint.getname()` returns it, or several.
+        addr      an address as `Endpoint.getname()` returns it, or several. `(host, port)`, a struct sockaddr_in or
+                  sockaddr_in6 stand for the endpoint at that host and port whose number is the port.
         count     how many of several are read; None for all.
         flags     `fi.MORE` (a hint). `fi.SYNC_ERR`: context is a list that receives an error number for each address,
                   0 for those inserted; bad addresses then do not raise.
@@ -115,7 +124,9 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, "av.insert")
         if flags & ~_INSERT_FLAGS:
             raise errors.BadFlags(f"av.insert: flags {AvFlag(flags)!s}; MORE and SYNC_ERR are supported")
-        one = isinstance(addr, (str, bytes, bytearray))
+        # (host, port) is an address; a tuple of addresses has no number in it.
+        pair = isinstance(addr, tuple) and len(addr) in (2, 4) and isinstance(addr[1], int)
+        one = pair or isinstance(addr, (str, bytes, bytearray))
         names: list[Any] = [addr] if one else list(addr)
         if count is not None:
             names = names[:count]
@@ -153,8 +164,8 @@ class AddressVector(_nic.AddressVectorCore):
     def insertsvc(self, node: str | None, service: str | None = None, flags: int = 0, context: Any = None) -> int:
         """Insert an address given as node and service, as for getinfo (fi_av_insertsvc).
 
-        node      NIC: `"weft0"`, `"0"`, or a whole address string.
-        service   the endpoint's number at that node, as text.
+        node      NIC: `"weft0"`, `"0"`, or a whole address string; or another host: `"host"`, `"host:port"`.
+        service   the endpoint's number at that node, as text. With a `"host"`: the port, and the endpoint's number.
 
         Returns the fi_addr. Raises InvalidArgument (neither was given; no endpoint is named), NotAvailable (no such NIC
         or number), and as `insert`. Source: fi_av(3) fi_av_insertsvc.

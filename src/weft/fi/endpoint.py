@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, errors
+from .. import _nic, _process, errors
 from ..flags import BindFlag, Flag, Opt, OptLevel
 from . import _handle
 from .atomic import query
@@ -56,6 +56,7 @@ class Endpoint(_nic.EndpointCore):
         if info.ep_attr.type not in (0, domain.info.ep_attr.type):
             raise errors.InvalidArgument(f"endpoint: type {info.ep_attr.type!r} is none that {domain!r} has")
         nic, pid, vni = provider.parse_address(info.src_addr) if info.src_addr is not None else domain.default_address
+        nic = _process.own_nic(nic)
         self.domain = domain
         self.info = info
         self.context = context
@@ -205,12 +206,15 @@ class Endpoint(_nic.EndpointCore):
     def getname(self) -> Any:
         """The endpoint's address, to be given to peers (fi_getname): a str under FI_ADDR_STR.
 
+        Where this process listens for other hosts (`weft.open(listen=...)`, `WEFT_LISTEN`) they can use it, too.
+
         Raises BadState before enable(). Source: fi_cm(3) fi_getname.
         """
         _handle.check(self, "ep.getname")
         if not self._enabled:
             raise errors.BadState("ep.getname: the endpoint has no address before enable()")
-        return self.domain.provider.format_address(self._address)
+        nic, pid, vni = self._address
+        return self.domain.provider.format_address((_process.public_nic(nic), pid, vni))
 
     def setname(self, addr: object) -> None:
         """Choose the endpoint's address, before enable() (fi_setname).
@@ -223,6 +227,7 @@ class Endpoint(_nic.EndpointCore):
         if self._enabled:
             raise errors.BadState(f"ep.setname: {self!r} has its address since enable()")
         nic, pid, vni = self.domain.provider.parse_address(addr)
+        nic = _process.own_nic(nic)
         if (nic, vni) != (self._address[0], self._address[2]):
             here = self.domain.provider.format_address((self._address[0], None, self._address[2]))
             raise errors.InvalidArgument(f"ep.setname: {addr!r} is on another NIC or VNI than the endpoint, {here}")

@@ -1,6 +1,7 @@
 """The general provider, "weft": fi_mr(3) and fi_rma(3) to the letter, on the software NIC.
 
-Addresses are strings (FI_ADDR_STR), `weft://<nic>/<vni>/<pid>`. Without a pid an endpoint takes one that is free.
+Addresses are strings (FI_ADDR_STR), `weft://<nic>/<vni>/<pid>`, and of a process that other hosts can call
+`weft://<host>:<port>/<nic>/<vni>/<pid>` (hosts.py). Without a pid an endpoint takes one that is free.
 
 It requires no mr_mode of its own; `WEFT_MR_MODE` makes it require some, so that a program can be run against every mode
 of registration. A domain honours every bit of the mr_mode that it is opened with, required or not.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from .. import errors
+from .. import _process, errors
 from ..fi.info import (
     DOMAIN_CAPS,
     RX_CAPS,
@@ -39,6 +40,7 @@ from ..flags import (
     Tc,
     Threading,
 )
+from . import hosts
 
 __all__ = ["General"]
 
@@ -66,6 +68,7 @@ _CAPS = (
     | Flag.RMA_EVENT
     | Flag.SOURCE
     | Flag.LOCAL_COMM
+    | Flag.REMOTE_COMM
     | Flag.RMA_PMEM
     | Flag.HMEM
 )
@@ -99,7 +102,6 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.COLLECTIVE): f"collectives are {_LATER}",
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
-    int(Flag.REMOTE_COMM): "this version of Weft joins processes of one host; other hosts come with the tcp link",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
     f"ep_attr.type={EpType.EP_MSG:d}": "connected endpoints are not in this version of Weft; use EP_RDM",
     f"ep_attr.type={EpType.EP_DGRAM:d}": "there are no unreliable datagrams; EP_RDM delivers all that they would",
@@ -128,8 +130,10 @@ PROV_ERRORS = {
     12: "no memory is behind the address",
     13: "no answer came in time",
     14: "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM",
+    17: "the peer sent what is not the protocol",
     19: "the device's runtime could not copy",
     20: "the region admits other authorization keys, or another peer",
+    21: "there is no way to the peer's host",
 }
 
 
@@ -211,14 +215,27 @@ class General:
     def resolve(
         self, node: str | None, service: str | None, flags: int, hints: Info | None
     ) -> tuple[object | None, object | None]:
-        """node is an address string, `weft0` or 0; service is a pid."""
+        """node is an address string, `weft0` or 0; service is a pid. Or node is a host, and service the port there."""
         source = bool(flags & Flag.SOURCE)
         named = self._named(node, service) if node is not None or service is not None else None
         hint_src = hints.src_addr if hints is not None and not source else None
         hint_dest = hints.dest_addr if hints is not None and (named is None or source) else None
-        src = named if source else self._hinted(hint_src)
+        src = self._own(named) if source else self._own(self._hinted(hint_src))
         dest = self._hinted(hint_dest) if source or named is None else named
         return src, dest
+
+    def _own(self, address: object | None) -> object | None:
+        """A source address without the host, which has to be this one."""
+        if address is None:
+            return None
+        nic, pid, vni = self.parse_address(address)
+        own = _process.own_nic(nic)
+        if own >= hosts.REMOTE_NIC:
+            raise errors.NotAvailable(
+                f"{address!r} is no address of this process, so no endpoint can be opened there\n"
+                "  try: listen there first (WEFT_LISTEN, weft.open(listen=...)), or leave the source address out"
+            )
+        return self.format_address((own, pid, vni))
 
     def _hinted(self, address: object | None) -> object | None:
         return None if address is None else self.format_address(self.parse_address(address))
@@ -230,33 +247,46 @@ class General:
                     f"getinfo: node {node!r} is a whole address (FI_ADDR_STR), so service must be None, not {service!r}"
                 )
             return self.format_address(self.parse_address(node))
-        if node not in (None, "0", NIC_NAME):
-            raise errors.NotAvailable(f"no NIC {node!r} here; there is {NIC_NAME} (or 0)")
+        if node is not None and node not in ("0", NIC_NAME):
+            there = hosts.named(node, service)
+            if there is not None:
+                return self.format_address(there)
+            raise errors.NotAvailable(
+                f"no NIC {node!r} here; there is {NIC_NAME} (or 0); an endpoint of another host needs a port as service"
+            )
         if service is not None and not (service.isascii() and service.isdecimal() and int(service) < 1 << 32):
             raise errors.NotAvailable(f"service {service!r} is no endpoint number (0 to 2**32-1)")
         return self.format_address((0, None if service is None else int(service), VNI_DEFAULT))
 
     def parse_address(self, address: object) -> Address:
-        """Read `weft://nic/vni/pid` (str or bytes)."""
+        """Read `weft://[host:port/]nic/vni/pid` (str or bytes), `(host, port)` or a struct sockaddr_in or _in6."""
+        there = hosts.sockaddr(address)
+        if there is not None:
+            return there
         text = address
         if isinstance(text, (bytes, bytearray)):
             text = bytes(text).rstrip(b"\0").decode("ascii", "replace")
+        there = hosts.parse(text) if isinstance(text, str) else None
+        if there is not None:
+            return there
         found = _ADDRESS.match(text) if isinstance(text, str) else None
         if found is None:
             raise errors.InvalidArgument(
                 f"{address!r} is no address of the provider weft\n"
-                "  rule: FI_ADDR_STR, weft://<nic>/<vni>/<pid>, as Endpoint.getname() returns it"
+                "  rule: FI_ADDR_STR, weft://<nic>/<vni>/<pid> or weft://<host>:<port>/<nic>/<vni>/<pid>, as "
+                "Endpoint.getname() returns it"
             )
         nic, vni, pid = found.groups()
         parsed = int(nic), None if pid is None else int(pid), VNI_DEFAULT if vni is None else int(vni)
-        if parsed[0] >= 1 << 32 or (parsed[1] or 0) >= 1 << 32 or parsed[2] >= 1 << 16:
-            raise errors.InvalidArgument(f"{address!r}: nic and pid have 32 bits, vni has 16")
+        if parsed[0] >= hosts.REMOTE_NIC or (parsed[1] or 0) >= 1 << 32 or parsed[2] >= 1 << 16:
+            raise errors.InvalidArgument(f"{address!r}: nic has 31 bits, pid 32, vni 16")
         return parsed
 
     def format_address(self, address: Address) -> object:
-        """Write `weft://nic/vni/pid`."""
+        """Write `weft://nic/vni/pid`, with `host:port/` before it for an endpoint of another host."""
         nic, pid, vni = address
-        return f"weft://{nic}/{vni}" if pid is None else f"weft://{nic}/{vni}/{pid}"
+        where = hosts.place(nic) if nic >= hosts.REMOTE_NIC else str(nic)
+        return f"weft://{where}/{vni}" if pid is None else f"weft://{where}/{vni}/{pid}"
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:
         """What the NIC said, or what the number means."""

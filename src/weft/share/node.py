@@ -498,14 +498,28 @@ class Shared:
         )
 
 
-def open(*, timeout: float | None = DEFAULT_TIMEOUT_S) -> Node:
+def open(
+    *,
+    timeout: float | None = DEFAULT_TIMEOUT_S,
+    listen: str | None = None,
+    secret: str | bytes | None = None,
+) -> Node:
     """Open a node: `with weft.open() as node: ...`. See `Node`.
 
     timeout   seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
+    listen    "tcp://host:port": processes of other hosts can attach what this process shares, by its tickets. Host
+              0.0.0.0 is every network of this host, port 0 one that is free. As WEFT_LISTEN; once a process.
+    secret    what processes of different hosts prove to each other, 16 bytes or more, the same on all hosts; without
+              it there is no listening, and no attaching across hosts. As WEFT_SECRET; once a process.
 
-    Raises InvalidArgument (timeout); NoData where WEFT_MR_MODE requires a registration mode that this layer does not
-    serve.
+    Raises InvalidArgument (timeout, listen, secret), AccessDenied (listen without a secret), AddressInUse (the port is
+    taken), Busy (the process listens elsewhere, or has another secret); NoData where WEFT_MR_MODE requires a
+    registration mode that this layer does not serve.
     """
+    if secret is not None:
+        _process.use_secret(secret)
+    if listen is not None:
+        _process.listen(listen)
     return Node(timeout)
 
 

@@ -142,10 +142,11 @@ class RemoteArray:
         view: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> RemoteArray:
         """node None: attached through the process's default node when it is first used."""
-        if ticket.host != host_id():
+        if not ticket.here and not ticket.place:
             raise errors.Unreachable(
                 f"attach: {_named(ticket)} belongs to a process of host {ticket.host}, this is {host_id()}\n"
-                "  rule: this version of Weft joins processes of one host and one network namespace"
+                "  rule: a process that other hosts shall reach has to listen before it shares\n"
+                "  try: weft.open(listen='tcp://0.0.0.0:0', secret=...) or WEFT_LISTEN and WEFT_SECRET in its owner"
             )
         dtype = ticket.numpy_dtype
         if view is None:
@@ -950,9 +951,8 @@ class RemoteArray:
         """The owner's NIC did not do what only it can do."""
         ticket = self.ticket
         owner = f"process {ticket.pid}, the owner of {_named(ticket)}"
-        why = (
-            "is stopped (Ctrl-Z, a debugger)" if process_is_stopped(ticket.pid) else "is too busy, or makes no progress"
-        )
+        stopped = ticket.here and process_is_stopped(ticket.pid)
+        why = "is stopped (Ctrl-Z, a debugger)" if stopped else "is too busy, or makes no progress"
         assert self._node is not None
         return errors.TimedOut(
             f"{what}: {owner}, did not answer in {self._node.timeout:g} s\n"
@@ -969,8 +969,9 @@ class RemoteArray:
         if self._node is not None and self._node._closed:
             text = f"{what}: the node was closed while the operation was under way"
             return errors.BadState(text)
-        if code in _GONE or entry.err == fi.ECONNRESET:
-            start = process_start(ticket.pid)
+        across = ticket.place and not ticket.here
+        if (code in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
+            start = 0 if across else process_start(ticket.pid)
             if start and start == ticket.start:
                 text = (
                     f"{what}: the owner of {_named(ticket)}, process {ticket.pid}, has closed its node\n"
@@ -978,7 +979,9 @@ class RemoteArray:
                 )
             else:
                 text = (
-                    f"{what}: the owner of {_named(ticket)}, process {ticket.pid}, is gone\n"
+                    f"{what}: the owner of {_named(ticket)}, process {ticket.pid}"
+                    + (f" at {ticket.place}" if across else "")
+                    + ", is gone\n"
                     "  rule: an array lives as long as the process that shares it\n"
                     "  try: attach again when a new owner has shared it"
                 )
@@ -1009,8 +1012,8 @@ class RemoteArray:
 
     @property
     def path(self) -> str:
-        """How its elements are reached: "memory" (this process's own), "load/store", "process_vm" or "engine" (the
-        owner's); "unknown" before it is first used."""
+        """How its elements are reached: "memory" (this process's own), "load/store", "process_vm", "engine" (the
+        owner's) or "tcp" (another host's); "unknown" before it is first used."""
         return self._path()[0]
 
     @property
@@ -1022,10 +1025,12 @@ class RemoteArray:
         ticket = self.ticket
         if ticket.key is None:
             return "memory", "it has no elements"
-        if ticket.pid == os.getpid() and ticket.start == process_start(ticket.pid):
+        if ticket.here and ticket.pid == os.getpid() and ticket.start == process_start(ticket.pid):
             return "memory", "it is this process's own"
         nic = _process.nic_if_open()
         for peer in [] if nic is None or self._peer < 0 else nic.peers():
+            if peer["path"] == "tcp" and not peer["dead"] and ticket.place and str(peer["peer"]).endswith(ticket.place):
+                return "tcp", f"its owner is called at {ticket.place}"
             if peer["pid"] != ticket.pid or peer["dead"]:
                 continue
             if peer["path"] == "frames":

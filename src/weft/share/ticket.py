@@ -10,6 +10,7 @@ import ast
 import base64
 import json
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = ["PREFIX", "USER_DEFINED", "Ticket", "encode_dtype", "host_id", "proce
 
 PREFIX = "weft-ticket:"
 _VERSION = 1
+_PLACE = re.compile(r"weft://([^/]+:\d+)(?:/|\Z)", re.ASCII)
 USER_DEFINED = 256  # from this number on a dtype was registered with NumPy by another package
 
 
@@ -104,6 +106,17 @@ class Ticket:
                 f"attach: {shown!r} is no ticket: {reason}\n  try: the whole of str(shared.ticket), or the array's name"
             ) from None
         return ticket
+
+    @property
+    def place(self) -> str:
+        """`host:port` where other hosts call the owner; "" where it does not listen."""
+        found = _PLACE.match(self.address)
+        return found[1] if found else ""
+
+    @property
+    def here(self) -> bool:
+        """True where the owner lives on this host: what /proc says of its pid is about it."""
+        return self.host == host_id()
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:

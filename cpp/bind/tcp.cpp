@@ -1,0 +1,175 @@
+// cpp/bind/tcp.cpp: the tcp link of a NIC, addresses of other hosts, and what a bare socket can do.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "bind/common.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+uint64_t now_ns() {
+  timespec ts;
+  ::clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
+using Place = std::pair<std::string, uint16_t>;
+
+Place place_of(const wire::HostAddress& host) {
+  return {link::ip_of(host), host.port};
+}
+
+// Polls until `size` bytes were received; false when `deadline` passes or the other side is gone.
+bool receive_polling(int fd, std::byte* to, size_t size, uint64_t deadline) {
+  size_t have = 0;
+  for (uint32_t round = 0; have < size; ++round) {
+    const ssize_t n = ::recv(fd, to + have, size - have, MSG_DONTWAIT);
+    if (n > 0) {
+      have += static_cast<size_t>(n);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || ((round & 255) == 255 && now_ns() > deadline)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool send_all(int fd, const std::byte* from, size_t size, uint64_t deadline) {
+  size_t sent = 0;
+  while (sent < size) {
+    const ssize_t n = ::send(fd, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) {
+      sent += static_cast<size_t>(n);
+    } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+      return false;
+    } else if (now_ns() > deadline) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
+  nic.def(
+         "tcp_secret",
+         [](PyNic& n, nb::bytes secret) {
+           auto box = box_of(n);
+           translating([&] { box->host->tcp().set_secret(std::as_bytes(std::span(secret.c_str(), secret.size()))); });
+         },
+         nb::arg("secret"),
+         "The secret that both sides of a tcp connection must know, 16 bytes at least. Set once.\n\n"
+         "Raises FabricError: InvalidArgument (too short), Busy (another one is set).")
+      .def(
+          "tcp_has_secret", [](PyNic& n) { return box_of(n)->host->tcp().has_secret(); },
+          "Whether tcp_secret() was called.")
+      .def(
+          "tcp_timeout",
+          [](PyNic& n, double seconds) {
+            auto box = box_of(n);
+            translating([&] { box->host->tcp().set_timeout(static_cast<uint64_t>(seconds * 1e9)); });
+          },
+          nb::arg("seconds"), "How long a dead host may go unnoticed. Before the link is used; Busy afterwards.")
+      .def(
+          "tcp_listen",
+          [](PyNic& n, const std::string& ip, uint16_t port, std::optional<std::string> known_as) {
+            auto box = box_of(n);
+            return translating([&] {
+              std::optional<wire::HostAddress> as;
+              if (known_as) as = link::parse_host(*known_as, 0);
+              return place_of(box->host->tcp().listen(link::parse_host(ip, port), as));
+            });
+          },
+          nb::arg("ip"), nb::arg("port") = uint16_t{0}, nb::arg("known_as") = nb::none(),
+          "Accepts other hosts' connections. Returns the address that they are to be given.\n\n"
+          "Raises FabricError: AccessDenied (no secret), AddressInUse, Busy (it listens elsewhere), InvalidArgument.")
+      .def(
+          "tcp_listening",
+          [](PyNic& n) -> std::optional<Place> {
+            const auto at = box_of(n)->host->tcp().listening();
+            if (!at) return std::nullopt;
+            return place_of(*at);
+          },
+          nb::sig("def tcp_listening(self) -> tuple[str, int] | None"),
+          "The address that other hosts call; None where nobody can.")
+      .def(
+          "tcp_log", [](PyNic& n) { return box_of(n)->host->tcp().log(); },
+          "Callers that were turned away and connections that were lost, with the reasons: the last 64.")
+      .def(
+          "tcp_statistics",
+          [](PyNic& n) {
+            const auto s = box_of(n)->host->tcp().statistics();
+            nb::dict d;
+            d["accepted"] = s.accepted;
+            d["called"] = s.called;
+            d["refused"] = s.refused;
+            d["lost"] = s.lost;
+            return d;
+          },
+          nb::sig("def tcp_statistics(self) -> dict[str, int]"),
+          "Connections so far: accepted, called, greetings that came to nothing (refused), lost.");
+
+  m.def(
+      "route_number",
+      [](const std::string& ip, uint16_t port, uint32_t nic_number) {
+        return translating([&] { return link::route_number({link::parse_host(ip, port), nic_number}); });
+      },
+      nb::arg("ip"), nb::arg("port"), nb::arg("nic") = 0u,
+      "The NIC number that stands, in this process, for a NIC of another host. Raises InvalidArgument.");
+  m.def(
+      "route_of",
+      [](uint32_t number) -> std::optional<std::tuple<std::string, uint16_t, uint32_t>> {
+        const auto route = link::route_of(number);
+        if (!route) return std::nullopt;
+        return std::tuple{link::ip_of(route->host), route->host.port, route->nic};
+      },
+      nb::arg("number"), nb::sig("def route_of(number: int) -> tuple[str, int, int] | None"),
+      "(ip, port, nic) of a number from route_number(); None for a NIC of this host.");
+
+  m.def(
+      "probe_socket_pingpong",
+      [](int fd, uint64_t rounds, size_t size, bool first, double timeout) {
+        std::vector<std::byte> buffer(size);
+        const ReleasedGil released;
+        uint64_t start = 0;
+        const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout * 1e9);
+        for (uint64_t i = 0; i <= rounds; ++i) {
+          if (i == 1) start = now_ns();
+          if (first && !send_all(fd, buffer.data(), size, deadline)) return -1.0;
+          if (!receive_polling(fd, buffer.data(), size, deadline)) return -1.0;
+          if (!first && !send_all(fd, buffer.data(), size, deadline)) return -1.0;
+        }
+        return static_cast<double>(now_ns() - start) / (2.0 * static_cast<double>(rounds));
+      },
+      nb::arg("fd"), nb::arg("rounds"), nb::arg("size"), nb::arg("first"), nb::arg("timeout") = 10.0,
+      "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1: it took too "
+      "long.");
+  m.def(
+      "probe_socket_stream",
+      [](int fd, nb::handle buffer, uint64_t rounds, bool send, double timeout) {
+        Buf b;
+        if (!b.acquire(buffer.ptr(), !send)) throw nb::python_error();
+        const ReleasedGil released;
+        const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout * 1e9);
+        const uint64_t start = now_ns();
+        for (uint64_t i = 0; i < rounds; ++i) {
+          const bool ok =
+              send ? send_all(fd, b.data, b.length, deadline) : receive_polling(fd, b.data, b.length, deadline);
+          if (!ok) return -1.0;
+        }
+        // The last byte has arrived when the other side says so.
+        std::byte done{};
+        const bool ok = send ? receive_polling(fd, &done, 1, deadline) : send_all(fd, &done, 1, deadline);
+        return ok ? static_cast<double>(now_ns() - start) : -1.0;
+      },
+      nb::arg("fd"), nb::arg("buffer"), nb::arg("rounds"), nb::arg("send"), nb::arg("timeout") = 10.0,
+      "Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1: it took too long.");
+}
+
+}  // namespace weft::bind

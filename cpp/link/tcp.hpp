@@ -1,0 +1,162 @@
+// cpp/link/tcp.hpp: the link between hosts.
+//
+// One connection for each pair of NICs and VNI; whoever needs it first calls, the other uses the same one. (Where both
+// call at the same moment, the NIC with the smaller uuid has its way.) A connection carries nothing before both sides
+// have proved that they know the VNI's secret (tcp_auth.hpp); without a secret there is no listening and no calling.
+//
+// Addresses: a NIC number of another host stands for its address (routes.hpp). A NIC that listens is known to its own
+// host by an abstract socket name as well, so that processes of this host and user find out that they need no tcp.
+//
+// A lost connection: what was under way fails, with the reason in the error (it hung up; no way to the host; no answer
+// in time), nothing is sent twice. The next operation calls again. A dead host is noticed within about `timeout_ns`:
+// the kernel is told so (TCP_USER_TIMEOUT), and packets of our own give it something to wait for when nothing else
+// does.
+//
+// Nothing here spins: sockets are read while the application polls, and a while after the last packet; then epoll.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "link/epoll.hpp"
+#include "link/link.hpp"
+#include "link/routes.hpp"
+#include "link/tcp_peer.hpp"
+
+namespace weft::link {
+
+struct TcpConfig {
+  uint64_t timeout_ns = 5'000'000'000;  // to notice a dead host; for a call, and for a greeting
+  bool here_by_shm = true;              // processes of this host reach each other by the shm link
+  bool log = false;                     // to stderr, too
+};
+
+constexpr size_t kSecretBytesMin = 16;
+
+class TcpLink final : public Link, private TcpControl {
+ public:
+  TcpLink(const TcpConfig& config, mem::Table& table, Clock& clock, Random& random, Waiter& waiter);
+  ~TcpLink() override;
+
+  // Throws Error(EINVAL): too short; EBUSY: another one is in use already.
+  void set_secret(std::span<const std::byte> secret);
+  [[nodiscard]] bool has_secret() const;
+  // Throws Error(EBUSY): the link is in use.
+  void set_timeout(uint64_t timeout_ns);
+  // Accepts calls at `on` (port 0: a free one). `known_as`: the address that peers are given, where `on` is a wildcard.
+  // Returns that address. Throws EACCES (no secret), EADDRINUSE, EBUSY (it listens elsewhere), EINVAL.
+  wire::HostAddress listen(const wire::HostAddress& on, std::optional<wire::HostAddress> known_as);
+  [[nodiscard]] std::optional<wire::HostAddress> listening() const;
+  [[nodiscard]] std::vector<std::string> log() const;  // the last things that went wrong, oldest first
+  struct Statistics {
+    uint64_t accepted = 0, called = 0, refused = 0, lost = 0;
+  };
+  [[nodiscard]] Statistics statistics() const;
+
+  void claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) override;
+  void release(const wire::EpAddress& address) noexcept override;
+  Resolving resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) override;
+  [[nodiscard]] std::optional<wire::EpAddress> local_name(const wire::EpAddress& address) override;
+  [[nodiscard]] std::optional<std::string> name_of(const wire::EpAddress& address) const override {
+    return address.nic >= wire::kRemoteNic ? std::optional(text_of(address)) : std::nullopt;
+  }
+  [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
+  Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
+  void request_segment(Peer&, uint32_t) override {}
+  // While packets come and go, and a while after: then the engine waits for the sockets.
+  [[nodiscard]] bool maybe_ready() const noexcept override { return hot_.load(std::memory_order_relaxed) > 0; }
+  size_t poll(FrameSink& sink, size_t budget) override;
+  size_t poll_events(FrameSink& sink) override;
+  // While the connection is warm; polls read a cold one no more.
+  void leave_to_polls() override { arm(hot_.load(std::memory_order_relaxed) <= 0); }
+  bool prepare_sleep() override;
+  [[nodiscard]] bool has_timers() const override;
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() noexcept override { mutex_.unlock(); }
+  void after_fork_in_child() noexcept override;
+  [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
+
+ private:
+  struct Pending {  // a greeting that is under way
+    UniqueFd fd;
+    std::optional<Handshake> greeting;
+    wire::HostAddress remote;  // called (outbound) or calling
+    uint16_t vni = 0;
+    bool outbound = false, connecting = false;
+    uint64_t deadline_ns = 0;
+    std::array<std::byte, sizeof(wire::Greeting)> in{};
+    size_t have = 0;
+    std::vector<TcpPeer::Call> calls;
+  };
+  struct Retry {
+    TcpPeer::Call call;
+    uint64_t at_ns;
+  };
+  struct Happened {
+    enum Kind { resolved, down } kind;
+    std::shared_ptr<void> token;
+    Status status;
+    std::shared_ptr<Peer> peer;
+    uint32_t ep_index = 0, ep_generation = 0;
+  };
+
+  wire::ResolveBody on_resolve(TcpPeer& peer, const wire::ResolveBody& asked) override;
+  void on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) override;
+  bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) override;
+
+  // All with mutex_.
+  void start();
+  void reach(const Route& route, TcpPeer::Call call);
+  [[nodiscard]] std::shared_ptr<TcpPeer> find(const wire::HostAddress& host, uint16_t vni) const;
+  void ask(TcpPeer& peer, const Route& route, TcpPeer::Call call);
+  void call(const Route& route, TcpPeer::Call call);
+  void accept_all();
+  void on_pending(uint64_t id, uint32_t events);
+  void on_greeting(uint64_t id, const wire::Greeting& in);
+  void go_live(uint64_t id);
+  void give_up(uint64_t id, Status status, const std::string& why);
+  void drop(const std::shared_ptr<TcpPeer>& peer);
+  void happen(Happened&& what);
+  void tick();
+  void set_timer(bool on);
+  void note(const wire::HostAddress& host, const std::string& what);
+  [[nodiscard]] Handshake::Self self();
+  void arm(bool armed);
+
+  void deliver(FrameSink& sink);
+  void warm() noexcept;
+
+  TcpConfig config_;
+  mem::Table& table_;
+  Clock& clock_;
+  Random& random_;
+  Waiter& waiter_;
+  std::array<uint8_t, 16> uuid_{};
+  std::vector<std::byte> secret_;
+
+  std::optional<EpollSet> events_;  // listener, greetings, timer, and the next one while it is armed
+  std::optional<EpollSet> data_;    // connections
+  UniqueFd timer_, listener_, here_, spare_fd_;
+  std::optional<wire::HostAddress> bound_, known_as_;
+
+  mutable std::mutex mutex_;
+  std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
+  std::map<uint64_t, Pending> pending_;
+  std::vector<std::shared_ptr<TcpPeer>> live_;  // changed by who polls, under mutex_; who polls reads it without
+  std::vector<Retry> retries_;
+  std::vector<Happened> happened_;
+  std::deque<std::string> log_;
+  std::map<wire::HostAddress, std::string> reasons_;
+  Statistics statistics_;
+  uint64_t next_id_ = 16;
+  bool timer_on_ = false;
+  std::atomic<bool> armed_{false};
+  std::atomic<size_t> live_count_{0}, happened_count_{0};
+  std::atomic<int32_t> hot_{0};
+};
+
+}  // namespace weft::link

@@ -1,0 +1,503 @@
+// cpp/link/tcp_peer.cpp: see tcp_peer.hpp. Sending first, then receiving.
+#include "link/tcp_peer.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "link/routes.hpp"
+
+namespace weft::link {
+
+namespace {
+
+constexpr size_t kCopyMax = 4096;              // longer payload is sent from where it is
+constexpr size_t kBatchBytes = 16 << 10;       // so many bytes of small packets are worth a system call
+constexpr size_t kOutMax = size_t{256} << 10;  // waiting to be sent, before submit() says again
+constexpr size_t kInBytes = size_t{32} << 10;
+constexpr size_t kTailBytes = 4096;  // read behind a long payload: the next packet's head, and not much of its payload
+constexpr size_t kLandMin = 4096;    // shorter payload is copied from the buffer, in one piece
+constexpr int kRoundsMax = 4;        // of reading one connection, before another's turn
+
+}  // namespace
+
+Status status_of_errno(int error) noexcept {
+  switch (error) {
+    case ECONNREFUSED:
+      return Status::no_endpoint;
+    case ETIMEDOUT:
+      return Status::timeout;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case ENETDOWN:
+      return Status::unreachable;
+    case ENOMEM:
+    case ENOBUFS:
+    case EMFILE:
+    case ENFILE:
+      return Status::no_memory;
+    default:
+      return Status::peer_gone;
+  }
+}
+
+TcpPeer::TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& a, EpollSet* set, uint64_t number)
+    : Peer(link), about(a), id(number), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
+  payload_max = wire::kTcpPayloadMax;
+  cma_reason = "the peer is on another host";
+  (void)set_->try_add(fd_.get(), id, EPOLLIN | EPOLLRDHUP);
+}
+
+std::string TcpPeer::describe() const {
+  return "the process at " + text_of(about.host.family != 0 ? about.host : about.remote);
+}
+
+std::string TcpPeer::why() const {
+  const std::lock_guard lock(why_mutex_);
+  return why_;
+}
+
+void TcpPeer::fail(Status status, const std::string& why) {
+  {
+    const std::lock_guard lock(why_mutex_);
+    if (why_.empty()) why_ = why;
+  }
+  Status ok = Status::ok;
+  broken_.compare_exchange_strong(ok, status, std::memory_order_acq_rel);
+}
+
+void TcpPeer::die(Status why) {
+  mark_dead(why);
+  const std::lock_guard lock(send_mutex_);
+  if (fd_.valid()) set_->remove(fd_.get());
+  fd_.reset();
+  out_.clear();
+  out_at_ = 0;
+}
+
+// ---- sending -----------------------------------------------------------------------------------------------------
+
+void TcpPeer::want_out(bool wanted) {
+  if (wants_out_ == wanted) return;
+  wants_out_ = wanted;
+  epoll_event e{};
+  e.events = EPOLLIN | EPOLLRDHUP | (wanted ? EPOLLOUT : 0u);
+  e.data.u64 = id;
+  (void)::epoll_ctl(set_->fd(), EPOLL_CTL_MOD, fd_.get(), &e);
+}
+
+bool TcpPeer::flush_locked() {
+  bool any = false;
+  while (out_bytes() != 0) {
+    const ssize_t n = ::send(fd_.get(), out_.data() + out_at_, out_bytes(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) {
+        fail(status_of_errno(errno), std::string("sending: ") + std::strerror(errno));
+        out_.clear();
+        out_at_ = 0;
+        break;
+      }
+      want_out(true);
+      if (out_at_ > kOutMax) {  // what is sent makes room
+        out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_at_));
+        out_at_ = 0;
+      }
+      return any;
+    }
+    any = true;
+    out_at_ += static_cast<size_t>(n);
+  }
+  out_.clear();
+  out_at_ = 0;
+  want_out(false);
+  unflushed_.store(false, std::memory_order_relaxed);
+  return any;
+}
+
+bool TcpPeer::flush() {
+  const std::lock_guard lock(send_mutex_);
+  if (!fd_.valid() || broken() != Status::ok) return false;
+  return flush_locked();
+}
+
+// HOT. One system call, or none where packets wait for company; payload is copied by us only where it is short, or
+// where the kernel took a part.
+Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
+  const std::lock_guard lock(send_mutex_);
+  if (dead()) return down_status();
+  if (const Status status = broken(); status != Status::ok) return status;
+  if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
+  const bool answer = frame.kind == wire::FrameKind::answer;
+  frame.where = wire::PayloadWhere::none;
+  const uint32_t waiting = in_flight_.load(std::memory_order_relaxed);
+  uint32_t cost = frame.staged_chunk;  // an answer repeats what the request counted
+  if (!answer) {
+    frame.payload_length = static_cast<uint32_t>(payload.size());
+    cost = frame.staged_chunk = wire::cost_of(frame);
+    if (waiting >= wire::kTcpInFlightFrames ||
+        (waiting != 0 && in_flight_bytes_.load(std::memory_order_relaxed) + cost > wire::kTcpInFlightBytes)) {
+      if (out_bytes() != 0) flush_locked();
+      return Status::again;
+    }
+  }
+  if (out_bytes() >= kOutMax) flush_locked();
+  if (out_bytes() >= kOutMax) return Status::again;
+  wire::Frame body = frame;
+  body.payload_length = 0;
+  if (answer) body.source = {};
+  std::array<std::byte, wire::kPacketHeadMax> head;
+  const size_t head_bytes =
+      wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, body, payload.size(), std::span(head));
+  // Counted before it is sent: the peer's reaction may be read by another thread at once.
+  if (answer) {
+    owed_.fetch_sub(1, std::memory_order_relaxed);
+    owed_bytes_.fetch_sub(cost, std::memory_order_relaxed);
+  } else {
+    in_flight_.fetch_add(1, std::memory_order_relaxed);
+    in_flight_bytes_.fetch_add(cost, std::memory_order_relaxed);
+  }
+  const auto not_now = [&] {
+    (answer ? owed_ : in_flight_).fetch_add(answer ? 1u : ~0u, std::memory_order_relaxed);
+    (answer ? owed_bytes_ : in_flight_bytes_).fetch_add(answer ? cost : -uint64_t{cost}, std::memory_order_relaxed);
+    return Status::again;
+  };
+  if (payload.size() <= kCopyMax) {
+    append(std::span(head).first(head_bytes));
+    append(payload);
+    if (out_bytes() >= kBatchBytes || (!answer && waiting == 0)) {
+      flush_locked();
+    } else {
+      unflushed_.store(true, std::memory_order_relaxed);
+    }
+  } else {
+    if (wants_out_ && out_bytes() != 0) {  // the kernel's buffer was full: do not add to what waits
+      flush_locked();
+      if (out_bytes() != 0) return not_now();
+    }
+    iovec pieces[3] = {{out_.data() + out_at_, out_bytes()},
+                       {head.data(), head_bytes},
+                       {const_cast<std::byte*>(payload.data()), payload.size()}};
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = 3;
+    const size_t before = out_bytes();
+    ssize_t n;
+    do {
+      n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EAGAIN) {
+      fail(status_of_errno(errno), std::string("sending: ") + std::strerror(errno));
+      return broken();
+    }
+    const size_t took = n < 0 ? 0 : static_cast<size_t>(n);
+    if (took <= before) {  // nothing of this packet: it was never begun
+      out_at_ += took;
+      want_out(true);
+      return not_now();
+    }
+    out_.clear();
+    out_at_ = 0;
+    const size_t mine = took - before;
+    if (mine < head_bytes) append(std::span(head).subspan(mine, head_bytes - mine));
+    append(payload.subspan(mine > head_bytes ? mine - head_bytes : 0));
+    unflushed_.store(out_bytes() != 0, std::memory_order_relaxed);
+    want_out(out_bytes() != 0);
+  }
+  ++sent_;
+  spoke_.store(true, std::memory_order_relaxed);
+  return Status::ok;
+}
+
+void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body) {
+  const std::lock_guard lock(send_mutex_);
+  if (!fd_.valid() || broken() != Status::ok) return;
+  std::array<std::byte, wire::kPacketHeadMax> head;
+  append(std::span(head).first(wire::emit_packet(keys_.send, sent_++, type, body, 0, std::span(head))));
+  flush_locked();
+}
+
+void TcpPeer::ping_if_silent() {
+  if (spoke_.exchange(false, std::memory_order_relaxed)) return;
+  const std::lock_guard lock(send_mutex_);
+  if (!fd_.valid() || broken() != Status::ok || out_bytes() != 0) return;
+  std::array<std::byte, wire::kPacketHeadMax> head;
+  append(std::span(head).first(wire::emit_ping(keys_.send, sent_++, std::span(head))));
+  flush_locked();
+}
+
+// ---- receiving ---------------------------------------------------------------------------------------------------
+
+// The payload of the packet that is being taken: from the buffer first, then from the kernel.
+class TcpPeer::Source final : public PayloadSource {
+ public:
+  explicit Source(TcpPeer& peer) : peer_(peer) {}
+  [[nodiscard]] bool fault() const noexcept override { return fault_; }
+  size_t read(std::span<const iovec> into) override {
+    if (peer_.in_begin_ != peer_.in_end_) {
+      size_t total = 0;
+      for (const iovec& v : into) {
+        const size_t n = std::min(v.iov_len, peer_.in_end_ - peer_.in_begin_);
+        if (n != 0) std::memcpy(v.iov_base, peer_.in_.data() + peer_.in_begin_, n);
+        peer_.in_begin_ += n;
+        total += n;
+      }
+      return total;
+    }
+    peer_.in_begin_ = peer_.in_end_ = 0;
+    std::array<iovec, 10> pieces;
+    size_t count = 0, wanted = 0;
+    for (const iovec& v : into) {
+      if (count + 1 == pieces.size()) break;
+      pieces[count++] = v;
+      wanted += v.iov_len;
+    }
+    pieces[count++] = {peer_.in_.data(), kTailBytes};
+    ssize_t n;
+    do {
+      n = ::readv(peer_.fd_.get(), pieces.data(), static_cast<int>(count));
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0) {
+      if (n < 0 && errno == EFAULT) {
+        fault_ = true;
+      } else if (n < 0 && errno == EAGAIN) {
+        peer_.dry_ = true;
+      } else {
+        peer_.fail(n == 0 ? Status::peer_gone : status_of_errno(errno),
+                   n == 0 ? "it hung up" : std::string("receiving: ") + std::strerror(errno));
+      }
+      return 0;
+    }
+    const auto got = static_cast<size_t>(n);
+    if (got > wanted) peer_.in_end_ = got - wanted;
+    peer_.dry_ = got < wanted + kTailBytes;
+    return std::min(got, wanted);
+  }
+
+ private:
+  TcpPeer& peer_;
+  bool fault_ = false;
+};
+
+// More bytes into the buffer. False: there are none now, or the connection is broken.
+bool TcpPeer::fill() {
+  if (in_begin_ == in_end_) {
+    in_begin_ = in_end_ = 0;
+  } else if (in_begin_ != 0) {
+    std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
+    in_end_ -= in_begin_;
+    in_begin_ = 0;
+  }
+  ssize_t n;
+  do {
+    n = ::recv(fd_.get(), in_.data() + in_end_, in_.size() - in_end_, MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  if (n > 0) {
+    dry_ = static_cast<size_t>(n) < in_.size() - in_end_;
+    in_end_ += static_cast<size_t>(n);
+    return true;
+  }
+  dry_ = true;
+  if (n == 0) {
+    fail(Status::peer_gone, "it hung up");
+  } else if (errno != EAGAIN) {
+    fail(status_of_errno(errno), std::string("receiving: ") + std::strerror(errno));
+  }
+  return false;
+}
+
+size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget) {
+  if (!fd_.valid()) return 0;
+  size_t n = 0;
+  dry_ = false;
+  buffered_ = false;
+  bool heard = false;
+  for (int round = 0; round < kRoundsMax; ++round) {
+    const size_t parsed = parse(sink, self, control, budget - n);
+    n += parsed;
+    heard = heard || parsed != 0;
+    if (broken() != Status::ok) return n;
+    if (n >= budget) {
+      buffered_ = in_begin_ != in_end_;
+      return n;
+    }
+    if (dry_ || !fill()) break;
+    heard = true;
+  }
+  if (!dry_) return n != 0 ? n : 1;  // there is more, for the next round
+  // Nothing new: what waited for company goes now.
+  if (!heard && unflushed_.load(std::memory_order_relaxed)) {
+    flush();
+  } else if (!heard && wants_out_) {  // a large payload found no room; who waits with it tries again now
+    const std::lock_guard lock(send_mutex_);
+    if (fd_.valid()) out_bytes() != 0 ? (void)flush_locked() : want_out(false);
+  }
+  return n;
+}
+
+// A request keeps to the limits and names an endpoint that it may; its source becomes one that we know it by.
+bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
+  if (frame.kind == wire::FrameKind::answer) {
+    // More answers than requests is a lie, and one about what they cost only hurts who tells it.
+    if (in_flight_.load(std::memory_order_relaxed) == 0) {
+      fail(Status::protocol, "an answer that nobody asked for");
+      return false;
+    }
+    in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    const uint64_t before = in_flight_bytes_.load(std::memory_order_relaxed);
+    in_flight_bytes_.fetch_sub(std::min<uint64_t>(before, frame.staged_chunk), std::memory_order_relaxed);
+    return true;
+  }
+  const uint32_t cost = wire::cost_of(frame);
+  const uint32_t frames = owed_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t bytes = owed_bytes_.fetch_add(cost, std::memory_order_relaxed);
+  if (frames >= wire::kTcpInFlightFrames || (frames != 0 && bytes + cost > wire::kTcpInFlightBytes)) {
+    fail(Status::protocol, "more requests at a time than the protocol permits");
+    return false;
+  }
+  if (frame.source.nic >= wire::kRemoteNic || frame.source.vni != about.vni ||
+      !control.may_name(frame.ep_index, frame.ep_generation, about.vni)) {
+    fail(Status::protocol, "a frame of another VNI than the connection's");
+    return false;
+  }
+  trace_source(frame);
+  return true;
+}
+
+void TcpPeer::trace_source(wire::Frame& frame) {
+  if (about.host.family == 0) {
+    frame.source.nic = wire::kUnknownNic;
+    return;
+  }
+  if (frame.source.nic != source_nic_) {
+    source_nic_ = frame.source.nic;
+    source_number_ = route_number({about.host, source_nic_});
+  }
+  frame.source.nic = source_number_;
+}
+
+// True: the payload is complete and was delivered.
+bool TcpPeer::take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self) {
+  Source source(*this);
+  const uint64_t length = frame_.payload_length;
+  while (done_ < length) {
+    size_t got = 0;
+    switch (taking_) {
+      case Taking::land: {
+        const Status status = sink.land(self, frame_, done_, source, &got);
+        done_ += got;
+        if (status == Status::again && done_ == 0) {
+          taking_ = Taking::collect;
+          collected_.resize(length);
+          continue;
+        }
+        if (status != Status::ok) {
+          taking_ = Taking::discard;
+          landed_ = status == Status::again ? Status::canceled : status;
+          continue;
+        }
+        break;
+      }
+      case Taking::collect: {
+        const iovec rest{collected_.data() + done_, length - done_};
+        done_ += got = source.read({&rest, 1});
+        break;
+      }
+      case Taking::discard: {
+        std::array<std::byte, 16384> nowhere;
+        const iovec rest{nowhere.data(), std::min<uint64_t>(nowhere.size(), length - done_)};
+        done_ += got = source.read({&rest, 1});
+        break;
+      }
+      case Taking::nothing:
+        return true;
+    }
+    if (got == 0 || (dry_ && done_ < length && in_begin_ == in_end_)) return false;
+  }
+  const Taking how = taking_;
+  taking_ = Taking::nothing;
+  if (how == Taking::collect) {
+    const std::vector<std::byte> payload = std::move(collected_);
+    collected_ = {};
+    sink.on_frame(self, frame_, payload);
+  } else {
+    sink.on_landed(self, frame_, landed_);
+  }
+  return true;
+}
+
+// Whole packets in the buffer. Every field is checked before it is used; what is wrong ends the connection.
+size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget) {
+  size_t n = 0;
+  while (n < budget && broken() == Status::ok) {
+    if (taking_ != Taking::nothing) {
+      const uint64_t before = done_;
+      const bool complete = take_payload(sink, self);
+      if (complete || done_ != before) ++n;
+      if (!complete) return n;
+      continue;
+    }
+    const std::span<const std::byte> in(in_.data() + in_begin_, in_end_ - in_begin_);
+    if (in.size() < sizeof(wire::PacketPrefix)) return n;
+    const auto prefix = wire::parse_prefix(in);
+    if (!prefix) {
+      fail(Status::protocol, "what it sent is no packet");
+      return n;
+    }
+    if (prefix->sequence != received_) {
+      fail(Status::protocol, "packet " + std::to_string(prefix->sequence) + " came where packet " +
+                                 std::to_string(received_) + " was due: it was repeated, or others are missing");
+      return n;
+    }
+    const size_t body = wire::body_bytes(prefix->type), head = sizeof(wire::PacketPrefix) + body;
+    if (in.size() < head) return n;
+    if (!wire::seal_holds(keys_.receive, in.first(head))) {
+      fail(Status::protocol, "a packet was changed on its way");
+      return n;
+    }
+    ++received_;
+    const auto bytes = in.subspan(sizeof(wire::PacketPrefix), body);
+    if (prefix->type != wire::PacketType::frame) {
+      in_begin_ += head;
+      if (prefix->type == wire::PacketType::ping) continue;
+      wire::ResolveBody said;
+      std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof(said));
+      ++n;
+      if (prefix->type == wire::PacketType::resolve) {
+        send_control(wire::PacketType::resolved, control.on_resolve(*this, said));
+      } else {
+        control.on_resolved(*this, said);
+      }
+      continue;
+    }
+    const auto payload_length = static_cast<uint32_t>(prefix->length - body);
+    auto frame = wire::parse_tcp_frame(bytes, payload_length);
+    if (!frame) {
+      fail(Status::protocol, "a frame with a field outside its range");
+      return n;
+    }
+    if (!admit(*frame, control)) return n;
+    in_begin_ += head;
+    if (in.size() - head >= payload_length) {
+      in_begin_ += payload_length;
+      ++n;
+      sink.on_frame(self, *frame, in.subspan(head, payload_length));
+      continue;
+    }
+    frame_ = *frame;
+    done_ = 0;
+    landed_ = Status::ok;
+    const bool lands =
+        payload_length >= kLandMin && (frame->kind == wire::FrameKind::write || frame->kind == wire::FrameKind::answer);
+    taking_ = lands ? Taking::land : Taking::collect;
+    if (!lands) collected_.resize(payload_length);
+  }
+  return n;
+}
+
+}  // namespace weft::link

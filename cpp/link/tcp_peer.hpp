@@ -1,0 +1,124 @@
+// cpp/link/tcp_peer.hpp: one connection to another NIC, after the greeting: packets out, packets in.
+//
+// Sending: any thread, under send_mutex_. What the kernel takes at once is not copied by us; the rest waits in out_.
+//   While a request of ours has no answer yet, small packets wait for company (until there are kBatchBytes, the next
+//   poll, or somebody goes to sleep): the answer will bring a thread here that sends them. Answers wait for the next
+//   poll that finds nothing new, so that they travel with what the application says next.
+// Receiving: the polling thread only. Payload that is not in the buffer yet goes to its place by readv.
+// Limits: a request that passes kTcpInFlightFrames or kTcpInFlightBytes is not sent before others are answered; a peer
+//   that does not keep to them is dropped.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "link/epoll.hpp"
+#include "link/link.hpp"
+#include "link/tcp_auth.hpp"
+
+namespace weft::link {
+
+class TcpPeer;
+
+// What a connection tells its link, from receive().
+class TcpControl {
+ public:
+  virtual ~TcpControl() = default;
+  virtual wire::ResolveBody on_resolve(TcpPeer& peer, const wire::ResolveBody& asked) = 0;
+  virtual void on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) = 0;
+  // An endpoint of this NIC that a peer of `vni` may name.
+  virtual bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) = 0;
+};
+
+Status status_of_errno(int error) noexcept;
+
+class TcpPeer final : public Peer {
+ public:
+  struct Call {  // a resolve() that waits for its answer
+    wire::EpAddress address;
+    std::shared_ptr<void> token;
+    uint64_t deadline_ns = 0;
+  };
+  struct About {
+    std::array<uint8_t, 16> uuid{};
+    uint16_t vni = 0;
+    bool outbound = false;
+    wire::HostAddress host;    // what it is called by: what we called, or where it says that it listens, or none
+    wire::HostAddress remote;  // the other end of the connection
+  };
+  TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& about, EpollSet* set, uint64_t id);
+
+  [[nodiscard]] std::string describe() const override;
+  Status cma_copy(bool, std::span<const iovec>, std::span<const iovec>) override { return Status::unsupported; }
+
+  // ---- sending
+  Status send(wire::Frame& frame, std::span<const std::byte> payload);
+  void send_control(wire::PacketType type, const wire::ResolveBody& body);
+  void ping_if_silent();
+  // Sends what waits, as far as the kernel takes it. True: something went out.
+  bool flush();
+  [[nodiscard]] bool unflushed() const noexcept { return unflushed_.load(std::memory_order_relaxed); }
+
+  // ---- receiving
+  size_t receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
+  [[nodiscard]] bool has_buffered() const noexcept { return buffered_; }  // packets that the budget left
+
+  // Something is wrong with the connection; who polls drops it. ok: nothing.
+  [[nodiscard]] Status broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::string why() const;
+  void die(Status why);
+  void close_in_child() noexcept { fd_.reset(); }  // of a fork: the connection goes on, it is the parent's
+
+  const About about;
+  const uint64_t id;
+  std::map<uint64_t, Call> asked;  // the link's, under its lock
+  uint64_t next_ask = 1;
+
+ private:
+  enum class Taking : uint8_t { nothing, land, collect, discard };
+  class Source;
+
+  void fail(Status status, const std::string& why);
+  bool flush_locked();
+  void want_out(bool wanted);
+  void append(std::span<const std::byte> bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  [[nodiscard]] size_t out_bytes() const noexcept { return out_.size() - out_at_; }
+  bool fill();
+  size_t parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
+  bool take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self);
+  bool admit(wire::Frame& frame, TcpControl& control);
+  void trace_source(wire::Frame& frame);
+
+  UniqueFd fd_;
+  SessionKeys keys_;
+  EpollSet* set_;  // where the link waits for this connection
+
+  std::mutex send_mutex_;
+  std::vector<std::byte> out_;
+  size_t out_at_ = 0;
+  uint64_t sent_ = 0;  // packets
+  bool wants_out_ = false;
+  std::atomic<bool> unflushed_{false}, spoke_{false};
+  std::atomic<uint32_t> in_flight_{0}, owed_{0};  // requests without an answer: ours, the peer's
+  std::atomic<uint64_t> in_flight_bytes_{0}, owed_bytes_{0};
+
+  std::vector<std::byte> in_;
+  size_t in_begin_ = 0, in_end_ = 0;
+  uint64_t received_ = 0;  // packets
+  bool buffered_ = false, dry_ = false;
+  Taking taking_ = Taking::nothing;
+  wire::Frame frame_;  // whose payload is being taken
+  uint64_t done_ = 0;
+  Status landed_ = Status::ok;
+  std::vector<std::byte> collected_;
+  uint32_t source_nic_ = wire::kUnknownNic, source_number_ = wire::kUnknownNic;
+
+  std::atomic<Status> broken_{Status::ok};
+  mutable std::mutex why_mutex_;
+  std::string why_;
+};
+
+}  // namespace weft::link

@@ -1,0 +1,107 @@
+"""Addresses of endpoints on other hosts: `weft://<host>:<port>/<nic>/<vni>/<pid>`, and what sockets call an address.
+
+host and port are where the process of the endpoint listens (`weft.open(listen=...)`, `WEFT_LISTEN`). A host without more,
+`weft://<host>:<port>`, `(host, port)` or a struct sockaddr_in, names the endpoint there whose number is the port: who
+wants to be called that way opens its endpoint with that service number.
+
+Inside this process a NIC of another host has a number of its own (`_nic.route_number`), from REMOTE_NIC on.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import sys
+
+from .. import _nic, errors
+from ..fi.registry import Address
+
+__all__ = ["REMOTE_NIC", "named", "parse", "place", "sockaddr"]
+
+REMOTE_NIC = 1 << 31
+_VNI_DEFAULT = 1
+
+_HOST = re.compile(
+    r"weft://(?P<host>\[[^\]/]+\]|[^\[\]/:]+):(?P<port>\d+)(?:/(?P<nic>\d+)(?:/(?P<vni>\d+)(?:/(?P<pid>\d+))?)?)?/?\Z",
+    re.ASCII,
+)
+_PLACE = re.compile(r"(?P<host>\[[^\]/]+\]|[^\[\]/:]+):(?P<port>\d+)\Z", re.ASCII)
+
+
+def _port(text: str, whole: object) -> int:
+    port = int(text)
+    if not 0 < port < 1 << 16:
+        raise errors.InvalidArgument(f"{whole!r}: {text} is no port (1 to 65535)")
+    return port
+
+
+def _ip(host: str, port: int) -> str:
+    """A numeric address of a host. Raises NotAvailable where the name is not known."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except OSError as reason:
+        raise errors.NotAvailable(
+            f"the host {host!r} is not known here: {reason.strerror}\n  try: its IP address"
+        ) from None
+    # IPv4 first: a name often has both, and a listener on 0.0.0.0 has only that.
+    found.sort(key=lambda one: one[0] != socket.AF_INET)
+    return str(found[0][4][0])
+
+
+def parse(text: str) -> Address | None:
+    """(nic, pid, vni) of an address with a host; None for a text that has none."""
+    found = _HOST.match(text)
+    if found is None:
+        return None
+    port = _port(found["port"], text)
+    nic = int(found["nic"] or 0)
+    vni = _VNI_DEFAULT if found["vni"] is None else int(found["vni"])
+    pid = int(found["pid"]) if found["pid"] is not None else port if found["nic"] is None else None
+    if nic >= REMOTE_NIC or vni >= 1 << 16 or (pid or 0) >= 1 << 32:
+        raise errors.InvalidArgument(f"{text!r}: nic has 31 bits, vni 16, pid 32")
+    return _nic.route_number(_ip(found["host"], port), port, nic), pid, vni
+
+
+def named(node: str, service: str | None) -> Address | None:
+    """The endpoint of a node and a service: (`host`, port), or (`host:port`, its number); None for no such pair."""
+    found = _PLACE.match(node)
+    number = int(service) if service is not None and service.isascii() and service.isdecimal() else None
+    if found is not None:
+        port = _port(found["port"], node)
+        return _nic.route_number(_ip(found["host"], port), port), port if service is None else number, _VNI_DEFAULT
+    if number is None:
+        return None
+    port = _port(str(number), service)
+    return _nic.route_number(_ip(node, port), port), port, _VNI_DEFAULT
+
+
+def sockaddr(address: object) -> Address | None:
+    """The endpoint of `(host, port)` as Python's sockets have it, or of a struct sockaddr_in or sockaddr_in6."""
+    if isinstance(address, tuple):
+        if len(address) in (2, 4) and isinstance(address[0], str) and isinstance(address[1], int):
+            port = _port(str(address[1]), address)
+            return _nic.route_number(_ip(address[0], port), port), port, _VNI_DEFAULT
+        return None
+    if not isinstance(address, (bytes, bytearray)) or len(address) < 16:
+        return None
+    data = bytes(address)
+    (family,) = struct.unpack_from("=H", data)
+    (port,) = struct.unpack_from("!H", data, 2)
+    if family == socket.AF_INET and len(data) == 16:
+        ip = socket.inet_ntop(socket.AF_INET, data[4:8])
+    elif family == socket.AF_INET6 and len(data) == 28:
+        scope = int.from_bytes(data[24:28], sys.byteorder)
+        ip = socket.inet_ntop(socket.AF_INET6, data[8:24]) + (f"%{scope}" if scope else "")
+    else:
+        return None
+    return _nic.route_number(ip, _port(str(port), address)), port, _VNI_DEFAULT
+
+
+def place(nic: int) -> str:
+    """`host:port/nic` of a number, as it stands in an address: the part between `weft://` and the VNI."""
+    found = _nic.route_of(nic)
+    if found is None:
+        raise errors.InvalidArgument(f"NIC number {nic} stands for no NIC of another host in this process")
+    ip, port, number = found
+    return f"[{ip}]:{port}/{number}" if ":" in ip else f"{ip}:{port}/{number}"
