@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include <nanobind/stl/vector.h>
+
 #include "bind/common.hpp"
 
 namespace weft::bind {
@@ -1045,7 +1047,7 @@ void register_endpoint(nb::module_& m) {
           "__init__",
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
              uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
-             uint64_t rma_iov_limit, uint16_t vni) {
+             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key) {
             (void)iov_limit;
             (void)rma_iov_limit;
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
@@ -1057,6 +1059,7 @@ void register_endpoint(nb::module_& m) {
             config.msg_order = msg_order;
             config.tx_op_flags = tx_op_flags;
             config.vni = vni;
+            config.foreign_key = foreign_key;
             new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
             const bool rma = (caps & nic::flag::kRma) != 0;
             self->can_read = rma && (caps & nic::flag::kRead) != 0;
@@ -1065,7 +1068,7 @@ void register_endpoint(nb::module_& m) {
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
           nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
-          nb::arg("rma_iov_limit"), nb::arg("vni"))
+          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false)
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
@@ -1083,12 +1086,14 @@ void register_endpoint(nb::module_& m) {
           nb::arg("av"))
       .def(
           "enable_at",
-          [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid) {
+          [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
             if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-            return translating([&] { return e.ep->enable(nic, pid); });
+            return translating([&] { return e.ep->enable(nic, pid, vnis); });
           },
-          nb::arg("nic"), nb::arg("pid").none(),
-          "Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.")
+          nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
+          nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
+          "Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.\n\n"
+          "vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.")
       .def(
           "cancel",
           [](EndpointCore& e, nb::handle context) {

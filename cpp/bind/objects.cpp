@@ -579,7 +579,8 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
       plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
       plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 &&
-      g_region_type != nullptr) [[likely]] {
+      // Under FI_MR_ALLOCATED somebody looks whether pages are behind bare addresses.
+      !(core->box->mr_allocated && PyTuple_CheckExact(a[0])) && g_region_type != nullptr) [[likely]] {
     core->box->drain();
     nb::object region = nb::inst_alloc(g_region_type);
     auto* made = nb::inst_ptr<MemoryRegionCore>(region);
@@ -1023,11 +1024,11 @@ void register_objects(nb::module_& m) {
       .def(
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
-             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored) {
+             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys) {
             // Without resource management the application promises not to overrun its queues; they are guarded all the
             // same.
             (void)rm_enabled;
-            const nic::DomainConfig config{nic_index, prov_key, virt_addr};
+            const nic::DomainConfig config{nic_index, prov_key, virt_addr, raw_keys};
             new (self) DomainCore{translating([&] { return std::make_shared<DomainBox>(box_of(nic), config); })};
             self->box->mr_local = mr_local;
             self->box->hmem = hmem;
@@ -1038,7 +1039,13 @@ void register_objects(nb::module_& m) {
           nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
           nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
           nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
-          nb::arg("desc_ignored") = false)
+          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false)
+      .def(
+          "map_key", [](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); }, nb::arg("key"),
+          "A handle by which transfers of a domain with raw keys name a peer's key.")
+      .def(
+          "unmap_handle", [](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); },
+          nb::arg("handle"), "Gives a handle back; False for one that is none.")
       .def(
           "set_mr_plain", [](DomainCore& d, bool plain, uint64_t access) { d.mr_plain = plain, d.mr_access = access; },
           nb::arg("plain"), nb::arg("access"),
@@ -1281,6 +1288,8 @@ void register_objects(nb::module_& m) {
           if (source) {
             guard.has_source = 1;
             guard.source = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
+            // Frames of this host's processes carry the name that this host knows.
+            if (const auto here = box_of(d)->domain->nic()->local_name(guard.source)) guard.source = *here;
           }
           nic::RegionExtra extra;
           extra.base = base;

@@ -20,8 +20,8 @@ namespace {
 
 constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in events_; others are pending greetings
 constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
-constexpr size_t kAskEach = 4;           // with so few connections each is read; with more the kernel is asked which
-constexpr int32_t kHotPolls = 20'000;    // without a packet, until polling leaves the sockets to the engine: some 10 ms
+constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
+constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
 constexpr uint64_t kRetryNs = 50'000'000;
 
 // The name by which processes of this host and user know that somebody who listens there can be reached by shm.

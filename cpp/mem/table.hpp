@@ -129,6 +129,7 @@ constexpr uint32_t kEpNotifyRead = 2;  // a counter counts remote reads of this 
 constexpr uint32_t kEpNotifyWrite = 4;
 constexpr uint32_t kEpRemoteRead = 8;  // the endpoint's capabilities
 constexpr uint32_t kEpRemoteWrite = 16;
+constexpr uint32_t kEpForeignKey = 32;  // its authorization key is not the domain's: regions must name it
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
 
 struct alignas(kCacheLine) EpEntry {
@@ -233,9 +234,10 @@ class TableView {
       return Status::bounds;
     // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
     const uint32_t access = load_relaxed(entry.access);
-    if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9)) != (want >> 9)) [[unlikely]] {
+    if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9 | kEpForeignKey)) != (want >> 9)) [[unlikely]] {
       if ((access & want) != want || (flags & (want >> 9)) != (want >> 9)) return Status::access;
-      if (const AccessGuard* g = guard(entry); g == nullptr || !g->admits(from)) return Status::unauthorized;
+      const AccessGuard* g = (access & kMrGuarded) != 0 ? guard(entry) : nullptr;
+      if (g == nullptr || !g->admits(from)) return Status::unauthorized;
     }
     const uint32_t ep_bound = load_relaxed(entry.ep_bound);
     if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]]

@@ -99,6 +99,18 @@ size_t Domain::pump(PeerEp& target) {
   return moved;
 }
 
+uint64_t Domain::map_raw(uint64_t key) {
+  const DomainLock guard(this);
+  const uint64_t handle = next_handle_++;
+  raw_keys_.emplace(handle, key);
+  return handle;
+}
+
+bool Domain::unmap_raw(uint64_t handle) {
+  const DomainLock guard(this);
+  return raw_keys_.erase(handle) == 1;
+}
+
 void Domain::release_cookies(Op* op) {
   if (op->cookies.empty()) return;
   released_.insert(released_.end(), op->cookies.begin(), op->cookies.end());

@@ -278,7 +278,8 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
     : domain_(domain),
       config_(config),
       short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
-      atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max) {}
+      atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
+      raw_keys_(domain->config_.raw_keys ? 1 : 0) {}
 
 // ---- posting -----------------------------------------------------------------------------------------------------
 
@@ -307,6 +308,8 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
 // way. Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
 [[gnu::always_inline]] inline std::byte* Endpoint::fast_target(PeerEp& target, uint64_t key, uint64_t addr,
                                                                uint64_t length, uint32_t want) noexcept {
+  if (!speaks_to(target) || raw_keys_ != 0) [[unlikely]]
+    return nullptr;
   const Translation& t = target.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
   // SYNC POINT: read after the domain's lock was taken, so the owner either sees us busy or we see the key revoked.
@@ -383,7 +386,18 @@ PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, ui
   return post(args);
 }
 
-PostResult Endpoint::post(const RmaArgs& args) {
+// The ranges of an operation as the peer knows them. With the domain's lock.
+std::span<const wire::RmaRange> Endpoint::named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const {
+  if (raw_keys_ == 0) [[likely]]
+    return remote;
+  for (size_t i = 0; i < remote.size(); ++i) {
+    room[i] = {remote[i].addr, remote[i].length, domain_->mapped_key(remote[i].key)};
+  }
+  return {room, remote.size()};
+}
+
+PostResult Endpoint::post(const RmaArgs& asked) {
+  RmaArgs args = asked;
   const uint64_t total = args.local.size() == 1 ? args.local[0].iov_len : sum_bytes(args.local);
   const uint64_t remote_total = args.remote.size() == 1 ? args.remote[0].length : sum_bytes(args.remote);
   if (args.local.size() > kIovMax || args.remote.size() > kIovMax) return {Refusal::too_many_pieces};
@@ -398,8 +412,16 @@ PostResult Endpoint::post(const RmaArgs& args) {
       r != Refusal::none) [[unlikely]] {
     return {r};
   }
+  wire::RmaRange room[kIovMax];
+  args.remote = named(args.remote, room);
   // A copy outside the lock lets others change the address vector meanwhile.
   const std::shared_ptr<PeerEp> kept = *shared;
+  if (!speaks_to(*target)) [[unlikely]] {
+    fail(args.context, completion_flags(args.kind, {}), Status::unauthorized,
+         describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, Status::unauthorized), total);
+    count_remote(args.kind == OpKind::read, true, 0);
+    return {Refusal::none, true};
+  }
   const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
   const bool commit = (args.flags & flag::kCommitComplete) != 0;  // the owner flushes its file
@@ -557,7 +579,7 @@ Status Endpoint::send_notice(PeerEp& target, bool read, bool atomic, const wire:
   f.imm_data = imm;
   f.ep_index = target.ep_index;
   f.ep_generation = target.ep_generation;
-  f.source = address_;
+  f.source = seen_by(target);
   return target.peer->link()->submit(*target.peer, f, {});
 }
 
@@ -632,6 +654,10 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::wrong_endpoint:
       return text + "the region is bound to another endpoint of the peer: send to that endpoint's address";
     case Status::unauthorized:
+      if (!speaks_to(target)) {
+        return text + "the endpoint's authorization key is VNI " + std::to_string(config_.vni) +
+               ", the peer's is VNI " + std::to_string(target.address.vni) + ": open one with the peer's key";
+      }
       return text +
              "the region was registered for another authorization key, or for one other peer: use an endpoint that it "
              "admits";
@@ -830,7 +856,7 @@ bool Endpoint::advance_frames(Op* op) {
   f.op_id = op->id;
   f.ep_index = t.ep_index;
   f.ep_generation = t.ep_generation;
-  f.source = address_;
+  f.source = seen_by(t);
   // Several remote ranges: have all of them verified first, so that a bad one leaves the good ones untouched.
   if (op->remote_count > 1 && !op->check_sent) {
     f.kind = wire::FrameKind::check;
@@ -988,8 +1014,12 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else {
         PeerEp& t = *av_->entries_[d.dest_addr];
         const iovec piece{local + d.local_offset, d.length};
-        const wire::RmaRange range{d.remote_addr, d.length, d.key};
+        const wire::RmaRange range{d.remote_addr, d.length, raw_keys_ == 0 ? d.key : domain_->mapped_key(d.key)};
         Direct direct = Direct::frames;
+        if (!speaks_to(t)) [[unlikely]] {
+          direct = Direct::failed;
+          status = Status::unauthorized;
+        }
         if (!commit && !device && t.ready && t.outstanding == 0 && t.waiting.empty() &&
             d.length <= domain_->nic_->limits_.inline_copy_bytes) {
           const bool write = kind == OpKind::write;
@@ -1007,8 +1037,8 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         }
         // A copy outside the lock lets others change the address vector meanwhile.
         const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
-        if (!commit && t.ready && t.waiting.empty() && t.peer->table.valid() && !t.peer->dead() &&
-            (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
+        if (direct != Direct::failed && !commit && t.ready && t.waiting.empty() && t.peer->table.valid() &&
+            !t.peer->dead() && (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
           direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
         }
         if (direct == Direct::done || direct == Direct::failed) {
@@ -1272,7 +1302,10 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
     count_remote((flags & flag::kRead) != 0, true, 0);
     return {Refusal::none, true};
   };
+  wire::RmaRange names[kIovMax];
+  args.remote = named(args.remote, names);
   if (staged != Status::ok) return failed(staged);
+  if (!speaks_to(*target)) return failed(Status::unauthorized);
   if ((args.flags & flag::kCommitComplete) == 0 && target->ready && target->waiting.empty() &&
       target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
@@ -1370,10 +1403,11 @@ uint32_t Endpoint::table_flags() const noexcept {
   if ((config_.caps & flag::kRemoteWrite) != 0) flags |= mem::kEpRemoteWrite;
   if (remote_read_cntr_) flags |= mem::kEpNotifyRead;
   if (remote_write_cntr_) flags |= mem::kEpNotifyWrite;
+  if (config_.foreign_key) flags |= mem::kEpForeignKey;
   return flags;
 }
 
-uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid) {
+uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis) {
   Nic& n = *domain_->nic_;
   {
     const DomainLock guard(domain_);
@@ -1386,6 +1420,13 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid) {
     }
   }
   if (!rx_cq_) rx_cq_ = tx_cq_;
+  vnis_.assign(vnis.begin(), vnis.end());
+  if (vnis_.empty()) {
+    vnis_.push_back(config_.vni);
+  } else {
+    config_.vni = vnis_[0];
+    vni_mask_ = 0;
+  }
   wire::EpAddress address{nic, pid.value_or(0), config_.vni, 0};
   constexpr int kAttempts = 64;
   for (int attempt = 0;; ++attempt) {
@@ -1393,13 +1434,13 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid) {
     uint32_t generation = 0;
     const uint32_t index = n.table().open_ep(domain_->index_, table_flags(), address, &generation);
     size_t claimed = 0;
+    const auto name = [&](size_t i) { return wire::EpAddress{nic, address.pid, vnis_[i / n.links().size()], 0}; };
     try {
-      for (link::Link* link : n.links()) {
-        link->claim(address, index, generation);
-        ++claimed;
+      for (; claimed < vnis_.size() * n.links().size(); ++claimed) {
+        n.links()[claimed % n.links().size()]->claim(name(claimed), index, generation);
       }
     } catch (const Error& e) {
-      for (size_t i = 0; i < claimed; ++i) n.links()[i]->release(address);
+      for (size_t i = 0; i < claimed; ++i) n.links()[i % n.links().size()]->release(name(i));
       n.table().close_ep(index);
       if (!pid && e.fi_code() == fi_err::kEADDRINUSE && attempt < kAttempts) continue;
       throw;
@@ -1448,7 +1489,9 @@ void Endpoint::close() noexcept {
     const DomainLock guard(domain_);
   }
   if (was_enabled) {
-    for (link::Link* link : n.links()) link->release(address_);
+    for (const uint16_t vni : vnis_) {
+      for (link::Link* link : n.links()) link->release({address_.nic, address_.pid, vni, 0});
+    }
     n.table().close_ep(index_);
   }
 }

@@ -38,8 +38,8 @@ Status Nic::land_write(const std::shared_ptr<link::Peer>& peer, const wire::Fram
   }
   const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
   mem::MrView view;
-  const Status status =
-      table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, mem::kRemoteWrite, view);
+  const Status status = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr,
+                                      frame.length, mem::kRemoteWrite, view);
   if (status != Status::ok) return status;
   const mem::MrEntry& e = *view.entry;
   if ((e.access & ~kPlainAccess) != 0) return Status::again;
@@ -116,8 +116,8 @@ void Nic::on_landed(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   if (status == Status::ok) {
     const std::lock_guard serving(serve_lock_);
     mem::MrView view;
-    status = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, mem::kRemoteWrite,
-                           view);
+    status = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length,
+                           mem::kRemoteWrite, view);
     if (status == Status::ok) {
       slot = view.slot;
       const bool last = (frame.flags & wire::kFrameLast) != 0;

@@ -210,6 +210,7 @@ struct EndpointConfig {
   uint64_t msg_order = 0;
   uint64_t tx_op_flags = 0;
   uint16_t vni = 0;
+  bool foreign_key = false;  // its VNI is not the domain's
 };
 
 class Endpoint : public std::enable_shared_from_this<Endpoint> {
@@ -220,17 +221,18 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
   void bind_av(std::shared_ptr<AddressVector> av);
   // Claims the identity; without a pid a free one is chosen. Throws EADDRINUSE, ENOAV, ENOCQ, EOPBADSTATE.
-  uint32_t enable(uint32_t nic, std::optional<uint32_t> pid);
+  // vnis: under FI_AV_AUTH_KEY, those of its address vector, all of which it answers to; otherwise none.
+  uint32_t enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis = {});
   void close() noexcept;
   size_t cancel(uint64_t context);
 
   // The data path. HOT; see endpoint.cpp.
-  PostResult post(const RmaArgs& args);
+  PostResult post(const RmaArgs& asked);
   // One buffer to or from one range: the same as post(), shorter.
   PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                       uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
-  PostResult post_atomic_slow(const AtomicArgs& args);
+  PostResult post_atomic_slow(const AtomicArgs& asked);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context, bool device = false);
 
@@ -256,10 +258,14 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Direct try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
                     size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock,
                     uint8_t device);
+  std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
   // Takes what an operation reads out of device memory, and gives it host memory for what it writes there.
   bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
              uint64_t total);
   // How the target sees this endpoint: it answers to the VNIs that it and its peers share.
+  [[nodiscard]] bool speaks_to(const PeerEp& target) const noexcept {
+    return ((target.address.vni ^ config_.vni) & vni_mask_) == 0;
+  }
   [[nodiscard]] wire::EpAddress seen_by(const PeerEp& target) const noexcept {
     return {address_.nic, address_.pid, target.address.vni, 0};
   }
@@ -295,6 +301,9 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::shared_ptr<Counter> write_cntr_, read_cntr_, remote_write_cntr_, remote_read_cntr_;
   uint32_t index_ = 0, generation_ = 0;
   wire::EpAddress address_;
+  uint16_t vni_mask_ = 0xffff;  // 0: of several VNIs, the address vector says which peer uses which
+  uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
+  std::vector<uint16_t> vnis_;  // all that it answers to
 };
 
 class AddressVector {
@@ -380,6 +389,7 @@ struct DomainConfig {
   uint32_t nic = 0;
   bool prov_key = false;
   bool virt_addr = false;
+  bool raw_keys = false;  // FI_MR_RAW: transfers name regions by handles that map_raw() made
 };
 
 class Domain {
@@ -413,6 +423,14 @@ class Domain {
 
   void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                            uint64_t flags);
+
+  // A handle for a peer's key, and back; kKeyNotAvail for a handle that is none. The latter with the lock.
+  uint64_t map_raw(uint64_t key);
+  bool unmap_raw(uint64_t handle);
+  [[nodiscard]] uint64_t mapped_key(uint64_t handle) const noexcept {
+    const auto it = raw_keys_.find(handle);
+    return it == raw_keys_.end() ? wire::kKeyNotAvail : it->second;
+  }
 
   // Cookies of operations that are done: the caller owns them again.
   void attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached);
@@ -451,6 +469,8 @@ class Domain {
   std::vector<uint64_t> released_;
   std::atomic<uint64_t> released_count_{0};
   std::vector<std::weak_ptr<PeerEp>> peer_eps_;
+  std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
+  uint64_t next_handle_ = 1;
 };
 
 struct DomainLock {

@@ -179,7 +179,7 @@ def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeou
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False) -> None: ...
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False) -> None: ...
 
     def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
         """
@@ -199,6 +199,14 @@ class DomainCore:
         writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
         Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
         """
+
+    def map_key(self, key: int) -> int:
+        """
+        A handle by which transfers of a domain with raw keys name a peer's key.
+        """
+
+    def unmap_handle(self, handle: int) -> bool:
+        """Gives a handle back; False for one that is none."""
 
     def set_mr_plain(self, plain: bool, access: int) -> None:
         """
@@ -446,7 +454,7 @@ def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int) -> None: ...
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False) -> None: ...
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
         """
@@ -609,9 +617,11 @@ class EndpointCore:
 
     def bind_av(self, av: AddressVectorCore) -> None: ...
 
-    def enable_at(self, nic: int, pid: int | None) -> int:
+    def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int:
         """
         Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.
+
+        vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.
         """
 
     def cancel(self, context: object) -> None:

@@ -692,7 +692,7 @@ BOOST_AUTO_TEST_CASE(test_descriptions_without_pieces_or_with_impossible_sums_ar
 BOOST_AUTO_TEST_CASE(test_unknown_address_and_closed_endpoint_are_errors_and_a_new_endpoint_is_found_again) {
   on_every_path([](PairConfig config) {
     Pair pair(config);
-    const uint64_t nobody = pair.a->av->insert({7, 123456, 9, 0});
+    const uint64_t nobody = pair.a->av->insert({7, 123456, 0, 0});
     const uint64_t word = 5;
     BOOST_TEST(pair.run(write_of(nobody, &word, 8, 0, pair.key())).status == Status::no_endpoint);
     BOOST_TEST(pair.write(&word, 8, 0).error == 0);
@@ -709,12 +709,31 @@ BOOST_AUTO_TEST_CASE(test_unknown_address_and_closed_endpoint_are_errors_and_a_n
   });
 }
 
+/// Endpoints of different VNIs do not reach each other, on no path and in no call.
+BOOST_AUTO_TEST_CASE(test_endpoint_of_another_vni_is_an_error_and_touches_nothing) {
+  on_every_path([](PairConfig config) {
+    Pair pair(config);
+    uint64_t word = 5;
+    BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+    auto address = pair.b->ep->address();
+    address.vni = static_cast<uint16_t>(address.vni + 1);
+    const uint64_t stranger = pair.a->av->insert(address);
+    word = 6;
+    for (int i = 0; i < 3; ++i) {
+      BOOST_TEST(pair.run(write_of(stranger, &word, 8, 0, pair.key())).status == Status::unauthorized);
+    }
+    BOOST_TEST(pair.read(&word, 8, 0).error == 0);
+    BOOST_TEST(word == 5U);
+    expect_idle(pair);
+  });
+}
+
 /// No link answers for a strange address where the shm link is off: that is an error and not a wait for ever.
 BOOST_AUTO_TEST_CASE(test_address_that_no_link_reaches_is_an_error) {
   SideConfig config;
   config.host.shm_link = false;
   Side side(config);
-  const uint64_t nobody = side.av->insert({7, 123456, 9, 0});
+  const uint64_t nobody = side.av->insert({7, 123456, 0, 0});
   const uint64_t word = 5;
   BOOST_TEST(post(*side.ep, write_of(nobody, &word, 8, 0, 1)).refusal == Refusal::none);
   std::optional<Completion> c;

@@ -106,7 +106,7 @@ def test_av_unsupported_is_refused(node: Node) -> None:
     for call in (
         lambda: node.domain.av_open(flags=fi.SYMMETRIC),
         lambda: node.av.insert(NAMES[0], flags=fi.AV_USER_ID),
-        lambda: node.av.remove(0, flags=fi.AUTH_KEY),
+        lambda: node.av.remove(0, flags=fi.SYNC_ERR),
         lambda: node.av.bind(node.keep(node.fabric.eq_open()), 1),
     ):
         with pytest.raises(fi.BadFlags):

@@ -21,7 +21,7 @@ DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
 # Methods of the binding's base classes that the Python class wraps under another name: not for applications.
 INNER = {
     "bind_av", "bind_cntr", "bind_cq", "bind_ep", "close_core", "disable_core", "enable_at", "insert_address",
-    "lookup_address", "missing_page", "regions", "remove_address", "set_mr_plain",
+    "lookup_address", "map_key", "missing_page", "regions", "remove_address", "set_mr_plain", "unmap_handle",
 }  # fmt: skip
 # They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.
 ANSWER_ALWAYS = {"close", "statistics", "strerror", "straddr", "post", "post_error"}
@@ -142,6 +142,8 @@ GOOD: dict[tuple[str, str], Any] = {
     ("Domain", "alloc"): (8,),
     ("Domain", "bind"): lambda h: (h["EventQueue"],),
     ("Domain", "map_raw"): (0, bytes(8)),
+    ("AddressVector", "insert_auth_key"): (b"\1\0",),
+    ("AddressVector", "lookup_auth_key"): (0,),
     ("Domain", "mr_reg"): (DATA, fi.REMOTE_READ),
     ("Domain", "mr_regattr"): lambda h: (fi.MrAttr([DATA], fi.REMOTE_READ),),
     ("Domain", "mr_regv"): ([DATA], fi.REMOTE_READ),

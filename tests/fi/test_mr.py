@@ -323,11 +323,6 @@ def test_mr_regattr_page_size_is_a_hint_of_the_system_s_sizes(duo: Duo) -> None:
         target.domain.mr_regattr(fi.MrAttr(mr_iov=[data], access=RW, page_size=12345))
 
 
-def test_mr_regattr_authorization_key_is_not_supported(node: Node) -> None:
-    with pytest.raises(fi.NotSupported):
-        node.domain.mr_regattr(fi.MrAttr(mr_iov=[memory(node)], access=RW, auth_key=b"12345678", auth_key_size=8))
-
-
 # ---- descriptors, memory ---------------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,7 @@ from .info import getinfo as getinfo
 from .info import version as version
 from .mr import MemoryRegion as MemoryRegion
 from .mr import MrAttr as MrAttr
+from .mr import MrAuthKey as MrAuthKey
 from .mr import MrDmabuf as MrDmabuf
 from .rma import MsgRma as MsgRma
 from .rma import RmaIov as RmaIov
@@ -97,6 +98,7 @@ __all__ = [
     "Ioc",
     "MemoryRegion",
     "MrAttr",
+    "MrAuthKey",
     "MrDmabuf",
     "MsgAtomic",
     "MsgRma",

@@ -10,13 +10,14 @@ from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, AvFlag, AvType, EqEvent, Errno, Flag
 from . import _handle
 from .eq import EqEntry, EqErrEntry, EventQueue
+from .info import auth_key_bytes
 
 if TYPE_CHECKING:
     from .domain import Domain
 
 __all__ = ["AddressVector"]
 
-_INSERT_FLAGS = int(Flag.MORE) | int(AvFlag.SYNC_ERR)
+_INSERT_FLAGS = int(Flag.MORE) | int(AvFlag.SYNC_ERR) | int(AvFlag.AUTH_KEY)
 
 
 class AddressVector(_nic.AddressVectorCore):
@@ -59,6 +60,8 @@ class AddressVector(_nic.AddressVectorCore):
         self.flags = flags
         self._eq: EventQueue | None = None
         self._children: _handle.Children = {}
+        self._keys: list[int | None] = []  # VNIs by the fi_addr of their key
+        self._key_of: dict[int, int] = {}  # fi_addr of a peer -> that of its key
         super().__init__(domain)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
@@ -90,7 +93,13 @@ class AddressVector(_nic.AddressVectorCore):
 
     @overload
     def insert(  # type: ignore[overload-overlap]  # a str is an Iterable[str], but one address
-        self, addr: str | bytes | tuple[str, int], count: int | None = None, flags: int = 0, context: Any = None
+        self,
+        addr: str | bytes | tuple[str, int],
+        count: int | None = None,
+        flags: int = 0,
+        context: Any = None,
+        *,
+        fi_addr: int | None = None,
     ) -> int: ...
     @overload
     def insert(
@@ -99,6 +108,8 @@ class AddressVector(_nic.AddressVectorCore):
         count: int | None = None,
         flags: int = 0,
         context: Any = None,
+        *,
+        fi_addr: int | None = None,
     ) -> list[int]: ...
     def insert(
         self,
@@ -106,6 +117,8 @@ class AddressVector(_nic.AddressVectorCore):
         count: int | None = None,
         flags: int = 0,
         context: Any = None,
+        *,
+        fi_addr: int | None = None,
     ) -> int | list[int]:
         """Insert addresses (fi_av_insert).
 
@@ -115,6 +128,8 @@ class AddressVector(_nic.AddressVectorCore):
         flags     `fi.MORE` (a hint). `fi.SYNC_ERR`: context is a list that receives an error number for each address,
                   0 for those inserted; bad addresses then do not raise.
         context   of the event, for a vector opened with `fi.EVENT`.
+        fi_addr   with the flag `fi.AUTH_KEY`, which a domain opened with `fi.AV_AUTH_KEY` wants: the authorization key
+                  that these peers use, as insert_auth_key returned it.
 
         Returns the fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
         Raises InvalidArgument (an address that is none; nothing is inserted), NoEq (opened with `fi.EVENT`, no event
@@ -123,7 +138,8 @@ class AddressVector(_nic.AddressVectorCore):
         """
         _handle.check(self, "av.insert")
         if flags & ~_INSERT_FLAGS:
-            raise errors.BadFlags(f"av.insert: flags {AvFlag(flags)!s}; MORE and SYNC_ERR are supported")
+            raise errors.BadFlags(f"av.insert: flags {AvFlag(flags)!s}; MORE, SYNC_ERR and AUTH_KEY are supported")
+        vni = self._vni_for("av.insert", flags, fi_addr)
         # (host, port) is an address; a tuple of addresses has no number in it.
         pair = isinstance(addr, tuple) and len(addr) in (2, 4) and isinstance(addr[1], int)
         one = pair or isinstance(addr, (str, bytes, bytearray))
@@ -138,7 +154,7 @@ class AddressVector(_nic.AddressVectorCore):
         if self.flags & Flag.EVENT and self._eq is None:
             raise errors.NoEq("av.insert: the vector was opened with EVENT: bind an event queue to it first")
 
-        parsed: list[tuple[int, int, int] | errors.FabricError] = [self._parse(name) for name in names]
+        parsed: list[tuple[int, int, int] | errors.FabricError] = [self._parse(name, vni) for name in names]
         if not sync_err and self._eq is None:
             for entry in parsed:
                 if isinstance(entry, errors.FabricError):
@@ -152,6 +168,8 @@ class AddressVector(_nic.AddressVectorCore):
             else:
                 found.append(self.insert_address(*entry))
                 status.append(0)
+                if fi_addr is not None:
+                    self._key_of[found[-1]] = fi_addr
         if sync_err:
             context[:] = status
         if self._eq is not None:
@@ -181,16 +199,21 @@ class AddressVector(_nic.AddressVectorCore):
 
         fi_addr   one, or several.
         count     how many of several are removed; None for all.
-        flags     0.
+        flags     `fi.AUTH_KEY`: they are authorization keys.
 
-        Raises InvalidArgument for a fi_addr that is not in use, BadFlags. Source: fi_av(3) fi_av_remove.
+        Raises InvalidArgument for a fi_addr that is not in use, Busy for a key that a peer or an enabled endpoint uses,
+        BadFlags. Source: fi_av(3) fi_av_remove.
         """
         _handle.check(self, "av.remove")
-        if flags:
-            raise errors.BadFlags(f"av.remove: flags {AvFlag(flags)!s}; none are supported")
+        if flags & ~int(AvFlag.AUTH_KEY):
+            raise errors.BadFlags(f"av.remove: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
         which = [fi_addr] if isinstance(fi_addr, int) else list(fi_addr)
         for index in which[:count]:
-            self.remove_address(index)
+            if flags & AvFlag.AUTH_KEY:
+                self._remove_auth_key(index)
+            else:
+                self.remove_address(index)
+                self._key_of.pop(index, None)
 
     def lookup(self, fi_addr: int) -> Any:
         """The address of a fi_addr, as it was inserted (fi_av_lookup).
@@ -199,6 +222,100 @@ class AddressVector(_nic.AddressVectorCore):
         """
         _handle.check(self, "av.lookup")
         return self.domain.provider.format_address(self.lookup_address(fi_addr))
+
+    # ---- authorization keys: domains opened with FI_AV_AUTH_KEY -------------------------------------------------------
+
+    @property
+    def vnis(self) -> list[int]:
+        """What its authorization keys stand for."""
+        return [vni for vni in self._keys if vni is not None]
+
+    def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
+        """Insert an authorization key (fi_av_insert_auth_key), before an endpoint of the vector is enabled.
+
+        auth_key        bytes, as the provider has them.
+        auth_key_size   how many; 0 for all.
+        flags           0.
+
+        Returns its fi_addr, of a numbering of its own; the same for a key that is there already.
+        Raises InvalidArgument (no key; a domain opened without `fi.AV_AUTH_KEY`), NoSpace (more than
+        domain_attr.max_ep_auth_key), Busy (an endpoint of the vector is enabled), BadFlags.
+        Source: fi_av(3) fi_av_insert_auth_key.
+        """
+        op = "av.insert_auth_key"
+        _handle.check(self, op)
+        if flags:
+            raise errors.BadFlags(f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
+        self._keyed(op)
+        provider = self.domain.provider
+        vni = provider.parse_auth_key(auth_key_bytes(provider, auth_key, auth_key_size))
+        if vni in self._keys:
+            return self._keys.index(vni)
+        self._no_enabled(op)
+        most = self.domain.attr.max_ep_auth_key
+        if len(self.vnis) >= most:
+            raise errors.make(
+                int(Errno.ENOSPC),
+                f"{op}: {self!r} holds {most} keys, max_ep_auth_key\n"
+                "  try: a larger domain_attr.max_ep_auth_key in the hints",
+            )
+        if None in self._keys:
+            at = self._keys.index(None)
+            self._keys[at] = vni
+            return at
+        self._keys.append(vni)
+        return len(self._keys) - 1
+
+    def lookup_auth_key(self, fi_addr: int) -> bytes:
+        """The authorization key of a fi_addr that `insert_auth_key` returned (fi_av_lookup_auth_key).
+
+        Raises InvalidArgument for another. Source: fi_av(3) fi_av_lookup_auth_key.
+        """
+        _handle.check(self, "av.lookup_auth_key")
+        self._keyed("av.lookup_auth_key")
+        return self.domain.provider.format_auth_key(self._key(fi_addr))
+
+    def _keyed(self, op: str) -> None:
+        if not self.domain._av_auth_key:
+            raise errors.InvalidArgument(
+                f"{op}: the domain was not opened with AV_AUTH_KEY\n"
+                "  try: domain_attr.auth_key_size = fi.AV_AUTH_KEY in the hints"
+            )
+
+    def _key(self, fi_addr: int) -> int:
+        vni = self._keys[fi_addr] if 0 <= fi_addr < len(self._keys) else None
+        if vni is None:
+            raise errors.InvalidArgument(f"fi_addr {fi_addr} is no authorization key of {self!r}")
+        return vni
+
+    def _vni_for(self, op: str, flags: int, fi_addr: int | None) -> int | None:
+        """The VNI that the addresses of an insertion have to be on."""
+        if not self.domain._av_auth_key:
+            if flags & AvFlag.AUTH_KEY or fi_addr is not None:
+                raise errors.InvalidArgument(f"{op}: AUTH_KEY is for domains opened with AV_AUTH_KEY")
+            return None
+        if not flags & AvFlag.AUTH_KEY or fi_addr is None:
+            raise errors.InvalidArgument(
+                f"{op}: on a domain opened with AV_AUTH_KEY every peer has a key\n"
+                "  try: insert(address, flags=fi.AUTH_KEY, fi_addr=av.insert_auth_key(key))"
+            )
+        return self._key(fi_addr)
+
+    def _no_enabled(self, op: str) -> None:
+        users = [user for user in _handle.live(self._children) if getattr(user, "_enabled", False)]
+        if users:
+            raise errors.Busy(
+                f"{op}: {users[0]!r} has taken the vector's keys when it was enabled; close it first", op=op
+            )
+
+    def _remove_auth_key(self, fi_addr: int) -> None:
+        op = "av.remove"
+        self._keyed(op)
+        self._key(fi_addr)
+        self._no_enabled(op)
+        if fi_addr in self._key_of.values():
+            raise errors.Busy(f"{op}: peers of {self!r} use the key {fi_addr}; remove them first", op=op)
+        self._keys[fi_addr] = None
 
     def straddr(self, addr: object) -> str:
         """An address in printable form, inserted or not (fi_av_straddr).
@@ -214,7 +331,7 @@ class AddressVector(_nic.AddressVectorCore):
     def _parents(self) -> tuple[Any, ...]:
         return (self.domain,) if self._eq is None else (self.domain, self._eq)
 
-    def _parse(self, name: Any) -> tuple[int, int, int] | errors.FabricError:
+    def _parse(self, name: Any, key_vni: int | None = None) -> tuple[int, int, int] | errors.FabricError:
         try:
             nic, pid, vni = self.domain.provider.parse_address(name)
         except errors.FabricError as e:
@@ -222,6 +339,10 @@ class AddressVector(_nic.AddressVectorCore):
         if pid is None:
             return errors.InvalidArgument(
                 f"av.insert: {name!r} names no endpoint: the pid is missing\n  try: the peer's Endpoint.getname()"
+            )
+        if key_vni is not None and vni != key_vni:
+            return errors.InvalidArgument(
+                f"av.insert: {name!r} is on VNI {vni}, the authorization key given for it is VNI {key_vni}"
             )
         return nic, pid, vni
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import (
+    AV_AUTH_KEY,
     VERSION,
     AvType,
     CntrEvents,
@@ -29,7 +30,7 @@ from .cntr import Counter, PollingCounter
 from .cq import CompletionQueue, PollingQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
-from .info import DomainAttr, Info, dupinfo
+from .info import DomainAttr, Info, auth_key_bytes, dupinfo
 from .mr import MemoryRegion, MrAttr
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Domain(_nic.DomainCore):
         self.context = context
         self._made_in = _process.generation
         self._children: _handle.Children = {}
-        self._mapped: dict[int, int] = {}
+        self._mapped: dict[int, int] = {}  # what map_raw gave out -> the peer's key
         self._eq: EventQueue | None = None
         self._mr_eq: EventQueue | None = None
         self._bound: list[EventQueue] = []
@@ -83,6 +84,19 @@ class Domain(_nic.DomainCore):
         self.default_address = self.provider.parse_address(offered.src_addr)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
+        if mode & MrMode.MR_RAW:
+            attr.mr_key_size = self.provider.raw_key_size
+        # Before interface 1.5 there are no authorization keys, whatever stands in the attributes.
+        self._auth_keys = self.info.fabric_attr.api_version >= VERSION(1, 5)
+        self._av_auth_key = self._auth_keys and attr.auth_key_size == AV_AUTH_KEY
+        self._vni = self.default_address[2]
+        if self._av_auth_key:
+            if not 1 <= attr.max_ep_auth_key <= self.provider.max_ep_auth_key:
+                attr.max_ep_auth_key = self.provider.max_ep_auth_key
+        elif self._auth_keys and attr.auth_key is not None:
+            attr.auth_key = auth_key_bytes(self.provider, attr.auth_key, attr.auth_key_size)
+            attr.auth_key_size = len(attr.auth_key)
+            self._vni = self.provider.parse_auth_key(attr.auth_key)
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
         nic = _process.nic()
         self._hmem = bool(self.info.caps & Flag.HMEM)
@@ -98,9 +112,11 @@ class Domain(_nic.DomainCore):
             hmem=self._hmem,
             mr_hmem=self._hmem and bool(mode & MrMode.MR_HMEM),
             mr_allocated=bool(mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC)),
+            raw_keys=bool(mode & MrMode.MR_RAW),
             desc_ignored=self.info.fabric_attr.api_version < VERSION(1, 22) and not mode & MrMode.MR_LOCAL,
         )
-        self.set_mr_plain(not mode & _SPECIAL_MODES, _ACCESS)
+        plain = not mode & _SPECIAL_MODES and not self._av_auth_key and self.provider.client_keys
+        self.set_mr_plain(plain, _ACCESS)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
@@ -287,7 +303,8 @@ class Domain(_nic.DomainCore):
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:
         """Register what an MrAttr describes (fi_mr_regattr), a sub-MR among other things.
 
-        Raises as `mr_reg`; InvalidArgument for a sub-MR that leaves its base; NotSupported for authorization keys.
+        Raises as `mr_reg`; InvalidArgument for a sub-MR that leaves its base, an authorization key that is none, device
+        memory that is not what it was said to be; NoSys for a device interface that is not here.
         Source: fi_mr(3) fi_mr_regattr.
         """
         return _mr.register_attr(self, attr, flags)
@@ -299,18 +316,20 @@ class Domain(_nic.DomainCore):
         key_size             bytes of raw_key that are used; None for all.
         flags                0.
 
-        Returns a key; give it back with `unmap_key` before the domain is closed.
+        Returns a key for transfers; under `fi.MR_RAW` the only one that they take. Give it back with `unmap_key` before
+        the domain is closed.
         Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
         """
         _handle.check(self, "map_raw")
         if flags:
             raise errors.BadFlags(f"map_raw: flags {flags:#x}; they have to be 0")
-        raw = bytes(raw_key)[:key_size]
-        if len(raw) != _mr.RAW_KEY_SIZE:
-            raise errors.InvalidArgument(f"map_raw: a raw key has {_mr.RAW_KEY_SIZE} B, this one {len(raw)}")
-        key = int.from_bytes(raw, "little")
-        self._mapped[key] = self._mapped.get(key, 0) + 1
-        return key
+        key = _mr.parse_raw_key(self, bytes(raw_key)[:key_size])
+        if not self._mr_mode & MrMode.MR_RAW:  # keys are used as they are
+            self._mapped[key] = self._mapped.get(key, 0) + 1
+            return key
+        handle = self.map_key(key)
+        self._mapped[handle] = 1
+        return handle
 
     def unmap_key(self, key: int) -> None:
         """Give a mapped key back (fi_mr_unmap_key).
@@ -321,6 +340,8 @@ class Domain(_nic.DomainCore):
         count = self._mapped.get(key, 0)
         if not count:
             raise errors.InvalidArgument(f"unmap_key: {key:#x} was not mapped by map_raw, or is unmapped already")
+        if self._mr_mode & MrMode.MR_RAW:
+            self.unmap_handle(key)
         if count == 1:
             del self._mapped[key]
         else:
@@ -343,7 +364,7 @@ class Domain(_nic.DomainCore):
         """Report control events of the domain to an event queue (fi_domain_bind).
 
         flags   0; or `fi.REG_MR`, which makes registrations asynchronous (deprecated): the region is made at once, and
-                an MR_COMPLETE event with the region and its context follows.
+                is complete, with a key and within reach of peers, when the MR_COMPLETE event that carries it is read.
 
         Raises BadFlags, InvalidArgument (bound already). Source: fi_domain(3) fi_domain_bind, fi_mr(3).
         """

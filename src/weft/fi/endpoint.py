@@ -19,6 +19,7 @@ from .av import AddressVector
 from .cntr import Counter
 from .cq import CompletionQueue
 from .eq import EventQueue
+from .info import auth_key_bytes
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -60,6 +61,16 @@ class Endpoint(_nic.EndpointCore):
         self.domain = domain
         self.info = info
         self.context = context
+        if domain._auth_keys and info.ep_attr.auth_key is not None:
+            if domain._av_auth_key:
+                raise errors.InvalidArgument(
+                    "endpoint: the domain was opened with AV_AUTH_KEY: the keys come from the address vector\n"
+                    "  try: ep_attr.auth_key None"
+                )
+            key = auth_key_bytes(provider, info.ep_attr.auth_key, info.ep_attr.auth_key_size)
+            vni = provider.parse_auth_key(key)
+        elif domain.attr.auth_key is not None and domain._auth_keys:
+            vni = domain._vni
         self._address = (nic, pid, vni)
         self._children: _handle.Children = {}
         self._bound: list[Any] = []
@@ -78,6 +89,7 @@ class Endpoint(_nic.EndpointCore):
             iov_limit=int(tx.iov_limit),
             rma_iov_limit=int(tx.rma_iov_limit),
             vni=vni,
+            foreign_key=not domain._av_auth_key and vni != domain._vni,
         )
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
@@ -200,7 +212,17 @@ class Endpoint(_nic.EndpointCore):
                 "ep.enable: no completion queue is bound for RECV\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)"
             )
         nic, pid, vni = self._address
-        self._address = (nic, self.enable_at(nic, pid), vni)
+        vnis: list[int] = []
+        if self.domain._av_auth_key:
+            vnis = self._av.vnis
+            if not vnis:
+                raise errors.InvalidArgument(
+                    f"ep.enable: {self._av!r} holds no authorization key\n"
+                    "  rule: on a domain opened with AV_AUTH_KEY the endpoint has the keys of its vector\n"
+                    "  try: av.insert_auth_key first"
+                )
+            vni = vnis[0]
+        self._address = (nic, self.enable_at(nic, pid, vnis), vni)
         self._enabled = True
 
     def getname(self) -> Any:

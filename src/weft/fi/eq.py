@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,7 +84,7 @@ class EventQueue:
         self.wait_obj = waitable("eq_open", wait_obj)
         self._made_in = _process.generation
         self._children: _handle.Children = {}
-        self._events: deque[tuple[int, Any]] = deque()
+        self._events: deque[tuple[int, Any, Callable[[], None] | None]] = deque()
         self._errors: deque[EqErrEntry] = deque()
         self._changed = threading.Condition()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if self.wait_obj == WaitObj.WAIT_FD else -1
@@ -171,10 +172,13 @@ class EventQueue:
             raise errors.InvalidArgument("eq.write: the queue takes no user events; open it with flags=fi.WRITE")
         self.post(event, entry)
 
-    def post(self, event: int, entry: Any) -> None:
-        """Insert an event; how the provider's objects report. Not part of libfabric's interface."""
+    def post(self, event: int, entry: Any, on_read: Callable[[], None] | None = None) -> None:
+        """Insert an event; how the provider's objects report. Not part of libfabric's interface.
+
+        on_read   called when the application sees the event, before it is handed out.
+        """
         with self._changed:
-            self._events.append((event, entry))
+            self._events.append((event, entry, on_read))
             self._signal()
 
     def post_error(self, entry: EqErrEntry) -> None:
@@ -208,10 +212,14 @@ class EventQueue:
             raise errors.Available("eq.read: an error entry waits; read it with readerr()", op="eq.read")
         if not self._events:
             return None
+        event, entry, on_read = self._events[0]
+        if on_read is not None:
+            on_read()
         if flags & Flag.PEEK:
-            return self._events[0]
+            return event, entry
         self._drain()
-        return self._events.popleft()
+        self._events.popleft()
+        return event, entry
 
     def _signal(self) -> None:
         if self._fd >= 0:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .. import errors
 from ..flags import (
+    AV_AUTH_KEY,
     MR_BASIC_MAP,
     SHARED_CONTEXT,
     VERSION,
@@ -170,6 +171,7 @@ class EpAttr(_Table):
     tx_ctx_cnt: int = 0
     rx_ctx_cnt: int = 0
     auth_key: Any = None
+    auth_key_size: int = 0
 
 
 @dataclass(repr=False, slots=True)
@@ -199,6 +201,7 @@ class DomainAttr(_Table):
     caps: int = _int(Flag)
     mode: int = _int(Mode)
     auth_key: Any = None
+    auth_key_size: int = 0
     max_err_data: int = 0
     mr_cnt: int = 0
     tclass: int = _int(Tc)
@@ -625,6 +628,7 @@ def _match(
         _match_modes(offer, h, info, version, no)
         _match_kinds(offer, h, info, no)
         _match_limits(offer, h, info, no)
+        _match_auth_keys(provider, h, info, version, no)
         info.handle = h.handle
     else:
         h = None
@@ -638,6 +642,8 @@ def _match(
     else:
         info.src_addr = src if src is not None else info.src_addr
         info.dest_addr = dest
+        named = None if h is None else h.src_addr
+        _take_vni(provider, info, named, no)
 
     kind = EpType(offer.info.ep_attr.type)
     domain = offer.info.domain_attr.name or ""
@@ -855,9 +861,67 @@ def _match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
                 offer.remarks.get(int(Flag.TAGGED), ""),
             )
         )
-    for part in ("ep_attr", "domain_attr"):
-        if getattr(h, part).auth_key is not None and "auth_key" in offer.remarks:
-            no(Rejection(f"{part}.auth_key", "one", "none", offer.remarks["auth_key"]))
+
+
+def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: Any) -> None:
+    domain, ep = h.domain_attr, h.ep_attr
+    if version < VERSION(1, 5):  # fi_mr(3): authorization keys came with that interface
+        return
+    if domain.auth_key_size == AV_AUTH_KEY:
+        if domain.auth_key is not None or ep.auth_key is not None or ep.auth_key_size:
+            no(
+                Rejection(
+                    "domain_attr.auth_key_size",
+                    "AV_AUTH_KEY",
+                    "it without other keys",
+                    "the keys come from the address vector: leave auth_key None, and ep_attr.auth_key_size 0",
+                )
+            )
+        info.domain_attr.auth_key_size = AV_AUTH_KEY
+        return
+    for part, attr in (("domain_attr", domain), ("ep_attr", ep)):
+        if attr.auth_key is None:
+            continue
+        try:
+            key = auth_key_bytes(provider, attr.auth_key, attr.auth_key_size)
+        except errors.InvalidArgument as e:
+            no(Rejection(f"{part}.auth_key", repr(attr.auth_key), f"{provider.auth_key_size} bytes", e.message))
+            continue
+        mine = getattr(info, part)
+        mine.auth_key, mine.auth_key_size = key, len(key)
+    if info.domain_attr.auth_key is None and info.ep_attr.auth_key is not None:
+        info.domain_attr.auth_key = info.ep_attr.auth_key
+        info.domain_attr.auth_key_size = info.ep_attr.auth_key_size
+
+
+def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
+    """An authorization key as bytes, checked. size: as in the attributes; 0 for all of it."""
+    try:
+        found = bytes(memoryview(key))
+    except TypeError:
+        raise errors.InvalidArgument(f"an authorization key is bytes, not {key!r}") from None
+    if size and size != len(found):
+        raise errors.InvalidArgument(f"auth_key_size {size}, but auth_key has {len(found)} bytes")
+    provider.parse_auth_key(found)
+    return found
+
+
+def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> None:
+    """The addresses are on the VNI of the authorization key."""
+    key = info.ep_attr.auth_key or info.domain_attr.auth_key
+    if key is None:
+        return
+    vni = provider.parse_auth_key(key)
+    if info.src_addr is not None:
+        nic, pid, found = provider.parse_address(info.src_addr)
+        if named is not None and found != vni:
+            no(
+                Rejection(
+                    "src_addr", str(named), f"an address of VNI {vni}", "auth_key and src_addr name different VNIs"
+                )
+            )
+            return
+        info.src_addr = provider.format_address((nic, pid, vni))
 
 
 def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:

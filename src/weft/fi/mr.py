@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import _nic, _process, errors
-from ..flags import KEY_NOTAVAIL, AvFlag, EqEvent, Errno, Flag, HmemIface, MrFlag, MrMode
+from ..flags import ADDR_UNSPEC, KEY_NOTAVAIL, AvFlag, EqEvent, Errno, Flag, HmemIface, MrFlag, MrMode
 from ..memory import hmem
 from . import _handle
+from .av import AddressVector
 from .cntr import Counter
 from .endpoint import Endpoint
 from .eq import EqEntry
+from .info import auth_key_bytes
 
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["MemoryRegion", "MrAttr", "MrDmabuf"]
+__all__ = ["MemoryRegion", "MrAttr", "MrAuthKey", "MrDmabuf"]
 
-RAW_KEY_SIZE = 8
+KEY_SIZE = 8
+_RAW_VERSION = 1
 
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
 _FLAGS = Flag.RMA_EVENT | Flag.RMA_PMEM | MrFlag.MR_SINGLE_USE
@@ -54,6 +58,23 @@ class MrDmabuf:
 
 
 @dataclass(slots=True)
+class MrAuthKey:
+    """Authorization keys out of an address vector (struct fi_mr_auth_key), for MrAttr.auth_key.
+
+    av         the vector that holds them: all of them admit, unless
+    src_addr   restricts the region to one endpoint of that vector; or, with the flag `fi.AUTH_KEY`, to one key: what
+               `AddressVector.insert_auth_key` returned. Needs a domain opened with `fi.DIRECTED_RECV`.
+
+    Source: fi_mr(3) "av", "addr".
+    """
+
+    SIZE: ClassVar[int] = 16  # sizeof(struct fi_mr_auth_key)
+
+    av: AddressVector
+    src_addr: int = ADDR_UNSPEC
+
+
+@dataclass(slots=True)
 class MrAttr:
     """What to register (struct fi_mr_attr), for `Domain.mr_regattr`.
 
@@ -63,7 +84,8 @@ class MrAttr:
     offset          reserved, 0.
     requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
     context         comes back in the event of an asynchronous registration; otherwise ignored.
-    auth_key_size, auth_key   0 and None: the domain's key.
+    auth_key_size, auth_key   bytes of an authorization key, and how many: only peers that use it reach the region. 0 and
+                    None: the domain's key. On a domain opened with `fi.AV_AUTH_KEY` a MrAuthKey, and MrAuthKey.SIZE.
     iface, device   whose memory it is: `fi.HMEM_CUDA` and the device's number ... Ignored without `fi.HMEM`. Under
                     `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
     hmem_data       reserved, None.
@@ -123,6 +145,9 @@ class MemoryRegion(_nic.MemoryRegionCore):
     _subs: _handle.Children | None = None
     _fixed = False  # fi_mr_enable was called: no further bindings
     _wants_event = False  # registered with FI_RMA_EVENT
+    _pending = False  # asynchronous registration: its event was not read yet
+    _auth_av: Any = None  # the address vector of its authorization keys
+    _page_size = 0
     _unnotified = False  # under FI_MR_MMU_NOTIFY: fi_mr_refresh has not been called yet
 
     @property
@@ -180,6 +205,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
         self._special = True
 
     def _bind_cntr(self, cntr: Counter, flags: int) -> None:
+        if not self.domain.provider.region_events:
+            raise errors.NoSys(f"mr.bind: {self.domain.provider.name} cannot report accesses to a region")
         if flags != Flag.REMOTE_WRITE:
             raise errors.BadFlags(f"mr.bind: flags {Flag(flags)!s} for a counter; REMOTE_WRITE is what can be counted")
         if self.domain.mr_mode & MrMode.MR_RMA_EVENT and not self._wants_event:
@@ -193,6 +220,11 @@ class MemoryRegion(_nic.MemoryRegionCore):
         if flags:
             raise errors.BadFlags(f"mr.bind: flags {Flag(flags)!s} for an endpoint; they have to be 0")
         if self.domain.mr_mode & MrMode.MR_ENDPOINT:
+            if self._auth_av is not None and ep._av is not self._auth_av:
+                raise errors.InvalidArgument(
+                    f"mr.bind: the region's authorization keys are those of {self._auth_av!r}, the endpoint uses {ep._av!r}\n"
+                    "  rule: under MR_ENDPOINT both are the same vector, fi_mr(3) av"
+                )
             self.bind_ep(ep)
 
     def enable(self) -> None:
@@ -213,7 +245,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
                 "  try: mr.bind(ep) first"
             )
         self._fixed = True
-        if not self._unnotified:
+        if not self._unnotified and not self._pending:
             super().enable()
 
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
@@ -228,14 +260,15 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _handle.check(self, "mr.raw_attr")
         if flags:
             raise errors.BadFlags(f"mr.raw_attr: flags {flags:#x}; they have to be 0")
-        if key_size is not None and key_size < RAW_KEY_SIZE:
-            failed = errors.TooSmall(f"mr.raw_attr: a raw key takes {RAW_KEY_SIZE} B, there is room for {key_size} B")
-            failed.needed = RAW_KEY_SIZE  # type: ignore[attr-defined]
+        size = self.domain.attr.mr_key_size
+        if key_size is not None and key_size < size:
+            failed = errors.TooSmall(f"mr.raw_attr: a raw key takes {size} B, there is room for {key_size} B")
+            failed.needed = size  # type: ignore[attr-defined]
             raise failed
         base = 0
         if self.domain.virt_addr:
             base = self.address if self._base_addr is None else self._base_addr
-        return base, self._real_key().to_bytes(RAW_KEY_SIZE, "little")
+        return base, make_raw_key(self.domain, self._real_key())
 
     def refresh(self, iov: Sequence[Any] | None = None, count: int | None = None, flags: int = 0) -> None:
         """Tell the provider that pages are behind the region, or that they changed (fi_mr_refresh).
@@ -248,12 +281,13 @@ class MemoryRegion(_nic.MemoryRegionCore):
         flags   0.
 
         Raises Fault where a page is missing (before the first refresh the region then stays out of reach);
-        InvalidArgument (not within the region), BadFlags; NoSys on other domains, where it is not needed: accesses go
-        through this process's page tables. Source: fi_mr(3) fi_mr_refresh.
+        InvalidArgument (not within the region; pages of another size than the region's page_size), BadFlags; NoSys on
+        other domains, where it is not needed: accesses go through this process's page tables. Source: fi_mr(3) fi_mr_refresh.
         """
         op = "mr.refresh"
         _handle.check(self, op)
-        if not self.domain.mr_mode & MrMode.MR_MMU_NOTIFY:
+        notified = bool(self.domain.mr_mode & MrMode.MR_MMU_NOTIFY)
+        if not notified and not self.domain.provider.refreshes:
             raise errors.NoSys(
                 f"{op}: the domain does not require MR_MMU_NOTIFY, and accesses go through this process's page tables: "
                 "the region has the current pages at any time",
@@ -261,6 +295,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
             )
         if flags:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
+        if self._pending:
+            raise errors.BadState(f"{op}: {self!r} is not complete: read its MR_COMPLETE event first")
         pieces = list(self._ranges())
         if iov is not None:
             pieces = [_nic.describe_buffer(buffer)[:2] for buffer in iov[:count]]
@@ -274,12 +310,20 @@ class MemoryRegion(_nic.MemoryRegionCore):
                     op=op,
                 )
         usable = self.state == "enabled"
-        self.disable_core()
+        if notified:
+            self.disable_core()
+        if self._page_size:
+            try:
+                _check_pages(op, self._page_size, pieces)
+            except errors.FabricError:
+                if notified and usable and not self._unnotified:
+                    super().enable()
+                raise
         missing = next((page for piece in pieces if (page := self.missing_page(*piece)) is not None), None)
         if missing is None:
             self._unnotified = False
             usable = usable or self._fixed or not self._needs_enable
-        if usable:
+        if notified and usable:
             super().enable()
         if missing is not None:
             raise errors.make(
@@ -349,6 +393,47 @@ class RawMemoryRegion(MemoryRegion):
         return _core_key.__get__(self)  # type: ignore[no-any-return]
 
 
+class AsyncMemoryRegion(MemoryRegion):
+    """A region of a domain bound to an event queue with `fi.REG_MR`: complete when its MR_COMPLETE event was read."""
+
+    _pending = True
+
+    @property
+    def key(self) -> int:
+        """`fi.KEY_NOTAVAIL` until the registration is complete (and under `fi.MR_RAW`)."""
+        return KEY_NOTAVAIL if self._pending or self.domain.mr_mode & MrMode.MR_RAW else self._real_key()
+
+    @property
+    def desc(self) -> object:
+        """Local descriptor (fi_mr_desc). Raises BadState until the registration is complete."""
+        self._completed("mr.desc")
+        return self
+
+    def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
+        """As `MemoryRegion.raw_attr`; raises BadState until the registration is complete."""
+        _handle.check(self, "mr.raw_attr")
+        self._completed("mr.raw_attr")
+        return super().raw_attr(key_size, flags)
+
+    def _completed(self, op: str) -> None:
+        if self._pending:
+            raise errors.BadState(
+                f"{op}: {self!r} is not complete\n"
+                "  rule: an asynchronous registration is complete when its event was read, fi_mr(3)\n"
+                "  try: read the MR_COMPLETE event from the domain's event queue first"
+            )
+
+    def _complete(self) -> None:
+        if not self._pending:
+            return
+        self._pending = False
+        if not self._closed and not self._unnotified and (self._fixed or not self._needs_enable):
+            _nic.MemoryRegionCore.enable(self)
+
+    def _real_key(self) -> int:
+        return _core_key.__get__(self)  # type: ignore[no-any-return]
+
+
 _core_key: Any = _nic.MemoryRegionCore.__dict__["key"]
 
 
@@ -375,6 +460,13 @@ def register(
     """All registration calls end here, unless nothing about them is special."""
     _handle.check(domain, op)
     if extra is None:
+        if domain._av_auth_key:
+            raise errors.NotSupported(
+                f"{op}: the domain was opened with AV_AUTH_KEY\n"
+                "  rule: its regions name the address vector of their keys, fi_mr(3)\n"
+                "  try: mr_regattr(fi.MrAttr(..., auth_key=fi.MrAuthKey(av), auth_key_size=fi.MrAuthKey.SIZE))",
+                op=op,
+            )
         if domain._hmem and domain.mr_mode & MrMode.MR_HMEM:
             _refuse_undeclared(op, buffers)
         extra = _PLAIN
@@ -395,6 +487,12 @@ def register(
     prov_key = bool(domain.mr_mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC))
     if prov_key:
         requested_key = 0
+    elif requested_key and not domain.provider.client_keys:
+        raise errors.KeyRejected(
+            f"{op}: requested_key {requested_key:#x}: {domain.provider.name} makes the keys itself\n"
+            "  try: requested_key=0, and mr.key afterwards",
+            op=op,
+        )
     elif not 0 <= requested_key < KEY_NOTAVAIL:
         raise errors.KeyRejected(
             f"{op}: requested_key {requested_key:#x} is out of range: a key has {domain.attr.mr_key_size} bytes, "
@@ -410,9 +508,14 @@ def register(
     )
     if flags & Flag.RMA_PMEM:
         _check_persistent(op, buffers)
+    if domain.mr_mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC) and not extra.unowned:
+        _check_backed(op, domain, buffers)
     if base is not None and base._by_owner:
         extra = replace(extra, by_owner=True)
-    cls = RawMemoryRegion if domain.mr_mode & MrMode.MR_RAW else MemoryRegion
+    pending = domain._mr_eq is not None
+    cls: type[MemoryRegion] = RawMemoryRegion if domain.mr_mode & MrMode.MR_RAW else MemoryRegion
+    if pending:
+        cls = AsyncMemoryRegion
     mr = cls(
         domain,
         buffers,
@@ -420,16 +523,20 @@ def register(
         requested_key=requested_key,
         flags=int(flags),
         context=context,
-        enabled=not disabled,
+        enabled=not disabled and not pending,
         owned=keep is not None or extra.owned,
         unowned=extra.unowned,
         by_owner=extra.by_owner,
         base=extra.base_addr,
+        vnis=extra.vnis,
+        source=extra.source,
     )
     mr.domain = domain
     if extra is not _PLAIN:
         mr._by_owner = extra.by_owner
         mr._base_addr = extra.base_addr
+        mr._auth_av = extra.auth_av
+        mr._page_size = extra.page_size
     if wants_event:
         mr._wants_event = True
     if unnotified:
@@ -445,8 +552,8 @@ def register(
     if base is not None:
         _handle.adopt(mr, base)
     if domain._mr_eq is not None:
-        # Deprecated asynchronous registration: it is done by now, but the result is told by an event.
-        domain._mr_eq.post(EqEvent.MR_COMPLETE, EqEntry(mr, context))
+        assert isinstance(mr, AsyncMemoryRegion)
+        domain._mr_eq.post(EqEvent.MR_COMPLETE, EqEntry(mr, context), mr._complete)  # holds the region until then
     return mr
 
 
@@ -458,10 +565,6 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     _check_flags(domain, op, flags)
     if attr.hmem_data is not None and attr.base_mr is None:
         raise errors.InvalidArgument(f"{op}: hmem_data is reserved and must be None, fi_mr(3)", op=op)
-    if attr.auth_key_size or attr.auth_key is not None:
-        raise errors.NotSupported(
-            f"{op}: this domain has no authorization keys; leave auth_key None and auth_key_size 0", op=op
-        )
     if attr.page_size and attr.base_mr is None and attr.page_size not in page_sizes():
         known = ", ".join(str(s) for s in sorted(page_sizes()))
         raise errors.InvalidArgument(f"{op}: page_size {attr.page_size} is none that this system has: {known}", op=op)
@@ -484,9 +587,88 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
                     op=op,
                 )
     extra = _declared(domain, op, attr, iov, flags) if base is None else _PLAIN
+    extra = _authorized(domain, op, attr, flags, extra)
+    if attr.page_size and domain.mr_mode & MrMode.MR_MMU_NOTIFY and base is None:
+        extra = replace(extra, page_size=attr.page_size)
     return register(
         domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, None, 4, extra
     )
+
+
+# ---- authorization keys ----------------------------------------------------------------------------------------------
+
+
+def _authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
+    """Whom the region admits."""
+    if not domain._auth_keys:
+        return extra
+    if domain._av_auth_key:
+        return _authorized_by_av(domain, op, attr, flags, extra)
+    if not attr.auth_key_size and attr.auth_key is None:
+        return extra  # the domain's key
+    if not attr.auth_key_size or attr.auth_key is None:
+        raise errors.InvalidArgument(
+            f"{op}: auth_key {attr.auth_key!r} with auth_key_size {attr.auth_key_size}\n"
+            "  rule: both, or None and 0 for the domain's key, fi_mr(3) auth_key_size",
+            op=op,
+        )
+    vni = domain.provider.parse_auth_key(auth_key_bytes(domain.provider, attr.auth_key, attr.auth_key_size))
+    return extra if vni == domain._vni else replace(extra, vnis=(vni,))
+
+
+def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
+    key = attr.auth_key
+    if not isinstance(key, MrAuthKey) or attr.auth_key_size != MrAuthKey.SIZE:
+        raise errors.InvalidArgument(
+            f"{op}: auth_key {key!r} with auth_key_size {attr.auth_key_size}\n"
+            f"  rule: on a domain opened with AV_AUTH_KEY a MrAuthKey and its size, {MrAuthKey.SIZE}, fi_mr(3) auth_key",
+            op=op,
+        )
+    av = key.av
+    if not isinstance(av, AddressVector):
+        raise errors.InvalidArgument(f"{op}: av of the MrAuthKey is {av!r}, no AddressVector", op=op)
+    _handle.check(av, op)
+    if av.domain is not domain:
+        raise errors.WrongDomain(f"{op}: {av!r} belongs to {av.domain!r}", op=op)
+    extra = replace(extra, auth_av=av)
+    if key.src_addr == ADDR_UNSPEC:
+        if not av.vnis:
+            raise errors.InvalidArgument(f"{op}: {av!r} holds no authorization key\n  try: av.insert_auth_key", op=op)
+        return replace(extra, vnis=tuple(av.vnis))
+    if not domain.info.caps & Flag.DIRECTED_RECV:
+        raise errors.InvalidArgument(
+            f"{op}: src_addr {key.src_addr} on a domain opened without DIRECTED_RECV\n"
+            "  try: fi.DIRECTED_RECV in the capabilities of the hints, or src_addr ADDR_UNSPEC",
+            op=op,
+        )
+    if flags & AvFlag.AUTH_KEY:
+        return replace(extra, vnis=(domain.provider.parse_auth_key(av.lookup_auth_key(key.src_addr)),))
+    return replace(extra, source=av.lookup_address(key.src_addr))
+
+
+# ---- raw keys --------------------------------------------------------------------------------------------------------
+
+
+def make_raw_key(domain: Domain, key: int) -> bytes:
+    """A key as bytes: of eight where keys have 64 bits; under FI_MR_RAW of more, with a version and a checksum."""
+    plain = key.to_bytes(KEY_SIZE, "little")
+    if not domain.mr_mode & MrMode.MR_RAW:
+        return plain
+    head = plain + _RAW_VERSION.to_bytes(4, "little")
+    return head + zlib.crc32(head).to_bytes(4, "little")
+
+
+def parse_raw_key(domain: Domain, raw: bytes) -> int:
+    """The reverse. Raises InvalidArgument for what is no raw key."""
+    size = domain.attr.mr_key_size
+    if len(raw) != size:
+        raise errors.InvalidArgument(f"map_raw: a raw key has {size} B, this one {len(raw)}")
+    key = int.from_bytes(raw[:KEY_SIZE], "little")
+    if raw != make_raw_key(domain, key):
+        raise errors.InvalidArgument(
+            "map_raw: these bytes are no raw key: version or checksum are wrong\n  try: what the peer's raw_attr() returned"
+        )
+    return key
 
 
 # ---- device memory ---------------------------------------------------------------------------------------------------
@@ -500,6 +682,10 @@ class Extra:
     owned: bool = False
     unowned: bool = False  # pages may go missing, whoever holds the memory
     base_addr: int | None = None
+    vnis: tuple[int, ...] = ()
+    source: tuple[int, int, int] | None = None
+    auth_av: Any = None
+    page_size: int = 0
 
 
 _PLAIN = Extra()
@@ -598,7 +784,7 @@ def _register_dmabuf(domain: Domain, op: str, attr: MrAttr, flags: int) -> Memor
         # Mapped in this process already: the device's runtime copies.
         return register(
             domain, op, [(start, piece.len)], attr.access, attr.offset, attr.requested_key, flags, attr.context,
-            depth=4, extra=Extra(base_addr=start),
+            depth=4, extra=_authorized(domain, op, attr, flags, Extra(base_addr=start)),
         )  # fmt: skip
     first = piece.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     writes = attr.access & (Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
@@ -619,9 +805,10 @@ def _register_dmabuf(domain: Domain, op: str, attr: MrAttr, flags: int) -> Memor
     mapped = memoryview(window)[piece.offset - first :]
     # Where the kernel reads it for us, it answers with an error when the exporter takes pages away.
     readable = _process.nic().missing_page(_address_of(mapped), 1) is None
+    extra = Extra(by_owner=True, unowned=readable, base_addr=start)
     return register(
         domain, op, [mapped], attr.access, attr.offset, attr.requested_key, flags, attr.context,
-        depth=4, extra=Extra(by_owner=True, unowned=readable, base_addr=start),
+        depth=4, extra=_authorized(domain, op, attr, flags, extra),
     )  # fmt: skip
 
 
@@ -649,6 +836,10 @@ def _check_flags(domain: Domain, op: str, flags: int) -> None:
             raise errors.BadFlags(f"{op}: {MrFlag(flags)!s} describe an MrAttr: use mr_regattr", op=op)
     elif flags & _DEVICE_FLAGS:
         raise errors.BadFlags(f"{op}: {MrFlag(flags)!s} need a domain opened with HMEM, which this one is not", op=op)
+    if flags & AvFlag.AUTH_KEY and domain._av_auth_key and op == "mr_regattr":
+        flags &= ~int(AvFlag.AUTH_KEY)
+        if not flags & ~int(_FLAGS | _DEVICE_FLAGS):
+            return
     if flags & AvFlag.AUTH_KEY:
         raise errors.BadFlags(f"{op}: AUTH_KEY needs a domain opened with AV_AUTH_KEY, which this one is not", op=op)
     raise errors.BadFlags(
@@ -676,6 +867,44 @@ def _check_persistent(op: str, buffers: Sequence[Any]) -> None:
                 "  try: numpy.memmap(path, mode='r+')",
                 op=op,
             )
+
+
+def _check_backed(op: str, domain: Domain, buffers: Sequence[Any]) -> None:
+    """Under FI_MR_ALLOCATED pages are behind the whole region. An object's memory is there; bare addresses are tried."""
+    for buffer in buffers:
+        if isinstance(buffer, tuple) and len(buffer) == 2 and isinstance(buffer[0], int):
+            start, size = _nic.describe_buffer(buffer)[:2]
+            if domain._hmem and hmem.locate(start) is not None:
+                continue  # its runtime has said that it is there
+            missing = _process.nic().missing_page(start, size)
+            if missing is not None:
+                raise errors.make(
+                    int(Errno.EFAULT),
+                    f"{op}: no page is behind address {missing:#x} of the {size} B at {start:#x}\n"
+                    "  rule: under MR_ALLOCATED the whole region has pages when it is registered, fi_mr(3)\n"
+                    "  try: map and touch the memory first, or a domain without MR_ALLOCATED",
+                )
+
+
+def _check_pages(op: str, page_size: int, pieces: Sequence[tuple[int, int]]) -> None:
+    """Are the pages behind these ranges of the size that the region was created with?"""
+    with open("/proc/self/smaps") as file:
+        low = high = 0
+        for line in file:
+            first, _, rest = line.partition(" ")
+            if "-" in first and not first.endswith(":"):
+                low, high = (int(word, 16) for word in first.split("-"))
+            elif first == "KernelPageSize:":
+                size = int(rest.split()[0]) * 1024
+                for start, length in pieces:
+                    if size != page_size and low < start + length and start < high:
+                        raise errors.InvalidArgument(
+                            f"{op}: at {max(low, start):#x} lie pages of {size} B; the region was created with page_size "
+                            f"{page_size}\n"
+                            "  rule: all pages tied to it later have that size, fi_mr(3) page_size\n"
+                            "  try: page_size 0, which leaves it to the system",
+                            op=op,
+                        )
 
 
 def page_sizes() -> set[int]:

@@ -23,11 +23,24 @@ class Provider(Protocol):
     name, version                 as in fi_fabric_attr.
     close_region_needs_unbound    closing a region that an open endpoint or counter is associated with is FI_EBUSY, as
                                   fi_mr(3) fi_close has it.
+    client_keys                   applications may choose the keys of regions; if not, requested_key has to be 0.
+    refreshes                     fi_mr_refresh does its work also where FI_MR_MMU_NOTIFY does not ask for it; if not, it is
+                                  FI_ENOSYS there.
+    region_events                 access to a region can be counted; if not, binding a counter is FI_ENOSYS.
+    auth_key_size                 bytes of an authorization key.
+    max_ep_auth_key               authorization keys that an endpoint may have at a time (FI_AV_AUTH_KEY).
+    raw_key_size                  bytes of a raw key.
     """
 
     name: str
     version: int
     close_region_needs_unbound: bool
+    client_keys: bool
+    refreshes: bool
+    region_events: bool
+    auth_key_size: int
+    max_ep_auth_key: int
+    raw_key_size: int
 
     def offers(self) -> list[Offer]:
         """What getinfo chooses from, best first."""
@@ -48,6 +61,14 @@ class Provider(Protocol):
 
     def format_address(self, address: Address) -> object:
         """The reverse of parse_address: what getname returns and peers insert."""
+        ...
+
+    def parse_auth_key(self, key: bytes) -> int:
+        """The VNI that an authorization key stands for. Raises InvalidArgument, saying what a key looks like."""
+        ...
+
+    def format_auth_key(self, vni: int) -> bytes:
+        """The reverse of parse_auth_key."""
         ...
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:

@@ -71,6 +71,7 @@ _CAPS = (
     | Flag.REMOTE_COMM
     | Flag.RMA_PMEM
     | Flag.HMEM
+    | Flag.DIRECTED_RECV
 )
 # Operations of an endpoint reach one peer in the order in which they were posted.
 _ORDER = (
@@ -98,7 +99,6 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.SEND): f"messages are {_LATER}",
     int(Flag.RECV): f"messages are {_LATER}",
     int(Flag.MULTI_RECV): f"messages are {_LATER}",
-    int(Flag.DIRECTED_RECV): f"messages are {_LATER}",
     int(Flag.COLLECTIVE): f"collectives are {_LATER}",
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
@@ -106,7 +106,6 @@ _REMARKS: dict[int | str, str] = {
     f"ep_attr.type={EpType.EP_MSG:d}": "connected endpoints are not in this version of Weft; use EP_RDM",
     f"ep_attr.type={EpType.EP_DGRAM:d}": "there are no unreliable datagrams; EP_RDM delivers all that they would",
     "progress": "WEFT_ENGINE=manual turned the engine thread off; unset it for automatic progress",
-    "auth_key": "the general provider has no authorization keys; its peers are processes of the same user",
     "tclass": "one traffic class: memory has no lanes",
     "tx_attr.op_flags": "",
 }
@@ -143,6 +142,12 @@ class General:
     name = "weft"
     version = VERSION(0, 1)
     close_region_needs_unbound = True
+    client_keys = True
+    refreshes = False  # accesses go through this process's page tables: there is nothing to do
+    region_events = True
+    auth_key_size = 2
+    max_ep_auth_key = 32
+    raw_key_size = 16
     copies_device_memory = True  # where peer-to-peer is forbidden; a subclass that cannot then has no FI_HMEM
 
     def offers(self) -> list[Offer]:
@@ -198,6 +203,7 @@ class General:
                 caps=caps & DOMAIN_CAPS,
                 max_err_data=256,
                 mr_cnt=MR_COUNT_MAX,
+                max_ep_auth_key=1,
                 tclass=Tc.TC_UNSPEC,
                 max_cntr_value=U64_MAX,
                 max_err_cntr_value=U64_MAX,
@@ -209,6 +215,7 @@ class General:
             "tx_attr.size": TX_SIZE_MAX,
             "rx_attr.size": TX_SIZE_MAX,
             "tx_attr.op_flags": int(_OP_FLAGS),
+            "domain_attr.max_ep_auth_key": self.max_ep_auth_key,
         }
         return [Offer(info, ceilings, s.mr_mode, quiet=Flag.RMA_EVENT | Flag.SOURCE | Flag.RMA_PMEM, remarks=_REMARKS)]
 
@@ -287,6 +294,21 @@ class General:
         nic, pid, vni = address
         where = hosts.place(nic) if nic >= hosts.REMOTE_NIC else str(nic)
         return f"weft://{where}/{vni}" if pid is None else f"weft://{where}/{vni}/{pid}"
+
+    def parse_auth_key(self, key: bytes) -> int:
+        """Two bytes, little-endian: the VNI, 1 to 65535."""
+        vni = int.from_bytes(key, "little")
+        if len(key) != self.auth_key_size or vni == 0:
+            raise errors.InvalidArgument(
+                f"{key!r} is no authorization key of the provider weft\n"
+                "  rule: two bytes, little-endian, the VNI (1 to 65535)\n"
+                "  try: (1024).to_bytes(2, 'little')"
+            )
+        return vni
+
+    def format_auth_key(self, vni: int) -> bytes:
+        """Two bytes, little-endian."""
+        return vni.to_bytes(self.auth_key_size, "little")
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:
         """What the NIC said, or what the number means."""
