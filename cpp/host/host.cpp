@@ -35,14 +35,18 @@ HostNic::HostNic(const HostConfig& config)
       clock_(std::make_unique<MonotonicClock>()),
       random_(std::make_unique<SystemRandom>()),
       waiter_(std::make_unique<link::EpollWaiter>()),
+      monitor_(config.cache.count_max == 0 ? nullptr : mem::make_system_monitor(config.cache_monitor)),
       segments_(std::make_unique<mem::SegmentSet>()),
+      cache_(std::make_unique<mem::RegistrationCache>(config.cache, monitor_)),
       table_(std::make_unique<mem::Table>(config.limits.mr_count_max)) {
+  segments_->watch_with(monitor_);
   nic::Nic::Parts parts;
   parts.clock = clock_.get();
   parts.random = random_.get();
   parts.waiter = waiter_.get();
   parts.table = table_.get();
   parts.segments = segments_.get();
+  parts.cache = cache_.get();
   self_ = std::make_unique<link::SelfLink>(*table_, *waiter_);
   parts.links.push_back(self_.get());
   if (config.shm_link) {
@@ -58,6 +62,8 @@ HostNic::~HostNic() {
 }
 
 void HostNic::after_fork_in_child() noexcept {
+  cache_->after_fork_in_child();
+  if (monitor_ != nullptr) monitor_->after_fork_in_child();
   nic_->after_fork_in_child();
   waiter_->close();
 }

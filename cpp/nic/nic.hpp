@@ -27,6 +27,7 @@
 #include "base/clock.hpp"
 #include "base/spinlock.hpp"
 #include "link/link.hpp"
+#include "mem/cache.hpp"
 #include "mem/segment.hpp"
 #include "mem/table.hpp"
 #include "nic/atomics.hpp"
@@ -451,6 +452,7 @@ class Nic final : public link::FrameSink {
     link::Waiter* waiter = nullptr;
     mem::Table* table = nullptr;
     mem::SegmentSet* segments = nullptr;
+    mem::RegistrationCache* cache = nullptr;  // null: none
     std::vector<link::Link*> links;
   };
   Nic(Parts parts, Limits limits)
@@ -483,6 +485,7 @@ class Nic final : public link::FrameSink {
 
   [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
+  [[nodiscard]] mem::RegistrationCache* cache() noexcept { return parts_.cache; }
   [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
   [[nodiscard]] Random& random() noexcept { return *parts_.random; }
   [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }
