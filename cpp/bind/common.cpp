@@ -335,4 +335,5 @@ NB_MODULE(_nic, m) {
   register_endpoint(m);
   register_probes(m);
   register_numpy_memory(m);
+  register_cache(m);
 }

@@ -257,5 +257,6 @@ void register_objects(nb::module_& m);
 void register_endpoint(nb::module_& m);
 void register_probes(nb::module_& m);
 void register_numpy_memory(nb::module_& m);
+void register_cache(nb::module_& m);
 
 }  // namespace weft::bind

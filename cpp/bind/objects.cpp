@@ -807,8 +807,12 @@ void register_objects(nb::module_& m) {
   nb::class_<PyNic>(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.")
       .def(
           "__init__",
-          [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, uint32_t mr_count_max) {
+          [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, uint32_t mr_count_max,
+             const std::string& cache_monitor, uint64_t cache_count_max, uint64_t cache_bytes_max,
+             const std::vector<uint32_t>& cache_off) {
             host::HostConfig config;
+            config.cache_monitor = cache_monitor;
+            config.cache = {cache_count_max, cache_bytes_max};
             if (engine != "thread" && engine != "manual") {
               raise(fi_err::kEINVAL, "engine is '" + engine + "': say thread or manual (WEFT_ENGINE)");
             }
@@ -820,13 +824,19 @@ void register_objects(nb::module_& m) {
             config.shm.cma = cma;
             config.limits.mr_count_max = mr_count_max;
             new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
+            for (const uint32_t iface : cache_off) self->box->host->cache().set_enabled(iface, false);
           },
           nb::kw_only(), nb::arg("engine") = "thread", nb::arg("isolation") = "shared", nb::arg("cma") = true,
-          nb::arg("mr_count_max") = uint32_t{1} << 21,
+          nb::arg("mr_count_max") = uint32_t{1} << 21, nb::arg("cache_monitor") = "",
+          nb::arg("cache_count_max") = mem::kCacheCountDefault, nb::arg("cache_bytes_max") = mem::kUnlimited,
+          nb::arg("cache_off") = std::vector<uint32_t>(),
           "engine        thread: an engine thread serves peers; manual: only calls into the NIC do.\n"
           "isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.\n"
           "cma           whether process_vm_readv/writev may be tried.\n"
-          "mr_count_max  regions at a time, a power of two.")
+          "mr_count_max  regions at a time, a power of two.\n"
+          "cache_*       the registration cache: monitor of system memory (\"\": this machine's default), limits, and "
+          "the\n"
+          "              interfaces whose memory is not kept.")
       .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
       .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
       .def(
