@@ -169,7 +169,11 @@ void register_cache(nb::module_& m) {
       "cache_set_monitor",
       [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
         std::shared_ptr<mem::Monitor> made;
-        if (!monitor.is_none()) made = std::make_shared<PythonMonitor>(std::move(monitor), name);
+        if (!monitor.is_none()) {
+          made = std::make_shared<PythonMonitor>(std::move(monitor), name);
+        } else if (iface == mem::kHmemSystem) {
+          made = box_of(nic)->host->monitor();
+        }
         translating([&] { cache_of(nic).set_monitor(iface, made); });
       },
       nb::arg("nic"), nb::arg("iface"), nb::arg("monitor").none(), nb::arg("name"),

@@ -10,9 +10,9 @@
 //   - one whose first instruction is shorter gets `jmp rel8`, which fits it, to a `jmp rel32` in the padding in front
 //   of
 //     the function. What does not begin in a way known here is refused, and the monitor is not available.
-// Both are written as one aligned 16-byte exchange between two mprotect calls; the second one interrupts every core that
-// runs a thread of ours, and a core that comes back from an interrupt fetches anew. (membarrier's SYNC_CORE would say the
-// same in its own name, but its registration takes 10 ms in a process of several threads.)
+// Both are written as one aligned 16-byte exchange between two mprotect calls; the second one interrupts every core
+// that runs a thread of ours, and a core that comes back from an interrupt fetches anew. (membarrier's SYNC_CORE would
+// say the same in its own name, but its registration takes 10 ms in a process of several threads.)
 //
 // Others who do the same. A function that already begins with a jump is left to its owner: we jump first and go on to
 // where it jumped. At the end our bytes are taken out only where they are still ours; where somebody else put a jump

@@ -43,11 +43,11 @@ PY_BELOW: dict[str, set[str]] = {
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment
     "_process": {"_nic", "settings"},  # the process's one NIC, made from the settings; fork
-    "fi": _GROUND,  # and providers, from fi.registry alone (REGISTRY)
+    "fi": _GROUND | {"memory"},  # and providers, from fi.registry alone (REGISTRY); of memory the cache's policy
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND,
-    "memory": _GROUND,
-    "share": _GROUND | {"fi"},
+    "memory": _GROUND | {"settings"},  # the registration cache's part of the environment
+    "share": _GROUND | {"fi", "memory"},
     "fm": {"errors"},
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},

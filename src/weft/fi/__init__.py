@@ -62,6 +62,12 @@ from .info import version as version
 from .mr import MemoryRegion as MemoryRegion
 from .mr import MrAttr as MrAttr
 from .mr import MrDmabuf as MrDmabuf
+from .mr_cache import CachedMapping as CachedMapping
+from .mr_cache import CacheStatistics as CacheStatistics
+from .mr_cache import MemMonitor as MemMonitor
+from .mr_cache import MrCache as MrCache
+from .mr_cache import MrCacheEntry as MrCacheEntry
+from .mr_cache import open as open
 from .rma import MsgRma as MsgRma
 from .rma import RmaIov as RmaIov
 
@@ -74,6 +80,8 @@ __all__ = [
     "RMA_DESC",
     "AddressVector",
     "AtomicAttr",
+    "CacheStatistics",
+    "CachedMapping",
     "Candidate",
     "CompletionQueue",
     "Counter",
@@ -95,8 +103,11 @@ __all__ = [
     "FabricAttr",
     "Info",
     "Ioc",
+    "MemMonitor",
     "MemoryRegion",
     "MrAttr",
+    "MrCache",
+    "MrCacheEntry",
     "MrDmabuf",
     "MsgAtomic",
     "MsgRma",
@@ -112,6 +123,7 @@ __all__ = [
     "dtype_of",
     "dupinfo",
     "getinfo",
+    "open",
     "tostr",
     "version",
 ]
