@@ -7,8 +7,8 @@
 | `WEFT_CMA`       | `1` (default), `0`              | reach memory that Weft did not allocate by process_vm_readv    |
 | `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
 
-`WEFT_MR_MODE` is read at each getinfo, the others when the process first uses its NIC. Variables of libfabric for the
-registration cache (`FI_MR_CACHE_MAX_COUNT` ...) are read then as well: `load_cache`, fi_mr(3) "Memory registration cache".
+`WEFT_MR_MODE` is read at each getinfo, the others when the process first uses its NIC. libfabric's variables for the
+registration cache (`FI_MR_CACHE_MAX_COUNT` ...) are read then, too: `load_cache`, fi_mr(3) "Memory registration cache".
 
 pydantic is imported then, and not before.
 """

@@ -97,7 +97,6 @@ def test_open_of_another_service_names_those_there_are() -> None:
 def test_open_cache_that_nobody_closes_is_told(cache: fi.MrCache) -> None:
     with pytest.warns(ResourceWarning, match="never closed"):
         fi.open("mr_cache")
-        gc.collect()
 
 
 # ---- searching -------------------------------------------------------------------------------------------------------
@@ -333,7 +332,7 @@ def test_registering_the_same_file_again_asks_the_system_once(cache: fi.MrCache,
 
 
 def test_persistent_verdict_ends_with_the_mapping(cache: fi.MrCache, node: Node, tmp_path: Any) -> None:
-    """The file is unmapped and memory put in its place: it is not registered as persistent any more, nor the reverse."""
+    """The file is unmapped and memory put in its place: it is not persistent any more; and the reverse."""
     np.zeros(1 << 16, np.uint8).tofile(tmp_path / "f")
     with open(tmp_path / "f", "r+b") as file:
         at = libc.mmap(None, 1 << 16, 3, 0x01, file.fileno(), 0)

@@ -73,8 +73,8 @@ class MemMonitor:
     iface   the memory that it watches: `fi.HMEM_SYSTEM`, `fi.HMEM_CUDA` ...
     name    for messages; the class's name where it is not set.
 
-    The cache calls the methods below, never with a lock of its own held. An error that `start` or `subscribe` raises means
-    that the range is not cached; one in `unsubscribe` or `stop` is printed.
+    The cache calls the methods below, never with a lock of its own held. An error that `start` or `subscribe` raises
+    means that the range is not cached; one in `unsubscribe` or `stop` is printed.
     Thread safety: calls come from the threads that search. Source: fi_mr(3) "Memory registration cache".
     """
 
@@ -85,8 +85,8 @@ class MemMonitor:
     def start(self, notify: Callable[[int, int], int]) -> None:
         """Begin to watch: something is about to be cached.
 
-        notify   to be called as notify(addr, length) when memory changed; entries that overlap are gone when it returns,
-                 and how many they were is its result. Any thread may call it.
+        notify   to be called as notify(addr, length) when memory changed, by any thread. Entries that overlap are gone
+                 when it returns; it says how many they were.
         """
 
     def stop(self) -> None:
@@ -150,8 +150,8 @@ class MrCacheEntry:
     iface, device     where it is.
     persistent        a shared mapping of a file.
     host_access       the processor can read it.
-    buffer_id, user   of system memory the identity of the file behind it, and the offset there; 0 without a file. Otherwise
-                      what the resolver said.
+    buffer_id, user   of system memory the identity of the file behind it, and the offset there; 0 without a file.
+                      Otherwise what the resolver said.
     cached            the cache kept it, and a monitor watches it.
     stale             the memory changed since; nobody else finds the entry any more. Told of cached ones only.
 
@@ -279,15 +279,16 @@ class MrCache:
         buf       a buffer, or (address, length).
         iface     interface of the memory; device: which of its devices. Entries of different ones never answer for each
                   other, so devices without unified virtual addressing may use the same addresses.
-        resolve   called as resolve(address, length) where nothing is known. Returns a mapping with "address" and "length"
-                  of a range that contains the one asked for, and what is true of it: "buffer_id", "user", "persistent",
-                  "host_access". None: the system is asked (/proc/self/maps); of a device only the range is known.
+        resolve   called as resolve(address, length) where nothing is known. Returns a mapping with "address" and
+                  "length" of a range that contains the one asked for, and what is true of it: "buffer_id", "user",
+                  "persistent", "host_access". None: the system is asked (/proc/self/maps); of a device only the range
+                  is known.
 
         An entry that contains the range is a hit. Kept is what somebody watches: system memory by the monitor of
         FI_MR_CACHE_MONITOR, other memory by one that was imported.
 
-        Raises Fault (nothing is mapped there), InvalidArgument (no bytes; an interface that does not exist; an answer of
-        resolve that does not contain the range).
+        Raises Fault (nothing is mapped there), InvalidArgument (no bytes; an interface that does not exist; an answer
+        of resolve that does not contain the range).
         """
         op = "search"
         _handle.check(self, op)
@@ -321,8 +322,8 @@ class MrCache:
     def import_fid(self, monitor: MemMonitor, flags: int = 0) -> None:
         """Let a memory monitor of one's own watch the memory of its interface (fi_import_fid).
 
-        What was cached of that interface is forgotten. It stays until this object is closed; then system memory is watched
-        by the process's own monitor again, and other memory by nobody.
+        What was cached of that interface is forgotten. It stays until this object is closed; then system memory is
+        watched by the process's own monitor again, and other memory by nobody.
 
         Raises Busy (another imported one watches that interface), NoSys (FI_MR_CACHE_MAX_COUNT is 0), BadFlags.
         """
