@@ -102,8 +102,8 @@ mem::CachedMapping resolve_in_python(nb::handle resolve, uint64_t address, uint6
   found.address = nb::cast<uint64_t>(said["address"]);
   found.length = nb::cast<uint64_t>(said["length"]);
   if (said.contains("buffer_id")) found.buffer_id = nb::cast<uint64_t>(said["buffer_id"]);
-  if (said.contains("host_access")) found.host_access = nb::cast<bool>(said["host_access"]);
-  if (said.contains("persistent")) found.persistent = nb::cast<bool>(said["persistent"]);
+  if (said.contains("host_access")) found.host_access = nb::cast<uint64_t>(said["host_access"]) != 0;
+  if (said.contains("persistent")) found.persistent = nb::cast<uint64_t>(said["persistent"]) != 0;
   if (said.contains("user")) found.user = nb::cast<uint64_t>(said["user"]);
   return found;
 }
@@ -169,15 +169,11 @@ void register_cache(nb::module_& m) {
       "cache_set_monitor",
       [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
         std::shared_ptr<mem::Monitor> made;
-        if (!monitor.is_none()) {
-          made = std::make_shared<PythonMonitor>(std::move(monitor), name);
-        } else if (iface == mem::kHmemSystem) {
-          made = box_of(nic)->host->monitor();
-        }
-        translating([&] { cache_of(nic).set_monitor(iface, made); });
+        if (!monitor.is_none()) made = std::make_shared<PythonMonitor>(std::move(monitor), name);
+        translating([&] { cache_of(nic).import_monitor(iface, std::move(made)); });
       },
       nb::arg("nic"), nb::arg("iface"), nb::arg("monitor").none(), nb::arg("name"),
-      "Who watches memory of an interface; None: this process's own monitor, or nobody.");
+      "Who watches memory of an interface; None: whoever it was before, or nobody.");
   m.def(
       "cache_state",
       [](PyNic& nic) {

@@ -32,8 +32,6 @@ class HostNic {
 
   [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
   [[nodiscard]] mem::RegistrationCache& cache() noexcept { return *cache_; }
-  // Of system memory, by FI_MR_CACHE_MONITOR; null: disabled.
-  [[nodiscard]] const std::shared_ptr<mem::Monitor>& monitor() const noexcept { return monitor_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
   void before_fork() {
     nic_->before_fork();

@@ -436,7 +436,7 @@ RegistrationCache::Node* RegistrationCache::take_node() {
 // ---- set-up and questions ----------------------------------------------------------------------------------------
 
 RegistrationCache::RegistrationCache(const CacheLimits& limits, std::shared_ptr<Monitor> system) : limits_(limits) {
-  monitors_[kHmemSystem] = std::move(system);
+  monitors_[kHmemSystem] = own_[kHmemSystem] = std::move(system);
   enabled_.fill(true);
 }
 
@@ -446,13 +446,34 @@ RegistrationCache::~RegistrationCache() {
 
 void RegistrationCache::set_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor) {
   check_iface(iface);
+  lock_.lock();
+  std::shared_ptr<Monitor> imported = imported_[iface];
+  lock_.unlock();
+  choose_monitor(iface, std::move(monitor), std::move(imported));
+}
+
+void RegistrationCache::import_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor) {
+  check_iface(iface);
+  lock_.lock();
+  std::shared_ptr<Monitor> own = own_[iface];
+  lock_.unlock();
+  choose_monitor(iface, std::move(own), std::move(monitor));
+}
+
+void RegistrationCache::choose_monitor(uint32_t iface, std::shared_ptr<Monitor> own,
+                                       std::shared_ptr<Monitor> imported) {
+  std::shared_ptr<Monitor> chosen = imported != nullptr ? imported : own;
+  const bool checks = chosen != nullptr && chosen->checks_hits();
   Garbage garbage;
-  const bool checks = monitor != nullptr && monitor->checks_hits();
   {
     const std::lock_guard guard(lock_);
-    std::swap(monitors_[iface], monitor);
-    checks_[iface] = checks;
-    counts_.invalidations += invalidate(iface, 0, ~uint64_t{0}, garbage);
+    std::swap(own_[iface], own);  // what they were is destroyed outside: it may be Python's
+    std::swap(imported_[iface], imported);
+    if (monitors_[iface] != chosen) {
+      std::swap(monitors_[iface], chosen);
+      checks_[iface] = checks;
+      counts_.invalidations += invalidate(iface, 0, ~uint64_t{0}, garbage);
+    }
   }
   clear_away(garbage);
 }

@@ -139,8 +139,9 @@ class RegistrationCache {
   // Forgets what nobody holds; all of it, held or not, with lru_only false.
   size_t flush(bool lru_only);
   // Who watches, or checks, memory of an interface; null: nobody, and nothing about it is kept. Entries of the old one
-  // go.
+  // go. An imported monitor, an application's, comes before that one until it is taken out with null.
   void set_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor);
+  void import_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor);
   // Whether memory of an interface may be kept at all (FI_MR_CUDA_CACHE_MONITOR_ENABLED ...).
   void set_enabled(uint32_t iface, bool on);
 
@@ -206,6 +207,7 @@ class RegistrationCache {
   // Without:
   void clear_away(Garbage& garbage) noexcept;
   void note(std::string why);
+  void choose_monitor(uint32_t iface, std::shared_ptr<Monitor> own, std::shared_ptr<Monitor> imported);
   [[nodiscard]] static size_t recent_at(uint64_t address, uint64_t device) noexcept {
     return (address >> 12 ^ address >> 18 ^ device) % kRecent;
   }
@@ -221,7 +223,8 @@ class RegistrationCache {
   Node* free_ = nullptr;  // through `left`
   std::vector<std::unique_ptr<Node[]>> nodes_;
   Miss* misses_under_way_ = nullptr;
-  std::array<std::shared_ptr<Monitor>, kIfaceMax> monitors_;
+  std::array<std::shared_ptr<Monitor>, kIfaceMax> monitors_;        // in force
+  std::array<std::shared_ptr<Monitor>, kIfaceMax> own_, imported_;  // what that is chosen from
   std::array<bool, kIfaceMax> enabled_;
   std::array<bool, kIfaceMax> checks_{};  // monitors_[i]->checks_hits()
   CacheStatistics counts_;

@@ -113,12 +113,10 @@ class UserfaultfdMonitor final : public Monitor {
   }
 
   void after_fork_in_child() noexcept override {
-    // The ranges are the parent's, and the reader with its descriptors: the kernel registers nothing in a child.
+    // The ranges and the reader are the parent's: the kernel registers nothing in a child. This object is never used or
+    // destroyed there (bind/common.hpp, NicBox).
     fd_.reset();
     stop_fd_.reset();
-    ranges_.clear();
-    logs_ = {};
-    if (reader_.joinable()) reader_.detach();
   }
 
  private:

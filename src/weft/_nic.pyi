@@ -628,7 +628,7 @@ def cache_flush(nic: Nic, lru_only: bool) -> int:
 
 def cache_set_monitor(nic: Nic, iface: int, monitor: object | None, name: str) -> None:
     """
-    Who watches memory of an interface; None: this process's own monitor, or nobody.
+    Who watches memory of an interface; None: whoever it was before, or nobody.
     """
 
 def cache_state(nic: Nic) -> dict[str, Any]:

@@ -217,6 +217,21 @@ BOOST_AUTO_TEST_CASE(test_cache_hit_that_the_monitor_finds_invalid_is_resolved_a
   BOOST_TEST(!s.search(kPage, 64, 1, 0).cached());
 }
 
+BOOST_AUTO_TEST_CASE(test_cache_imported_monitor_comes_first_and_gives_the_place_back) {
+  Stack s;
+  const auto mine = std::make_shared<FakeMonitor>();
+  const auto held = s.search(kPage, 64);
+  s.cache.import_monitor(kHmemSystem, mine);
+  BOOST_TEST(held.stale());
+  BOOST_TEST(s.monitor->ranges.empty());
+  (void)s.search(kPage, 64);
+  BOOST_TEST(mine->ranges.size() == 1U);
+  s.cache.import_monitor(kHmemSystem, nullptr);
+  BOOST_TEST(mine->ranges.empty());
+  BOOST_TEST(s.search(kPage, 64).cached());
+  BOOST_TEST(s.monitor->ranges.size() == 1U);
+}
+
 BOOST_AUTO_TEST_CASE(test_cache_flush_leaves_what_is_held_unless_told_otherwise) {
   Stack s;
   const auto held = s.search(kPage, 64);

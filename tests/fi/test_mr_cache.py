@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -149,6 +150,7 @@ def test_search_entry_goes_when_its_memory_goes(cache: fi.MrCache, memory: Addre
         cache.flush()
 
 
+@pytest.mark.skipif("WEFT_SANITIZED" in os.environ, reason="a sanitizer's malloc makes its own system calls")
 def test_search_entry_of_a_freed_array_goes(cache: fi.MrCache) -> None:
     array = np.ones(1 << 24, np.uint8)  # large: a mapping of its own, which free() unmaps from inside libc
     address = array.ctypes.data
@@ -185,7 +187,6 @@ def test_flush_leaves_what_is_held_unless_told_otherwise(cache: fi.MrCache, memo
     assert held.stale
     assert "stale" in repr(held)
     held.release()
-    assert not cache.state.active
 
 
 def test_notify_tells_of_what_no_monitor_sees(cache: fi.MrCache, memory: Addresses) -> None:
@@ -382,8 +383,6 @@ def test_memory_of_weft_that_was_unmapped_is_not_allocated_again(cache: fi.MrCac
 
 
 def test_cache_of_the_parent_is_refused_in_a_forked_child(cache: fi.MrCache, memory: Addresses) -> None:
-    import os
-
     entry = cache.search((memory.at, PAGE))
     read, write = os.pipe()
     pid = os.fork()

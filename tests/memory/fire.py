@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -38,19 +39,20 @@ def mapped(at: int | None, pages: int, flags: int = ANONYMOUS, fd: int = -1, off
 
 
 def filled(at: int, pages: int) -> bool:
-    """Maps pages into a hole; False where another thread's mmap was given the addresses meanwhile: they are theirs now."""
+    """Maps pages into a hole; False where another thread's mmap was given the addresses meanwhile."""
     return bool(libc.mmap(at, pages * PAGE, 3, ANONYMOUS | FIXED_NOREPLACE, -1, 0) == at)
 
 
 class Arena:
-    """Slots of SLOT_PAGES pages, each with a lock. A slot that another thread of the process has got a part of is lost."""
+    """Slots of SLOT_PAGES pages, each with a lock. One of which another thread's mmap was given a part is lost."""
 
     def __init__(self, slots: int) -> None:
         self.base = mapped(None, slots * SLOT_PAGES)
         self.locks = [threading.Lock() for _ in range(slots)]
         self.lost: set[int] = set()
-        self.file = tempfile.TemporaryFile()
-        self.file.truncate(1024 * PAGE)
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(1024 * PAGE)
+            self.fd = os.dup(file.fileno())
 
     def slot(self, i: int) -> int:
         return self.base + i * SLOT_PAGES * PAGE
@@ -68,7 +70,7 @@ class Arena:
             case 1:
                 mapped(at, pages)
             case 2:
-                mapped(at, pages, SHARED, self.file.fileno(), rng.randrange(1000) * PAGE)
+                mapped(at, pages, SHARED, self.fd, rng.randrange(1000) * PAGE)
             case 3:
                 moved = libc.mremap(mapped(None, pages), pages * PAGE, pages * PAGE, MREMAP_MOVE_TO, at)
                 assert moved == at
@@ -207,8 +209,8 @@ def contents(seed: int, threads: int, steps: int, count_max: int) -> dict[str, A
 
 
 def puts(seed: int, steps: int) -> dict[str, Any]:
+    """Another process writes: it has segments mapped itself, and would not see what this one maps over them."""
     import numpy as np
-    from tests.fi.support import RW, pair
 
     import weft
 
@@ -217,8 +219,16 @@ def puts(seed: int, steps: int) -> dict[str, Any]:
     ways = {"direct": 0, "foreign": 0}
     array = weft.empty(64 * PAGE, np.uint8)
     array[:] = 0
-    with pair() as (initiator, target, peer):
-        target.domain.mr_reg(array, RW, requested_key=10**6).close()
+    peer = subprocess.Popen(
+        [sys.executable, "-m", "tests.memory.fire", "writer", "{}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert peer.stdin is not None
+    assert peer.stdout is not None
+    with weft.open() as node:
+        node.share(array).close()
         for step in range(steps):
             first = rng.randrange(64)
             at = array.ctypes.data + first * PAGE
@@ -226,22 +236,40 @@ def puts(seed: int, steps: int) -> dict[str, Any]:
                 pages = rng.randint(1, 3 if first < 60 else 1)
                 if rng.random() < 0.5:
                     libc.munmap(at, pages * PAGE)
-                    assert filled(at, pages)  # the engine thread maps nothing meanwhile
+                    assert filled(at, pages)  # no other thread of this process maps anything meanwhile
                 else:
                     mapped(at, pages)
             pages = rng.randint(1, min(4, 64 - first))
-            with target.domain.mr_reg((at, pages * PAGE), RW, requested_key=step) as mr:
-                ways["direct" if mr.direct else "foreign"] += 1
-                data = np.frombuffer(rng.randbytes(pages * PAGE), np.uint8)
-                initiator.ep.write(data, dest_addr=peer, addr=0, key=step)
-                initiator.wait()
-                if ctypes.string_at(at, pages * PAGE) != data.tobytes():
-                    wrong.append(
-                        f"step {step}: {pages} pages at page {first}, {'direct' if mr.direct else 'by address'}"
-                    )
+            block = np.frombuffer((ctypes.c_uint8 * (pages * PAGE)).from_address(at), np.uint8)
+            with node.share(block) as shared:
+                ways["direct" if shared.ticket.direct else "foreign"] += 1
+                peer.stdin.write(f"{shared.ticket} {step}\n")
+                peer.stdin.flush()
+                assert peer.stdout.readline() == "done\n"
+                if ctypes.string_at(at, pages * PAGE) != random.Random(step).randbytes(pages * PAGE):
+                    wrong.append(f"step {step}: {pages} pages at page {first}, direct {shared.ticket.direct}")
+    peer.stdin.close()
+    assert peer.wait(30) == 0
     return {"contradictions": wrong[:5], **ways}
 
 
+def writer() -> dict[str, Any]:
+    """The peer of `puts`: for each line "ticket seed" it fills the array with random bytes of that seed."""
+    import numpy as np
+
+    import weft
+
+    with weft.open() as node:
+        for line in sys.stdin:
+            ticket, seed = line.split()
+            remote = node.attach(ticket)
+            remote[:] = np.frombuffer(random.Random(int(seed)).randbytes(remote.nbytes), np.uint8)
+            print("done", flush=True)
+    return {}
+
+
+PROGRAMS = {"maps": maps, "contents": contents, "puts": puts, "writer": writer}
+
 if __name__ == "__main__":
     program, arguments = sys.argv[1], json.loads(sys.argv[2])
-    print(json.dumps({"maps": maps, "contents": contents, "puts": puts}[program](**arguments)))
+    print(json.dumps(PROGRAMS[program](**arguments)))

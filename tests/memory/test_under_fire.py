@@ -1,8 +1,8 @@
 """A cached translation is never stale, whatever happens to the memory at the same time: against each monitor in turn.
 
-Threads unmap, replace, move, drop and resize memory with libc's own functions, search for it and register it. The truth is
-the memory itself, or /proc/self/maps. What an application owes fi_mr(3) is kept: nobody searches for a page while it is just
-being changed, which a lock for each slot sees to; everything else is concurrent.
+Threads unmap, replace, move and drop memory with libc's own functions, search for it and register it. The truth is the
+memory itself, or /proc/self/maps. What an application owes fi_mr(3) is kept: nobody searches for a page while it is
+just being changed, which a lock for each slot sees to; everything else is concurrent.
 
 Each run is a process of its own, because the monitor is chosen once a process.
 """
@@ -61,7 +61,7 @@ def test_fire_no_hit_contradicts_the_memory(monitor: str, seed: int) -> None:
 
 @pytest.mark.parametrize("monitor", ["memhooks", "userfaultfd"])
 def test_fire_puts_land_in_the_memory_that_is_there(monitor: str, seed: int) -> None:
-    """Registered after it changed, memory is what a peer's put reaches: Weft's own pages and others mapped over them."""
+    """What is registered after a change is what another process writes to: Weft's pages, or others mapped over them."""
     found = fire(seed, monitor, "puts", steps=150)
     assert found["contradictions"] == []
     assert found["direct"] > 0
