@@ -43,7 +43,22 @@ namespace weft::mem {
 
 namespace {
 
-#if defined(__x86_64__) && defined(__GLIBC__)
+// The thread sanitizer's run time has to be told of every thread before instrumented code runs on it, and is told of
+// its end before libc gives up its stack: a hook would run where it may not.
+#if defined(__SANITIZE_THREAD__)
+#define WEFT_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WEFT_THREAD_SANITIZER 1
+#endif
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(WEFT_THREAD_SANITIZER)
+#define WEFT_MEMHOOKS 1
+#else
+#define WEFT_MEMHOOKS 0
+#endif
+
+#if WEFT_MEMHOOKS
 
 // ---- what is going on now ----------------------------------------------------------------------------------------
 
@@ -285,17 +300,17 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
   }
   bool done = false;
   const auto offset = static_cast<size_t>(at - line);
-  using Word = unsigned __int128;
   for (int attempt = 0; attempt < 100 && !done; ++attempt) {
-    Word before;
-    std::memcpy(&before, line, sizeof(before));
-    uint8_t after[16];
-    std::memcpy(after, &before, sizeof(after));
-    if (std::memcmp(after + offset, expected, count) != 0) break;
-    std::memcpy(after + offset, bytes, count);
-    Word wanted;
-    std::memcpy(&wanted, after, sizeof(wanted));
-    done = __sync_bool_compare_and_swap(reinterpret_cast<Word*>(line), before, wanted);
+    uint64_t before[2], after[2];
+    std::memcpy(before, line, sizeof(before));
+    std::memcpy(after, before, sizeof(after));
+    if (std::memcmp(reinterpret_cast<uint8_t*>(after) + offset, expected, count) != 0) break;
+    std::memcpy(reinterpret_cast<uint8_t*>(after) + offset, bytes, count);
+    // In assembly, because a thread sanitizer has no shadow for code and would follow a builtin there.
+    asm volatile("lock cmpxchg16b (%[line])"
+                 : "=@ccz"(done), "+a"(before[0]), "+d"(before[1])
+                 : [line] "r"(line), "b"(after[0]), "c"(after[1])
+                 : "memory");
   }
   (void)::mprotect(text, page, PROT_READ | PROT_EXEC);
   if (!done) *why = "somebody else changed it at the same time";
@@ -567,7 +582,9 @@ class MemhooksMonitor final : public Monitor {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "memhooks"; }
   [[nodiscard]] bool available(std::string* why) override {
-    *why = "memhooks is for x86-64 with glibc; set FI_MR_CACHE_MONITOR to userfaultfd";
+    *why =
+        "memhooks is for x86-64 with glibc, and not for builds with a thread sanitizer; set FI_MR_CACHE_MONITOR to "
+        "userfaultfd";
     return false;
   }
   bool subscribe(uint64_t, uint64_t, ChangeLog&, std::string* why) override { return available(why); }

@@ -1,4 +1,4 @@
-"""The programs of test_under_fire.py: python -m tests.memory.fire PROGRAM {"seed": ...}; a JSON object is the result."""
+"""The programs of test_under_fire.py: python -m tests.memory.fire PROGRAM {"seed": ...}; its result is JSON."""
 
 from __future__ import annotations
 
