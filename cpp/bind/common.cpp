@@ -250,7 +250,7 @@ bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optiona
   // What numbers alone say nothing about, and what says it is a device's; arrays of the host are taken at their word.
   if (buf.length == 0 || (buf.iface == mem::kHmemSystem && !buf.bare)) return true;
   mem::Devices& devices = box.domain->nic()->devices();
-  if (devices.any()) *found = devices.find(reinterpret_cast<uint64_t>(buf.data));
+  *found = box.domain->nic()->device_memory(reinterpret_cast<uint64_t>(buf.data), buf.length);
   if (!*found) {
     if (buf.iface == mem::kHmemSystem) return true;
     set_error(fi_err::kENOSYS,
@@ -371,4 +371,5 @@ NB_MODULE(_nic, m) {
   register_endpoint(m);
   register_probes(m);
   register_numpy_memory(m);
+  register_cache(m);
 }

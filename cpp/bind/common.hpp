@@ -279,5 +279,6 @@ void register_endpoint(nb::module_& m);
 void register_tcp(nb::module_& m, nb::class_<PyNic>& nic);
 void register_probes(nb::module_& m);
 void register_numpy_memory(nb::module_& m);
+void register_cache(nb::module_& m);
 
 }  // namespace weft::bind

@@ -838,8 +838,11 @@ void register_objects(nb::module_& m) {
       .def(
           "__init__",
           [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, bool shm, bool tcp_log,
-             uint32_t mr_count_max) {
+             uint32_t mr_count_max, const std::string& cache_monitor, uint64_t cache_count_max,
+             uint64_t cache_bytes_max, const std::vector<uint32_t>& cache_off) {
             host::HostConfig config;
+            config.cache_monitor = cache_monitor;
+            config.cache = {cache_count_max, cache_bytes_max};
             if (engine != "thread" && engine != "manual") {
               raise(fi_err::kEINVAL, "engine is '" + engine + "': say thread or manual (WEFT_ENGINE)");
             }
@@ -853,16 +856,22 @@ void register_objects(nb::module_& m) {
             config.tcp.log = tcp_log;
             config.limits.mr_count_max = mr_count_max;
             new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
+            for (const uint32_t iface : cache_off) self->box->host->cache().set_enabled(iface, false);
           },
           nb::kw_only(), nb::arg("engine") = "thread", nb::arg("isolation") = "shared", nb::arg("cma") = true,
           nb::arg("shm") = true, nb::arg("tcp_log") = false, nb::arg("mr_count_max") = uint32_t{1} << 21,
+          nb::arg("cache_monitor") = "", nb::arg("cache_count_max") = mem::kCacheCountDefault,
+          nb::arg("cache_bytes_max") = mem::kUnlimited, nb::arg("cache_off") = std::vector<uint32_t>(),
           "engine        thread: an engine thread serves peers; manual: only calls into the NIC do.\n"
           "isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.\n"
           "cma           whether process_vm_readv/writev may be tried.\n"
           "shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others "
           "are.\n"
           "tcp_log       write to stderr why callers were turned away and connections were lost.\n"
-          "mr_count_max  regions at a time, a power of two.")
+          "mr_count_max  regions at a time, a power of two.\n"
+          "cache_*       the registration cache: monitor of system memory (\"\": this machine's default), limits, and "
+          "the\n"
+          "              interfaces whose memory is not kept.")
       .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
       .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
       .def(
@@ -917,6 +926,9 @@ void register_objects(nb::module_& m) {
             }
             if (!runtime) return why.empty() ? "this release has no data path to that interface" : why;
             devices.add(std::move(runtime));
+            if (mem::RegistrationCache* cache = box_of(n)->host->nic().cache()) {
+              cache->set_monitor(iface, mem::make_device_monitor(devices, iface));
+            }
             return std::nullopt;
           },
           nb::arg("iface"), nb::arg("library"),

@@ -35,9 +35,14 @@ HostNic::HostNic(const HostConfig& config)
       clock_(std::make_unique<MonotonicClock>()),
       random_(std::make_unique<SystemRandom>()),
       waiter_(std::make_unique<link::EpollWaiter>()),
+      monitor_(config.cache.count_max == 0 ? nullptr : mem::make_system_monitor(config.cache_monitor)),
       segments_(std::make_unique<mem::SegmentSet>()),
       devices_(std::make_unique<mem::Devices>()),
+      cache_(std::make_unique<mem::RegistrationCache>(config.cache, monitor_)),
       table_(std::make_unique<mem::Table>(config.limits.mr_count_max)) {
+  // Our own memory is watched for those who ask for a monitor by name: it costs every program changed code in libc, and
+  // few map over memory that they got from us.
+  if (!config.cache_monitor.empty()) segments_->watch_with(monitor_);
   nic::Nic::Parts parts;
   parts.clock = clock_.get();
   parts.random = random_.get();
@@ -45,6 +50,7 @@ HostNic::HostNic(const HostConfig& config)
   parts.table = table_.get();
   parts.segments = segments_.get();
   parts.devices = devices_.get();
+  parts.cache = cache_.get();
   self_ = std::make_unique<link::SelfLink>(*table_, *waiter_);
   parts.links.push_back(self_.get());
   if (config.shm_link) {
@@ -64,6 +70,8 @@ HostNic::~HostNic() {
 }
 
 void HostNic::after_fork_in_child() noexcept {
+  cache_->after_fork_in_child();
+  if (monitor_ != nullptr) monitor_->after_fork_in_child();
   nic_->after_fork_in_child();
   waiter_->close();
 }

@@ -10,6 +10,7 @@
 #include "link/self.hpp"
 #include "link/shm.hpp"
 #include "link/tcp.hpp"
+#include "mem/cache.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::host {
@@ -19,6 +20,8 @@ struct HostConfig {
   link::ShmConfig shm;
   bool shm_link = true;
   link::TcpConfig tcp;
+  mem::CacheLimits cache;
+  std::string cache_monitor;  // FI_MR_CACHE_MONITOR; empty: this machine's default
   nic::Limits limits;
 };
 
@@ -31,9 +34,16 @@ class HostNic {
 
   [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
   [[nodiscard]] link::TcpLink& tcp() noexcept { return *tcp_; }
+  [[nodiscard]] mem::RegistrationCache& cache() noexcept { return *cache_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
-  void before_fork() { nic_->before_fork(); }
-  void after_fork_in_parent() noexcept { nic_->after_fork_in_parent(); }
+  void before_fork() {
+    nic_->before_fork();
+    cache_->before_fork();
+  }
+  void after_fork_in_parent() noexcept {
+    cache_->after_fork_in_parent();
+    nic_->after_fork_in_parent();
+  }
   // In a child after fork(): gives up every descriptor, so that the parent's death is still noticed by its peers.
   void after_fork_in_child() noexcept;
 
@@ -42,8 +52,10 @@ class HostNic {
   std::unique_ptr<Clock> clock_;
   std::unique_ptr<Random> random_;
   std::unique_ptr<link::EpollWaiter> waiter_;
+  std::shared_ptr<mem::Monitor> monitor_;  // of system memory; null: disabled
   std::unique_ptr<mem::SegmentSet> segments_;
   std::unique_ptr<mem::Devices> devices_;
+  std::unique_ptr<mem::RegistrationCache> cache_;
   std::unique_ptr<mem::Table> table_;
   std::unique_ptr<link::SelfLink> self_;
   std::unique_ptr<link::ShmLink> shm_;

@@ -88,6 +88,11 @@ class CudaRuntime final : public DeviceRuntime {
     return found;
   }
 
+  uint64_t identity(uint64_t address) noexcept override {
+    uint64_t id = 0;
+    return api_.pointer_get_attribute(&id, kPointerBufferId, address) == kSuccess ? id : 0;
+  }
+
   bool copy(void* to, const void* from, size_t length) noexcept override {
     const auto destination = reinterpret_cast<CUdeviceptr>(to), source = reinterpret_cast<CUdeviceptr>(from);
     const Device* device = device_of(destination);

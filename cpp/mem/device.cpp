@@ -4,7 +4,36 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mem/cache.hpp"
+
 namespace weft::mem {
+
+namespace {
+
+class DeviceMonitor final : public Monitor {
+ public:
+  DeviceMonitor(const Devices& devices, uint32_t iface) : devices_(devices), iface_(iface) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return iface_ == 1 ? "cuda" : "rocr"; }
+  [[nodiscard]] bool available(std::string*) override { return true; }
+  bool subscribe(uint64_t, uint64_t, ChangeLog&, std::string*) override { return true; }
+  void unsubscribe(uint64_t, uint64_t, ChangeLog&) noexcept override {}
+  [[nodiscard]] bool active() noexcept override { return devices_.runtime(iface_) != nullptr; }
+  [[nodiscard]] bool checks_hits() const noexcept override { return true; }
+  [[nodiscard]] bool valid(const CachedMapping& mapping, uint64_t address, uint64_t) override {
+    DeviceRuntime* runtime = devices_.runtime(iface_);
+    return runtime != nullptr && runtime->identity(address) == mapping.buffer_id;
+  }
+
+ private:
+  const Devices& devices_;
+  uint32_t iface_;
+};
+
+}  // namespace
+
+std::shared_ptr<Monitor> make_device_monitor(const Devices& devices, uint32_t iface) {
+  return std::make_shared<DeviceMonitor>(devices, iface);
+}
 
 Devices::~Devices() {
   known_.clear();
@@ -38,9 +67,12 @@ Status Devices::copy(Side to, Side from, size_t length) const noexcept {
   DeviceRuntime* chosen = nullptr;
   for (const Side& side : {from, to}) {
     if (!side.device) continue;
-    const auto found = find(reinterpret_cast<uint64_t>(side.at));
-    if (!found) return Status::device;
-    chosen = runtime(found->iface);
+    chosen = nullptr;
+    for (const auto& slot : runtimes_) {
+      DeviceRuntime* runtime = slot.load(std::memory_order_acquire);
+      if (runtime != nullptr && runtime->identity(reinterpret_cast<uint64_t>(side.at)) != 0) chosen = runtime;
+    }
+    if (chosen == nullptr) return Status::device;
   }
   return chosen->copy(const_cast<void*>(to.at), from.at, length) ? Status::ok : Status::device;
 }

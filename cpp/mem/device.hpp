@@ -21,6 +21,8 @@
 
 namespace weft::mem {
 
+class Monitor;
+
 constexpr uint32_t kHmemSystem = 0;  // enum fi_hmem_iface
 constexpr uint32_t kHmemIfaceCount = 6;
 
@@ -60,6 +62,8 @@ class DeviceRuntime {
   [[nodiscard]] virtual uint64_t device_count() const noexcept = 0;
   // What lies at an address; nothing when this runtime does not know it.
   [[nodiscard]] virtual std::optional<DeviceMemory> find(uint64_t address) noexcept = 0;
+  // The identity of the allocation at an address, for a look at every use: cheaper than find(). 0: none is there.
+  [[nodiscard]] virtual uint64_t identity(uint64_t address) noexcept = 0;
   // Copies between any two places that this process can name, devices or host; returns when the bytes are there.
   virtual bool copy(void* to, const void* from, size_t length) noexcept = 0;
   // Makes asynchronous copies of the program's own into this memory be seen before ours. Once an allocation.
@@ -72,6 +76,10 @@ class DeviceRuntime {
   // A DMA-buf descriptor of [address, address + length), the caller's to close; -1 with *why.
   virtual int export_dmabuf(uint64_t address, uint64_t length, std::string* why) noexcept = 0;
 };
+
+class Devices;
+// Who says at every hit of the registration cache whether an allocation is still the one that was found.
+std::shared_ptr<Monitor> make_device_monitor(const Devices& devices, uint32_t iface);
 
 // Loads a runtime; null with *why (what was looked for, what was found, what to do).
 std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string* why);

@@ -72,7 +72,14 @@ class RocrRuntime final : public DeviceRuntime {
     const auto base = reinterpret_cast<uint64_t>(info.agent_base);
     found.base = address - base < info.bytes ? base : reinterpret_cast<uint64_t>(info.host_base);
     found.length = info.bytes;
+    found.buffer_id = found.base ^ found.length << 20 ^ (info.owner.handle + 1);
     return found;
+  }
+
+  // The runtime has no name for an allocation: its place and size have to do.
+  uint64_t identity(uint64_t address) noexcept override {
+    const auto found = find(address);
+    return found ? found->buffer_id : 0;
   }
 
   bool copy(void* to, const void* from, size_t length) noexcept override {

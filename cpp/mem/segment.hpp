@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/mapping.hpp"
+#include "mem/change_log.hpp"
+#include "mem/monitor.hpp"
 
 namespace weft::mem {
 
@@ -25,6 +27,15 @@ struct SegmentPlace {
 
 class SegmentSet {
  public:
+  SegmentSet() = default;
+  ~SegmentSet();
+  SegmentSet(const SegmentSet&) = delete;
+  SegmentSet& operator=(const SegmentSet&) = delete;
+
+  // From here on a segment is watched once memory of it is looked for: pages of it that the application unmaps, or maps
+  // something else over, are no longer segment memory, and are never allocated again.
+  void watch_with(std::shared_ptr<Monitor> monitor);
+
   // Memory of at least one byte, zeroed if it was never used before; throws Error(ENOMEM).
   std::byte* allocate(size_t bytes);
   void free(std::byte* address) noexcept;
@@ -32,7 +43,7 @@ class SegmentSet {
   [[nodiscard]] size_t allocated(std::byte* address) const noexcept;
 
   // Where [address, address + length) lies, if it lies wholly in a segment.
-  [[nodiscard]] std::optional<SegmentPlace> find(const void* address, size_t length) const;
+  [[nodiscard]] std::optional<SegmentPlace> find(const void* address, size_t length);
   [[nodiscard]] uint32_t count() const;
   [[nodiscard]] size_t bytes(uint32_t segment) const;
   [[nodiscard]] int fd(uint32_t segment) const;
@@ -44,12 +55,20 @@ class SegmentSet {
     UniqueFd fd;
     Mapping mapping;
     std::map<uint64_t, uint64_t> free_by_offset;  // offset -> bytes
+    bool watched = false, subscribed = false;
   };
   Segment& grow(size_t bytes);
+  void watch(Segment& segment);
+  void look_at_changes();
+  void add_hole(uint64_t begin, uint64_t end);
+  void give_back(Segment& segment, uint64_t offset, uint64_t size);
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Segment>> segments_;
   std::map<uint64_t, uint64_t> live_;  // address -> bytes
+  std::shared_ptr<Monitor> monitor_;
+  ChangeLog log_;
+  std::map<uint64_t, uint64_t> holes_;  // begin -> end: addresses within segments that are mapped otherwise by now
 };
 
 }  // namespace weft::mem

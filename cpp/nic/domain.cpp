@@ -139,6 +139,38 @@ std::vector<uint64_t> Domain::take_released() {
   return std::exchange(released_, {});
 }
 
+std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t length) {
+  const mem::Devices& devices = *parts_.devices;
+  mem::RegistrationCache* cache = parts_.cache;
+  if (!devices.any()) return std::nullopt;
+  if (cache != nullptr) {
+    for (uint32_t iface = 1; iface < mem::kHmemIfaceCount; ++iface) {
+      if (devices.runtime(iface) == nullptr) continue;
+      // Device 0 in the key stands for all: with unified addressing no two devices share an address.
+      if (const auto hit = cache->find(address, length, iface, 0)) {
+        return mem::DeviceMemory{iface,          static_cast<mem::DeviceMemoryKind>(hit->user & 0xff),
+                                 hit->user >> 8, hit->address,
+                                 hit->length,    hit->buffer_id};
+      }
+    }
+  }
+  const auto found = devices.find(address);
+  if (!found || cache == nullptr || found->buffer_id == 0) return found;
+  const uint64_t at = address - found->base;
+  if (at > found->length || length > found->length - at) return found;  // not all of it: nothing to remember
+  (void)cache->search(found->base, found->length, found->iface, 0, [&](uint64_t, uint64_t) {
+    mem::CachedMapping mapping;
+    mapping.address = found->base;
+    mapping.length = found->length;
+    mapping.iface = found->iface;
+    mapping.buffer_id = found->buffer_id;
+    mapping.host_access = found->kind == mem::DeviceMemoryKind::host;
+    mapping.user = found->device << 8 | static_cast<uint64_t>(found->kind);
+    return mapping;
+  });
+  return found;
+}
+
 // ---- AddressVector -----------------------------------------------------------------------------------------------
 
 uint64_t AddressVector::insert(const wire::EpAddress& address) {

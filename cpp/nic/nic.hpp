@@ -28,6 +28,7 @@
 #include "base/clock.hpp"
 #include "base/spinlock.hpp"
 #include "link/link.hpp"
+#include "mem/cache.hpp"
 #include "mem/segment.hpp"
 #include "mem/table.hpp"
 #include "nic/atomics.hpp"
@@ -496,6 +497,7 @@ class Nic final : public link::FrameSink {
     mem::Table* table = nullptr;
     mem::SegmentSet* segments = nullptr;
     mem::Devices* devices = nullptr;
+    mem::RegistrationCache* cache = nullptr;  // null: none
     std::vector<link::Link*> links;
   };
   Nic(Parts parts, Limits limits)
@@ -506,6 +508,8 @@ class Nic final : public link::FrameSink {
   void stop_engine() noexcept;
   [[nodiscard]] bool has_engine() const noexcept { return engine_.joinable(); }
 
+  // The device allocation around [address, address + length), as the registration cache or the runtimes know it.
+  std::optional<mem::DeviceMemory> device_memory(uint64_t address, uint64_t length);
   // One round: frames, connections, waiting operations. Returns how much was done; 0 also when another thread is at it.
   // Connections cost system calls; a polling thread leaves them to the engine where there is one.
   size_t progress(bool events = true);
@@ -529,6 +533,7 @@ class Nic final : public link::FrameSink {
   [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
   [[nodiscard]] mem::Devices& devices() noexcept { return *parts_.devices; }
+  [[nodiscard]] mem::RegistrationCache* cache() noexcept { return parts_.cache; }
   [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
   [[nodiscard]] Random& random() noexcept { return *parts_.random; }
   [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }

@@ -2,6 +2,7 @@
 The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.
 """
 
+from collections.abc import Sequence
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +49,7 @@ class Nic:
     The software NIC of this process: one engine, its links, its memory table.
     """
 
-    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152) -> None:
+    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152, cache_monitor: str = '', cache_count_max: int = 1024, cache_bytes_max: int = 18446744073709551615, cache_off: Sequence[int] = []) -> None:
         """
         engine        thread: an engine thread serves peers; manual: only calls into the NIC do.
         isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.
@@ -56,6 +57,8 @@ class Nic:
         shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others are.
         tcp_log       write to stderr why callers were turned away and connections were lost.
         mr_count_max  regions at a time, a power of two.
+        cache_*       the registration cache: monitor of system memory ("": this machine's default), limits, and the
+                      interfaces whose memory is not kept.
         """
 
     @property
@@ -677,3 +680,76 @@ def set_numpy_memory_handler(handler: object | None) -> object:
     """
     Sets NumPy's memory handler of this context, None: NumPy's own; returns the one before.
     """
+
+class CacheRef:
+    """What a look-up in the registration cache found, held until release()."""
+
+    @property
+    def address(self) -> int:
+        """Where the mapping begins."""
+
+    @property
+    def length(self) -> int:
+        """Its bytes."""
+
+    @property
+    def iface(self) -> int: ...
+
+    @property
+    def device(self) -> int: ...
+
+    @property
+    def buffer_id(self) -> int:
+        """Identity of the allocation or file behind it; 0 for none."""
+
+    @property
+    def user(self) -> int:
+        """The resolver's own; of a file the offset in it."""
+
+    @property
+    def host_access(self) -> bool:
+        """The processor can read it."""
+
+    @property
+    def persistent(self) -> bool:
+        """A shared mapping of a file."""
+
+    @property
+    def cached(self) -> bool:
+        """Whether the cache kept it."""
+
+    @property
+    def stale(self) -> bool:
+        """The memory changed since; cached ones only."""
+
+    @property
+    def released(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+def cache_search(nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: Callable[[int, int], dict[str, int]] | None = None) -> CacheRef:
+    """The mapping that contains the range: from the cache, or resolved now."""
+
+def cache_notify(nic: Nic, iface: int, address: int, length: int) -> int:
+    """The memory changed: how many entries went."""
+
+def cache_flush(nic: Nic, lru_only: bool) -> int:
+    """Forgets entries: those that nobody holds, or all. How many they were."""
+
+def cache_set_monitor(nic: Nic, iface: int, monitor: object | None, name: str) -> None:
+    """
+    Who watches memory of an interface; None: whoever it was before, or nobody.
+    """
+
+def cache_state(nic: Nic) -> dict[str, Any]:
+    """
+    Counts, limits, and the monitor of system memory: its name, whether it watches now, whether it can, why not.
+    """
+
+def probe_monitor(name: str) -> tuple[str, bool, str]:
+    """
+    (name, whether it works here, why not) of a monitor; the empty name is this machine's default.
+    """
+
+def first_not_persistent(address: int, length: int) -> int | None:
+    """The first address of the range that is no shared mapping of a file."""

@@ -51,8 +51,24 @@ def nic() -> Nic:
             if _current is None:
                 from . import settings
 
-                s = settings.load()
-                made = _nic.Nic(engine=s.engine, isolation=s.isolation, cma=s.cma, shm=s.shm, tcp_log=s.tcp_log)
+                s, cache = settings.load(), settings.load_cache()
+                # fi_hmem_iface of the switches that are 0: their memory is not cached.
+                switches = (
+                    cache.cuda_cache_monitor_enabled,
+                    cache.rocr_cache_monitor_enabled,
+                    cache.ze_cache_monitor_enabled,
+                )
+                made = _nic.Nic(
+                    engine=s.engine,
+                    isolation=s.isolation,
+                    cma=s.cma,
+                    shm=s.shm,
+                    tcp_log=s.tcp_log,
+                    cache_monitor=cache.cache_monitor,
+                    cache_count_max=cache.cache_max_count,
+                    cache_bytes_max=2**64 - 1 if cache.cache_max_size is None else cache.cache_max_size,
+                    cache_off=[iface for iface, on in enumerate(switches, 1) if not on],
+                )
                 made.tcp_timeout(s.tcp_timeout)
                 secret = settings.secret(s)
                 if secret is not None:

@@ -16,8 +16,9 @@
 | `WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY` | a path  | the device's driver, where the loader does not find it by name |
 | `FI_HMEM_DISABLE_P2P` | `0` (default), `1`         | `1`: no process opens another's device memory; its owner copies |
 
-`WEFT_MR_MODE` is read at each getinfo, `FI_HMEM_*` and the libraries when the first domain is opened with `fi.HMEM`, the
-others when the process first uses its NIC.
+`WEFT_MR_MODE` is read at each getinfo, `FI_HMEM_*` and the libraries when the first domain is opened with `fi.HMEM`,
+the others when the process first uses its NIC. libfabric's variables for the registration cache
+(`FI_MR_CACHE_MAX_COUNT` ...) are read then, too: `load_cache`, fi_mr(3) "Memory registration cache".
 
 pydantic is imported then, and not before.
 """
@@ -31,7 +32,17 @@ from typing import Annotated, Any, Literal
 from . import errors
 from .flags import MR_BASIC_MAP, MrMode
 
-__all__ = ["SECRET_BYTES_MIN", "Secret", "Settings", "load", "secret"]
+__all__ = [
+    "CACHE_VARIABLES",
+    "MR_MODES_ON_REQUEST",
+    "SECRET_BYTES_MIN",
+    "CacheSettings",
+    "Secret",
+    "Settings",
+    "load",
+    "load_cache",
+    "secret",
+]
 
 SECRET_BYTES_MIN = 16
 
@@ -49,6 +60,9 @@ _MR_MODES: dict[str, MrMode] = {
     "basic": MR_BASIC_MAP,
     "scalable": MrMode.MR_UNSPEC,
 }
+
+MR_MODES_ON_REQUEST = tuple(mode for name, mode in _MR_MODES.items() if name not in ("basic", "scalable"))
+"""Single mr_mode bits that the general provider can be told to require."""
 
 _VALUES = {
     "WEFT_ENGINE": "thread, manual",
@@ -167,6 +181,77 @@ def secret(s: Settings) -> bytes | None:
             "  try: python -c 'import secrets; print(secrets.token_hex(32))'"
         )
     return found
+
+
+CACHE_MONITORS = ("userfaultfd", "uffd", "memhooks", "kdreg2", "disabled")
+
+CACHE_VARIABLES = {
+    "FI_MR_CACHE_MAX_SIZE": "bytes, a whole number; unset: unlimited",
+    "FI_MR_CACHE_MAX_COUNT": "a whole number; 0 turns caching off",
+    "FI_MR_CACHE_MONITOR": ", ".join(CACHE_MONITORS),
+    "FI_MR_CUDA_CACHE_MONITOR_ENABLED": "0, 1",
+    "FI_MR_ROCR_CACHE_MONITOR_ENABLED": "0, 1",
+    "FI_MR_ZE_CACHE_MONITOR_ENABLED": "0, 1",
+}
+"""Variables of the registration cache and the values they take."""
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """The registration cache's variables of fi_mr(3), without `FI_MR_`.
+
+    cache_max_size    bytes of all entries; None: unlimited.
+    cache_max_count   entries; 0: nothing is cached.
+    cache_monitor     who watches system memory; "" for this machine's default.
+    cuda_cache_monitor_enabled, rocr_..., ze_...   whether device memory of that kind is cached at all.
+    """
+
+    cache_max_size: int | None
+    cache_max_count: int
+    cache_monitor: str
+    cuda_cache_monitor_enabled: bool
+    rocr_cache_monitor_enabled: bool
+    ze_cache_monitor_enabled: bool
+
+
+def load_cache() -> CacheSettings:
+    """Read the registration cache's part of the environment.
+
+    Raises InvalidArgument for a value that is not among those of `CACHE_VARIABLES`, naming them.
+    """
+    from pydantic import ValidationError
+
+    try:
+        found = _cache_reader()()
+    except ValidationError as e:
+        first = e.errors()[0]
+        name = "FI_MR_" + str(first["loc"][0]).upper()
+        raise errors.InvalidArgument(
+            f"{name}={first['input']!r} in the environment is not understood\n"
+            f"  values: {CACHE_VARIABLES.get(name, '')}, fi_mr(3) Memory registration cache\n"
+            f"  try: unset {name}, or set it to one of these"
+        ) from None
+    return CacheSettings(**{name: getattr(found, name) for name in CacheSettings.__dataclass_fields__})
+
+
+@lru_cache(maxsize=1)
+def _cache_reader() -> Any:
+    from pydantic import BeforeValidator, Field
+    from pydantic_settings import BaseSettings, SettingsConfigDict
+
+    switch = Annotated[bool, BeforeValidator(_switch)]
+
+    class Environment(BaseSettings):
+        model_config = SettingsConfigDict(env_prefix="FI_MR_", extra="ignore")
+
+        cache_max_size: Annotated[int | None, Field(ge=0, lt=2**64 - 1)] = None
+        cache_max_count: Annotated[int, Field(ge=0, lt=2**64)] = 1024  # what libfabric chooses
+        cache_monitor: Literal["", "userfaultfd", "uffd", "memhooks", "kdreg2", "disabled"] = ""
+        cuda_cache_monitor_enabled: switch = True
+        rocr_cache_monitor_enabled: switch = True
+        ze_cache_monitor_enabled: switch = True
+
+    return Environment
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ class TestRuntime final : public DeviceRuntime {
     found.length = bytes.size();
     return found;
   }
+  [[nodiscard]] uint64_t identity(uint64_t address) noexcept override { return find(address) ? 1 : 0; }
   bool copy(void* to, const void* from, size_t length) noexcept override {
     ++copies;
     std::memcpy(to, from, length);

@@ -48,12 +48,23 @@ def stack() -> Iterator[dict[str, Any]]:
             "CompletionQueue": node.cq,
             "Counter": node.keep(node.domain.cntr_open()),
             "EventQueue": node.keep(node.fabric.eq_open()),
+            "MrCache": node.keep(fi.open("mr_cache")),
             "MemoryRegion": node.reg(np.zeros(64, np.uint8), requested_key=KEY),
         }
         yield {"node": node, **handles}
 
 
-CLASSES = ("Fabric", "Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter", "EventQueue", "MemoryRegion")
+CLASSES = (
+    "Fabric",
+    "Domain",
+    "Endpoint",
+    "AddressVector",
+    "CompletionQueue",
+    "Counter",
+    "EventQueue",
+    "MemoryRegion",
+    "MrCache",
+)
 METHODS = [
     (name, method)
     for name in CLASSES
@@ -106,7 +117,16 @@ def test_closed_handle_says_that_it_is_closed(name: str, method: str) -> None:
         handle = handles[name]
         call = getattr(handle, method)
         node.ep.close()
-        for other in ("MemoryRegion", "Counter", "EventQueue", "CompletionQueue", "AddressVector", "Domain", "Fabric"):
+        for other in (
+            "MrCache",
+            "MemoryRegion",
+            "Counter",
+            "EventQueue",
+            "CompletionQueue",
+            "AddressVector",
+            "Domain",
+            "Fabric",
+        ):
             if name != "Endpoint":
                 handles[other].close()
             if other == name:
@@ -200,4 +220,7 @@ GOOD: dict[tuple[str, str], Any] = {
     ("EventQueue", "strerror"): (1,),
     ("EventQueue", "write"): (fi.NOTIFY, fi.EqEntry(None)),
     ("MemoryRegion", "bind"): lambda h: (h["Counter"], fi.REMOTE_WRITE),
+    ("MrCache", "import_fid"): lambda h: (fi.MemMonitor(),),
+    ("MrCache", "notify"): (4096, 1),
+    ("MrCache", "search"): (DATA,),
 }

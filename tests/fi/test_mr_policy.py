@@ -1,4 +1,4 @@
-"""What fi_mr(3) leaves to providers, on providers that decide otherwise than the general one; and rules of some modes."""
+"""What fi_mr(3) leaves to providers, on providers that decide otherwise; and rules of some modes."""
 
 from __future__ import annotations
 

@@ -572,3 +572,36 @@ def test_locate_tells_the_allocation(gpu: fake.Gpu) -> None:
     assert found == hmem.Memory(fi.HMEM_CUDA, "managed", 1, array.address, 8192)
     assert hmem.locate(id(array)) is None
     assert mmap.PAGESIZE  # the fake allocates whole pages
+
+
+@pytest.mark.clause("mr.cache.purpose", "mr.local.hidden-by-cache", "mr.cache.uva")
+def test_what_lies_at_a_device_address_is_asked_once(duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
+    """The cache spares the application the registration, and the library the look-up; new memory there is seen."""
+    initiator, target, peer = duo
+    memory = np.zeros(64, np.uint8)
+    target.reg(memory, requested_key=KEY)
+    with fi.open("mr_cache") as cache:
+        if not cache.state.on:
+            pytest.skip(f"no cache here: {cache.state}")
+        array = gpu.array(4096).put(PATTERN[:4096])
+
+        def put() -> None:
+            initiator.ep.write((array.address, 64), dest_addr=peer, addr=0, key=KEY)
+            initiator.wait()
+            assert memory.tobytes() == array.get()[:64]
+
+        put()
+        before, queries = cache.statistics(), gpu.counts["queries"]
+        for _ in range(10):
+            put()
+        after = cache.statistics()
+        assert (after.hits - before.hits, after.misses - before.misses) == (10, 0)
+        assert gpu.counts["queries"] - queries < 60  # of each copy; a look-up anew would be six more
+        # The same addresses, another allocation: not what was known.
+        at = array.address
+        array.free()
+        array = gpu.array(8192).put(PATTERN[100:4196])
+        put()
+        initiator.ep.write((array.address + 4096, 64), dest_addr=peer, addr=0, key=KEY)
+        initiator.wait()
+        assert array.address == at or cache.statistics().misses > after.misses

@@ -42,12 +42,12 @@ PY_BELOW: dict[str, set[str]] = {
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment
-    "_process": {"_nic", "settings"},  # the process's one NIC, made from the settings; fork
-    "fi": _GROUND | {"memory"},  # memory: device interfaces; and providers, from fi.registry alone (REGISTRY)
+    "_process": {"_nic", "errors", "settings"},  # the process's one NIC, made from the settings; fork
+    "fi": _GROUND | {"memory"},  # and providers, from fi.registry alone (REGISTRY); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND,
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
-    "share": _GROUND | {"fi"},
+    "share": _GROUND | {"fi", "memory"},
     "fm": {"errors"},
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},

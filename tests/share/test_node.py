@@ -308,3 +308,19 @@ def test_deadline_is_put_off_while_pieces_arrive(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(errors.TimedOut):
             lane.wait()
         assert len(seen) > 10, "it gave up although pieces came"
+
+
+def test_statistics_show_the_registration_cache(node: weft.Node) -> None:
+    from weft import fi
+
+    before = node.statistics()
+    block = np.zeros(100_000, np.uint8)
+    with fi.open("mr_cache") as cache:
+        for _ in range(3):
+            cache.search(block).release()
+        cache.notify(block.ctypes.data, 1)
+        after = node.statistics()
+    if cache.statistics().uncached == 0:
+        assert after.cache_hits == before.cache_hits + 2
+        assert after.cache_misses == before.cache_misses + 1
+        assert after.cache_invalidations >= before.cache_invalidations + 1

@@ -136,3 +136,16 @@ def test_info_required_mode_is_shown_and_explained(command: Command, monkeypatch
     ended = command("info", "--mr-mode", "virt_addr", "--why")
     assert ended.code == 1
     assert "domain_attr.mr_mode" in ended.out
+
+
+def test_info_shows_the_registration_cache(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FI_MR_CACHE_MAX_COUNT", "77")
+    out = command("info", "--env").out
+    assert "registration cache" in out
+    row = next(line for line in out.splitlines() if "FI_MR_CACHE_MAX_COUNT" in line)
+    assert "77" in row
+    assert "environment" in row
+    found = json.loads(command("info", "--env", "--json").out)
+    assert found["settings"]["FI_MR_CACHE_MAX_SIZE"] == {"value": "unlimited", "from": "default"}
+    assert "MR_PROV_KEY" in found["registration"]["modes on request"]
+    assert set(found["registration"]["cache"]) >= {"monitor", "works", "count_max"}

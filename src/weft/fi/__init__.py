@@ -63,6 +63,12 @@ from .mr import MemoryRegion as MemoryRegion
 from .mr import MrAttr as MrAttr
 from .mr import MrAuthKey as MrAuthKey
 from .mr import MrDmabuf as MrDmabuf
+from .mr_cache import CachedMapping as CachedMapping
+from .mr_cache import CacheStatistics as CacheStatistics
+from .mr_cache import MemMonitor as MemMonitor
+from .mr_cache import MrCache as MrCache
+from .mr_cache import MrCacheEntry as MrCacheEntry
+from .mr_cache import open as open
 from .rma import MsgRma as MsgRma
 from .rma import RmaIov as RmaIov
 
@@ -75,6 +81,8 @@ __all__ = [
     "RMA_DESC",
     "AddressVector",
     "AtomicAttr",
+    "CacheStatistics",
+    "CachedMapping",
     "Candidate",
     "CompletionQueue",
     "Counter",
@@ -96,9 +104,12 @@ __all__ = [
     "FabricAttr",
     "Info",
     "Ioc",
+    "MemMonitor",
     "MemoryRegion",
     "MrAttr",
     "MrAuthKey",
+    "MrCache",
+    "MrCacheEntry",
     "MrDmabuf",
     "MsgAtomic",
     "MsgRma",
@@ -114,6 +125,7 @@ __all__ = [
     "dtype_of",
     "dupinfo",
     "getinfo",
+    "open",
     "tostr",
     "version",
 ]

@@ -223,7 +223,7 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, "av.lookup")
         return self.domain.provider.format_address(self.lookup_address(fi_addr))
 
-    # ---- authorization keys: domains opened with FI_AV_AUTH_KEY -------------------------------------------------------
+    # ---- authorization keys: domains opened with FI_AV_AUTH_KEY ------------------------------------------------------
 
     @property
     def vnis(self) -> list[int]:

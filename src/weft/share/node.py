@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import _process, errors, fi
+from ..memory.cache import statistics as cache_statistics
 from .arrays import Array, alias, type_name
 from .lane import Lane
 from .names import NameServer, check_name, lookup, names
@@ -47,6 +48,7 @@ class NodeStatistics:
     peers                    processes that the NIC is connected to.
     direct, process_vm, engine   operations by path: load and store; process_vm_readv or writev; the owner's engine.
     failed, bytes            operations that failed; bytes moved by operations of this process.
+    cache_hits, cache_misses, cache_evictions, cache_invalidations   of the process's registration cache (fi_mr(3)).
     """
 
     shared: int
@@ -61,6 +63,10 @@ class NodeStatistics:
     engine: int
     failed: int
     bytes: int
+    cache_hits: int
+    cache_misses: int
+    cache_evictions: int
+    cache_invalidations: int
 
 
 class Node:
@@ -227,6 +233,7 @@ class Node:
         """A snapshot of what the node holds and has done."""
         nic = _process.nic_if_open()
         counts: dict[str, int] = {} if nic is None else nic.statistics()
+        cache = cache_statistics()
         with self._lock:
             shared = list(self._shared.values())
             return NodeStatistics(
@@ -242,6 +249,10 @@ class Node:
                 engine=counts.get("framed_ops", 0),
                 failed=counts.get("failed_ops", 0),
                 bytes=counts.get("bytes", 0),
+                cache_hits=cache.hits,
+                cache_misses=cache.misses,
+                cache_evictions=cache.evictions,
+                cache_invalidations=cache.invalidations,
             )
 
     # ---- lanes ------------------------------------------------------------------------------------------------------

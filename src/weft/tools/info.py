@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__, fi, settings
+from .. import __version__, fi, memory, settings
 from ..fi.info import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ._text import console, known_words, parse_count, parse_enum, parse_flags
 
@@ -145,6 +145,7 @@ def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool
                 out.print(item)
         if not brief:
             out.print(_settings_table())
+            out.print(_registration_table())
             for text in _slips():
                 out.print(f"note: {text}", style="yellow")
     if found is None or matches:
@@ -275,16 +276,34 @@ def _dotted(version: int) -> str:
 def settings_in_force() -> dict[str, tuple[str, bool, str]]:
     """Variable -> (value, whether the environment says so, which values there are). Raises InvalidArgument."""
     now = settings.load()
-    return {
+    found = {
         name: (_word(getattr(now, field.name)), name in os.environ, _values(field.type))
         for field in dataclasses.fields(settings.Settings)
         for name in ("WEFT_" + field.name.upper(),)
+    }
+    cache = memory.cache_settings()
+    for name, values in settings.CACHE_VARIABLES.items():
+        value = getattr(cache, name.removeprefix("FI_MR_").lower())
+        default = "unlimited" if value is None else memory.cache_state().monitor
+        found[name] = (default if value in (None, "") else _word(value), name in os.environ, values)
+    return found
+
+
+def registration() -> dict[str, str]:
+    """What registering memory means here: modes in force, modes that can be asked for, the registration cache."""
+    required = settings.load().mr_mode
+    return {
+        "modes required": _word(required),
+        "modes on request": " ".join(str(mode) for mode in fi.MrMode if mode in settings.MR_MODES_ON_REQUEST),
+        "registration cache": str(memory.cache_state()),
     }
 
 
 def _word(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
+    if type(value) is int:
+        return str(value)
     return str(value) if value or not isinstance(value, enum.IntFlag) else "none"
 
 
@@ -300,14 +319,25 @@ def _slips() -> Iterator[str]:
     """Variables that nobody reads and that look like one that is read."""
     known = list(settings_in_force())
     for name in sorted(os.environ):
-        if name.startswith("WEFT_") and name not in known and (close := difflib.get_close_matches(name, known, 1, 0.8)):
-            yield f"{name} is set, but no variable of Weft's; did you mean {close[0]}?"
+        if (
+            name.startswith(("WEFT_", "FI_MR_"))
+            and name not in known
+            and (close := difflib.get_close_matches(name, known, 1, 0.8))
+        ):
+            yield f"{name} is set, but no variable that Weft reads; did you mean {close[0]}?"
 
 
 def _settings_table() -> Table:
     table = _table("settings (environment)", "variable", "value", "from", "values")
     for name, (value, said, values) in settings_in_force().items():
         table.add_row(name, value, "environment" if said else "default", values)
+    return table
+
+
+def _registration_table() -> Table:
+    table = _table("registration", "", "")
+    for name, text in registration().items():
+        table.add_row(name, text)
     return table
 
 
@@ -323,6 +353,7 @@ def _as_json(found: fi.Explanation | None, why: bool) -> dict[str, Any]:
             name: {"value": value, "from": "environment" if said else "default"}
             for name, (value, said, _) in settings_in_force().items()
         },
+        "registration": {**registration(), "cache": dataclasses.asdict(memory.cache_state())},
     }
     if found is not None:
         said["infos"] = [_plain(one) for one in found.infos]

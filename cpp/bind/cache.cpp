@@ -1,0 +1,225 @@
+// cpp/bind/cache.cpp: the registration cache as a Python type; resolvers and monitors that are Python.
+//
+// Python code of others runs here, a resolver or a monitor's subscribe(), valid() and so on: under the GIL, and never
+// with a lock of the cache held or inside a memory hook.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include "bind/common.hpp"
+#include "mem/maps.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+// What one look-up found. Python holds it until release().
+struct CacheRef {
+  std::shared_ptr<NicBox> box;
+  mem::RegistrationCache::Ref ref;
+  ~CacheRef() {
+    if (box && box->fork_generation != g_fork_generation) ref.abandon();
+  }
+};
+
+const mem::RegistrationCache::Ref& ref_of(const CacheRef& r) {
+  if (!r.ref) raise(fi_err::kEOPBADSTATE, "the mapping was released");
+  return r.ref;
+}
+
+// weft.fi.MemMonitor. Its errors have nobody to go to where the cache tells it that something ended: they are printed.
+class PythonMonitor final : public mem::Monitor {
+ public:
+  PythonMonitor(nb::object monitor, std::string name) : monitor_(std::move(monitor)), name_(std::move(name)) {}
+  ~PythonMonitor() override {
+    const nb::gil_scoped_acquire gil;
+    monitor_.reset();
+  }
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  [[nodiscard]] bool available(std::string*) override { return true; }
+  bool subscribe(uint64_t begin, uint64_t end, mem::ChangeLog&, std::string* why) override {
+    const nb::gil_scoped_acquire gil;
+    try {
+      monitor_.attr("subscribe")(begin, end - begin);
+    } catch (nb::python_error& e) {
+      *why = "the memory monitor " + name_ + " refused: " + e.what();
+      return false;
+    }
+    ++subscriptions_;
+    return true;
+  }
+  void unsubscribe(uint64_t begin, uint64_t end, mem::ChangeLog&) noexcept override {
+    const nb::gil_scoped_acquire gil;
+    --subscriptions_;
+    try {
+      monitor_.attr("unsubscribe")(begin, end - begin);
+    } catch (nb::python_error& e) {
+      e.discard_as_unraisable(name_.c_str());
+    }
+  }
+  [[nodiscard]] bool active() noexcept override { return subscriptions_ != 0; }
+  [[nodiscard]] bool checks_hits() const noexcept override { return true; }
+  [[nodiscard]] bool valid(const mem::CachedMapping& mapping, uint64_t address, uint64_t length) override {
+    const nb::gil_scoped_acquire gil;
+    try {
+      nb::dict d;
+      d["address"] = mapping.address;
+      d["length"] = mapping.length;
+      d["iface"] = mapping.iface;
+      d["device"] = mapping.device;
+      d["buffer_id"] = mapping.buffer_id;
+      d["user"] = mapping.user;
+      return nb::cast<bool>(monitor_.attr("_valid")(address, length, d));
+    } catch (nb::python_error& e) {
+      e.discard_as_unraisable(name_.c_str());
+      return false;
+    }
+  }
+
+ private:
+  nb::object monitor_;
+  std::string name_;
+  std::atomic<int64_t> subscriptions_{0};
+};
+
+mem::RegistrationCache& cache_of(PyNic& nic) {
+  return box_of(nic)->host->cache();
+}
+
+// What is known without asking anybody: of system memory what /proc/self/maps says, of a device's only where it is.
+mem::CachedMapping resolve_plainly(uint32_t iface, uint64_t address, uint64_t length) {
+  if (iface == mem::kHmemSystem) return mem::describe_system_memory(address, length);
+  mem::CachedMapping found;
+  found.address = address;
+  found.length = length;
+  found.host_access = false;
+  return found;
+}
+
+mem::CachedMapping resolve_in_python(nb::handle resolve, uint64_t address, uint64_t length) {
+  const nb::dict said = nb::cast<nb::dict>(resolve(address, length));
+  mem::CachedMapping found;
+  found.address = nb::cast<uint64_t>(said["address"]);
+  found.length = nb::cast<uint64_t>(said["length"]);
+  if (said.contains("buffer_id")) found.buffer_id = nb::cast<uint64_t>(said["buffer_id"]);
+  if (said.contains("host_access")) found.host_access = nb::cast<uint64_t>(said["host_access"]) != 0;
+  if (said.contains("persistent")) found.persistent = nb::cast<uint64_t>(said["persistent"]) != 0;
+  if (said.contains("user")) found.user = nb::cast<uint64_t>(said["user"]);
+  return found;
+}
+
+}  // namespace
+
+void register_cache(nb::module_& m) {
+  nb::class_<CacheRef>(m, "CacheRef", "What a look-up in the registration cache found, held until release().")
+      .def_prop_ro(
+          "address", [](const CacheRef& r) { return ref_of(r)->address; }, "Where the mapping begins.")
+      .def_prop_ro(
+          "length", [](const CacheRef& r) { return ref_of(r)->length; }, "Its bytes.")
+      .def_prop_ro("iface", [](const CacheRef& r) { return ref_of(r)->iface; })
+      .def_prop_ro("device", [](const CacheRef& r) { return ref_of(r)->device; })
+      .def_prop_ro(
+          "buffer_id", [](const CacheRef& r) { return ref_of(r)->buffer_id; },
+          "Identity of the allocation or file behind it; 0 for none.")
+      .def_prop_ro(
+          "user", [](const CacheRef& r) { return ref_of(r)->user; }, "The resolver's own; of a file the offset in it.")
+      .def_prop_ro(
+          "host_access", [](const CacheRef& r) { return ref_of(r)->host_access; }, "The processor can read it.")
+      .def_prop_ro(
+          "persistent", [](const CacheRef& r) { return ref_of(r)->persistent; }, "A shared mapping of a file.")
+      .def_prop_ro(
+          "cached", [](const CacheRef& r) { return ref_of(r).cached(); }, "Whether the cache kept it.")
+      .def_prop_ro(
+          "stale", [](const CacheRef& r) { return ref_of(r).stale(); }, "The memory changed since; cached ones only.")
+      .def_prop_ro("released", [](const CacheRef& r) { return !r.ref; })
+      .def("release", [](CacheRef& r) {
+        if (r.box->fork_generation != g_fork_generation) r.ref.abandon();
+        r.ref.reset();
+      });
+
+  m.def(
+      "cache_search",
+      [](PyNic& nic, uint64_t address, uint64_t length, uint32_t iface, uint64_t device, nb::handle resolve) {
+        auto box = box_of(nic);
+        auto found = std::make_unique<CacheRef>();
+        found->box = box;
+        found->ref = translating([&] {
+          return box->host->cache().search(address, length, iface, device, [&](uint64_t at, uint64_t bytes) {
+            return resolve.is_none() ? resolve_plainly(iface, at, bytes) : resolve_in_python(resolve, at, bytes);
+          });
+        });
+        return found;
+      },
+      nb::arg("nic"), nb::arg("address"), nb::arg("length"), nb::arg("iface") = 0, nb::arg("device") = 0,
+      nb::arg("resolve").none() = nb::none(),
+      nb::sig("def cache_search(nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: "
+              "Callable[[int, int], dict[str, int]] | None = None) -> CacheRef"),
+      "The mapping that contains the range: from the cache, or resolved now.");
+  m.def(
+      "cache_notify",
+      [](PyNic& nic, uint32_t iface, uint64_t address, uint64_t length) {
+        return translating([&] { return cache_of(nic).notify(iface, address, length); });
+      },
+      nb::arg("nic"), nb::arg("iface"), nb::arg("address"), nb::arg("length"),
+      "The memory changed: how many entries went.");
+  m.def(
+      "cache_flush", [](PyNic& nic, bool lru_only) { return cache_of(nic).flush(lru_only); }, nb::arg("nic"),
+      nb::arg("lru_only"), "Forgets entries: those that nobody holds, or all. How many they were.");
+  m.def(
+      "cache_set_monitor",
+      [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
+        std::shared_ptr<mem::Monitor> made;
+        if (!monitor.is_none()) made = std::make_shared<PythonMonitor>(std::move(monitor), name);
+        translating([&] { cache_of(nic).import_monitor(iface, std::move(made)); });
+      },
+      nb::arg("nic"), nb::arg("iface"), nb::arg("monitor").none(), nb::arg("name"),
+      "Who watches memory of an interface; None: whoever it was before, or nobody.");
+  m.def(
+      "cache_state",
+      [](PyNic& nic) {
+        const auto box = box_of(nic);
+        mem::RegistrationCache& cache = box->host->cache();
+        const mem::CacheStatistics counts = cache.statistics();
+        const std::shared_ptr<mem::Monitor> monitor = cache.monitor(mem::kHmemSystem);
+        std::string why;
+        nb::dict d;
+        d["hits"] = counts.hits;
+        d["misses"] = counts.misses;
+        d["evictions"] = counts.evictions;
+        d["invalidations"] = counts.invalidations;
+        d["uncached"] = counts.uncached;
+        d["entries"] = counts.entries;
+        d["bytes"] = counts.bytes;
+        d["held"] = counts.held;
+        d["count_max"] = cache.limits().count_max;
+        d["bytes_max"] = cache.limits().bytes_max;
+        d["monitor"] = monitor == nullptr ? std::string("disabled") : std::string(monitor->name());
+        d["active"] = monitor != nullptr && monitor->active();
+        d["available"] = monitor == nullptr || monitor->available(&why);
+        d["why"] = why;
+        d["reason"] = cache.reason();
+        return d;
+      },
+      nb::arg("nic"), nb::sig("def cache_state(nic: Nic) -> dict[str, Any]"),
+      "Counts, limits, and the monitor of system memory: its name, whether it watches now, whether it can, why not.");
+  m.def(
+      "probe_monitor",
+      [](const std::string& name) {
+        std::string why;
+        const auto monitor = translating([&] { return mem::make_system_monitor(name); });
+        const bool works = monitor != nullptr && monitor->available(&why);
+        return nb::make_tuple(monitor == nullptr ? std::string("disabled") : std::string(monitor->name()), works, why);
+      },
+      nb::arg("name"), nb::sig("def probe_monitor(name: str) -> tuple[str, bool, str]"),
+      "(name, whether it works here, why not) of a monitor; the empty name is this machine's default.");
+  m.def(
+      "first_not_persistent",
+      [](uint64_t address, uint64_t length) {
+        return translating([&] { return mem::first_not_persistent(address, length); });
+      },
+      nb::arg("address"), nb::arg("length"),
+      nb::sig("def first_not_persistent(address: int, length: int) -> int | None"),
+      "The first address of the range that is no shared mapping of a file.");
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,101 @@
+// cpp/mem/maps.cpp: see maps.hpp.
+#include "mem/maps.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "base/status.hpp"
+
+namespace weft::mem {
+
+namespace {
+
+struct Line {
+  uint64_t begin, end, offset, inode;
+  uint32_t major, minor;
+  bool readable, shared;
+  bool on_disk;  // the path of a file, not memfd, a pseudo file or System V shared memory
+  bool system_v;
+};
+
+// Calls each(line) for the mappings that overlap the range, in order, until it says false.
+template <typename Each>
+void lines(uint64_t begin, uint64_t end, Each&& each) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/maps", "re"), std::fclose);
+  if (!file) throw Error(fi_err::kEIO, std::string("cannot open /proc/self/maps: ") + std::strerror(errno));
+  char text[4352];
+  while (std::fgets(text, sizeof(text), file.get()) != nullptr) {
+    Line line{};
+    char rights[5] = {};
+    int path = 0;
+    if (std::sscanf(text, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &line.begin, &line.end,
+                    rights, &line.offset, &line.major, &line.minor, &line.inode, &path) < 7) {
+      continue;
+    }
+    if (line.begin >= end) return;
+    if (line.end <= begin) continue;
+    line.readable = rights[0] == 'r';
+    line.shared = rights[3] == 's';
+    const auto begins = [&](std::string_view with) {
+      return path != 0 && std::string_view(text + path).starts_with(with);
+    };
+    line.system_v = begins("/SYSV");
+    line.on_disk = begins("/") && !begins("/memfd:") && !line.system_v;
+    if (!each(line)) return;
+  }
+}
+
+std::string hex(uint64_t n) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%" PRIx64, n);
+  return text;
+}
+
+}  // namespace
+
+CachedMapping describe_system_memory(uint64_t address, uint64_t length) {
+  CachedMapping found;
+  found.address = address;
+  found.length = length;
+  found.persistent = true;
+  uint64_t at = address;
+  const uint64_t end = address + length;
+  lines(address, end, [&](const Line& line) {
+    if (line.begin > at) return false;  // a hole
+    if (at == address) {
+      found.buffer_id = line.inode == 0 ? 0 : (uint64_t{line.major} << 20 | line.minor) << 40 ^ line.inode;
+      found.user = line.inode == 0 ? 0 : line.offset + (address - line.begin);
+    }
+    found.persistent = found.persistent && line.shared && line.on_disk;
+    found.host_access = found.host_access && line.readable;
+    at = line.end;
+    return at < end;
+  });
+  if (at < end) {
+    throw Error(fi_err::kEFAULT, "nothing is mapped at " + hex(at) + ", which is part of the " +
+                                     std::to_string(length) + " bytes at " + hex(address));
+  }
+  return found;
+}
+
+std::optional<uint64_t> first_not_persistent(uint64_t address, uint64_t length) {
+  uint64_t at = address;
+  const uint64_t end = address + length;
+  lines(address, end, [&](const Line& line) {
+    if (line.begin > at || !line.shared || !line.on_disk) return false;
+    at = line.end;
+    return at < end;
+  });
+  return at < end ? std::optional(at) : std::nullopt;
+}
+
+bool has_system_v_memory(uint64_t begin, uint64_t end) {
+  bool found = false;
+  lines(begin, end, [&](const Line& line) { return !(found = line.system_v); });
+  return found;
+}
+
+}  // namespace weft::mem

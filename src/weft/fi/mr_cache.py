@@ -1,0 +1,388 @@
+"""The library's registration cache, opened for more direct use (fi_open "mr_cache"), and memory monitors of one's own.
+
+Source: fi_mr(3) "Memory registration cache".
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from .. import _nic, _process, errors
+from ..flags import FidClass, HmemIface
+from ..memory.cache import CacheState, CacheStatistics, cache_settings, cache_state, statistics
+from . import _handle
+
+__all__ = ["CacheStatistics", "CachedMapping", "MemMonitor", "MrCache", "MrCacheEntry", "open"]
+
+SERVICES = ("mr_cache",)
+
+
+def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> MrCache:
+    """Open a service of the library by its name (fi_open).
+
+    name      "mr_cache": the registration cache of this process.
+    attr      None: the service has no attributes.
+    flags     0.
+    context   kept, not used.
+
+    Raises NoSys for another name, and where the environment names a memory monitor that does not work here (the message
+    says why); InvalidArgument for a variable that is not understood; BadFlags. Source: fi_mr(3) "Memory registration
+    cache".
+    """
+    if name not in SERVICES:
+        raise errors.NoSys(f"open: no service is called {name!r}; here: {', '.join(SERVICES)}", op="open")
+    if attr is not None:
+        raise errors.InvalidArgument(f"open: {name} has no attributes, attr has to be None, not {attr!r}", op="open")
+    if flags != 0:
+        raise errors.BadFlags(f"open: flags {flags!r}; they have to be 0", op="open")
+    _process.nic()
+    state = cache_state()
+    if not state.works and cache_settings().cache_monitor:
+        raise errors.NoSys(
+            f"open: FI_MR_CACHE_MONITOR={cache_settings().cache_monitor} does not work here\n  found: {state.why}",
+            op="open",
+        )
+    return MrCache(context)
+
+
+@dataclass(frozen=True)
+class CachedMapping:
+    """What a cache entry says of its memory, as `MemMonitor.valid` gets it.
+
+    address, length   the range; iface, device where it is.
+    buffer_id         identity of the allocation or file behind it, as the resolver told.
+    user              the resolver's own number.
+    """
+
+    address: int
+    length: int
+    iface: int
+    device: int
+    buffer_id: int
+    user: int
+
+
+class MemMonitor:
+    """A memory monitor of one's own (struct fid_mem_monitor): subclass it, and give it to `MrCache.import_fid`.
+
+    iface   the memory that it watches: `fi.HMEM_SYSTEM`, `fi.HMEM_CUDA` ...
+    name    for messages; the class's name where it is not set.
+
+    The cache calls the methods below, never with a lock of its own held. An error that `start` or `subscribe` raises
+    means that the range is not cached; one in `unsubscribe` or `stop` is printed.
+    Thread safety: calls come from the threads that search. Source: fi_mr(3) "Memory registration cache".
+    """
+
+    fclass = FidClass.CLASS_MEM_MONITOR
+    iface: int = HmemIface.HMEM_SYSTEM
+    name: str = ""
+
+    def start(self, notify: Callable[[int, int], int]) -> None:
+        """Begin to watch: something is about to be cached.
+
+        notify   to be called as notify(addr, length) when memory changed, by any thread. Entries that overlap are gone
+                 when it returns; it says how many they were.
+        """
+
+    def stop(self) -> None:
+        """Nothing is cached any more."""
+
+    def subscribe(self, addr: int, length: int) -> None:
+        """From the return on, `notify` is owed for changes of this range."""
+
+    def unsubscribe(self, addr: int, length: int) -> None:
+        """The end of one `subscribe` with the same arguments."""
+
+    def valid(self, addr: int, length: int, mapping: CachedMapping) -> bool:
+        """Asked at each hit: does the entry still describe this memory? Where not, it goes and is resolved anew."""
+        return True
+
+
+class _Watch:
+    """What the NIC calls for a MemMonitor: counts subscriptions, so that it is started and stopped."""
+
+    def __init__(self, nic: _nic.Nic, monitor: MemMonitor) -> None:
+        self.nic = nic
+        self.monitor = monitor
+        self.ranges = 0
+        # A monitor may call notify from its methods, which ends subscriptions of the same thread.
+        self.lock = threading.RLock()
+
+    def subscribe(self, addr: int, length: int) -> None:
+        with self.lock:
+            if self.ranges == 0:
+                self.monitor.start(self.notify)
+            self.ranges += 1
+            try:
+                self.monitor.subscribe(addr, length)
+            except BaseException:
+                self._left()
+                raise
+
+    def unsubscribe(self, addr: int, length: int) -> None:
+        with self.lock:
+            try:
+                self.monitor.unsubscribe(addr, length)
+            finally:
+                self._left()
+
+    def _left(self) -> None:
+        self.ranges -= 1
+        if self.ranges == 0:
+            self.monitor.stop()
+
+    def _valid(self, addr: int, length: int, mapping: dict[str, int]) -> bool:
+        return bool(self.monitor.valid(addr, length, CachedMapping(**mapping)))
+
+    def notify(self, addr: int, length: int) -> int:
+        return _nic.cache_notify(self.nic, int(self.monitor.iface), addr, length)
+
+
+class MrCacheEntry:
+    """What the cache knows of a range of memory; held until `release()`, or the end of a with block.
+
+    address, length   the range that is known: it contains what was searched.
+    iface, device     where it is.
+    persistent        a shared mapping of a file.
+    host_access       the processor can read it.
+    buffer_id, user   of system memory the identity of the file behind it, and the offset there; 0 without a file.
+                      Otherwise what the resolver said.
+    cached            the cache kept it, and a monitor watches it.
+    stale             the memory changed since; nobody else finds the entry any more. Told of cached ones only.
+
+    While it is held, no limit evicts it. Thread safety: any thread.
+    """
+
+    __slots__ = ("_made_in", "_ref")
+
+    def __init__(self, ref: _nic.CacheRef) -> None:
+        self._ref = ref
+        self._made_in = _process.generation
+
+    @property
+    def address(self) -> int:
+        """Where the range begins."""
+        return self._ref.address
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self._ref.length
+
+    @property
+    def iface(self) -> HmemIface:
+        """Interface of the memory."""
+        return HmemIface(self._ref.iface)
+
+    @property
+    def device(self) -> int:
+        """Device of the memory."""
+        return self._ref.device
+
+    @property
+    def buffer_id(self) -> int:
+        """Identity of what is behind it."""
+        return self._ref.buffer_id
+
+    @property
+    def user(self) -> int:
+        """The resolver's own number."""
+        return self._ref.user
+
+    @property
+    def host_access(self) -> bool:
+        """The processor can read it."""
+        return self._ref.host_access
+
+    @property
+    def persistent(self) -> bool:
+        """A shared mapping of a file."""
+        return self._ref.persistent
+
+    @property
+    def cached(self) -> bool:
+        """The cache kept it."""
+        return self._ref.cached
+
+    @property
+    def stale(self) -> bool:
+        """The memory changed since."""
+        return self._ref.stale
+
+    @property
+    def released(self) -> bool:
+        """True after release()."""
+        return self._ref.released
+
+    def release(self) -> None:
+        """Give it back to the cache, where it stays until it is evicted or its memory changes. Again: nothing."""
+        self._ref.release()
+
+    def __enter__(self) -> MrCacheEntry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        if self.released:
+            return "<MrCacheEntry released>"
+        state = "stale" if self.stale else "cached" if self.cached else "not cached"
+        return f"<MrCacheEntry {self.length} B at {self.address:#x}, {self.iface!s}, {state}>"
+
+
+class MrCache:
+    """The registration cache of this process (struct fid of class FI_CLASS_MR_CACHE). Made by `fi.open("mr_cache")`.
+
+    All that are open are the same cache; closing one takes the monitors out that came in through it.
+    Thread safety: any thread. Source: fi_mr(3) "Memory registration cache".
+    """
+
+    fclass = FidClass.CLASS_MR_CACHE
+    _closed = False
+    _site: _handle.Site | None = None
+
+    def __init__(self, context: Any = None) -> None:
+        self.context = context
+        self._nic = _process.nic()
+        self._made_in = _process.generation
+        self._children: _handle.Children = {}
+        self._mine: dict[int, MemMonitor] = {}
+        self._site = _handle.here(3)
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    @property
+    def state(self) -> CacheState:
+        """Whether system memory is cached, and who watches it; `str()` of it says so in words."""
+        return cache_state()
+
+    def search(
+        self,
+        buf: Any,
+        iface: int = HmemIface.HMEM_SYSTEM,
+        device: int = 0,
+        resolve: Callable[[int, int], Mapping[str, int]] | None = None,
+    ) -> MrCacheEntry:
+        """What is known of a buffer's memory: from the cache, or found out now and kept.
+
+        buf       a buffer, or (address, length).
+        iface     interface of the memory; device: which of its devices. Entries of different ones never answer for each
+                  other, so devices without unified virtual addressing may use the same addresses.
+        resolve   called as resolve(address, length) where nothing is known. Returns a mapping with "address" and
+                  "length" of a range that contains the one asked for, and what is true of it: "buffer_id", "user",
+                  "persistent", "host_access". None: the system is asked (/proc/self/maps); of a device only the range
+                  is known.
+
+        An entry that contains the range is a hit. Kept is what somebody watches: system memory by the monitor of
+        FI_MR_CACHE_MONITOR, other memory by one that was imported.
+
+        Raises Fault (nothing is mapped there), InvalidArgument (no bytes; an interface that does not exist; an answer
+        of resolve that does not contain the range).
+        """
+        op = "search"
+        _handle.check(self, op)
+        address, nbytes = _nic.describe_buffer(buf)[:2]
+        if nbytes == 0:
+            raise errors.InvalidArgument(f"{op}: the buffer has no bytes; there is nothing to know of it", op=op)
+        found = None if resolve is None else lambda at, size: dict(resolve(at, size))
+        return MrCacheEntry(_nic.cache_search(self._nic, address, nbytes, int(iface), device, found))
+
+    def notify(self, addr: int, length: int, iface: int = HmemIface.HMEM_SYSTEM) -> int:
+        """Tell the cache that memory changed: entries that overlap are gone when it returns (fid_mem_notify).
+
+        Returns how many they were. Needed where the monitor cannot see a change.
+        """
+        _handle.check(self, "notify")
+        addr, length = operator.index(addr), operator.index(length)
+        if addr < 0 or length <= 0:
+            raise errors.InvalidArgument(f"notify: {length} B at {addr:#x} is no range of memory", op="notify")
+        return _nic.cache_notify(self._nic, int(iface), addr, length)
+
+    def flush(self, lru_only: bool = True) -> int:
+        """Forget entries: those that nobody holds; with lru_only False all, and held ones are stale then.
+
+        Returns how many they were.
+        """
+        _handle.check(self, "flush")
+        if not isinstance(lru_only, bool):
+            raise TypeError(f"flush: lru_only is True or False, not {lru_only!r}")
+        return _nic.cache_flush(self._nic, lru_only)
+
+    def import_fid(self, monitor: MemMonitor, flags: int = 0) -> None:
+        """Let a memory monitor of one's own watch the memory of its interface (fi_import_fid).
+
+        What was cached of that interface is forgotten. It stays until this object is closed; then system memory is
+        watched by the process's own monitor again, and other memory by nobody.
+
+        Raises Busy (another imported one watches that interface), NoSys (FI_MR_CACHE_MAX_COUNT is 0), BadFlags.
+        """
+        op = "import_fid"
+        _handle.check(self, op)
+        _handle.expect(monitor, MemMonitor, op, "monitor")
+        if flags:
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
+        iface = HmemIface(monitor.iface)
+        if self.state.count_max == 0:
+            raise errors.NoSys(f"{op}: caching is off, FI_MR_CACHE_MAX_COUNT is 0: no monitor is ever asked", op=op)
+        with _import_lock:
+            here = (self._made_in, int(iface))
+            if here in _imported:
+                raise errors.Busy(
+                    f"{op}: {_imported[here]!r} watches {iface!s} already; close its MrCache first", op=op
+                )
+            name = monitor.name or type(monitor).__name__
+            _nic.cache_set_monitor(self._nic, int(iface), _Watch(self._nic, monitor), name)
+            _imported[here] = self._mine[int(iface)] = monitor
+
+    def statistics(self) -> CacheStatistics:
+        """Counts since the process first used its NIC."""
+        return statistics()
+
+    def close(self) -> None:
+        """Take out the monitors that were imported through it (fi_close). The cache and its entries stay."""
+        _handle.close(self, self._take_out, self._children, ())
+
+    def _take_out(self) -> None:
+        with _import_lock:
+            for iface in list(self._mine):
+                del self._mine[iface]
+                _imported.pop((self._made_in, iface), None)
+                _nic.cache_set_monitor(self._nic, iface, None, "")
+
+    def __enter__(self) -> MrCache:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, self._take_out, ())
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<MrCache closed>"
+        if _handle.elsewhere(self):
+            return "<MrCache of the process that forked this one>"
+        counts = self.statistics()
+        return (
+            f"<MrCache {self.state!s}; {counts.entries} entries, {counts.held} held, "
+            f"{counts.hits} hits, {counts.misses} misses>"
+        )
+
+
+_import_lock = threading.RLock()
+_imported: dict[tuple[int, int], MemMonitor] = {}
+"""By process (`_process.generation`) and interface."""
