@@ -2,6 +2,8 @@
 #include "link/tcp.hpp"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -20,8 +22,8 @@ namespace {
 
 constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in events_; others are pending greetings
 constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
-constexpr size_t kAskEach = 4;           // with so few connections each is read; with more the kernel is asked which
-constexpr int32_t kHotPolls = 20'000;    // without a packet, until polling leaves the sockets to the engine: some 10 ms
+constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
+constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
 constexpr uint64_t kRetryNs = 50'000'000;
 
 // The name by which processes of this host and user know that somebody who listens there can be reached by shm.
@@ -49,7 +51,7 @@ bool is_ours(const wire::HostAddress& host) noexcept {
   return fd.valid() && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0;
 }
 
-// The address that packets to far away leave from; loopback where there is no way out.
+// The address that packets to far away leave from; without a way out the first of an interface, or loopback.
 wire::HostAddress usual_address(uint8_t family, uint16_t port) noexcept {
   // Documentation prefixes (RFC 5737, RFC 3849): connect() of a datagram socket only looks up the route.
   wire::HostAddress far = parse_host(family == 4 ? "192.0.2.1" : "2001:db8::1", 9);
@@ -64,7 +66,23 @@ wire::HostAddress usual_address(uint8_t family, uint16_t port) noexcept {
       return found;
     }
   }
-  return parse_host(family == 4 ? "127.0.0.1" : "::1", port);
+  wire::HostAddress found = parse_host(family == 4 ? "127.0.0.1" : "::1", port);
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
+    if (a->ifa_addr == nullptr || (a->ifa_flags & IFF_UP) == 0 || (a->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    const int wanted = family == 4 ? AF_INET : AF_INET6;
+    if (a->ifa_addr->sa_family != wanted) continue;
+    sockaddr_storage one{};
+    std::memcpy(&one, a->ifa_addr, family == 4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const wire::HostAddress candidate = from_sockaddr(one);
+    if (candidate.scope != 0) continue;  // means nothing on another host
+    found = candidate;
+    found.port = port;
+    break;
+  }
+  ::freeifaddrs(all);
+  return found;
 }
 
 void set_option(int fd, int level, int option, int value) noexcept {
