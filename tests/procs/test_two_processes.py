@@ -105,7 +105,13 @@ def test_two_endpoints_took_the_path_that_is_tested(runner: Runner) -> None:
         assert not others
         return
     assert others
-    kinds = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops", "strict": "framed_ops", "tcp": "framed_ops"}
+    kinds = {
+        "direct": "direct_ops",
+        "foreign": "cma_ops",
+        "ring": "framed_ops",
+        "strict": "framed_ops",
+        "tcp": "framed_ops",
+    }
     used = statistics[kinds[runner.path]]
     if runner.path == "foreign" and not used:
         pytest.skip(f"this kernel refuses process_vm_writev: {others[0]['cma_reason']}")
