@@ -139,7 +139,7 @@ def secret(s: Settings) -> bytes | None:
                 status = os.fstat(file.fileno())
                 if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
                     raise errors.InvalidArgument(
-                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: others can read or change it\n"
+                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: others can get at it\n"
                         f"  try: chmod 600 {s.secret_file}"
                     )
                 found = file.read(65536).rstrip(b"\r\n")

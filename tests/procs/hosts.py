@@ -1,8 +1,8 @@
 """Two hosts: network namespaces joined by a wire that can be slow, lossy and cut.
 
-Made with ip(8), which needs root and a kernel that permits it; `Wire` skips the test where that is missing. The wire is a
-veth pair under tc-netem(8) where the kernel has it, otherwise a process that carries packets (relay.py). Everything is
-gone when it is closed: deleting a namespace deletes its interfaces.
+Made with ip(8), which needs root and a kernel that permits it; `Wire` skips the test where that is missing. The wire is
+a veth pair under tc-netem(8) where the kernel has it, otherwise a process that carries packets (relay.py). Everything
+is gone when it is closed: deleting a namespace deletes its interfaces.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from types import TracebackType
+from typing import ClassVar
 
 import pytest
 from tests.procs.children import ROOT
@@ -41,8 +42,8 @@ class Wire:
     inside(host)   the command that starts a program on a host.
     """
 
-    ip = {"a": "10.77.0.1", "b": "10.77.0.2"}
-    ip6 = {"a": "fd77::1", "b": "fd77::2"}
+    ip: ClassVar = {"a": "10.77.0.1", "b": "10.77.0.2"}
+    ip6: ClassVar = {"a": "fd77::1", "b": "fd77::2"}
 
     def __init__(self, seed: int = 0) -> None:
         if shutil.which("ip") is None:
