@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
@@ -24,6 +25,7 @@ constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in even
 constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
 constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
 constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
+constexpr uint64_t kLingerNs = 30'000;
 constexpr uint64_t kRetryNs = 50'000'000;
 
 // The name by which processes of this host and user know that somebody who listens there can be reached by shm.
@@ -147,6 +149,7 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   }
   if (n != 0) {
     warm();
+    heard_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
   } else if (const int32_t hot = hot_.load(std::memory_order_relaxed); hot > 0) {
     hot_.store(hot - 1, std::memory_order_relaxed);
     if (hot == 1) arm(true);  // from here on the engine waits for the sockets
@@ -173,6 +176,11 @@ bool TcpLink::prepare_sleep() {
     idle = idle && !peer->has_buffered() && peer->broken() == Status::ok;
   }
   arm(true);
+  // To sleep and to be woken takes longer than the next packet, where one follows the other. Others may have the core.
+  if (idle && clock_.now_ns() - heard_ns_.load(std::memory_order_relaxed) < kLingerNs) {
+    ::sched_yield();
+    return false;
+  }
   return idle;
 }
 

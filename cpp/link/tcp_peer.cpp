@@ -153,7 +153,10 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (answer) body.source = {};
   std::array<std::byte, wire::kPacketHeadMax> head;
   const size_t head_bytes =
-      wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, body, payload.size(), std::span(head));
+      answer && frame.status == 0 && payload.empty()
+          ? wire::emit_packet(keys_.send, sent_, wire::PacketType::done, wire::DoneBody{frame.op_id, cost, 0}, 0,
+                              std::span(head))
+          : wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, body, payload.size(), std::span(head));
   // Counted before it is sent: the peer's reaction may be read by another thread at once.
   if (answer) {
     owed_.fetch_sub(1, std::memory_order_relaxed);
@@ -465,6 +468,18 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (prefix->type != wire::PacketType::frame) {
       in_begin_ += head;
       if (prefix->type == wire::PacketType::ping) continue;
+      if (prefix->type == wire::PacketType::done) {
+        wire::DoneBody done;
+        std::memcpy(&done, bytes.data(), sizeof(done));
+        wire::Frame answer;
+        answer.kind = wire::FrameKind::answer;
+        answer.op_id = done.op_id;
+        answer.staged_chunk = done.cost;
+        if (!admit(answer, control)) return n;
+        ++n;
+        sink.on_frame(self, answer, {});
+        continue;
+      }
       wire::ResolveBody said;
       std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof(said));
       ++n;

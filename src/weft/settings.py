@@ -81,14 +81,14 @@ class Settings:
     engine: Literal["thread", "manual"]
     isolation: Literal["shared", "strict"]
     cma: bool
-    shm: bool
-    listen: str
-    advertise: str
-    secret: Secret
-    secret_file: str
-    tcp_timeout: float
-    tcp_log: bool
     mr_mode: MrMode
+    shm: bool = True
+    listen: str = ""
+    advertise: str = ""
+    secret: Secret = Secret()  # noqa: RUF009  it never changes
+    secret_file: str = ""
+    tcp_timeout: float = 5.0
+    tcp_log: bool = False
 
 
 def load() -> Settings:
@@ -112,6 +112,7 @@ def load() -> Settings:
         found.engine,
         found.isolation,
         found.cma,
+        found.mr_mode,
         found.shm,
         found.listen,
         found.advertise,
@@ -119,7 +120,6 @@ def load() -> Settings:
         found.secret_file,
         found.tcp_timeout,
         found.tcp_log,
-        found.mr_mode,
     )
 
 

@@ -67,7 +67,7 @@ def test_getinfo_rma_event_without_target_side_is_rejected() -> None:
     assert rejected_by(fi.Info(caps=fi.RMA | fi.READ | fi.RMA_EVENT)) == {"caps"}
 
 
-@pytest.mark.parametrize("caps", [fi.MSG, fi.TAGGED, fi.TRIGGER | fi.RMA, fi.REMOTE_COMM | fi.RMA, fi.HMEM])
+@pytest.mark.parametrize("caps", [fi.MSG, fi.TAGGED, fi.TRIGGER | fi.RMA, fi.COLLECTIVE | fi.RMA, fi.HMEM])
 def test_getinfo_missing_capability_is_explained(caps: int) -> None:
     explanation = fi.getinfo(hints=fi.Info(caps=caps), explain=True)
     assert not explanation.infos
@@ -115,7 +115,7 @@ def test_getinfo_no_match_raises_nodata_naming_each_hint() -> None:
         ("domain_attr.mr_key_size", fi.Info(domain_attr=fi.DomainAttr(mr_key_size=16))),
         ("domain_attr.cq_data_size", fi.Info(domain_attr=fi.DomainAttr(cq_data_size=16))),
         ("domain_attr.mr_iov_limit", fi.Info(domain_attr=fi.DomainAttr(mr_iov_limit=64))),
-        ("domain_attr.caps", fi.Info(domain_attr=fi.DomainAttr(caps=fi.REMOTE_COMM))),
+        ("domain_attr.caps", fi.Info(domain_attr=fi.DomainAttr(caps=fi.SHARED_AV))),
         ("domain_attr.av_type", fi.Info(domain_attr=fi.DomainAttr(av_type=7))),
         ("domain_attr.threading", fi.Info(domain_attr=fi.DomainAttr(threading=77))),
         ("domain_attr.resource_mgmt", fi.Info(domain_attr=fi.DomainAttr(resource_mgmt=3))),
