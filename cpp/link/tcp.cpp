@@ -265,8 +265,9 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
           "this process has no secret for the tcp link: give all hosts the same WEFT_SECRET or WEFT_SECRET_FILE, or "
           "weft.open(secret=...); one is made by: python -c 'import secrets; print(secrets.token_hex(32))'";
       happen({Happened::resolved, token, Status::refused, nullptr, 0, 0});
+    } else if (!start()) {
+      happen({Happened::resolved, token, Status::no_memory, nullptr, 0, 0});
     } else {
-      start();
       reach(*route, {address, token, clock_.now_ns() + 2 * config_.timeout_ns});
     }
   }
@@ -451,13 +452,27 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
   }
 }
 
+namespace {
+
+// Where a caller can be called: the port that it names, at the address that it called from. Of its own address it says
+// what it likes, and who knows the secret is still not to be taken for another host.
+wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
+  if (listen.family == 0) return {};
+  wire::HostAddress host = remote;
+  host.port = listen.port;
+  return host;
+}
+
+}  // namespace
+
 void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   Pending& p = pending_.at(id);
   wire::Greeting out;
   if (!p.outbound && in.type == wire::GreetingType::hello && in.version == wire::kTcpVersion && in.listen.family != 0 &&
       uuid_ < in.uuid) {
+    const wire::HostAddress caller = seen_as(p.remote, in.listen);
     for (const auto& [other_id, other] : pending_) {
-      if (other.outbound && other.vni == in.vni && other.remote == in.listen) {  // we are just calling it
+      if (other.outbound && other.vni == in.vni && other.remote == caller) {  // we are just calling it
         out.type = wire::GreetingType::reject;
         out.reason = wire::TcpReject::crossed;
         (void)send_greeting(p.fd.get(), out);
@@ -513,7 +528,7 @@ void TcpLink::go_live(uint64_t id) {
   about.vni = p.greeting->vni();
   about.outbound = p.outbound;
   about.remote = p.remote;
-  about.host = p.outbound ? p.remote : p.greeting->theirs().listen;
+  about.host = p.outbound ? p.remote : seen_as(p.remote, p.greeting->theirs().listen);
   const auto peer = std::make_shared<TcpPeer>(this, std::move(p.fd), p.greeting->keys(), about, &*data_, id);
   live_.push_back(peer);
   live_count_.store(live_.size(), std::memory_order_release);
@@ -679,19 +694,25 @@ TcpLink::~TcpLink() {
   for (const auto& peer : live_) peer->die(Status::peer_gone);
 }
 
-// A process that stays on its host has no descriptor for the link.
-void TcpLink::start() {
-  if (events_) return;
-  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  if (!timer_.valid()) throw Error(fi_err::kEMFILE, std::string("timerfd_create: ") + std::strerror(errno));
-  spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  data_.emplace();
-  events_.emplace();
-  events_->add(timer_.get(), kNameTimer);
-  events_->add(data_->fd(), kNameData, 0);
+// A process that stays on its host has no descriptor for the link. False: there is none left.
+bool TcpLink::start() {
+  if (events_) return true;
+  try {
+    timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_.valid()) return false;
+    spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    data_.emplace();
+    EpollSet events;
+    events.add(timer_.get(), kNameTimer);
+    events.add(data_->fd(), kNameData, 0);
+    waiter_.watch(events.fd());
+    events_.emplace(std::move(events));
+  } catch (const Error&) {
+    return false;
+  }
   armed_ = false;
   arm(true);
-  waiter_.watch(events_->fd());
+  return true;
 }
 
 void TcpLink::set_secret(std::span<const std::byte> secret) {
@@ -733,7 +754,7 @@ wire::HostAddress TcpLink::listen(const wire::HostAddress& on, std::optional<wir
     if (same && (!known_as || known_as->ip == known_as_->ip)) return *known_as_;
     throw Error(fi_err::kEBUSY, "this process listens on " + text_of(*bound_) + " already: a NIC listens in one place");
   }
-  start();
+  if (!start()) throw Error(fi_err::kEMFILE, "listening: no file descriptor is left: raise the limit (ulimit -n)");
   sockaddr_storage name;
   socklen_t length = to_sockaddr(on, &name);
   UniqueFd fd(::socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

@@ -110,7 +110,7 @@ class TcpLink final : public Link, private TcpControl {
   bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) override;
 
   // All with mutex_.
-  void start();
+  bool start();
   void reach(const Route& route, TcpPeer::Call call);
   [[nodiscard]] std::shared_ptr<TcpPeer> find(const wire::HostAddress& host, uint16_t vni) const;
   void ask(TcpPeer& peer, const Route& route, TcpPeer::Call call);
