@@ -179,9 +179,9 @@ class Node:
         wait     seconds to wait for a name that nobody has yet: its owner may be starting.
 
         Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone),
-        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's that does not
-        listen, or to which there is no way), AccessDenied (another host's, and the secrets differ or there is none),
-        TimedOut (no answer from its host), BadState.
+        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's that does
+        not listen, or to which there is no way), AccessDenied (another host's, and the secrets differ or there is
+        none), TimedOut (no answer from its host), BadState.
         """
         self._check("attach")
         if isinstance(source, (Shared, RemoteArray)):
