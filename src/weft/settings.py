@@ -10,7 +10,7 @@
 | `WEFT_ADVERTISE` | a name or an IP address         | what other hosts call, where `WEFT_LISTEN` is a wildcard       |
 | `WEFT_SECRET`    | 16 bytes or more                | what hosts prove to each other; without it there is no tcp     |
 | `WEFT_SECRET_FILE` | a path                        | where the secret is; nobody else may read it (mode 0600)       |
-| `WEFT_TCP_TIMEOUT` | seconds, `5` (default)        | how long a dead host may go unnoticed                          |
+| `WEFT_TCP_TIMEOUT` | seconds, 5 unless set         | how long a dead host may go unnoticed                          |
 | `WEFT_TCP_LOG`   | `0` (default), `1`              | say on stderr whom the tcp link turned away or lost, and why   |
 | `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
 
@@ -51,8 +51,11 @@ _VALUES = {
     "WEFT_ISOLATION": "shared, strict",
     "WEFT_CMA": "0, 1",
     "WEFT_SHM": "0, 1",
-    "WEFT_LISTEN": "tcp://host:port",
-    "WEFT_TCP_TIMEOUT": "seconds, from 0.1 to 3600",
+    "WEFT_LISTEN": "tcp://host:port; port 0 takes one that is free",
+    "WEFT_ADVERTISE": "name, address; of this host",
+    "WEFT_SECRET": "text; 16 bytes or more",
+    "WEFT_SECRET_FILE": "path; of a file with the secret, mode 0600",
+    "WEFT_TCP_TIMEOUT": "seconds; from 0.1 to 3600, 5 unless set",
     "WEFT_TCP_LOG": "0, 1",
     "WEFT_MR_MODE": ", ".join(_MR_MODES) + '; several joined by "|" or ","',
 }
