@@ -7,6 +7,7 @@
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first
 #   make kill-test    300 rounds of kill -9 at random instants (KILL_ROUNDS=n, WEFT_SEED=n)
+#   make fuzz         a million made-up frames against the tcp link (FUZZ_FRAMES=n, WEFT_SEED=n)
 #   make docs         HTML into build/docs/index.html; a warning is an error
 #   make stub         regenerate src/weft/_nic.pyi from the extension
 #   make format       apply the formatters
@@ -17,6 +18,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 KILL_ROUNDS ?= 300
+FUZZ_FRAMES ?= 1000000
 PYTEST_ARGS ?=
 
 VENV := .venv
@@ -34,7 +36,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test bench conformance lint sanitize docs clean distclean kill-test stub format ext cpp-tests microbench
+.PHONY: demo test bench conformance lint sanitize docs clean distclean kill-test fuzz stub format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -119,6 +121,9 @@ bench: ext microbench $(VENV)/.bench
 
 kill-test: ext
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,3600) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
+
+fuzz: cpp-tests
+	@WEFT_FUZZ_FRAMES=$(FUZZ_FRAMES) $(call LIMIT,3600) build/check/weft_cpp_tests --log_level=message --run_test='tcp/test_made_up*'
 
 lint: $(VENV)/.lint
 	@$(call LIMIT,120) $(VENV)/bin/ruff check $(wildcard $(PY_LINTED))

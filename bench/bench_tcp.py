@@ -10,7 +10,7 @@ from common import Row, publish
 from weft.tools._pair import Side, Target, echo
 from weft.tools._socket import Bare
 
-ROUNDS = 15
+ROUNDS = 9
 LARGE = 8 << 20
 SECRET = secrets.token_hex(32)
 ENV = {"WEFT_SHM": "0", "WEFT_LISTEN": "tcp://127.0.0.1:0", "WEFT_SECRET": SECRET}

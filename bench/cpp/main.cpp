@@ -5,6 +5,8 @@
 // A row: median and 99th percentile (of batches; of single round trips for the ping-pongs), the limit by name and
 // value, the share of it that was reached (1: at the limit), the budget of DESIGN.md and whether it was met. Peers are
 // forked processes. Poll loops give the core away (PollPacer): two cores are enough for everything here.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -137,11 +139,16 @@ void rest(PollPacer& pacer) {
 // ---- sides and peers ---------------------------------------------------------------------------------------------
 
 struct Side {
-  explicit Side(bool cma = true, uint32_t mr_count_max = 1 << 12) {
+  explicit Side(bool cma = true, uint32_t mr_count_max = 1 << 12, bool tcp = false) {
     host::HostConfig config;
     config.shm.cma = cma;
+    config.shm_link = !tcp;
     config.limits.mr_count_max = mr_count_max;
     host = std::make_unique<host::HostNic>(config);
+    if (tcp) {
+      host->tcp().set_secret(std::as_bytes(std::span("a secret of the benchmark")));
+      host->tcp().listen(link::parse_host("127.0.0.1", 0), std::nullopt);
+    }
     domain = std::make_unique<nic::Domain>(&host->nic(), nic::DomainConfig{});
     cq = std::make_shared<nic::CompletionQueue>(4096);
     av = std::make_shared<nic::AddressVector>(domain.get());
@@ -715,6 +722,164 @@ PingResult ping(int pairs, int blocks, int pings) {
   return r;
 }
 
+// ---- between hosts, over loopback
+// ------------------------------------------------------------------------------------
+
+struct Street {
+  wire::HostAddress host;
+  wire::EpAddress address;
+  [[nodiscard]] wire::EpAddress known_as() const {
+    wire::EpAddress a = address;
+    a.nic = link::route_number({host, a.nic});
+    return a;
+  }
+};
+
+// A connected pair of bare sockets: made before the fork, one end each.
+struct BareTcp {
+  BareTcp() {
+    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_storage name;
+    socklen_t length = link::to_sockaddr(link::parse_host("127.0.0.1", 0), &name);
+    if (::bind(listener, reinterpret_cast<sockaddr*>(&name), length) != 0 || ::listen(listener, 1) != 0) die("listen");
+    length = sizeof(name);
+    ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &length);
+    ends[0] = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (::connect(ends[0], reinterpret_cast<sockaddr*>(&name), length) != 0) die("connect");
+    ends[1] = ::accept(listener, nullptr, nullptr);
+    ::close(listener);
+    const int one = 1;
+    for (const int fd : ends) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  }
+  int ends[2];
+};
+
+void receive_all(int fd, std::byte* to, size_t n) {
+  PollPacer pacer;
+  for (size_t have = 0; have < n;) {
+    const ssize_t got = ::recv(fd, to + have, n - have, MSG_DONTWAIT);
+    if (got > 0) have += static_cast<size_t>(got);
+    if (got == 0) die("the other process is gone");
+    if (got < 0) rest(pacer);
+  }
+}
+void send_all(int fd, const std::byte* from, size_t n) {
+  for (size_t sent = 0; sent < n;) {
+    const ssize_t got = ::send(fd, from + sent, n - sent, MSG_NOSIGNAL);
+    if (got <= 0) die("the other process is gone");
+    sent += static_cast<size_t>(got);
+  }
+}
+
+constexpr int kTcpBlocks = 40, kTcpPings = 200;
+constexpr size_t kTcpLarge = size_t{1} << 20;
+
+void play_tcp(int fd, int bare, bool first, std::vector<double>* put_ns, std::vector<double>* bare_ns,
+              std::vector<double>* put_rate, std::vector<double>* get_rate, std::vector<double>* bare_rate) {
+  Side side(true, 1 << 12, true);
+  std::byte* memory = side.host->nic().segments().allocate(kBytes);
+  std::byte* local = side.host->nic().segments().allocate(kBytes);
+  std::memset(memory, 0, kBytes);
+  std::memset(local, 1, kBytes);
+  side.reg(memory, kBytes, kKey);
+  tell(fd, Street{*side.host->tcp().listening(), side.ep->address()});
+  const uint64_t dest = side.av->insert(hear<Street>(fd).known_as());
+  uint64_t zero = 0;
+  side.one(nic::OpKind::write, &zero, 8, dest, 64, kKey);
+  side.wait_one();
+  tell(fd, 1);
+  (void)hear<int>(fd);
+  uint64_t sequence = 0;
+  auto* mine = reinterpret_cast<uint64_t*>(memory);
+  const auto put = [&] {
+    if (side.quiet->post_one(nic::OpKind::write, &sequence, 8, dest, 0, kKey, 0, 1, 0, true).refusal !=
+        nic::Refusal::none) {
+      die("put refused");
+    }
+  };
+  const auto await = [&] {
+    PollPacer pacer;
+    while (__atomic_load_n(mine, __ATOMIC_ACQUIRE) != sequence) {
+      if (side.host->nic().poll_from_app() == 0) rest(pacer);
+    }
+  };
+  for (int b = 0; b < kTcpBlocks; ++b) {
+    double start = now_ns();
+    for (int i = 0; i < kTcpPings; ++i) {
+      ++sequence;
+      if (first) put();
+      await();
+      if (!first) put();
+    }
+    if (first) put_ns->push_back((now_ns() - start) / (2 * kTcpPings));
+    std::byte word[8] = {};
+    start = now_ns();
+    for (int i = 0; i < kTcpPings; ++i) {
+      if (first) send_all(bare, word, 8);
+      receive_all(bare, word, 8);
+      if (!first) send_all(bare, word, 8);
+    }
+    if (first) bare_ns->push_back((now_ns() - start) / (2 * kTcpPings));
+  }
+  // Bandwidth: one side moves, the other only serves (Weft: its engine; the bare socket: a loop of recv).
+  constexpr int kMoves = 64, kRounds = 9;
+  for (int b = 0; b < kRounds; ++b) {
+    for (const nic::OpKind kind : {nic::OpKind::write, nic::OpKind::read}) {
+      if (first) {
+        const double start = now_ns();
+        int posted = 0, done = 0;
+        nic::CqEntry entries[16];
+        PollPacer pacer;
+        while (done < kMoves) {
+          while (posted < kMoves && posted - done < 8) {
+            side.one(kind, local, kTcpLarge, dest, 0, kKey);
+            ++posted;
+          }
+          const size_t n = side.take(entries, 16);
+          done += static_cast<int>(n);
+          if (n == 0 && side.host->nic().poll_from_app() == 0) rest(pacer);
+        }
+        (kind == nic::OpKind::write ? put_rate : get_rate)->push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
+        tell(fd, 3);
+      } else {
+        (void)hear<int>(fd);  // its engine serves meanwhile
+      }
+    }
+    const double start = now_ns();
+    for (int i = 0; i < kMoves; ++i) first ? send_all(bare, local, kTcpLarge) : receive_all(bare, memory, kTcpLarge);
+    std::byte over{};
+    first ? receive_all(bare, &over, 1) : send_all(bare, &over, 1);
+    if (first) bare_rate->push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
+  }
+  tell(fd, 2);
+  (void)hear<int>(fd);
+}
+
+void bench_tcp() {
+  struct Out {
+    double put, put_p99, bare, ratio, put_rate, get_rate, bare_rate;
+  };
+  Peer game([](int fd) {
+    const BareTcp bare;
+    Peer other(
+        [&](int to_first) { play_tcp(to_first, bare.ends[1], false, nullptr, nullptr, nullptr, nullptr, nullptr); });
+    std::vector<double> put, floor, put_rate, get_rate, bare_rate, ratio;
+    play_tcp(other.fd(), bare.ends[0], true, &put, &floor, &put_rate, &get_rate, &bare_rate);
+    for (size_t i = 0; i < put.size(); ++i) ratio.push_back(put[i] / floor[i]);
+    const auto p = quantiles(put);
+    tell(fd, Out{p.median, p.p99, quantiles(floor).median, quantiles(ratio).median, quantiles(put_rate).median,
+                 quantiles(get_rate).median, quantiles(bare_rate).median});
+    ::pause();
+  });
+  const auto o = hear<Out>(game.fd());
+  add({"tcp: put 8 B, half round trip to a polling peer", "ns", o.put, o.put_p99, "bare socket, both polling", o.bare,
+       "<= 1.15 x", o.ratio <= 1.15});
+  add({"tcp: put 1 MiB, 8 at a time", "GB/s", o.put_rate, 0, "bare socket", o.bare_rate, ">= 0.95",
+       o.put_rate >= 0.95 * o.bare_rate});
+  add({"tcp: get 1 MiB, 8 at a time", "GB/s", o.get_rate, 0, "bare socket", o.bare_rate, ">= 0.95",
+       o.get_rate >= 0.95 * o.bare_rate});
+}
+
 void bench_ping() {
   const auto r = ping(1, kPingBlocks, kPingsABlock);
   add({"put 8 B, half round trip to a polling peer", "ns", r.put.median, r.put.p99, "bare line, same processes",
@@ -841,11 +1006,17 @@ struct Bench {
   void (*run)();
 };
 constexpr Bench kBenches[] = {
-    {"put8", bench_put8},           {"ping", bench_ping},
-    {"copy", bench_copy},           {"foreign", bench_foreign},
-    {"ring", bench_ring},           {"vectored", bench_vectored},
-    {"fetch_add", bench_fetch_add}, {"registration", bench_registration},
-    {"cache", bench_cache},         {"oversubscribed", bench_oversubscribed},
+    {"put8", bench_put8},
+    {"ping", bench_ping},
+    {"tcp", bench_tcp},
+    {"copy", bench_copy},
+    {"foreign", bench_foreign},
+    {"ring", bench_ring},
+    {"vectored", bench_vectored},
+    {"fetch_add", bench_fetch_add},
+    {"registration", bench_registration},
+    {"cache", bench_cache},
+    {"oversubscribed", bench_oversubscribed},
     {"units", bench_units},
 };
 

@@ -2,8 +2,11 @@
 #include "link/tcp.hpp"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
@@ -22,6 +25,7 @@ constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in even
 constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
 constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
 constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
+constexpr uint64_t kLingerNs = 30'000;
 constexpr uint64_t kRetryNs = 50'000'000;
 
 // The name by which processes of this host and user know that somebody who listens there can be reached by shm.
@@ -49,7 +53,7 @@ bool is_ours(const wire::HostAddress& host) noexcept {
   return fd.valid() && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0;
 }
 
-// The address that packets to far away leave from; loopback where there is no way out.
+// The address that packets to far away leave from; without a way out the first of an interface, or loopback.
 wire::HostAddress usual_address(uint8_t family, uint16_t port) noexcept {
   // Documentation prefixes (RFC 5737, RFC 3849): connect() of a datagram socket only looks up the route.
   wire::HostAddress far = parse_host(family == 4 ? "192.0.2.1" : "2001:db8::1", 9);
@@ -64,7 +68,23 @@ wire::HostAddress usual_address(uint8_t family, uint16_t port) noexcept {
       return found;
     }
   }
-  return parse_host(family == 4 ? "127.0.0.1" : "::1", port);
+  wire::HostAddress found = parse_host(family == 4 ? "127.0.0.1" : "::1", port);
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
+    if (a->ifa_addr == nullptr || (a->ifa_flags & IFF_UP) == 0 || (a->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    const int wanted = family == 4 ? AF_INET : AF_INET6;
+    if (a->ifa_addr->sa_family != wanted) continue;
+    sockaddr_storage one{};
+    std::memcpy(&one, a->ifa_addr, family == 4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const wire::HostAddress candidate = from_sockaddr(one);
+    if (candidate.scope != 0) continue;  // means nothing on another host
+    found = candidate;
+    found.port = port;
+    break;
+  }
+  ::freeifaddrs(all);
+  return found;
 }
 
 void set_option(int fd, int level, int option, int value) noexcept {
@@ -129,6 +149,7 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   }
   if (n != 0) {
     warm();
+    heard_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
   } else if (const int32_t hot = hot_.load(std::memory_order_relaxed); hot > 0) {
     hot_.store(hot - 1, std::memory_order_relaxed);
     if (hot == 1) arm(true);  // from here on the engine waits for the sockets
@@ -155,6 +176,11 @@ bool TcpLink::prepare_sleep() {
     idle = idle && !peer->has_buffered() && peer->broken() == Status::ok;
   }
   arm(true);
+  // To sleep and to be woken takes longer than the next packet, where one follows the other. Others may have the core.
+  if (idle && clock_.now_ns() - heard_ns_.load(std::memory_order_relaxed) < kLingerNs) {
+    ::sched_yield();
+    return false;
+  }
   return idle;
 }
 
@@ -239,8 +265,9 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
           "this process has no secret for the tcp link: give all hosts the same WEFT_SECRET or WEFT_SECRET_FILE, or "
           "weft.open(secret=...); one is made by: python -c 'import secrets; print(secrets.token_hex(32))'";
       happen({Happened::resolved, token, Status::refused, nullptr, 0, 0});
+    } else if (!start()) {
+      happen({Happened::resolved, token, Status::no_memory, nullptr, 0, 0});
     } else {
-      start();
       reach(*route, {address, token, clock_.now_ns() + 2 * config_.timeout_ns});
     }
   }
@@ -425,13 +452,27 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
   }
 }
 
+namespace {
+
+// Where a caller can be called: the port that it names, at the address that it called from. Of its own address it says
+// what it likes, and who knows the secret is still not to be taken for another host.
+wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
+  if (listen.family == 0) return {};
+  wire::HostAddress host = remote;
+  host.port = listen.port;
+  return host;
+}
+
+}  // namespace
+
 void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   Pending& p = pending_.at(id);
   wire::Greeting out;
   if (!p.outbound && in.type == wire::GreetingType::hello && in.version == wire::kTcpVersion && in.listen.family != 0 &&
       uuid_ < in.uuid) {
+    const wire::HostAddress caller = seen_as(p.remote, in.listen);
     for (const auto& [other_id, other] : pending_) {
-      if (other.outbound && other.vni == in.vni && other.remote == in.listen) {  // we are just calling it
+      if (other.outbound && other.vni == in.vni && other.remote == caller) {  // we are just calling it
         out.type = wire::GreetingType::reject;
         out.reason = wire::TcpReject::crossed;
         (void)send_greeting(p.fd.get(), out);
@@ -487,7 +528,7 @@ void TcpLink::go_live(uint64_t id) {
   about.vni = p.greeting->vni();
   about.outbound = p.outbound;
   about.remote = p.remote;
-  about.host = p.outbound ? p.remote : p.greeting->theirs().listen;
+  about.host = p.outbound ? p.remote : seen_as(p.remote, p.greeting->theirs().listen);
   const auto peer = std::make_shared<TcpPeer>(this, std::move(p.fd), p.greeting->keys(), about, &*data_, id);
   live_.push_back(peer);
   live_count_.store(live_.size(), std::memory_order_release);
@@ -653,19 +694,25 @@ TcpLink::~TcpLink() {
   for (const auto& peer : live_) peer->die(Status::peer_gone);
 }
 
-// A process that stays on its host has no descriptor for the link.
-void TcpLink::start() {
-  if (events_) return;
-  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  if (!timer_.valid()) throw Error(fi_err::kEMFILE, std::string("timerfd_create: ") + std::strerror(errno));
-  spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  data_.emplace();
-  events_.emplace();
-  events_->add(timer_.get(), kNameTimer);
-  events_->add(data_->fd(), kNameData, 0);
+// A process that stays on its host has no descriptor for the link. False: there is none left.
+bool TcpLink::start() {
+  if (events_) return true;
+  try {
+    timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_.valid()) return false;
+    spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    data_.emplace();
+    EpollSet events;
+    events.add(timer_.get(), kNameTimer);
+    events.add(data_->fd(), kNameData, 0);
+    waiter_.watch(events.fd());
+    events_.emplace(std::move(events));
+  } catch (const Error&) {
+    return false;
+  }
   armed_ = false;
   arm(true);
-  waiter_.watch(events_->fd());
+  return true;
 }
 
 void TcpLink::set_secret(std::span<const std::byte> secret) {
@@ -707,7 +754,7 @@ wire::HostAddress TcpLink::listen(const wire::HostAddress& on, std::optional<wir
     if (same && (!known_as || known_as->ip == known_as_->ip)) return *known_as_;
     throw Error(fi_err::kEBUSY, "this process listens on " + text_of(*bound_) + " already: a NIC listens in one place");
   }
-  start();
+  if (!start()) throw Error(fi_err::kEMFILE, "listening: no file descriptor is left: raise the limit (ulimit -n)");
   sockaddr_storage name;
   socklen_t length = to_sockaddr(on, &name);
   UniqueFd fd(::socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

@@ -12,7 +12,8 @@
 // the kernel is told so (TCP_USER_TIMEOUT), and packets of our own give it something to wait for when nothing else
 // does.
 //
-// Nothing here spins: sockets are read while the application polls, and a while after the last packet; then epoll.
+// Nothing here spins for long: sockets are read while the application polls, and by the engine for some 30 us after a
+// packet, because the next one is often on its way; then epoll waits.
 #pragma once
 
 #include <deque>
@@ -109,7 +110,7 @@ class TcpLink final : public Link, private TcpControl {
   bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) override;
 
   // All with mutex_.
-  void start();
+  bool start();
   void reach(const Route& route, TcpPeer::Call call);
   [[nodiscard]] std::shared_ptr<TcpPeer> find(const wire::HostAddress& host, uint16_t vni) const;
   void ask(TcpPeer& peer, const Route& route, TcpPeer::Call call);
@@ -157,6 +158,7 @@ class TcpLink final : public Link, private TcpControl {
   std::atomic<bool> armed_{false};
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
+  std::atomic<uint64_t> heard_ns_{0};
 };
 
 }  // namespace weft::link

@@ -67,7 +67,7 @@ Digest Handshake::mac(const char* label) const {
 
 Handshake::Step Handshake::on(const wire::Greeting& in, wire::Greeting* out) {
   if (in.type == wire::GreetingType::reject && dialer_) {
-    reason_ = in.reason;
+    reason_ = in.reason == wire::TcpReject::none ? wire::TcpReject::malformed : in.reason;
     return Step::failed;
   }
   if (in.type != expected_) return refuse(wire::TcpReject::malformed, out);

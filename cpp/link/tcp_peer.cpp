@@ -1,6 +1,7 @@
 // cpp/link/tcp_peer.cpp: see tcp_peer.hpp. Sending first, then receiving.
 #include "link/tcp_peer.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -21,6 +22,7 @@ constexpr size_t kOutMax = size_t{256} << 10;  // waiting to be sent, before sub
 constexpr size_t kInBytes = size_t{32} << 10;
 constexpr size_t kTailBytes = 4096;  // read behind a long payload: the next packet's head, and not much of its payload
 constexpr size_t kLandMin = 4096;    // shorter payload is copied from the buffer, in one piece
+constexpr uint32_t kNicsMax = 1024;  // of a process: each that is named gets an entry in the table of routes
 constexpr int kRoundsMax = 4;        // of reading one connection, before another's turn
 
 }  // namespace
@@ -85,6 +87,7 @@ void TcpPeer::die(Status why) {
 void TcpPeer::want_out(bool wanted) {
   if (wants_out_ == wanted) return;
   wants_out_ = wanted;
+  full_.store(wanted, std::memory_order_relaxed);
   epoll_event e{};
   e.events = EPOLLIN | EPOLLRDHUP | (wanted ? EPOLLOUT : 0u);
   e.data.u64 = id;
@@ -122,7 +125,7 @@ bool TcpPeer::flush_locked() {
 
 bool TcpPeer::flush() {
   const std::lock_guard lock(send_mutex_);
-  if (!fd_.valid() || broken() != Status::ok) return false;
+  if (!fd_.valid() || broken() != Status::ok || wants_out_) return false;
   return flush_locked();
 }
 
@@ -146,6 +149,8 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
       return Status::again;
     }
   }
+  // The kernel's buffer was full, and nobody has seen it otherwise: asking again costs what the peer's packets need.
+  if (wants_out_ && (payload.size() > kCopyMax || out_bytes() >= kOutMax)) return Status::again;
   if (out_bytes() >= kOutMax) flush_locked();
   if (out_bytes() >= kOutMax) return Status::again;
   wire::Frame body = frame;
@@ -153,7 +158,10 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (answer) body.source = {};
   std::array<std::byte, wire::kPacketHeadMax> head;
   const size_t head_bytes =
-      wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, body, payload.size(), std::span(head));
+      answer && frame.status == 0 && payload.empty()
+          ? wire::emit_packet(keys_.send, sent_, wire::PacketType::done, wire::DoneBody{frame.op_id, cost, 0}, 0,
+                              std::span(head))
+          : wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, body, payload.size(), std::span(head));
   // Counted before it is sent: the peer's reaction may be read by another thread at once.
   if (answer) {
     owed_.fetch_sub(1, std::memory_order_relaxed);
@@ -170,16 +178,12 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (payload.size() <= kCopyMax) {
     append(std::span(head).first(head_bytes));
     append(payload);
-    if (out_bytes() >= kBatchBytes || (!answer && waiting == 0)) {
+    if (!wants_out_ && (out_bytes() >= kBatchBytes || (!answer && waiting == 0))) {
       flush_locked();
     } else {
       unflushed_.store(true, std::memory_order_relaxed);
     }
   } else {
-    if (wants_out_ && out_bytes() != 0) {  // the kernel's buffer was full: do not add to what waits
-      flush_locked();
-      if (out_bytes() != 0) return not_now();
-    }
     iovec pieces[3] = {{out_.data() + out_at_, out_bytes()},
                        {head.data(), head_bytes},
                        {const_cast<std::byte*>(payload.data()), payload.size()}};
@@ -316,9 +320,18 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
   size_t n = 0;
   dry_ = false;
   buffered_ = false;
+  if (full_.load(std::memory_order_relaxed)) [[unlikely]] {
+    pollfd p{fd_.get(), POLLOUT, 0};
+    if (::poll(&p, 1, 0) == 1) {
+      const std::lock_guard lock(send_mutex_);
+      want_out(false);
+      flush_locked();
+      n = 1;  // who waits for room tries again now
+    }
+  }
   bool heard = false;
   for (int round = 0; round < kRoundsMax; ++round) {
-    const size_t parsed = parse(sink, self, control, budget - n);
+    const size_t parsed = parse(sink, self, control, budget > n ? budget - n : 1);
     n += parsed;
     heard = heard || parsed != 0;
     if (broken() != Status::ok) return n;
@@ -331,12 +344,7 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
   }
   if (!dry_) return n != 0 ? n : 1;  // there is more, for the next round
   // Nothing new: what waited for company goes now.
-  if (!heard && unflushed_.load(std::memory_order_relaxed)) {
-    flush();
-  } else if (!heard && wants_out_) {  // a large payload found no room; who waits with it tries again now
-    const std::lock_guard lock(send_mutex_);
-    if (fd_.valid()) out_bytes() != 0 ? (void)flush_locked() : want_out(false);
-  }
+  if (!heard && unflushed_.load(std::memory_order_relaxed)) flush();
   return n;
 }
 
@@ -360,9 +368,9 @@ bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
     fail(Status::protocol, "more requests at a time than the protocol permits");
     return false;
   }
-  if (frame.source.nic >= wire::kRemoteNic || frame.source.vni != about.vni ||
+  if (frame.source.nic >= kNicsMax || frame.source.vni != about.vni ||
       !control.may_name(frame.ep_index, frame.ep_generation, about.vni)) {
-    fail(Status::protocol, "a frame of another VNI than the connection's");
+    fail(Status::protocol, "a frame of another VNI or NIC than the connection's");
     return false;
   }
   trace_source(frame);
@@ -465,6 +473,18 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (prefix->type != wire::PacketType::frame) {
       in_begin_ += head;
       if (prefix->type == wire::PacketType::ping) continue;
+      if (prefix->type == wire::PacketType::done) {
+        wire::DoneBody done;
+        std::memcpy(&done, bytes.data(), sizeof(done));
+        wire::Frame answer;
+        answer.kind = wire::FrameKind::answer;
+        answer.op_id = done.op_id;
+        answer.staged_chunk = done.cost;
+        if (!admit(answer, control)) return n;
+        ++n;
+        sink.on_frame(self, answer, {});
+        continue;
+      }
       wire::ResolveBody said;
       std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof(said));
       ++n;

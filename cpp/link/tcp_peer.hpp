@@ -61,6 +61,7 @@ class TcpPeer final : public Peer {
   // Sends what waits, as far as the kernel takes it. True: something went out.
   bool flush();
   [[nodiscard]] bool unflushed() const noexcept { return unflushed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool full() const noexcept { return full_.load(std::memory_order_relaxed); }
 
   // ---- receiving
   size_t receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
@@ -101,7 +102,7 @@ class TcpPeer final : public Peer {
   size_t out_at_ = 0;
   uint64_t sent_ = 0;  // packets
   bool wants_out_ = false;
-  std::atomic<bool> unflushed_{false}, spoke_{false};
+  std::atomic<bool> unflushed_{false}, spoke_{false}, full_{false};
   std::atomic<uint32_t> in_flight_{0}, owed_{0};  // requests without an answer: ours, the peer's
   std::atomic<uint64_t> in_flight_bytes_{0}, owed_bytes_{0};
 

@@ -33,7 +33,10 @@ size_t Nic::progress(bool events) {
 
 size_t Nic::progress_locked(bool events) {
   size_t n = 0;
-  for (link::Link* link : parts_.links) n += link->poll(*this, kFrameBudget);
+  for (link::Link* link : parts_.links) {
+    // A thread that polls has seen by the hints which link has something; an empty poll of another costs it 60 ns.
+    if (events || link->maybe_ready()) n += link->poll(*this, kFrameBudget);
+  }
   if (events) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);

@@ -96,7 +96,7 @@ inline std::optional<Greeting> parse_greeting(std::span<const std::byte> in) noe
   return g;
 }
 
-enum class PacketType : uint8_t { frame = 1, ping = 2, resolve = 3, resolved = 4 };
+enum class PacketType : uint8_t { frame = 1, ping = 2, resolve = 3, resolved = 4, done = 5 };
 
 struct PacketPrefix {
   uint64_t tag = 0;
@@ -117,8 +117,18 @@ struct ResolveBody {
 };
 static_assert(sizeof(ResolveBody) == 32);
 
+// done: the answer to a request that went well and has nothing to bring back.
+struct DoneBody {
+  uint64_t op_id = 0;
+  uint32_t cost = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(DoneBody) == 16);
+
 constexpr size_t body_bytes(PacketType type) noexcept {
   switch (type) {
+    case PacketType::done:
+      return sizeof(DoneBody);
     case PacketType::frame:
       return sizeof(Frame);
     case PacketType::ping:
@@ -137,7 +147,7 @@ inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) n
   PacketPrefix p;
   std::memcpy(static_cast<void*>(&p), in.data(), sizeof(p));
   const auto type = static_cast<uint8_t>(p.type);
-  if (type < 1 || type > static_cast<uint8_t>(PacketType::resolved) || p.zero != std::array<uint8_t, 3>{}) {
+  if (type < 1 || type > static_cast<uint8_t>(PacketType::done) || p.zero != std::array<uint8_t, 3>{}) {
     return std::nullopt;
   }
   const size_t body = body_bytes(p.type);

@@ -10,7 +10,7 @@
 | `WEFT_ADVERTISE` | a name or an IP address         | what other hosts call, where `WEFT_LISTEN` is a wildcard       |
 | `WEFT_SECRET`    | 16 bytes or more                | what hosts prove to each other; without it there is no tcp     |
 | `WEFT_SECRET_FILE` | a path                        | where the secret is; nobody else may read it (mode 0600)       |
-| `WEFT_TCP_TIMEOUT` | seconds, `5` (default)        | how long a dead host may go unnoticed                          |
+| `WEFT_TCP_TIMEOUT` | seconds, 5 unless set         | how long a dead host may go unnoticed                          |
 | `WEFT_TCP_LOG`   | `0` (default), `1`              | say on stderr whom the tcp link turned away or lost, and why   |
 | `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
 | `WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY` | a path  | the device's driver, where the loader does not find it by name |
@@ -69,8 +69,11 @@ _VALUES = {
     "WEFT_ISOLATION": "shared, strict",
     "WEFT_CMA": "0, 1",
     "WEFT_SHM": "0, 1",
-    "WEFT_LISTEN": "tcp://host:port",
-    "WEFT_TCP_TIMEOUT": "seconds, from 0.1 to 3600",
+    "WEFT_LISTEN": "tcp://host:port; port 0 takes one that is free",
+    "WEFT_ADVERTISE": "name, address; of this host",
+    "WEFT_SECRET": "text; 16 bytes or more",
+    "WEFT_SECRET_FILE": "path; of a file with the secret, mode 0600",
+    "WEFT_TCP_TIMEOUT": "seconds; from 0.1 to 3600, 5 unless set",
     "WEFT_TCP_LOG": "0, 1",
     "WEFT_MR_MODE": ", ".join(_MR_MODES) + '; several joined by "|" or ","',
     "FI_HMEM_DISABLE_P2P": "0, 1",
@@ -100,14 +103,14 @@ class Settings:
     engine: Literal["thread", "manual"]
     isolation: Literal["shared", "strict"]
     cma: bool
-    shm: bool
-    listen: str
-    advertise: str
-    secret: Secret
-    secret_file: str
-    tcp_timeout: float
-    tcp_log: bool
     mr_mode: MrMode
+    shm: bool = True
+    listen: str = ""
+    advertise: str = ""
+    secret: Secret = Secret()  # noqa: RUF009  it never changes
+    secret_file: str = ""
+    tcp_timeout: float = 5.0
+    tcp_log: bool = False
     cuda_library: str = ""
     rocr_library: str = ""
     hmem_disable_p2p: bool = False
@@ -135,6 +138,7 @@ def load() -> Settings:
         found.engine,
         found.isolation,
         found.cma,
+        found.mr_mode,
         found.shm,
         found.listen,
         found.advertise,
@@ -142,7 +146,6 @@ def load() -> Settings:
         found.secret_file,
         found.tcp_timeout,
         found.tcp_log,
-        found.mr_mode,
         found.cuda_library,
         found.rocr_library,
         found.fi_hmem_disable_p2p,
@@ -165,7 +168,7 @@ def secret(s: Settings) -> bytes | None:
                 status = os.fstat(file.fileno())
                 if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
                     raise errors.InvalidArgument(
-                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: others can read or change it\n"
+                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: others can get at it\n"
                         f"  try: chmod 600 {s.secret_file}"
                     )
                 found = file.read(65536).rstrip(b"\r\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,9 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("WEFT_CMA", "yes", "0, 1"),
         ("WEFT_MR_MODE", "prov_key|magic", "virt_addr"),
         ("FI_HMEM_DISABLE_P2P", "perhaps", "0, 1"),
+        ("WEFT_SHM", "no", "0, 1"),
+        ("WEFT_TCP_TIMEOUT", "0", "seconds"),
+        ("WEFT_TCP_LOG", "stderr", "0, 1"),
     ],
 )
 def test_settings_bad_value_names_the_values(
@@ -49,3 +53,41 @@ def test_settings_bad_value_names_the_values(
         settings.load()
     assert f"{name}={value!r}" in str(caught.value)
     assert values in str(caught.value)
+
+
+def test_secret_is_read_from_one_place_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("WEFT_SECRET", "WEFT_SECRET_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert settings.secret(settings.load()) is None
+    text = "a long and secret text"
+    monkeypatch.setenv("WEFT_SECRET", text)
+    found = settings.load()
+    assert settings.secret(found) == text.encode()
+    assert text not in f"{found} {found!r} {found.secret}"
+    file = tmp_path / "secret"
+    file.write_text(text + "\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("WEFT_SECRET_FILE", str(file))
+    with pytest.raises(fi.InvalidArgument, match="both set"):
+        settings.secret(settings.load())
+    monkeypatch.delenv("WEFT_SECRET")
+    assert settings.secret(settings.load()) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "said"),
+    [(0o640, "a long and secret text", "chmod 600"), (0o600, "short", "16 are needed"), (0o600, "", "16 are needed")],
+)
+def test_secret_that_others_can_read_or_guess_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int, text: str, said: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(text)
+    file.chmod(mode)
+    monkeypatch.delenv("WEFT_SECRET", raising=False)
+    monkeypatch.setenv("WEFT_SECRET_FILE", str(file))
+    with pytest.raises(fi.InvalidArgument, match=said):
+        settings.secret(settings.load())
+    monkeypatch.setenv("WEFT_SECRET_FILE", str(tmp_path / "nowhere"))
+    with pytest.raises(fi.InvalidArgument, match="No such file"):
+        settings.secret(settings.load())

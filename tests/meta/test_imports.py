@@ -42,7 +42,7 @@ PY_BELOW: dict[str, set[str]] = {
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment
-    "_process": {"_nic", "errors", "settings"},  # the process's one NIC, made from the settings; fork
+    "_process": {"_nic", "errors", "settings"},  # the process's one NIC, made from the settings; fork; where it listens
     "fi": _GROUND | {"memory"},  # and providers, from fi.registry alone (REGISTRY); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND,

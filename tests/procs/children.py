@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,12 @@ class Call:
 
 
 class Child:
-    """A process that does what it is told (tests/procs/peer.py)."""
+    """A process that does what it is told (tests/procs/peer.py).
 
-    def __init__(self, **settings: str) -> None:
+    inside    command that it is started by, for example the one of a network namespace (tests/procs/hosts.py).
+    """
+
+    def __init__(self, inside: Sequence[str] = (), **settings: str) -> None:
         self.settings = settings
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the child
         to_child, self._in = os.pipe()
@@ -109,6 +112,7 @@ class Child:
                 theirs.callback(os.close, fd)
             self.process = subprocess.Popen(
                 [
+                    *inside,
                     sys.executable,
                     "-X",
                     "faulthandler",

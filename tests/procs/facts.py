@@ -12,7 +12,7 @@ import os
 import select
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,14 @@ def fact(*clauses: str) -> Callable[[Callable[[Pair], None]], Callable[[Pair], N
 class Pair:
     """This side and a peer, in another process or (path self) at another endpoint of this one."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, inside: Sequence[str] = ()) -> None:
         self.path = path
         self.foreign = path in ("foreign", "ring")
         self.target: Child | None = None
         self.other = World()
         if path != "self":
             settings = {k: v for k, v in os.environ.items() if k.startswith("WEFT_")}
-            self.target = Child(**settings)
+            self.target = Child(inside, **settings)
             self.target.progress = peer.progress
         self.me = Side(counters=(fi.READ, fi.WRITE), wait_obj=fi.WAIT_FD)
         # Two remote counters, so that the target counts; a second endpoint without them is `quiet`.

@@ -45,13 +45,14 @@ def test_doctor_json_has_facts_and_paths() -> None:
         "ptrace scope",
     } <= names
     assert {"seccomp", "userfaultfd", "memlock", "descriptors", "network", "process", "user"} <= names
+    assert {"a secret for the tcp link", "listening for other hosts"} <= names
     for check in said["checks"]:
         assert check["state"] in ("ok", "note")
         assert check["found"]
         assert check["state"] == "ok" or check["effect"], check
-    assert [path["path"] for path in said["paths"]] == ["direct", "foreign", "ring"]
+    assert [path["path"] for path in said["paths"]] == ["direct", "foreign", "ring", "tcp"]
     ways = {path["path"]: path["took"] for path in said["paths"]}
-    assert (ways["direct"], ways["ring"]) == ("direct", "ring")
+    assert (ways["direct"], ways["ring"], ways["tcp"]) == ("direct", "ring", "tcp")
     allowed = next(check for check in said["checks"] if check["name"] == "process_vm_readv (CMA)")["state"] == "ok"
     assert (ways["foreign"] == "foreign") >= allowed
 

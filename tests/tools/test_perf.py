@@ -22,6 +22,7 @@ COMMAND = [sys.executable, "-m", "weft.tools.cli", "perf"]
 KEYS = ["op", "path", "size", "latency_ns_median", "latency_ns_p99", "rate_per_s", "bandwidth_GBps"]
 KEYS += ["limit_name", "limit_value", "limit_share"]
 LIMITS = {"memcpy", "process_vm_writev", "process_vm_readv", "atomic add", "cache line", "cache line x 2"}
+LIMITS |= {"bare socket", "bare socket x 2"}
 
 pytestmark = pytest.mark.procs
 
@@ -64,7 +65,7 @@ def test_perf_quick_has_every_operation_on_every_path() -> None:
     assert found == {
         (op, path)
         for op in ("write", "read", "inject_write", "fetch_add", "batch")
-        for path in ("direct", "foreign", "ring")
+        for path in ("direct", "foreign", "ring", "tcp")
     }
     for row in rows:
         if row["op"] == "fetch_add":

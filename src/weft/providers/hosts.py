@@ -1,8 +1,8 @@
 """Addresses of endpoints on other hosts: `weft://<host>:<port>/<nic>/<vni>/<pid>`, and what sockets call an address.
 
-host and port are where the process of the endpoint listens (`weft.open(listen=...)`, `WEFT_LISTEN`). A host without more,
-`weft://<host>:<port>`, `(host, port)` or a struct sockaddr_in, names the endpoint there whose number is the port: who
-wants to be called that way opens its endpoint with that service number.
+host and port are where the process of the endpoint listens (`weft.open(listen=...)`, `WEFT_LISTEN`). A host without
+more, `weft://<host>:<port>`, `(host, port)` or a struct sockaddr_in, names the endpoint there whose number is the port:
+who wants to be called that way opens its endpoint with that service number.
 
 Inside this process a NIC of another host has a number of its own (`_nic.route_number`), from REMOTE_NIC on.
 """

@@ -120,7 +120,7 @@ class Node:
     # ---- sharing ----------------------------------------------------------------------------------------------------
 
     def share(self, array: Any, name: str | None = None, access: str = "rw") -> Shared:
-        """Let other processes of this user, on this host, reach an array.
+        """Let other processes of this user reach an array: on this host, and on others where this process listens.
 
         array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
                  bytearray ... C-contiguous; it is used in place and held until the share is closed. Made by
@@ -185,7 +185,9 @@ class Node:
         wait     seconds to wait for a name that nobody has yet: its owner may be starting.
 
         Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone),
-        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's), BadState.
+        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's that does
+        not listen, or to which there is no way), AccessDenied (another host's, and the secrets differ or there is
+        none), TimedOut (no answer from its host), BadState.
         """
         self._check("attach")
         if isinstance(source, (Shared, RemoteArray)):

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import _process, settings
+
 __all__ = ["Check", "checks"]
 
 # Not in Python's fcntl before 3.13: <linux/fcntl.h>, since Linux 5.1.
@@ -65,6 +67,8 @@ def checks() -> Iterator[Check]:
         ("reaching other memory", _userfaultfd),
         ("limits", _memlock),
         ("limits", _descriptors),
+        ("other hosts", _tcp_secret),
+        ("other hosts", _tcp_listen),
         ("namespaces", _network_namespace),
         ("namespaces", _process_namespace),
         ("namespaces", _user_namespace),
@@ -371,6 +375,54 @@ def _namespace(kind: str) -> tuple[int, str]:
             return inode, str(inode)
         return inode, f"{inode}, " + ("that of process 1" if inode == initial else "not that of process 1")
     return inode, f"{inode}, " + ("the machine's" if inode == initial else "one of its own, as in a container")
+
+
+def _tcp_secret() -> _Words:
+    """What hosts prove to each other."""
+    name = "a secret for the tcp link"
+    try:
+        found = settings.secret(settings.load())
+    except OSError as reason:
+        return (
+            name,
+            "bad",
+            str(reason).splitlines()[0],
+            "processes that use the link do not start",
+            "correct or unset it",
+        )
+    if found is None:
+        return (
+            name,
+            "note",
+            "neither WEFT_SECRET nor WEFT_SECRET_FILE is set",
+            "no tcp: other hosts cannot be called, and cannot call",
+            "the same on all hosts; python -c 'import secrets; print(secrets.token_hex(32))' makes one",
+        )
+    return name, "ok", f"{len(found)} bytes, not shown", "the same is needed on all hosts"
+
+
+def _tcp_listen() -> _Words:
+    """Whether processes here can be called, and by which address."""
+    name = "listening for other hosts"
+    where = settings.load().listen
+    if not where:
+        return (
+            name,
+            "note",
+            "WEFT_LISTEN is not set",
+            "processes here are called by no other host, unless they say weft.open(listen=...)",
+            "WEFT_LISTEN=tcp://0.0.0.0:0",
+        )
+    try:
+        listening = _process.nic().tcp_listening()
+    except OSError as reason:
+        return name, "bad", f"{where}: {str(reason).splitlines()[0]}", "processes do not start", "correct or unset it"
+    assert listening is not None
+    far = not listening[0].startswith(("127.", "::1"))
+    effect = (
+        f"others call {listening[0]}" if far else "only processes of this host find that address: is there a network?"
+    )
+    return name, "ok" if far else "note", where, effect, "" if far else "WEFT_ADVERTISE=<address of this host>"
 
 
 def _network_namespace() -> _Words:

@@ -14,11 +14,12 @@ from typing import Any
 
 from .. import _nic, _process, fi
 from ._pair import LINE_BYTES, Side, Target, address_of
+from ._socket import Bare
 
 __all__ = ["OPS", "PATHS", "Bench", "Row", "bytes_needed"]
 
 OPS = ("write", "read", "inject_write", "fetch_add", "batch")
-PATHS = ("direct", "foreign", "ring")
+PATHS = ("direct", "foreign", "ring", "tcp")
 SMALL_MAX = 4096  # up to here the limit is nanoseconds, above GB/s
 WINDOW = 64  # operations posted before their completions are read, where the rate is measured
 BATCH_MAX = 256  # descriptors of a vectored call, at most,
@@ -26,7 +27,7 @@ BATCH_BYTES_MAX = 4 << 20  # and together no more than this, but at least one
 SAMPLE_NS = 2000  # a sample is as many calls as fill this: the clock ticks coarser than a call takes
 LINE = 64
 
-_STATISTIC = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops"}
+_STATISTIC = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops"}  # and "tcp" as "ring"
 
 clock = time.perf_counter_ns
 
@@ -86,15 +87,20 @@ class _Op:
 
 
 class Bench:
-    """Measurements on one target. The ring's is a target of its own, which shares no memory."""
+    """Measurements on one target. The ring's is a target of its own, which shares no memory, and so is tcp's.
 
-    def __init__(self, side: Side, target: Target, ring: bool) -> None:
+    ring   what the target is sent goes through its engine, or its polls.
+    tcp    it comes from another host, or as if it did.
+    """
+
+    def __init__(self, side: Side, target: Target, ring: bool, tcp: bool = False) -> None:
         self.side = side
         self.target = target
-        self.ring = ring
+        self.ring = ring or tcp
         self.clock_cost = _clock_cost()
         self.peer = side.av.insert(target.name)
         target.ask("peer", card=side.card())
+        self.bare = Bare(target) if tcp else None
 
     # ---- a row -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +119,8 @@ class Bench:
             before = nic.statistics()
             self._op("write", path, 8).latency(1)
             after = nic.statistics()
-        return max(_STATISTIC, key=lambda p: after[_STATISTIC[p]] - before[_STATISTIC[p]])
+        found = max(_STATISTIC, key=lambda p: after[_STATISTIC[p]] - before[_STATISTIC[p]])
+        return "tcp" if found == "ring" and self.bare is not None else found
 
     def why_not_foreign(self) -> str:
         """What the kernel said to process_vm_writev."""
@@ -294,6 +301,17 @@ class Bench:
 
     def _limit(self, op: str, path: str, size: int) -> tuple[str | None, Callable[[float], float | None] | None]:
         """The least that the machine has to do for an operation: (name, function of a duration -> nanoseconds)."""
+        if self.bare is not None:
+            if size > SMALL_MAX or op == "batch":
+                return "bare socket", self._stream(op, size)
+            return (
+                ("bare socket", self._pingpong(1, size))
+                if op == "inject_write"
+                else (
+                    "bare socket x 2",
+                    self._pingpong(2, size),
+                )
+            )
         if self.ring or path == "ring":
             if op == "inject_write":
                 return "cache line", self._line(1)
@@ -310,6 +328,24 @@ class Bench:
         if op == "fetch_add":
             return "atomic add", None if mapped is None else self._atomic((mapped, 8))
         return "memcpy", self._memcpy(op, size, mapped)
+
+    def _pingpong(self, times: int, size: int) -> Callable[[float], float | None]:
+        guess = 10_000.0
+
+        def run(ns: float) -> float | None:
+            nonlocal guess
+            assert self.bare is not None
+            guess = self.bare.pingpong_ns(size, max(20, min(5000, int(ns / guess / 2))))
+            return guess * times if guess > 0 else None
+
+        return run
+
+    def _stream(self, op: str, size: int) -> Callable[[float], float | None]:
+        bare = self.bare
+        assert bare is not None
+        count = batch_count(size) if op == "batch" else 1
+        whole = count * size
+        return _repeat(lambda n: bare.stream_ns(whole, n, op == "read") / count, count)
 
     def _line(self, times: int) -> Callable[[float], float | None]:
         guess = 300.0

@@ -441,8 +441,9 @@ def command(nbytes: int, scratch_fd: int, cores: Sequence[int] | None) -> list[s
 
 
 def environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    """This process's, with an engine thread: a target that waits in readline has to be served by one."""
-    return {**os.environ, "WEFT_ENGINE": "thread", **(more or {})}
+    """This process's, with an engine thread: a target that waits in readline has to be served by one. And without
+    WEFT_LISTEN, whose port may be this process's."""
+    return {**os.environ, "WEFT_ENGINE": "thread", "WEFT_LISTEN": "", **(more or {})}
 
 
 def hung_up(fd: int) -> bool:

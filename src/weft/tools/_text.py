@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "PLACE",
     "UsageError",
     "console",
     "format_bandwidth",
     "format_rate",
     "format_size",
     "format_time",
+    "is_place",
     "known_words",
     "parse_count",
     "parse_enum",
@@ -26,6 +29,15 @@ __all__ = [
 ]
 
 SIZE_MAX = 1 << 30
+
+
+PLACE = re.compile(r"(?:tcp://)?(\[[^\]]+\]|[^\[\]:/]+):(\d+)/?\Z", re.ASCII)
+"""host:port, with or without tcp:// before it."""
+
+
+def is_place(text: str) -> bool:
+    """`host:port` rather than a name."""
+    return PLACE.match(text) is not None
 
 
 class UsageError(ValueError):

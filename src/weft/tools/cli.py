@@ -109,7 +109,8 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="One JSON object.")
 
 _PERF_HELP = f"""Measure one-sided operations between two processes, beside the limit of this machine.
 
-Starts its own second process, and ends it; or uses two terminals of a host: --server in one, --connect in the other.
+Starts its own second process, and ends it; or uses two terminals of a host: --server in one, --connect in the other;
+or two hosts: --server --listen tcp://0.0.0.0:7000 on one, --connect HOST:7000 on the other.
 Prints a table, or with --json one object a line.
 
 \b
@@ -140,7 +141,13 @@ def perf(
         bool, typer.Option("--server", help="Start second processes for --connect, until Ctrl-C.")
     ] = False,
     name: Annotated[_Text, typer.Option(metavar="NAME", help="The server's. [default: perf]")] = None,
-    connect: Annotated[_Text, typer.Option(metavar="NAME", help="Measure against a process of this server.")] = None,
+    listen: Annotated[
+        _Text,
+        typer.Option(metavar="tcp://HOST:PORT", help="The server is for other hosts; both need the same WEFT_SECRET."),
+    ] = None,
+    connect: Annotated[
+        _Text, typer.Option(metavar="NAME|HOST:PORT", help="Measure against a process of this server.")
+    ] = None,
     json: Annotated[
         bool,
         typer.Option(
@@ -152,7 +159,7 @@ def perf(
 ) -> None:
     from . import perf as command
 
-    raise typer.Exit(command.perf(ops, path, sizes, quick, json, plot, server, name, connect, seconds))
+    raise typer.Exit(command.perf(ops, path, sizes, quick, json, plot, server, name, connect, seconds, listen))
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from .. import __version__, errors
 from ._machine import Check, checks
 from ._text import console
-from .perf import PATHS, why_another_way
+from .perf import LOCAL_PATHS, tcp_pair, why_another_way
 
 __all__ = ["DataPath", "doctor"]
 
@@ -22,11 +22,13 @@ _MEMORY = {
     "direct": "memory that Weft allocated (weft.empty, Domain.alloc)",
     "foreign": "memory of NumPy, torch ...",
     "ring": "a peer that shares nothing (WEFT_ISOLATION=strict)",
+    "tcp": "a process of another host, played by one of this host",
 }
 _WAY = {
     "direct": "load and store: a key check and a copy",
     "foreign": "process_vm_writev and _readv: one copy by the kernel",
     "ring": "the ring, and the owner's engine: two copies",
+    "tcp": "a connection over 127.0.0.1, both sides authenticated",
 }
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
@@ -35,7 +37,7 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bol
 class DataPath:
     """How a write to one kind of memory went.
 
-    path   "direct", "foreign" or "ring": what was to be tried.
+    path   "direct", "foreign", "ring" or "tcp": what was to be tried.
     took   which of them it took; "" where it failed.
     why    why it was another one, or what failed.
     """
@@ -55,13 +57,15 @@ def data_paths() -> Iterator[DataPath]:
     from ._measure import Bench
     from ._pair import Side, Target, TargetError
 
-    for ring in (False, True):
-        mine = [path for path in PATHS if (path == "ring") == ring]
+    for kind in ("shared", "ring", "tcp"):
+        mine = [kind] if kind != "shared" else [path for path in LOCAL_PATHS if path != "ring"]
         try:
-            env = {"WEFT_ISOLATION": "strict" if ring else "shared", "WEFT_CMA": "1"}
+            env = {"WEFT_ISOLATION": "strict" if kind == "ring" else "shared", "WEFT_CMA": "1", "WEFT_SHM": "1"}
+            if kind == "tcp":
+                env = tcp_pair()
             with Target(4096, env) as target, Side(4096) as side:
                 target.greet()
-                bench = Bench(side, target, ring)
+                bench = Bench(side, target, kind == "ring", kind == "tcp")
                 for path in mine:
                     took = bench.way(path)
                     yield DataPath(

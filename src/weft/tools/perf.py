@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,10 +32,22 @@ if TYPE_CHECKING:
     from ._measure import Row
     from ._pair import Target
 
-__all__ = ["COLUMNS", "OPS", "PATHS", "SIZES", "SIZES_QUICK", "perf", "rows", "why_another_way"]
+__all__ = [
+    "COLUMNS",
+    "LOCAL_PATHS",
+    "OPS",
+    "PATHS",
+    "SIZES",
+    "SIZES_QUICK",
+    "perf",
+    "rows",
+    "tcp_pair",
+    "why_another_way",
+]
 
 OPS = ("write", "read", "inject_write", "fetch_add", "batch")
-PATHS = ("direct", "foreign", "ring")
+PATHS = ("direct", "foreign", "ring", "tcp")
+LOCAL_PATHS = PATHS[:3]  # between processes that know that they share a host
 SIZES = "8,64,4K,64K,1M"
 SIZES_QUICK = "8,4K,64K,1M"
 # Seconds for all rows together, shared out evenly; and rounds of limit, latency and rate in each.
@@ -47,6 +60,7 @@ _PATHS_SAY = {
     "direct": "memory that Weft allocated; the peer maps it: a key check and a copy",
     "foreign": "memory that NumPy allocated, reached by process_vm_writev and _readv",
     "ring": "nothing is shared (WEFT_ISOLATION=strict at the target): the owner's engine copies",
+    "tcp": "as between hosts: a connection, the owner's engine or polls at its end",
 }
 
 COLUMNS = """\
@@ -59,7 +73,8 @@ bandwidth  rate times size.
 limit      the least that this machine must do for it, measured in the same seconds, in ns up to
            4 KiB and GB/s above: memcpy between the same buffers; a bare process_vm_writev or
            _readv of the same bytes; a bare atomic add to the same word; one cache line passed
-           between the same two processes by plain stores, once, or there and back (x 2).
+           between the same two processes by plain stores, once, or there and back (x 2); for
+           tcp a bare socket that both poll, once or there and back, or a stream over it.
            The two processes are kept on different cores where there are two.
 of it      the share of the limit that was reached; 100 % is all that the machine can do."""
 
@@ -80,43 +95,57 @@ def rows(
     The calling thread stays on one core meanwhile, the second process off it.
 
     seconds   for all rows together.
-    connect   name of the server that starts the second process; None: this process does.
+    connect   name of the server that starts the second process, or host:port of one on another host (then the path
+              is tcp); None: this process does.
     note      told what is out of the ordinary: a path that this machine does not have.
     begin     told the number of rows.
 
     Raises TargetError when the second process dies or hangs.
     """
+    from ._hosts import HostTarget
     from ._measure import Bench, bytes_needed, plan
     from ._pair import Side, Target
     from ._server import RemoteTarget
 
+    def kind_of(path: str) -> str:
+        return path if path in ("ring", "tcp") else "shared"
+
     nbytes = max(bytes_needed(size) for size in (*sizes, 8))
     with contextlib.ExitStack() as stack:
         # Both are started before either is waited for: most of a start is imports.
-        targets: dict[bool, Target] = {}
+        targets: dict[str, Target] = {}
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) > 1:
             # Two processes that poll for each other end up on one core often enough (the scheduler takes them for a
             # pipeline), and then every figure is a time slice.
             stack.callback(os.sched_setaffinity, 0, cores)
             os.sched_setaffinity(0, cores[:1])
-        for ring in sorted({path == "ring" for path in paths}):
-            env = {"WEFT_ISOLATION": "strict" if ring else "shared", "WEFT_CMA": "1"}
+        for kind in sorted(map(kind_of, set(paths))):
+            env = {"WEFT_ISOLATION": "strict" if kind == "ring" else "shared", "WEFT_CMA": "1", "WEFT_SHM": "1"}
+            if kind in targets:
+                continue
+            if kind == "tcp" and connect is not None:
+                there = HostTarget(connect, nbytes)
+                targets[kind] = stack.enter_context(there)
+                _listen(there.here)
+                continue
+            if kind == "tcp":
+                env = tcp_pair()
             start = Target if connect is None else functools.partial(RemoteTarget, connect)
-            targets[ring] = stack.enter_context(start(nbytes, env, cores[1:]))
+            targets[kind] = stack.enter_context(start(nbytes, env, cores[1:]))
         side = stack.enter_context(Side(nbytes))
         benches = {}
-        for ring, target in targets.items():
+        for kind, target in targets.items():
             target.greet()
-            benches[ring] = Bench(side, target, ring)
+            benches[kind] = Bench(side, target, kind == "ring", kind == "tcp")
         work = [
-            (benches[path == "ring"], *step)
+            (benches[kind_of(path)], *step)
             for path in paths
-            for step in plan(benches[path == "ring"], path, list(ops), list(sizes))
+            for step in plan(benches[kind_of(path)], path, list(ops), list(sizes))
         ]
         begin(len(work))
         for path in paths:
-            bench = benches[path == "ring"]
+            bench = benches[kind_of(path)]
             way = bench.way(path)
             if way != path:
                 note(why_another_way(path, way, bench.why_not_foreign()))
@@ -125,6 +154,33 @@ def rows(
             each = min(each, ROW_SECONDS_MAX / (4 if quick else 1))
         for bench, op, path, size in work:
             yield bench.row(op, path, size, each, ROUNDS_QUICK if quick else ROUNDS)
+
+
+def tcp_pair() -> dict[str, str]:
+    """The environment of a second process here that is reached as one of another host would be; this one listens."""
+    from .. import _process, settings
+
+    secret = settings.secret(settings.load())
+    if secret is None:
+        made = secrets.token_hex(32)
+        secret = made.encode()
+        _process.use_secret(made)  # of this measurement: nobody else will ever know it
+    _listen("127.0.0.1")
+    return {
+        "WEFT_LISTEN": "tcp://127.0.0.1:0",
+        "WEFT_ADVERTISE": "",
+        "WEFT_SECRET": secret.decode(),
+        "WEFT_SECRET_FILE": "",
+        "WEFT_SHM": "0",
+    }
+
+
+def _listen(here: str) -> None:
+    """Let the second process write back."""
+    from .. import _process
+
+    if _process.nic().tcp_listening() is None:
+        _process.listen(f"tcp://[{here}]:0" if ":" in here else f"tcp://{here}:0")
 
 
 def why_another_way(path: str, way: str, reason: str) -> str:
@@ -151,8 +207,15 @@ def perf(
     name: str | None = None,
     connect: str | None = None,
     seconds: float | None = None,
+    listen: str | None = None,
 ) -> int:
     """The command; its exit status. Raises UsageError."""
+    from ._text import is_place
+
+    if listen is not None and (not server or name is not None):
+        raise UsageError(
+            "--listen is where a --server for other hosts is called\n  try: --server --listen tcp://0.0.0.0:7000"
+        )
     if server or name is not None:
         asked = ops != "all" or path != "all" or sizes is not None or quick or as_json or plot or connect or seconds
         if not server:
@@ -162,7 +225,18 @@ def perf(
                 "--server takes --name alone: what is measured is said by who connects\n"
                 "  try: weft perf --server here, and the other options with --connect in the other terminal"
             )
-        return _serve(name)
+        return _serve(name, listen)
+    if connect is not None and is_place(connect):
+        if path not in ("all", "tcp"):
+            raise UsageError(f"--path {path}: another host is reached by tcp alone\n  try: --path tcp, or leave it out")
+        path = "tcp"
+    elif connect is not None:
+        if "tcp" in path.split(","):
+            raise UsageError(
+                "--path tcp: a server on this host is not called by tcp\n"
+                "  try: without --connect, or --connect HOST:PORT"
+            )
+        path = ",".join(LOCAL_PATHS) if path == "all" else path
     wanted_ops = parse_names("--ops", ops, OPS)
     wanted_paths = parse_names("--path", path, PATHS)
     wanted_sizes = parse_sizes(sizes if sizes is not None else SIZES_QUICK if quick else SIZES)
@@ -199,11 +273,17 @@ def perf(
     return 0
 
 
-def _serve(name: str | None) -> int:
+def _serve(name: str | None, listen: str | None) -> int:
+    from . import _hosts
     from ._server import NAME, serve
 
+    def say(text: str) -> None:
+        print(f"weft perf: {text}", flush=True)
+
     try:
-        serve(NAME if name is None else name, lambda text: print(f"weft perf: {text}", flush=True))
+        if listen is not None:
+            _hosts.serve(listen, say)
+        serve(NAME if name is None else name, say)
     except KeyboardInterrupt:
         _say("the server has ended")
     return 0

@@ -1,0 +1,237 @@
+"""`weft perf` on two hosts: `--server --listen tcp://host:port` starts the second processes for `--connect host:port`.
+
+The connection begins as the tcp link's does: both sides prove that they know WEFT_SECRET, then the one that connects
+says how much memory is wanted. The process that the server starts for it has the connection as stdin and stdout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import settings
+from ._pair import DEADLINE_S, LINE_BYTES, Target, TargetError, command, environment, hung_up
+from ._text import PLACE, UsageError
+
+__all__ = ["HostTarget", "need_secret", "serve"]
+
+_LINE_BYTES_MAX = 4096
+_NBYTES_MAX = 1 << 32
+
+
+def _place(option: str, text: str) -> tuple[str, int]:
+    found = PLACE.match(text)
+    if found is None or int(found[2]) >= 1 << 16:
+        raise UsageError(f"{option}: {text!r} is no host and port\n  try: {option} tcp://0.0.0.0:7000")
+    return found[1].strip("[]"), int(found[2])
+
+
+def need_secret(option: str) -> bytes:
+    """The secret. Raises UsageError where there is none."""
+    secret = settings.secret(settings.load())
+    if secret is None:
+        raise UsageError(
+            f"{option}: hosts talk to each other only with a secret\n"
+            "  try: the same WEFT_SECRET, or WEFT_SECRET_FILE, on both; one is made by:\n"
+            "       python -c 'import secrets; print(secrets.token_hex(32))'"
+        )
+    return secret
+
+
+def _proof(secret: bytes, who: str, nonces: Sequence[str]) -> str:
+    return hmac.new(secret, f"weft perf {who} {' '.join(nonces)}".encode(), hashlib.sha256).hexdigest()
+
+
+class _Lines:
+    """Lines of JSON over a socket, a limited length each; nothing that follows a line is read with it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def say(self, **what: Any) -> None:
+        self._connection.sendall(json.dumps(what).encode() + b"\n")
+
+    def hear(self) -> dict[str, Any]:
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = self._connection.recv(1)
+            if not byte or len(line) > _LINE_BYTES_MAX:
+                raise ValueError("no line came")
+            line += byte
+        said = json.loads(line)
+        if not isinstance(said, dict):
+            raise ValueError("what came is no request")
+        return said
+
+
+def _careful(connection: socket.socket) -> None:
+    """A host that is gone is noticed."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEADLINE_S * 1000))
+
+
+# ---- the host with --connect ---------------------------------------------------------------------------------------
+
+
+class HostTarget(Target):
+    """A second process on another host; as `Target` in everything else.
+
+    here   address of this host on the way there: where this process's NIC has to listen.
+
+    Raises UsageError where nobody serves there, or where the secret is not theirs.
+    """
+
+    def __init__(self, place: str, nbytes: int) -> None:
+        self._place = place
+        secret = need_secret("--connect")
+        try:
+            self._socket = socket.create_connection(_place("--connect", place), DEADLINE_S)
+        except OSError as reason:
+            raise UsageError(
+                f"--connect: nobody serves at {place}: {reason.strerror or reason}\n"
+                "  try: weft perf --server --listen tcp://0.0.0.0:7000 there"
+            ) from None
+        _careful(self._socket)
+        self.here = str(self._socket.getsockname()[0])
+        lines = _Lines(self._socket)
+        try:
+            nonces = [str(lines.hear()["nonce"]), secrets.token_hex(16)]
+            lines.say(nonce=nonces[1], proof=_proof(secret, "client", nonces))
+            answer = lines.hear()
+            if "error" in answer:
+                raise UsageError(f"--connect: {place} refused: {answer['error']}")
+            if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "server", nonces)):
+                raise UsageError(f"--connect: who serves at {place} has another WEFT_SECRET")
+        except UsageError:
+            raise
+        except (OSError, ValueError, KeyError) as reason:
+            raise UsageError(f"--connect: who listens at {place} is no weft perf --server: {reason}") from None
+        lines.say(nbytes=nbytes)
+        self._socket.settimeout(None)
+        self._make_scratch(nbytes)
+        self._to = self._socket.makefile("wb")
+        self._from = self._socket.makefile("rb")
+
+    def alive(self) -> None:
+        """Raise TargetError if the process, its host or the way there is gone."""
+        if hung_up(self._socket.fileno()):
+            raise self._death()
+
+    def _death(self) -> TargetError:
+        return TargetError(f"{self} has ended: was the server stopped?")
+
+    def _stderr_text(self) -> str:
+        return "; what it wrote is in the server's terminal"
+
+    def __str__(self) -> str:
+        return f"the process of the server at {self._place}" + (f" (pid {self.pid} there)" if self.pid else "")
+
+    def close(self) -> None:
+        """Hang up: it ends."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._close_pipes()
+
+
+# ---- the host with --server ----------------------------------------------------------------------------------------
+
+
+def serve(listen: str, say: Callable[[str], None]) -> None:
+    """Start processes for whoever connects and knows the secret, until interrupted; then end them.
+
+    Raises UsageError (no secret, no place, the port is taken).
+    """
+    secret = need_secret("--listen")
+    host, port = _place("--listen", listen)
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except OSError as reason:
+        raise UsageError(f"--listen: {listen}: {reason.strerror or reason}\n  try: another port, or 0") from None
+    with listener:
+        listener.settimeout(0.2)  # how soon the end of a process is noticed
+        at = listener.getsockname()
+        say(f"serving at {at[0]} port {at[1]}; on the other host: weft perf --connect HOST:{at[1]}; Ctrl-C ends it")
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    connection, caller = listener.accept()
+                    with connection:  # the process has its own copy, and is to hold the only one
+                        process = _admit(connection, caller[0], secret, say)
+                    if process is not None:
+                        running.append(process)
+                for process in [p for p in running if p.poll() is not None]:
+                    running.remove(process)
+                    say("a measurement is done")
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+
+
+def _admit(
+    connection: socket.socket, caller: str, secret: bytes, say: Callable[[str], None]
+) -> subprocess.Popen[bytes] | None:
+    """Start what a caller asks for; None where nothing came of it."""
+    connection.settimeout(DEADLINE_S)
+    lines = _Lines(connection)
+    scratch = -1
+    try:
+        _careful(connection)
+        nonces = [secrets.token_hex(16)]
+        lines.say(nonce=nonces[0])
+        answer = lines.hear()
+        nonces.append(str(answer["nonce"]))
+        if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "client", nonces)):
+            say(f"{caller} was turned away: it has another WEFT_SECRET")
+            lines.say(error="the secrets differ: give both the same WEFT_SECRET")
+            return None
+        lines.say(proof=_proof(secret, "server", nonces))
+        nbytes = int(lines.hear()["nbytes"])
+        if not 0 < nbytes <= _NBYTES_MAX:
+            raise ValueError(f"{nbytes} bytes of memory cannot be had")
+        scratch = os.memfd_create("weft-perf")
+        os.ftruncate(scratch, LINE_BYTES + nbytes)
+        connection.settimeout(None)
+        here = connection.getsockname()[0]
+        with tempfile.NamedTemporaryFile("wb", prefix="weft-perf-") as file:  # mode 0600, and gone once it was read
+            file.write(secret)
+            file.flush()
+            more = {
+                "WEFT_LISTEN": f"tcp://[{here}]:0" if ":" in here else f"tcp://{here}:0",
+                "WEFT_ADVERTISE": "",
+                "WEFT_SECRET": "",
+                "WEFT_SECRET_FILE": f"/proc/self/fd/{file.fileno()}",
+                "WEFT_SHM": "0",
+            }
+            process = subprocess.Popen(
+                command(nbytes, scratch, None),
+                stdin=connection.fileno(),
+                stdout=connection.fileno(),
+                pass_fds=[scratch, file.fileno()],
+                env=environment(more),
+                start_new_session=True,  # Ctrl-C is for the server, which ends it
+            )
+        say(f"{caller} measures")
+        return process
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        say(f"{caller} was turned away: {reason}")
+        with contextlib.suppress(OSError):
+            lines.say(error=f"the server could not start it: {reason}")
+        return None
+    finally:
+        if scratch >= 0:
+            os.close(scratch)

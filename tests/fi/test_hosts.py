@@ -1,0 +1,88 @@
+"""Addresses of endpoints on other hosts: every form of one is the same address, and what is none says so."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+import pytest
+
+from weft import fi
+
+WHOLE = "weft://192.0.2.1:7000/0/1/7000"
+
+
+@pytest.fixture
+def av() -> Any:
+    info = fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name="weft")))[0]
+    with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain, domain.av_open() as made:
+        yield made
+
+
+def test_av_insert_every_form_of_an_address_is_the_same(av: Any) -> None:
+    """fi_av(3) fi_av_insert, fi_av_insertsvc: an address as a string, as node and service, as a socket address."""
+    sockaddr = struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", 7000, socket.inet_aton("192.0.2.1"))
+    found = {
+        av.insert(WHOLE),
+        av.insert(WHOLE.encode()),
+        av.insert("weft://192.0.2.1:7000"),
+        av.insert(("192.0.2.1", 7000)),
+        av.insert(sockaddr),
+        av.insertsvc("192.0.2.1", "7000"),
+        av.insertsvc("192.0.2.1:7000", "7000"),
+        av.insertsvc(WHOLE),
+        *av.insert([WHOLE, ("192.0.2.1", 7000)]),
+    }
+    assert len(found) == 1
+    assert av.lookup(found.pop()) == WHOLE
+    assert av.count() == 1
+
+
+def test_av_insert_other_hosts_ports_nics_and_endpoints_are_others(av: Any) -> None:
+    names = [
+        WHOLE,
+        "weft://192.0.2.2:7000/0/1/7000",
+        "weft://192.0.2.1:7001/0/1/7000",
+        "weft://192.0.2.1:7000/1/1/7000",
+        "weft://192.0.2.1:7000/0/2/7000",
+        "weft://192.0.2.1:7000/0/1/7001",
+        "weft://[2001:db8::1]:7000/0/1/7000",
+        "weft://0/1/7000",
+    ]
+    found = av.insert(names)
+    assert len(set(found)) == len(names)
+    assert [av.lookup(one) for one in found] == names
+    av.remove(found)
+    assert av.count() == 0
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "weft://192.0.2.1:0/0/1/5",
+        "weft://192.0.2.1:70000/0/1/5",
+        "weft://192.0.2.1:7000/0/70000/5",
+        "weft://192.0.2.1:7000/4000000000/1/5",
+        "weft://192.0.2.1:7000/0/1/5/6",
+        "weft://2147483648/1/5",
+        "weft://192.0.2.1/0/1/5",
+        ("192.0.2.1", 0),
+        b"\2\0" + bytes(14),
+    ],
+)
+def test_av_insert_what_is_no_address_is_refused(av: Any, address: Any) -> None:
+    with pytest.raises(fi.InvalidArgument):
+        av.insert(address)
+
+
+def test_getinfo_takes_a_host_as_node_and_its_port_as_service() -> None:
+    found = fi.getinfo(node="192.0.2.1", service="7000")[0]
+    assert found.dest_addr == WHOLE
+    hints = fi.Info(dest_addr=("192.0.2.1", 7000))
+    assert fi.getinfo(hints=hints)[0].dest_addr == WHOLE
+
+
+def test_getinfo_source_on_another_host_is_not_available() -> None:
+    with pytest.raises(fi.NoData, match="no address of this process"):
+        fi.getinfo(node="192.0.2.1", service="7000", flags=fi.SOURCE)

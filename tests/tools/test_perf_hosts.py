@@ -1,0 +1,70 @@
+"""`weft perf` on two hosts: --server --listen on one, --connect host:port on the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.procs.hosts import Wire
+
+from .test_perf import COMMAND
+
+pytestmark = pytest.mark.procs
+
+SECRET = "of the tests, for weft perf"
+FEW = ("--ops", "write,inject_write", "--sizes", "8", "--seconds", "0.2", "--json")
+
+
+@pytest.fixture
+def wire(seed: int) -> Iterator[Wire]:
+    with Wire(seed) as made:
+        yield made
+
+
+def connect(wire: Wire, secret: str, *options: str, port: int = 7000) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*wire.inside("b"), *COMMAND, "--connect", f"{wire.ip['a']}:{port}", *options],
+        env={**os.environ, "WEFT_SECRET": secret},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_two_hosts_measure_beside_a_bare_socket(wire: Wire) -> None:
+    server = subprocess.Popen(
+        [*wire.inside("a"), *COMMAND, "--server", "--listen", "tcp://0.0.0.0:7000"],
+        env={**os.environ, "WEFT_SECRET": SECRET},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert "serving at 0.0.0.0 port 7000" in server.stdout.readline()
+        done = connect(wire, SECRET, *FEW)
+        assert done.returncode == 0, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {(row["op"], row["path"]) for row in rows} == {("write", "tcp"), ("inject_write", "tcp")}
+        assert all("bare socket" in row["limit_name"] and row["limit_value"] > 0 for row in rows)
+        stranger = connect(wire, "quite another secret")
+        assert stranger.returncode == 2
+        assert "the secrets differ" in stranger.stderr
+        server.send_signal(signal.SIGINT)
+        said, _ = server.communicate(timeout=60)
+        assert f"{wire.ip['b']} was turned away" in said
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_what_cannot_be_connected_says_what_to_do(wire: Wire) -> None:
+    nobody = connect(wire, SECRET, port=7001)
+    assert nobody.returncode == 2
+    assert "--server --listen" in nobody.stderr
+    none = connect(wire, "")
+    assert none.returncode == 2
+    assert "WEFT_SECRET" in none.stderr
