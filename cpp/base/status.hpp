@@ -37,10 +37,10 @@ enum class Status : int32_t {
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
 namespace fi_err {
 constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, kEBUSY = 16, kEINVAL = 22, kEMFILE = 24,
-              kENOSPC = 28, kENOSYS = 38, kEPROTO = 71, kEMSGSIZE = 90, kEOPNOTSUPP = 95, kEADDRINUSE = 98,
-              kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111, kEHOSTUNREACH = 113, kECANCELED = 125,
-              kEKEYREJECTED = 129, kEOPBADSTATE = 258, kEAVAIL = 259, kEBADFLAGS = 260, kENOCQ = 263, kENOKEY = 266,
-              kENOAV = 267, kEOVERRUN = 268;
+              kENOSPC = 28, kENOTCONN = 107, kENOSYS = 38, kEPROTO = 71, kEMSGSIZE = 90, kEOPNOTSUPP = 95,
+              kEADDRINUSE = 98, kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111, kEHOSTUNREACH = 113,
+              kECANCELED = 125, kEKEYREJECTED = 129, kEOPBADSTATE = 258, kEAVAIL = 259, kEBADFLAGS = 260, kENOCQ = 263,
+              kENOKEY = 266, kENOAV = 267, kEOVERRUN = 268;
 }
 
 constexpr int fi_errno(Status status) noexcept {

@@ -191,6 +191,11 @@ struct MrSlice {
   std::byte* data = nullptr;
   size_t length = 0;
 };
+struct CmQueueCore {
+  std::shared_ptr<NicBox> box;
+  std::shared_ptr<nic::CmQueue> queue;
+  std::shared_ptr<host::FdNotifier> notifier;
+};
 struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind/common.hpp"
@@ -76,6 +77,10 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
       set_error(fi_err::kEINVAL,
                 m + (dest == ~uint64_t{0} ? std::string("no peer was given: pass what av.insert() returned")
                                           : "fi_addr " + std::to_string(dest) + " is not in the address vector"));
+      break;
+    case Refusal::not_connected:
+      set_error(fi_err::kENOTCONN,
+                m + "the endpoint is not connected: connect() or accept(), and read the CONNECTED event");
       break;
     case Refusal::length_mismatch:
       set_error(fi_err::kEINVAL, m + "the local and the remote lists describe different numbers of bytes");
@@ -1047,7 +1052,7 @@ void register_endpoint(nb::module_& m) {
           "__init__",
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
              uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
-             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key) {
+             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected) {
             (void)iov_limit;
             (void)rma_iov_limit;
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
@@ -1060,6 +1065,7 @@ void register_endpoint(nb::module_& m) {
             config.tx_op_flags = tx_op_flags;
             config.vni = vni;
             config.foreign_key = foreign_key;
+            config.connected = connected;
             new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
             const bool rma = (caps & nic::flag::kRma) != 0;
             self->can_read = rma && (caps & nic::flag::kRead) != 0;
@@ -1068,7 +1074,7 @@ void register_endpoint(nb::module_& m) {
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
           nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
-          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false)
+          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false)
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
@@ -1094,6 +1100,34 @@ void register_endpoint(nb::module_& m) {
           nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
           "Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.\n\n"
           "vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.")
+      .def(
+          "bind_cm",
+          [](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
+            e.ep->bind_cm(queue.queue, token, listens);
+          },
+          nb::arg("queue"), nb::arg("token"), nb::arg("listens"),
+          "What arrives for the endpoint goes to the queue, with the token.")
+      .def(
+          "send_cm",
+          [](EndpointCore& e, std::tuple<uint32_t, uint32_t, uint16_t> to, uint32_t kind, uint64_t connection,
+             nb::bytes data) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            const auto [nic, pid, vni] = to;
+            const std::span bytes(static_cast<const std::byte*>(data.data()), data.size());
+            const nic::PostResult r = translating(
+                [&] { return e.ep->send_cm({nic, pid, vni, 0}, static_cast<nic::CmKind>(kind), connection, bytes); });
+            if (r.refusal != Refusal::none && !refuse(&e, "connect", r.refusal, 0, 0)) throw nb::python_error();
+          },
+          nb::arg("to"), nb::arg("kind"), nb::arg("connection"), nb::arg("data"),
+          "Sends a message of connecting to the endpoint at an address.")
+      .def(
+          "connect_to",
+          [](EndpointCore& e, std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> peer) {
+            std::optional<wire::EpAddress> address;
+            if (peer) address = wire::EpAddress{std::get<0>(*peer), std::get<1>(*peer), std::get<2>(*peer), 0};
+            e.ep->connect_to(address);
+          },
+          nb::arg("peer").none(), "From here on the endpoint transfers to this peer, and it alone reaches it.")
       .def(
           "cancel",
           [](EndpointCore& e, nb::handle context) {

@@ -1077,6 +1077,31 @@ void register_objects(nb::module_& m) {
         d.box->closed = true;
       });
 
+  // ---- CmQueue
+  nb::class_<CmQueueCore>(m, "CmQueue", "Where endpoints find what others tell them to connect.")
+      .def(
+          "__init__",
+          [](CmQueueCore* self, PyNic& nic, int fd) {
+            auto& box = box_of(nic);
+            auto notifier = std::make_shared<host::FdNotifier>(fd);
+            new (self) CmQueueCore{box, std::make_shared<nic::CmQueue>(notifier), notifier};
+          },
+          nb::arg("nic"), nb::arg("fd"), "fd  an eventfd that is written to when something came.")
+      .def(
+          "pop",
+          [](CmQueueCore& q) -> nb::object {
+            const auto e = q.queue->pop();
+            if (!e) return nb::none();
+            return nb::make_tuple(e->token, static_cast<uint32_t>(e->kind), static_cast<uint32_t>(e->what),
+                                  nb::make_tuple(e->source.nic, e->source.pid, e->source.vni), e->connection,
+                                  fi_errno(e->status), static_cast<int>(e->status),
+                                  nb::bytes(reinterpret_cast<const char*>(e->data.data()), e->data.size()));
+          },
+          nb::sig("def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, int, int, bytes] | None"),
+          "(token, kind, what, source, connection, err, prov_errno, data), oldest first; None when there is nothing.")
+      .def("unread", [](const CmQueueCore& q) { return q.queue->unread(); })
+      .def("close", [](CmQueueCore& q) { q.notifier->forget(); }, "Rings no more: the descriptor may be closed.");
+
   // ---- AddressVector
   nb::class_<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
       .def(

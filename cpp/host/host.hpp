@@ -63,6 +63,20 @@ class HostNic {
   std::unique_ptr<nic::Nic> nic_;
 };
 
+// Rings an eventfd of somebody else, who keeps it open meanwhile.
+class FdNotifier final : public nic::Notifier {
+ public:
+  explicit FdNotifier(int fd) noexcept : fd_(fd) {}
+  void notify() noexcept override {
+    const int fd = fd_.load(std::memory_order_acquire);
+    if (fd >= 0) link::ring_eventfd(fd);
+  }
+  void forget() noexcept { fd_.store(-1, std::memory_order_release); }
+
+ private:
+  std::atomic<int> fd_;
+};
+
 // A descriptor that becomes readable when it is notified (FI_WAIT_FD).
 class EventfdNotifier final : public nic::Notifier {
  public:

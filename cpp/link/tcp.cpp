@@ -218,7 +218,7 @@ bool TcpLink::may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) 
   if (ep_index >= mem::kEpCountMax) return false;
   const mem::EpEntry& ep = table_.ep(ep_index);
   // Of an endpoint that was closed meanwhile the owner's check tells; its slot may be another VNI's by now.
-  return ep.generation.load(std::memory_order_acquire) != ep_generation || ep.address.vni == vni;
+  return ep.generation.load(std::memory_order_acquire) != ep_generation || ep.address.vni == vni || ep.address.vni == 0;
 }
 
 // ---- finding peers -----------------------------------------------------------------------------------------------

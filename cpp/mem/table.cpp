@@ -293,7 +293,9 @@ uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& 
   ep_free_.pop_front();
   auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
   store_relaxed(e.domain, domain);
-  e.address = address;  // nobody reads it
+  e.address = address;  // its own process reads it
+  // The address that no endpoint has: of a pid that is never given out.
+  store_relaxed(e.peer.nic, ~uint32_t{0});
   e.flags.store(flags, std::memory_order_relaxed);
   *generation = e.generation.load(std::memory_order_relaxed) + 1;
   e.generation.store(*generation, std::memory_order_release);
@@ -302,6 +304,16 @@ uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& 
 
 void Table::set_ep_flags(uint32_t index_of_ep, uint32_t flags) noexcept {
   reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].flags.store(flags, std::memory_order_release);
+}
+
+void Table::set_ep_peer(uint32_t index_of_ep, const wire::EpAddress& peer) noexcept {
+  wire::EpAddress& p = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].peer;
+  // Piece by piece: a reader that meets them half written takes its initiator for another, and refuses it.
+  store_relaxed(p.nic, ~uint32_t{0});
+  store_relaxed(p.pid, peer.pid);
+  store_relaxed(p.vni, peer.vni);
+  store_relaxed(p.reserved, peer.reserved);
+  store_relaxed(p.nic, peer.nic);
 }
 
 void Table::close_ep(uint32_t index_of_ep) noexcept {

@@ -129,6 +129,7 @@ constexpr uint32_t kEpNotifyRead = 2;  // a counter counts remote reads of this 
 constexpr uint32_t kEpNotifyWrite = 4;
 constexpr uint32_t kEpRemoteRead = 8;  // the endpoint's capabilities
 constexpr uint32_t kEpRemoteWrite = 16;
+constexpr uint32_t kEpConnected = 64;   // only the endpoint that it is connected with may access its regions
 constexpr uint32_t kEpForeignKey = 32;  // its authorization key is not the domain's: regions must name it
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
 
@@ -136,9 +137,14 @@ struct alignas(kCacheLine) EpEntry {
   std::atomic<uint32_t> generation{0};  // even: closed; odd: open
   std::atomic<uint32_t> flags{0};
   uint32_t domain = 0;
-  wire::EpAddress address;
+  wire::EpAddress address;  // vni 0: it answers to several
+  wire::EpAddress peer;     // kEpConnected: with whom
 };
 static_assert(sizeof(EpEntry) == kCacheLine);
+inline wire::EpAddress peer_of(const EpEntry& endpoint) noexcept {
+  const wire::EpAddress& p = endpoint.peer;
+  return {load_relaxed(p.nic), load_relaxed(p.pid), load_relaxed(p.vni), load_relaxed(p.reserved)};
+}
 
 struct alignas(kCacheLine) ActivityWord {
   std::atomic<uint64_t> word{0};  // odd: busy. Even values grow, so that a waiter sees any change.
@@ -234,10 +240,14 @@ class TableView {
       return Status::bounds;
     // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
     const uint32_t access = load_relaxed(entry.access);
-    if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9 | kEpForeignKey)) != (want >> 9)) [[unlikely]] {
+    if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9 | kEpForeignKey | kEpConnected)) != (want >> 9))
+        [[unlikely]] {
       if ((access & want) != want || (flags & (want >> 9)) != (want >> 9)) return Status::access;
-      const AccessGuard* g = (access & kMrGuarded) != 0 ? guard(entry) : nullptr;
-      if (g == nullptr || !g->admits(from)) return Status::unauthorized;
+      if ((flags & kEpConnected) != 0 && peer_of(endpoint) != from) return Status::unauthorized;
+      if ((access & kMrGuarded) != 0 || (flags & kEpForeignKey) != 0) {
+        const AccessGuard* g = (access & kMrGuarded) != 0 ? guard(entry) : nullptr;
+        if (g == nullptr || !g->admits(from)) return Status::unauthorized;
+      }
     }
     const uint32_t ep_bound = load_relaxed(entry.ep_bound);
     if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]]
@@ -324,6 +334,8 @@ class Table : public TableView {
 
   uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
   void set_ep_flags(uint32_t index, uint32_t flags) noexcept;
+  // With whom a connected endpoint is; until then nobody reaches anything through it.
+  void set_ep_peer(uint32_t index, const wire::EpAddress& peer) noexcept;
   void close_ep(uint32_t index) noexcept;
 
   [[nodiscard]] ActivityWord& own_activity(uint32_t index) noexcept {

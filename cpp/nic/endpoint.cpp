@@ -274,6 +274,14 @@ void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, 
   }
 }
 
+namespace {
+
+std::span<const std::byte> as_bytes(const std::string& text) noexcept {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
 Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
     : domain_(domain),
       config_(config),
@@ -290,8 +298,9 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
   if (*wants && !tx_cq_->has_room()) [[unlikely]]
     return Refusal::cq_full;
+  dest = dest_of(dest);
   if (dest >= av_->entries_.size() || !av_->entries_[dest]) [[unlikely]]
-    return Refusal::bad_address;
+    return config_.connected ? Refusal::not_connected : Refusal::bad_address;
   *shared = &av_->entries_[dest];
   *target = av_->entries_[dest].get();
   return Refusal::none;
@@ -348,8 +357,9 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
                               uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
   if (length <= short_bytes_max_ && (flags & kLongWay) == 0) [[likely]] {
     const DomainLock guard(domain_);
-    if (state_ == State::enabled && dest < av_->entries_.size() && av_->entries_[dest]) [[likely]] {
-      PeerEp& target = *av_->entries_[dest];
+    const uint64_t to = dest_of(dest);
+    if (state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
+      PeerEp& target = *av_->entries_[to];
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
       if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room()))
           [[likely]] {
@@ -743,7 +753,19 @@ void Endpoint::finish(Op* op) {
   }
   if (op->status_out != nullptr) *op->status_out = fi_errno(op->status);
   const uint64_t flags = completion_flags(op->kind, op->family);
-  if (op->parent != nullptr) {
+  if (op->kind == OpKind::cm) {
+    if (cm_) {
+      CmEvent event;
+      event.token = cm_token_;
+      event.kind = op->status == Status::ok ? CmKind::delivered : CmKind::failed;
+      event.what = static_cast<CmKind>(op->atomic_op);
+      event.connection = op->imm;
+      event.status = op->status;
+      const std::string text = describe("connection request", op->remote[0], *target, op->status);
+      if (op->status != Status::ok) event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
+      (void)cm_->push(std::move(event));
+    }
+  } else if (op->parent != nullptr) {
     Op* parent = op->parent;
     if (op->status != Status::ok && parent->status == Status::ok) {
       parent->status = op->status;
@@ -806,6 +828,7 @@ bool Endpoint::advance(Op* op) {
     finish(op);
     return true;
   }
+  if (op->kind == OpKind::cm) return advance_frames(op);
   if (!started && t.peer->table.valid() && !ordered_behind && (op->flags & flag::kCommitComplete) == 0) {
     Status status = Status::ok;
     Direct direct;
@@ -857,6 +880,22 @@ bool Endpoint::advance_frames(Op* op) {
   f.ep_index = t.ep_index;
   f.ep_generation = t.ep_generation;
   f.source = seen_by(t);
+  if (op->kind == OpKind::cm) {
+    f.kind = wire::FrameKind::cm;
+    f.atomic_op = static_cast<uint16_t>(op->atomic_op);
+    f.imm_data = op->imm;
+    f.flags = wire::kFrameLast;
+    const Status s = link.submit(*t.peer, f, op->held);
+    if (s == Status::again) return false;
+    op->submitted = true;
+    if (s == Status::ok) {
+      ++op->frames_out;
+    } else {
+      op->status = s;
+      finish(op);
+    }
+    return true;
+  }
   // Several remote ranges: have all of them verified first, so that a bad one leaves the good ones untouched.
   if (op->remote_count > 1 && !op->check_sent) {
     f.kind = wire::FrameKind::check;
@@ -926,6 +965,7 @@ bool Endpoint::advance_frames(Op* op) {
         break;
       }
       case OpKind::batch:
+      case OpKind::cm:
         return true;
     }
     const bool last = op->at_remote + 1 == op->remote_count && op->at_offset + n == range.length;
@@ -990,6 +1030,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
     if (begin == 0) {
       if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
       wants = !selective_ || (flags & flag::kCompletion) != 0;
+      if (config_.connected && fixed_dest_ == ~uint64_t{0}) return {Refusal::not_connected};
       if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
       if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call is one operation of the queue
       if (wants) tx_cq_->reserve();
@@ -1004,15 +1045,16 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
     const size_t end = std::min(descs.size(), begin + kChunk);
     for (size_t i = begin; i < end; ++i) {
       BatchDesc& d = descs[i];
+      const uint64_t to = dest_of(d.dest_addr);
       Status status = Status::ok;
       if (state_ != State::enabled) [[unlikely]] {
         status = Status::canceled;  // closed during a long copy of the descriptor before
       } else if (d.local_offset > local_length || d.length > local_length - d.local_offset) {
         status = Status::invalid;
-      } else if (d.dest_addr >= av_->entries_.size() || !av_->entries_[d.dest_addr]) {
+      } else if (to >= av_->entries_.size() || !av_->entries_[to]) {
         status = Status::no_endpoint;
       } else {
-        PeerEp& t = *av_->entries_[d.dest_addr];
+        PeerEp& t = *av_->entries_[to];
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, raw_keys_ == 0 ? d.key : domain_->mapped_key(d.key)};
         Direct direct = Direct::frames;
@@ -1036,7 +1078,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           }
         }
         // A copy outside the lock lets others change the address vector meanwhile.
-        const std::shared_ptr<PeerEp> shared = av_->entries_[d.dest_addr];
+        const std::shared_ptr<PeerEp> shared = av_->entries_[to];
         if (direct != Direct::failed && !commit && t.ready && t.waiting.empty() && t.peer->table.valid() &&
             !t.peer->dead() && (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
           direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
@@ -1082,7 +1124,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else if (first_bad == Status::ok) {
         first_bad = status;
         first_bad_at = i;
-        if (d.dest_addr < av_->entries_.size()) bad_target = av_->entries_[d.dest_addr];
+        if (to < av_->entries_.size()) bad_target = av_->entries_[to];
       }
     }
   }
@@ -1228,8 +1270,9 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         (args.family != AtomicFamily::compare || (!args.compare.empty() && args.compare[0].iov_len == total)) &&
         total <= atomic_bytes_max_;
     const DomainLock guard(domain_);
-    if (fits && state_ == State::enabled && args.dest < av_->entries_.size() && av_->entries_[args.dest]) [[likely]] {
-      PeerEp& target = *av_->entries_[args.dest];
+    const uint64_t to = dest_of(args.dest);
+    if (fits && state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
+      PeerEp& target = *av_->entries_[to];
       const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
       if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room()))
           [[likely]] {
@@ -1368,6 +1411,43 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
   return {Refusal::none, true, id};
 }
 
+// ---- connecting --------------------------------------------------------------------------------------------------
+
+void Endpoint::bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens) {
+  const DomainLock guard(domain_);
+  cm_ = std::move(queue);
+  cm_token_ = token;
+  listens_ = listens;
+}
+
+PostResult Endpoint::send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection,
+                             std::span<const std::byte> data) {
+  const uint64_t fi_addr = av_->insert(to);
+  const DomainLock guard(domain_);
+  if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
+  if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return {Refusal::bad_address};
+  const std::shared_ptr<PeerEp> target = av_->entries_[fi_addr];
+  if (kind == CmKind::request) cm_request_ = connection;
+  Op* op = make_op(OpKind::cm, target, false, 0, 0, connection, data.size(), false);
+  op->atomic_op = static_cast<AtomicOp>(kind);
+  op->held.assign(data.begin(), data.end());
+  const uint64_t id = op->id;
+  target->waiting.push_back(op);
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  domain_->pump(*target);
+  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
+  return {Refusal::none, true, id};
+}
+
+void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
+  const uint64_t fi_addr = peer ? av_->insert(*peer) : ~uint64_t{0};
+  const DomainLock guard(domain_);
+  fixed_dest_ = fi_addr;
+  if (state_ == State::enabled) {
+    domain_->nic_->table().set_ep_peer(index_, peer.value_or(wire::EpAddress{~uint32_t{0}, 0, 0, 0}));
+  }
+}
+
 // ---- life --------------------------------------------------------------------------------------------------------
 
 void Endpoint::bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags) {
@@ -1404,6 +1484,7 @@ uint32_t Endpoint::table_flags() const noexcept {
   if (remote_read_cntr_) flags |= mem::kEpNotifyRead;
   if (remote_write_cntr_) flags |= mem::kEpNotifyWrite;
   if (config_.foreign_key) flags |= mem::kEpForeignKey;
+  if (config_.connected) flags |= mem::kEpConnected;
   return flags;
 }
 
@@ -1432,7 +1513,9 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
   for (int attempt = 0;; ++attempt) {
     if (!pid) address.pid = 0x40000000u | (static_cast<uint32_t>(n.random().next()) & 0x3fffffffu);
     uint32_t generation = 0;
-    const uint32_t index = n.table().open_ep(domain_->index_, table_flags(), address, &generation);
+    const wire::EpAddress several{address.nic, address.pid, 0, 0};
+    const uint32_t index =
+        n.table().open_ep(domain_->index_, table_flags(), vni_mask_ == 0 ? several : address, &generation);
     size_t claimed = 0;
     const auto name = [&](size_t i) { return wire::EpAddress{nic, address.pid, vnis_[i / n.links().size()], 0}; };
     try {

@@ -229,6 +229,16 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       const std::shared_ptr<Endpoint> ep = op->ep;
       ep->finish(op);
     }
+    for (const std::shared_ptr<Endpoint>& ep : eps_) {
+      if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->av_->entries_.size()) continue;
+      const auto& target = ep->av_->entries_[ep->fixed_dest_];
+      if (!target || !target->ready || target->peer != peer) continue;
+      CmEvent event;
+      event.token = ep->cm_token_;
+      event.kind = CmKind::lost;
+      event.status = peer->down_status();
+      (void)ep->cm_->push(std::move(event));
+    }
     for (const auto& weak : domain->peer_eps_) {
       // The next operation asks again: another process may have taken the address by then.
       if (auto target = weak.lock(); target && target->ready && target->peer == peer) {
@@ -275,6 +285,10 @@ bool Nic::must_follow(const link::Peer& peer) const noexcept {
 
 // An access that the initiator could not make itself. Its frame was checked for form; here for right.
 void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  if (frame.kind == wire::FrameKind::cm) {
+    answer(peer, frame, on_cm(frame, payload), {});
+    return;
+  }
   uint64_t total = frame.length;
   if (const Status failed = announced(peer, frame, &total); failed != Status::ok) {
     answer(peer, frame, failed, {});
@@ -600,6 +614,31 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
     }
   }
   domain->pump(*target);
+}
+
+Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) {
+  const auto kind = static_cast<CmKind>(frame.atomic_op);
+  if (kind < CmKind::request || kind > CmKind::shutdown || payload.size() > kCmDataMax) return Status::protocol;
+  const std::lock_guard objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
+  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
+  if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
+  const DomainLock guard(ep->domain_);
+  if (!ep->cm_ || (kind == CmKind::request && !ep->listens_)) return Status::no_endpoint;  // nobody listens
+  CmEvent event;
+  event.token = ep->cm_token_;
+  event.kind = kind;
+  event.source = frame.source;
+  event.connection = frame.imm_data;
+  event.data.assign(payload.begin(), payload.end());
+  if (!ep->cm_->push(std::move(event))) return Status::no_memory;
+  // At once, not when the application reads of it: a peer that has accepted may write, one that left may not.
+  if (kind == CmKind::accept && frame.imm_data == ep->cm_request_) {
+    table().set_ep_peer(frame.ep_index, frame.source);
+  } else if (kind == CmKind::shutdown && mem::peer_of(table().ep(frame.ep_index)) == frame.source) {
+    table().set_ep_peer(frame.ep_index, {~uint32_t{0}, 0, 0, 0});
+  }
+  return Status::ok;
 }
 
 // A peer accessed our memory: count it, deliver its immediate data.

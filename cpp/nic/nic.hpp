@@ -32,6 +32,7 @@
 #include "mem/segment.hpp"
 #include "mem/table.hpp"
 #include "nic/atomics.hpp"
+#include "nic/cm.hpp"
 #include "nic/queue.hpp"
 #include "wire/frame.hpp"
 
@@ -103,7 +104,7 @@ struct PeerEp {
   }
 };
 
-enum class OpKind : uint8_t { write, read, atomic, batch };
+enum class OpKind : uint8_t { write, read, atomic, batch, cm };
 
 // Spreads `length` bytes over a list, from byte `offset` of it on.
 void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
@@ -151,12 +152,13 @@ static_assert(sizeof(BatchDesc) == 48);
 
 enum class Refusal : uint8_t {  // why a call was refused at once
   none = 0,
-  cq_full,      // EAGAIN
-  tx_full,      // EAGAIN
-  not_enabled,  // EOPBADSTATE
-  closed,       // EBADF -> EOPBADSTATE
-  no_cq,        // ENOCQ
-  bad_address,  // EINVAL: fi_addr not in the address vector
+  cq_full,        // EAGAIN
+  tx_full,        // EAGAIN
+  not_enabled,    // EOPBADSTATE
+  closed,         // EBADF -> EOPBADSTATE
+  no_cq,          // ENOCQ
+  bad_address,    // EINVAL: fi_addr not in the address vector
+  not_connected,  // ENOTCONN: FI_EP_MSG
   length_mismatch,
   too_long,  // EMSGSIZE
   too_many_pieces,
@@ -212,6 +214,7 @@ struct EndpointConfig {
   uint64_t tx_op_flags = 0;
   uint16_t vni = 0;
   bool foreign_key = false;  // its VNI is not the domain's
+  bool connected = false;    // FI_EP_MSG: one peer, of connect_to()
 };
 
 class Endpoint : public std::enable_shared_from_this<Endpoint> {
@@ -226,6 +229,14 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   uint32_t enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis = {});
   void close() noexcept;
   size_t cancel(uint64_t context);
+
+  // Connecting. What arrives, and what becomes of what was sent, goes to the queue with the token.
+  // listens: requests are taken.
+  void bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens);
+  // Posts a message to the endpoint at `to`. EAGAIN-like refusals as for transfers.
+  PostResult send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection, std::span<const std::byte> data);
+  // From here on transfers go to this peer, and it alone is admitted. Nothing: to nobody, and nobody is.
+  void connect_to(const std::optional<wire::EpAddress>& peer);
 
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& asked);
@@ -283,6 +294,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
                                              uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
                                              bool inject_call);
   bool advance_frames(Op* op);
+  // Where a transfer goes: a connected endpoint disregards what the call says.
+  [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return config_.connected ? fixed_dest_ : dest; }
   std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
   Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
@@ -305,6 +318,10 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   uint16_t vni_mask_ = 0xffff;  // 0: of several VNIs, the address vector says which peer uses which
   uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
   std::vector<uint16_t> vnis_;  // all that it answers to
+  uint64_t fixed_dest_ = ~uint64_t{0};
+  std::shared_ptr<CmQueue> cm_;
+  bool listens_ = false;
+  uint64_t cm_token_ = 0, cm_request_ = 0;  // of the last connection that was asked for
 };
 
 class AddressVector {
@@ -318,6 +335,7 @@ class AddressVector {
 
  private:
   friend class Endpoint;
+  friend class Nic;
   Domain* domain_;
   std::vector<std::shared_ptr<PeerEp>> entries_;
   std::vector<uint64_t> free_;
@@ -579,6 +597,7 @@ class Nic final : public link::FrameSink {
   void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
               std::span<const std::byte> payload);
   void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  Status on_cm(const wire::Frame& frame, std::span<const std::byte> payload);
   void local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes);
   Status land_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
                     link::PayloadSource& source, size_t* got);

@@ -21,6 +21,7 @@ enum class FrameKind : uint8_t {
   check = 4,   // payload: RmaRange list; verify all of them before the fragments that follow under the same op_id
   answer = 5,  // status, and payload for reads and fetches
   notice = 6,  // an access was already done by load/store: count it, deliver its immediate data
+  cm = 7,  // connecting endpoints: atomic_op says what (nic/cm.hpp), imm_data which connection; payload: private data
 };
 
 enum class PayloadWhere : uint8_t { none = 0, in_frame = 1, staged = 2 };
@@ -76,7 +77,7 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
   Frame f;
   std::memcpy(static_cast<void*>(&f), in.data(), sizeof(f));
   const auto kind = static_cast<uint8_t>(f.kind);
-  if (kind < 1 || kind > static_cast<uint8_t>(FrameKind::notice)) return std::nullopt;
+  if (kind < 1 || kind > static_cast<uint8_t>(FrameKind::cm)) return std::nullopt;
   if (f.flags > kFrameFlagsMask || f.family > kFrameFamilyMax || f.source.reserved != 0) return std::nullopt;
   switch (f.where) {
     case PayloadWhere::none:

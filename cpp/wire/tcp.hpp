@@ -216,6 +216,7 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
     case FrameKind::write:
     case FrameKind::atomic:
     case FrameKind::check:
+    case FrameKind::cm:
       if (f->staged_chunk != cost_of(*f)) return std::nullopt;
       break;
     case FrameKind::notice:  // says that an access was made by load and store, which nobody here can do

@@ -221,6 +221,22 @@ class DomainCore:
 
     def close(self) -> None: ...
 
+class CmQueue:
+    """Where endpoints find what others tell them to connect."""
+
+    def __init__(self, nic: Nic, fd: int) -> None:
+        """fd  an eventfd that is written to when something came."""
+
+    def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, int, int, bytes] | None:
+        """
+        (token, kind, what, source, connection, err, prov_errno, data), oldest first; None when there is nothing.
+        """
+
+    def unread(self) -> int: ...
+
+    def close(self) -> None:
+        """Rings no more: the descriptor may be closed."""
+
 class AddressVectorCore:
     """The NIC's side of an address vector."""
 
@@ -457,7 +473,7 @@ def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False) -> None: ...
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False) -> None: ...
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
         """
@@ -625,6 +641,17 @@ class EndpointCore:
         Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.
 
         vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.
+        """
+
+    def bind_cm(self, queue: CmQueue, token: int, listens: bool) -> None:
+        """What arrives for the endpoint goes to the queue, with the token."""
+
+    def send_cm(self, to: tuple[int, int, int], kind: int, connection: int, data: bytes) -> None:
+        """Sends a message of connecting to the endpoint at an address."""
+
+    def connect_to(self, peer: tuple[int, int, int] | None) -> None:
+        """
+        From here on the endpoint transfers to this peer, and it alone reaches it.
         """
 
     def cancel(self, context: object) -> None:

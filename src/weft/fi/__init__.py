@@ -31,6 +31,8 @@ from .atomic import datatype_of as datatype_of
 from .atomic import datatype_size as datatype_size
 from .atomic import dtype_of as dtype_of
 from .av import AddressVector as AddressVector
+from .cm import ConnectionRequest as ConnectionRequest
+from .cm import PassiveEndpoint as PassiveEndpoint
 from .cntr import Counter as Counter
 from .cq import CompletionQueue as CompletionQueue
 from .cq import CqDataEntry as CqDataEntry
@@ -85,6 +87,7 @@ __all__ = [
     "CachedMapping",
     "Candidate",
     "CompletionQueue",
+    "ConnectionRequest",
     "Counter",
     "CqDataEntry",
     "CqEntry",
@@ -114,6 +117,7 @@ __all__ = [
     "MsgAtomic",
     "MsgRma",
     "NicAttr",
+    "PassiveEndpoint",
     "Rejection",
     "RmaIoc",
     "RmaIov",

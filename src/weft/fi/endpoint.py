@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
-from ..flags import BindFlag, Flag, Opt, OptLevel
+from ..flags import BindFlag, EpType, Errno, Flag, Opt, OptLevel
 from . import _handle
 from .atomic import query
 from .av import AddressVector
+from .cm import CM_DATA_SIZE, CmEvent, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
 from .cq import CompletionQueue
 from .eq import EventQueue
@@ -33,7 +34,7 @@ _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
 
 
 class Endpoint(_nic.EndpointCore):
-    """A reliable-datagram endpoint (struct fid_ep). Made by `Domain.endpoint`.
+    """An endpoint (struct fid_ep), reliable-datagram or connected. Made by `Domain.endpoint`.
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
 
@@ -43,6 +44,9 @@ class Endpoint(_nic.EndpointCore):
         cancel(context)                                                                         fi_cancel
 
     caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   what it was opened with.
+
+    A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, and read the
+    CONNECTED event. Its transfers go to its peer, whatever dest_addr says.
 
     A transfer raises Again while the transmit queue is full: read the completion queue and retry.
     Thread safety: any thread. Source: fi_endpoint(3).
@@ -77,6 +81,8 @@ class Endpoint(_nic.EndpointCore):
         self._cqs: dict[int, CompletionQueue] = {}
         self._cntrs: dict[int, Counter] = {}
         self._av: AddressVector | None = None
+        self._eq: EventQueue | None = None
+        self._connected = domain.info.ep_attr.type == EpType.EP_MSG
         tx, ep = info.tx_attr, info.ep_attr
         super().__init__(
             domain,
@@ -90,7 +96,13 @@ class Endpoint(_nic.EndpointCore):
             rma_iov_limit=int(tx.rma_iov_limit),
             vni=vni,
             foreign_key=not domain._av_auth_key and vni != domain._vni,
+            connected=self._connected,
         )
+        self._connection = Connection(self, provider.format_address)
+        if self._connected:
+            # The vector of one peer that the NIC wants; nobody sees it.
+            self._own_av = _nic.AddressVectorCore(domain)
+            self.bind_av(self._own_av)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -143,6 +155,15 @@ class Endpoint(_nic.EndpointCore):
         else:
             if flags:
                 raise errors.BadFlags(f"ep.bind: flags {Flag(flags)!s} for {fid!r}; they have to be 0")
+            if isinstance(fid, EventQueue):
+                if self._eq is not None:
+                    raise errors.InvalidArgument(f"ep.bind: the endpoint reports to {self._eq!r} already")
+                self._eq = fid
+                attach(fid, self, self)
+            if isinstance(fid, AddressVector) and self._connected:
+                raise errors.InvalidArgument(
+                    "ep.bind: a connected endpoint has one peer and no address vector\n  try: connect() or accept()"
+                )
             if isinstance(fid, AddressVector):
                 if self._av is not None:
                     raise errors.InvalidArgument(f"ep.bind: the endpoint has an address vector already, {self._av!r}")
@@ -200,7 +221,7 @@ class Endpoint(_nic.EndpointCore):
         _handle.check(self, "ep.enable")
         if self._enabled:
             return
-        if self._av is None:
+        if self._av is None and not self._connected:
             raise errors.NoAv("ep.enable: no address vector is bound\n  try: ep.bind(domain.av_open())")
         starts = self.info.caps & int(Flag.READ | Flag.WRITE | Flag.SEND)
         if starts and int(Flag.TRANSMIT) not in self._cqs:
@@ -213,7 +234,7 @@ class Endpoint(_nic.EndpointCore):
             )
         nic, pid, vni = self._address
         vnis: list[int] = []
-        if self.domain._av_auth_key:
+        if self.domain._av_auth_key and self._av is not None:
             vnis = self._av.vnis
             if not vnis:
                 raise errors.InvalidArgument(
@@ -255,6 +276,91 @@ class Endpoint(_nic.EndpointCore):
             raise errors.InvalidArgument(f"ep.setname: {addr!r} is on another NIC or VNI than the endpoint, {here}")
         self._address = (nic, pid, vni)
 
+    # ---- connections (fi_cm) -----------------------------------------------------------------------------------------
+
+    def connect(self, addr: object = None, param: Any = None, paramlen: int | None = None) -> None:
+        """Ask a passive endpoint for a connection (fi_connect). What comes of it is an event: CONNECTED with the peer's
+        private data; or an error, ECONNREFUSED where it rejects (its private data is err_data) or nobody listens.
+
+        addr       as `PassiveEndpoint.getname()` returned it; `info.dest_addr` where None.
+        param      up to 256 B of private data for the peer; paramlen bytes of it.
+
+        Enables the endpoint. After a refusal it may ask again.
+        Raises NotSupported (no connected endpoint), NoEq (no event queue bound), InvalidArgument (no address, too much
+        data), FabricError with EISCONN or EALREADY. Source: fi_cm(3) fi_connect.
+        """
+        op = "ep.connect"
+        self._connectable(op)
+        data = private_data(op, param, paramlen)
+        to = self.info.dest_addr if addr is None else addr
+        if to is None:
+            raise errors.InvalidArgument(f"{op}: no address was given, and the endpoint's info has no dest_addr")
+        there = self.domain.provider.parse_address(to)
+        if there[1] is None:
+            raise errors.InvalidArgument(f"{op}: {to!r} names no endpoint: the pid is missing")
+        self.enable()
+        self._connection.connect(there, data)
+
+    def accept(self, param: Any = None, paramlen: int | None = None) -> None:
+        """Accept the request that the endpoint was opened with (fi_accept): `domain.endpoint(entry.info)` of a CONNREQ
+        event. Both sides then read a CONNECTED event.
+
+        param      up to 256 B of private data for the peer; paramlen bytes of it.
+
+        Enables the endpoint. Raises NotSupported, NoEq, InvalidArgument (no request, or answered already; too much data).
+        Source: fi_cm(3) fi_accept.
+        """
+        op = "ep.accept"
+        self._connectable(op)
+        data = private_data(op, param, paramlen)
+        request = self.info.handle
+        if not isinstance(request, ConnectionRequest) or request.answered:
+            raise errors.InvalidArgument(
+                f"{op}: {request!r} is no connection request that waits for an answer\n"
+                "  try: domain.endpoint(entry.info) of a CONNREQ event"
+            )
+        self.enable()
+        self._connection.accept(request, data)
+
+    def shutdown(self, flags: int = 0) -> None:
+        """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither reaches the other any more.
+
+        Raises BadFlags (flags other than 0), NotSupported, FabricError with ENOTCONN. Source: fi_cm(3) fi_shutdown.
+        """
+        op = "ep.shutdown"
+        self._connectable(op)
+        if flags:
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
+        self._of_peer(op)
+        self._connection.shutdown()
+
+    def getpeer(self) -> Any:
+        """The address of the peer (fi_getpeer). Raises NotSupported, FabricError with ENOTCONN. Source: fi_cm(3)."""
+        op = "ep.getpeer"
+        self._connectable(op)
+        return self.domain.provider.format_address(self._of_peer(op))
+
+    def _connectable(self, op: str) -> None:
+        _handle.check(self, op)
+        if not self._connected:
+            raise errors.NotSupported(
+                f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo", op=op
+            )
+        if self._eq is None:
+            raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
+
+    def _of_peer(self, op: str) -> tuple[int, int | None, int]:
+        connection = self._connection
+        if self._eq is not None:
+            self._eq.pending()  # what has arrived counts
+        if connection.state != "connected" or connection.peer is None:
+            raise errors.make(int(Errno.ENOTCONN), f"{op}: {self!r} is not connected ({connection.state})")
+        return connection.peer
+
+    def _on_cm(self, eq: EventQueue, event: CmEvent) -> None:
+        if not self._closed:
+            self._connection.on_cm(eq, event)
+
     # ---- options -----------------------------------------------------------------------------------------------------
 
     def getopt(self, level: int, optname: int) -> int:
@@ -269,7 +375,7 @@ class Endpoint(_nic.EndpointCore):
         self._level("ep.getopt", level)
         info = self.info
         values = {
-            Opt.OPT_CM_DATA_SIZE: 0,
+            Opt.OPT_CM_DATA_SIZE: CM_DATA_SIZE if self._connected else 0,
             Opt.OPT_TX_SIZE: info.tx_attr.size,
             Opt.OPT_RX_SIZE: info.rx_attr.size,
             Opt.OPT_MAX_MSG_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.MSG else 0,
@@ -328,7 +434,13 @@ class Endpoint(_nic.EndpointCore):
 
     def close(self) -> None:
         """Close the endpoint (fi_close): its address is free, operations under way complete as canceled."""
-        _handle.close(self, super().close, self._children, (self.domain, *self._bound))
+        _handle.close(self, self._release, self._children, (self.domain, *self._bound))
+
+    def _release(self) -> None:
+        if self._connected:
+            self._connection.shutdown()  # the peer is told
+            self._own_av.close()
+        super().close()
 
     def __enter__(self) -> Endpoint:
         return _handle.enter(self)
@@ -339,7 +451,7 @@ class Endpoint(_nic.EndpointCore):
         self.close()
 
     def __del__(self) -> None:
-        _handle.finalize(self, super().close, (self.domain, *self._bound) if self._site else ())
+        _handle.finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         name = self.domain.provider.format_address(self._address)
@@ -352,6 +464,8 @@ class Endpoint(_nic.EndpointCore):
         cqs = list(dict.fromkeys(self._cqs.values()))
         if cqs:
             parts.append("cq=" + "+".join("closed" if cq._closed else f"{cq.pending()}/{cq.capacity}" for cq in cqs))
+        if self._connected:
+            parts.append(self._connection.state)
         if self._av is not None:
             parts.append(f"av={self._av.count()} peers")
         return f"<Endpoint {name} {', '.join(parts)}>"

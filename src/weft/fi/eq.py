@@ -1,20 +1,24 @@
-"""Event queues (fi_eq): events of control operations. All Python: nothing on them is fast.
+"""Event queues (fi_eq): events of control operations. Nothing on them is fast, so they are Python; what peers say about
+connections comes from the NIC (cm.py).
 
 Source: fi_eq(3).
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
+import select
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import _process, errors
+from .. import _nic, _process, errors
 from ..flags import EqEvent, Flag, WaitObj
 from . import _handle
 from .cq import waitable
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from .info import Info
 
 __all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
+
+_SLICE_S = 0.05  # a thread that waits for peers looks again this often
+_SLICE_MANUAL_S = 0.001  # and where nobody else makes progress
 
 
 class EqEntry(NamedTuple):
@@ -40,7 +47,12 @@ class EqEntry(NamedTuple):
 
 
 class EqCmEntry(NamedTuple):
-    """An event of a connection (struct fi_eq_cm_entry). No endpoint of this version makes one."""
+    """An event of a connection (struct fi_eq_cm_entry).
+
+    fid    CONNREQ: the PassiveEndpoint; CONNECTED, SHUTDOWN: the Endpoint.
+    info   CONNREQ: what to open an endpoint with that accepts; else None.
+    data   private data of the peer.
+    """
 
     fid: Any
     info: Info | None = None
@@ -88,13 +100,16 @@ class EventQueue:
         self._errors: deque[EqErrEntry] = deque()
         self._changed = threading.Condition()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if self.wait_obj == WaitObj.WAIT_FD else -1
+        # What the NIC has for the endpoints whose connections are reported here, by token.
+        self._cm: _nic.CmQueue | None = None
+        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
     @property
     def fd(self) -> int:
         """Readable while there is something to read (wait_obj=fi.WAIT_FD), else -1."""
-        return self._fd
+        return self._fd if self.wait_obj == WaitObj.WAIT_FD else -1
 
     @property
     def closed(self) -> bool:
@@ -110,7 +125,9 @@ class EventQueue:
         """
         _handle.check(self, "eq.read")
         self._known_flags("eq.read", flags, Flag.PEEK)
+        self._progress()
         with self._changed:
+            self._pull()
             return self._next(flags)
 
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
@@ -129,8 +146,10 @@ class EventQueue:
                 "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC"
             )
         until = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while True:
+        while True:
+            self._progress()
+            with self._changed:
+                self._pull()
                 found = self._next(flags)
                 if found is not None:
                     return found
@@ -139,7 +158,16 @@ class EventQueue:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
-                self._changed.wait(left)
+                if self._cm is None:
+                    self._changed.wait(left)
+                    continue
+                fd = os.dup(self._fd)  # the NIC rings it, and post(); close() of another thread takes it away
+            try:
+                nic = _process.nic_if_open()
+                most = _SLICE_MANUAL_S if nic is not None and nic.engine == "manual" else _SLICE_S
+                select.select([fd], [], [], most if left is None else min(left, most))
+            finally:
+                os.close(fd)
 
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr).
@@ -150,7 +178,9 @@ class EventQueue:
         """
         _handle.check(self, "eq.readerr")
         self._known_flags("eq.readerr", flags, Flag.PEEK)
+        self._progress()
         with self._changed:
+            self._pull()
             if not self._errors:
                 raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
             if flags & Flag.PEEK:
@@ -196,7 +226,9 @@ class EventQueue:
 
     def pending(self) -> int:
         """Events and errors that wait to be read."""
-        return len(self._events) + len(self._errors)
+        with self._changed:
+            self._pull()
+            return len(self._events) + len(self._errors)
 
     def trywait(self) -> bool:
         """True where nothing is there to read, so that it makes sense to wait on `fd`."""
@@ -206,6 +238,46 @@ class EventQueue:
     def close(self) -> None:
         """Close the queue (fi_close); unread events are lost. Raises Busy while something is bound to it."""
         _handle.close(self, self._release, self._children, (self.fabric,))
+
+    # ---- connections -------------------------------------------------------------------------------------------------
+
+    def attach(self, token: int, owner: Any) -> _nic.CmQueue:
+        """The NIC's queue for what concerns an endpoint. Not part of libfabric's interface.
+
+        owner   its `_on_cm(eq, event)` is called, under the queue's lock, with what came for the token.
+        """
+        with self._changed:
+            if self._cm is None:
+                if self._fd < 0:
+                    self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self._cm = _nic.CmQueue(_process.nic(), self._fd)
+            self._owners[token] = owner
+            self._changed.notify_all()  # who waits for events of this process alone
+            return self._cm
+
+    def _progress(self) -> None:
+        if self._cm is not None and not self._closed:
+            nic = _process.nic_if_open()
+            if nic is not None and nic.engine == "manual":
+                nic.progress()
+
+    def _pull(self) -> None:
+        """Turn what the NIC has into events. With the lock."""
+        if self._cm is None or self._closed:
+            return
+        from .cm import CmEvent, Kind
+
+        # The descriptor first: what comes after that rings again.
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+        while (found := self._cm.pop()) is not None:
+            token, kind, what, source, connection, err, prov_errno, data = found
+            owner = self._owners.get(token)
+            if owner is not None:
+                event = CmEvent(Kind(kind), Kind(what) if what else None, source, connection, err, prov_errno, data)
+                owner._on_cm(self, event)
+        if self._events or self._errors:
+            os.eventfd_write(self._fd, 1)
 
     def _next(self, flags: int) -> tuple[int, Any] | None:
         if self._errors:
@@ -228,13 +300,16 @@ class EventQueue:
 
     def _drain(self) -> None:
         # About to take one entry: the descriptor stays readable only while others remain.
-        if self._fd >= 0 and self.pending() == 1:
-            os.eventfd_read(self._fd)
+        if self._fd >= 0 and len(self._events) + len(self._errors) == 1:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._fd)
 
     def _release(self) -> None:
         with self._changed:
             self._closed = True
             fd, self._fd = self._fd, -1
+            if self._cm is not None:
+                self._cm.close()
             if fd >= 0:
                 os.close(fd)
             self._changed.notify_all()

@@ -9,6 +9,7 @@ from typing import Any
 from .. import _process, errors
 from ..flags import WaitObj
 from . import _handle
+from .cm import PassiveEndpoint
 from .cntr import Counter
 from .cq import CompletionQueue
 from .domain import Domain
@@ -81,6 +82,18 @@ class Fabric:
         """
         _handle.check(self, "eq_open")
         return EventQueue(self, size=size, flags=flags, wait_obj=wait_obj, context=context)
+
+    def passive_ep(self, info: Info, context: Any = None) -> PassiveEndpoint:
+        """Open an endpoint that listens for connection requests (fi_passive_ep).
+
+        info      from getinfo, of `fi.EP_MSG`. It is copied.
+        context   any object, kept as `pep.context`.
+
+        Raises InvalidArgument (of another type). Source: fi_endpoint(3) fi_passive_ep.
+        """
+        _handle.check(self, "passive_ep")
+        _handle.expect(info, Info, "passive_ep", "info")
+        return PassiveEndpoint(self, info, context)
 
     def trywait(self, fids: Iterable[CompletionQueue | Counter | EventQueue]) -> None:
         """Whether it is safe to sleep on the descriptors of these objects (fi_trywait).

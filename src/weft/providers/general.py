@@ -24,6 +24,7 @@ from ..fi.info import (
     Offer,
     RxAttr,
     TxAttr,
+    dupinfo,
 )
 from ..fi.registry import Address, Provider, register
 from ..flags import (
@@ -103,7 +104,6 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
-    f"ep_attr.type={EpType.EP_MSG:d}": "connected endpoints are not in this version of Weft; use EP_RDM",
     f"ep_attr.type={EpType.EP_DGRAM:d}": "there are no unreliable datagrams; EP_RDM delivers all that they would",
     "progress": "WEFT_ENGINE=manual turned the engine thread off; unset it for automatic progress",
     "tclass": "one traffic class: memory has no lanes",
@@ -217,7 +217,13 @@ class General:
             "tx_attr.op_flags": int(_OP_FLAGS),
             "domain_attr.max_ep_auth_key": self.max_ep_auth_key,
         }
-        return [Offer(info, ceilings, s.mr_mode, quiet=Flag.RMA_EVENT | Flag.SOURCE | Flag.RMA_PMEM, remarks=_REMARKS)]
+        quiet = Flag.RMA_EVENT | Flag.SOURCE | Flag.RMA_PMEM
+        connected = dupinfo(info)
+        connected.ep_attr.type = EpType.EP_MSG
+        return [
+            Offer(info, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
+            Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
+        ]
 
     def resolve(
         self, node: str | None, service: str | None, flags: int, hints: Info | None

@@ -1,0 +1,75 @@
+// cpp/nic/cm.hpp: what endpoints tell each other to connect (FI_EP_MSG): requests, answers, the end.
+// The NIC carries the messages; who is connected with whom is the library's business, above.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/status.hpp"
+#include "nic/event.hpp"
+#include "wire/address.hpp"
+
+namespace weft::nic {
+
+constexpr size_t kCmDataMax = 256;  // private data of a request or an answer
+
+enum class CmKind : uint16_t {
+  request = 1,
+  accept = 2,
+  reject = 3,
+  shutdown = 4,
+  // Not sent: what became of one's own message, and of the peer.
+  delivered = 16,
+  failed = 17,
+  lost = 18,  // the peer's process or host is gone
+};
+
+struct CmEvent {
+  uint64_t token = 0;  // whom it concerns, as bind_cm() named it
+  CmKind kind{};
+  CmKind what{};           // delivered, failed: of which message
+  wire::EpAddress source;  // who sent it
+  uint64_t connection = 0;
+  Status status = Status::ok;
+  std::vector<std::byte> data;
+};
+
+// Where an event queue finds them. Any thread.
+class CmQueue {
+ public:
+  static constexpr size_t kUnreadMax = 65536;
+  explicit CmQueue(std::shared_ptr<Notifier> notifier) : notifier_(std::move(notifier)) {}
+
+  // False: nobody reads, and there is no room.
+  bool push(CmEvent event) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (events_.size() >= kUnreadMax) return false;
+      events_.push_back(std::move(event));
+    }
+    notifier_->notify();
+    return true;
+  }
+  std::optional<CmEvent> pop() {
+    const std::lock_guard lock(mutex_);
+    if (events_.empty()) return std::nullopt;
+    std::optional<CmEvent> event(std::move(events_.front()));
+    events_.pop_front();
+    return event;
+  }
+  [[nodiscard]] size_t unread() const {
+    const std::lock_guard lock(mutex_);
+    return events_.size();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::deque<CmEvent> events_;
+  std::shared_ptr<Notifier> notifier_;
+};
+
+}  // namespace weft::nic

@@ -1,0 +1,345 @@
+"""Connecting endpoints (fi_cm): passive endpoints, requests, and the states of a connected endpoint (FI_EP_MSG).
+
+    pep = fabric.passive_ep(info); pep.bind(eq); pep.listen()          # one side
+    event, entry = eq.sread()                                          # CONNREQ: entry.info, entry.data
+    ep = domain.endpoint(entry.info); ep.bind(eq); ep.bind(cq, ...); ep.accept()
+
+    ep = domain.endpoint(info); ep.bind(eq); ep.bind(cq, ...)          # the other
+    ep.connect(pep_name, b"private data")
+
+Both then read a CONNECTED event. The NIC carries the messages (cpp/nic/cm.hpp); this file decides who is connected.
+
+Source: fi_cm(3), fi_endpoint(3).
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, _process, errors
+from ..flags import EpType, EqEvent, Errno
+from . import _handle
+from .eq import EqCmEntry, EqErrEntry, EventQueue
+from .info import Info, dupinfo
+from .registry import Address
+
+if TYPE_CHECKING:
+    from .fabric import Fabric
+
+__all__ = ["CM_DATA_SIZE", "CmEvent", "ConnectionRequest", "PassiveEndpoint"]
+
+CM_DATA_SIZE = 256
+"""Bytes of private data that a request or an answer may carry (`fi.OPT_CM_DATA_SIZE`)."""
+
+_tokens = itertools.count(1)
+
+
+class Kind(enum.IntEnum):
+    """What a message says (cpp/nic/cm.hpp)."""
+
+    REQUEST = 1
+    ACCEPT = 2
+    REJECT = 3
+    SHUTDOWN = 4
+    DELIVERED = 16
+    FAILED = 17
+    LOST = 18
+
+
+@dataclass(frozen=True)
+class CmEvent:
+    """A message as it comes out of the NIC's queue."""
+
+    kind: Kind
+    what: Kind | None
+    source: Address
+    connection: int
+    err: int
+    prov_errno: int
+    data: bytes
+
+
+@dataclass(eq=False)
+class ConnectionRequest:
+    """A peer that wants to connect: `info.handle` of a CONNREQ event. Accepted or rejected once."""
+
+    pep: PassiveEndpoint
+    source: Address
+    connection: int
+    answered: bool = field(default=False)
+
+    def __repr__(self) -> str:
+        name = self.pep.provider.format_address(self.source)
+        return f"<ConnectionRequest from {name}{', answered' if self.answered else ''}>"
+
+
+def private_data(op: str, param: Any, paramlen: int | None) -> bytes:
+    """The bytes that go with a request or an answer."""
+    if param is None:
+        return b""
+    try:
+        data = bytes(memoryview(param).cast("B"))[:paramlen]
+    except TypeError:
+        raise errors.InvalidArgument(f"{op}: param is bytes, not {param!r}", op=op) from None
+    if len(data) > CM_DATA_SIZE:
+        raise errors.InvalidArgument(
+            f"{op}: {len(data)} B of private data; a request or an answer carries {CM_DATA_SIZE} at most", op=op
+        )
+    return data
+
+
+def attach(eq: EventQueue, core: Any, owner: Any, listens: bool = False) -> None:
+    """Lead what arrives for an endpoint into an event queue."""
+    token = next(_tokens)
+    core.bind_cm(eq.attach(token, owner), token, listens)
+
+
+def new_connection() -> int:
+    """A number for a connection that no other has."""
+    return secrets.randbits(63)
+
+
+class PassiveEndpoint:
+    """An endpoint that waits for connection requests (struct fid_pep). Made by `Fabric.passive_ep`.
+
+    Thread safety: any thread. Source: fi_endpoint(3) fi_passive_ep, fi_cm(3).
+    """
+
+    _closed = False
+    _site: _handle.Site | None = None
+    _eq: EventQueue | None = None
+    _listens = False
+
+    def __init__(self, fabric: Fabric, info: Info, context: Any) -> None:
+        if info.ep_attr.type != EpType.EP_MSG:
+            raise errors.InvalidArgument(
+                f"passive_ep: ep_attr.type {info.ep_attr.type!r}; only EP_MSG listens\n"
+                "  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo"
+            )
+        self.fabric = fabric
+        self.provider = fabric.provider
+        self.info = dupinfo(info)
+        self.context = context
+        self._made_in = _process.generation
+        self._children: _handle.Children = {}
+        nic, pid, vni = self.provider.parse_address(self.info.src_addr)
+        if self.info.domain_attr.auth_key is not None:
+            vni = self.provider.parse_auth_key(self.info.domain_attr.auth_key)
+        self._address: Address = (_process.own_nic(nic), pid, vni)
+        # A passive endpoint belongs to a fabric; the NIC's side of it needs a domain and a vector, which nobody sees.
+        self._domain = _nic.DomainCore(_process.nic(), nic_index=self._address[0])
+        self._av = _nic.AddressVectorCore(self._domain)
+        self._core = _nic.EndpointCore(
+            self._domain,
+            caps=0,
+            tx_size=1024,
+            inject_size=0,
+            max_msg_size=0,
+            msg_order=0,
+            tx_op_flags=0,
+            iov_limit=1,
+            rma_iov_limit=1,
+            vni=vni,
+            connected=True,
+        )
+        self._core.bind_av(self._av)
+        self._site = _handle.here(3)
+        _handle.adopt(self, fabric)
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def bind(self, eq: EventQueue, flags: int = 0) -> None:
+        """Say where requests are reported (fi_pep_bind), before listen().
+
+        flags   0.
+
+        Raises BadFlags, InvalidArgument (no event queue; bound already), WrongDomain (of another fabric).
+        Source: fi_endpoint(3) fi_pep_bind.
+        """
+        op = "pep.bind"
+        _handle.check(self, op)
+        _handle.expect(eq, EventQueue, op, "eq")
+        _handle.check(eq, op)
+        if flags:
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
+        if eq.fabric is not self.fabric:
+            raise errors.WrongDomain(f"{op}: {eq!r} belongs to another fabric")
+        if self._eq is not None:
+            raise errors.InvalidArgument(f"{op}: requests are reported to {self._eq!r} already")
+        self._eq = eq
+        attach(eq, self._core, self, listens=True)
+        _handle.adopt(self, eq)
+
+    def setname(self, addr: object) -> None:
+        """Choose the address, before listen() (fi_setname). Raises BadState after it, InvalidArgument."""
+        _handle.check(self, "pep.setname")
+        if self._listens:
+            raise errors.BadState(f"pep.setname: {self!r} has its address since listen()")
+        nic, pid, vni = self.provider.parse_address(addr)
+        nic = _process.own_nic(nic)
+        if (nic, vni) != (self._address[0], self._address[2]):
+            raise errors.InvalidArgument(f"pep.setname: {addr!r} is on another NIC or VNI than {self!r}")
+        self._address = (nic, pid, vni)
+
+    def getname(self) -> Any:
+        """The address that peers connect to (fi_getname). Raises BadState before listen(). Source: fi_cm(3)."""
+        _handle.check(self, "pep.getname")
+        if not self._listens:
+            raise errors.BadState("pep.getname: a passive endpoint has no address before listen()")
+        nic, pid, vni = self._address
+        return self.provider.format_address((_process.public_nic(nic), pid, vni))
+
+    def listen(self) -> None:
+        """Take requests from here on (fi_listen): each is a CONNREQ event. Listening again changes nothing.
+
+        They wait in the event queue, up to 65536 of them; a peer that finds no room is refused.
+        Raises NoEq (no event queue bound), AddressInUse. Source: fi_cm(3) fi_listen.
+        """
+        _handle.check(self, "pep.listen")
+        if self._listens:
+            return
+        if self._eq is None:
+            raise errors.NoEq("pep.listen: no event queue is bound\n  try: pep.bind(fabric.eq_open())")
+        nic, pid, vni = self._address
+        self._address = (nic, self._core.enable_at(nic, pid), vni)
+        self._listens = True
+
+    def reject(self, handle: ConnectionRequest, param: Any = None, paramlen: int | None = None) -> None:
+        """Turn a request down (fi_reject): its sender gets an error event, ECONNREFUSED, with the private data.
+
+        handle   `info.handle` of the CONNREQ event.
+        param    up to 256 B of private data; paramlen bytes of it.
+
+        Raises InvalidArgument (no request, of another passive endpoint, answered already, too much data).
+        Source: fi_cm(3) fi_reject.
+        """
+        op = "pep.reject"
+        _handle.check(self, op)
+        _handle.expect(handle, ConnectionRequest, op, "handle")
+        if handle.pep is not self or handle.answered:
+            raise errors.InvalidArgument(f"{op}: {handle!r} is answered already, or was not made to {self!r}")
+        data = private_data(op, param, paramlen)
+        handle.answered = True
+        self._core.send_cm(_to(handle.source), Kind.REJECT, handle.connection, data)
+
+    def _on_cm(self, eq: EventQueue, event: CmEvent) -> None:
+        if event.kind is not Kind.REQUEST or self._closed:
+            return  # of a rejection: whether it arrived is the peer's affair
+        info = dupinfo(self.info)
+        info.src_addr = None
+        info.dest_addr = self.provider.format_address(event.source)
+        info.handle = ConnectionRequest(self, event.source, event.connection)
+        eq.post(EqEvent.CONNREQ, EqCmEntry(self, info, event.data))
+
+    def close(self) -> None:
+        """Close it (fi_close): later requests are refused. Endpoints made of earlier ones stay."""
+        _handle.close(self, self._release, self._children, self._parents())
+
+    def _release(self) -> None:
+        self._core.close()
+        self._av.close()
+        self._domain.close()
+
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
+
+    def __enter__(self) -> PassiveEndpoint:
+        return _handle.enter(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        _handle.finalize(self, self._release if self._site else None, self._parents() if self._site else ())
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<PassiveEndpoint closed>"
+        state = "listening" if self._listens else "not listening"
+        return f"<PassiveEndpoint {self.provider.format_address(self._address)} {state}>"
+
+
+def _to(address: Address) -> tuple[int, int, int]:
+    nic, pid, vni = address
+    assert pid is not None
+    return nic, pid, vni
+
+
+class Connection:
+    """The state of one connected endpoint: what Endpoint's calls of fi_cm(3) do, and what comes from the peer.
+
+    state   "idle", "connecting", "accepting", "connected", "shut down".
+    """
+
+    def __init__(self, ep: Any, name: Callable[[Address], object]) -> None:
+        self.ep = ep
+        self.name = name
+        self.state = "idle"
+        self.peer: Address | None = None
+        self.number = 0
+
+    def connect(self, to: Address, data: bytes) -> None:
+        self._must_be_idle("ep.connect")
+        self.number = new_connection()
+        self.state = "connecting"
+        self.ep.send_cm(_to(to), Kind.REQUEST, self.number, data)
+
+    def accept(self, request: ConnectionRequest, data: bytes) -> None:
+        self._must_be_idle("ep.accept")
+        request.answered = True
+        self.number, self.peer = request.connection, request.source
+        self.state = "accepting"
+        self.ep.connect_to(_to(request.source))  # before the peer knows: it may write at once
+        self.ep.send_cm(_to(request.source), Kind.ACCEPT, self.number, data)
+
+    def shutdown(self) -> None:
+        if self.state == "connected" and self.peer is not None:
+            self.ep.send_cm(_to(self.peer), Kind.SHUTDOWN, self.number, b"")
+        if self.state in ("connected", "accepting"):
+            self.ep.connect_to(None)
+        self.state, self.peer = "shut down", None
+
+    def _must_be_idle(self, op: str) -> None:
+        if self.state != "idle":
+            code = Errno.EISCONN if self.state == "connected" else Errno.EALREADY
+            raise errors.make(
+                int(code), f"{op}: {self.ep!r} is {self.state}\n  try: a new endpoint for another connection"
+            )
+
+    def on_cm(self, eq: EventQueue, event: CmEvent) -> None:
+        """What came of a request or an answer, or from the peer."""
+        kind, ep = event.kind, self.ep
+        if kind is Kind.ACCEPT and self.state == "connecting" and event.connection == self.number:
+            self.peer = event.source
+            self.state = "connected"
+            ep.connect_to(_to(event.source))
+            eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, event.data))
+        elif kind is Kind.DELIVERED and event.what is Kind.ACCEPT and self.state == "accepting":
+            self.state = "connected"
+            eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, b""))
+        elif kind is Kind.REJECT and self.state == "connecting" and event.connection == self.number:
+            self.state = "idle"
+            eq.post_error(EqErrEntry(ep, ep.context, 0, int(Errno.ECONNREFUSED), 0, event.data))
+        elif kind is Kind.FAILED and event.what in (Kind.REQUEST, Kind.ACCEPT) and event.connection == self.number:
+            if self.state not in ("connecting", "accepting"):
+                return
+            ep.connect_to(None)
+            self.state, self.peer = "idle" if event.what is Kind.REQUEST else "shut down", None
+            eq.post_error(EqErrEntry(ep, ep.context, 0, event.err, event.prov_errno, event.data))
+        elif kind in (Kind.SHUTDOWN, Kind.LOST) and self.state in ("connected", "accepting"):
+            if kind is Kind.SHUTDOWN and event.source != self.peer:
+                return
+            ep.connect_to(None)
+            self.state, self.peer = "shut down", None
+            eq.post(EqEvent.SHUTDOWN, EqCmEntry(ep, None, b""))

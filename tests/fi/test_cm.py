@@ -1,0 +1,471 @@
+"""Connected endpoints (FI_EP_MSG): passive endpoints, requests, answers, the end; and transfers to the one peer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fi.support import ALL_CAPS, RW, WATCHDOG_S
+from tests.procs.children import Child
+from tests.procs.peer import World
+
+from weft import fi
+
+KEY = 8
+
+
+class Side:
+    """Fabric, event queue, domain and completion queue of one side; endpoints are opened by the tests."""
+
+    def __init__(self, caps: int = ALL_CAPS) -> None:
+        asked = fi.Info(caps=caps, ep_attr=fi.EpAttr(type=fi.EP_MSG), fabric_attr=fi.FabricAttr(prov_name="weft"))
+        (self.info,) = fi.getinfo(hints=asked)
+        self.fabric = fi.Fabric(self.info.fabric_attr)
+        self.eq = self.fabric.eq_open()
+        self.domain = self.fabric.domain(self.info)
+        self.cq = self.domain.cq_open(format=fi.CQ_FORMAT_DATA)
+        self.opened: list[Any] = []
+
+    def endpoint(self, info: fi.Info | None = None) -> fi.Endpoint:
+        ep = self.domain.endpoint(info)
+        ep.bind(self.eq)
+        ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        self.opened.append(ep)
+        return ep
+
+    def listener(self) -> fi.PassiveEndpoint:
+        pep = self.fabric.passive_ep(self.info)
+        pep.bind(self.eq)
+        pep.listen()
+        self.opened.append(pep)
+        return pep
+
+    def region(self, memory: Any) -> fi.MemoryRegion:
+        mr = self.domain.mr_reg(memory, RW, requested_key=KEY)
+        self.opened.append(mr)
+        return mr
+
+    def event(self, wanted: int) -> Any:
+        event, entry = self.eq.sread(WATCHDOG_S)
+        assert event == wanted, (event, entry)
+        return entry
+
+    def failure(self) -> fi.EqErrEntry:
+        with pytest.raises(fi.Available):
+            self.eq.sread(WATCHDOG_S)
+        return self.eq.readerr()
+
+    def outcome(self) -> int:
+        """How the last transfer ended: 0 or an FI_ code."""
+        try:
+            self.cq.sread(1, timeout=WATCHDOG_S)
+        except fi.Available:
+            return int(self.cq.readerr().err)
+        return 0
+
+    def close(self) -> None:
+        for obj in (*reversed(self.opened), self.cq, self.domain, self.eq, self.fabric):
+            obj.close()
+
+
+@pytest.fixture
+def sides() -> Iterator[tuple[Side, Side]]:
+    active, passive = Side(), Side()
+    yield active, passive
+    active.close()
+    passive.close()
+
+
+def connect(active: Side, passive: Side, pep: fi.PassiveEndpoint) -> tuple[fi.Endpoint, fi.Endpoint]:
+    """(active's endpoint, passive's), connected."""
+    ep = active.endpoint()
+    ep.connect(pep.getname())
+    there = passive.endpoint(passive.event(fi.CONNREQ).info)
+    there.accept()
+    assert passive.event(fi.CONNECTED).fid is there
+    assert active.event(fi.CONNECTED).fid is ep
+    return ep, there
+
+
+# ---- making and ending connections -----------------------------------------------------------------------------------
+
+
+def test_connection_carries_private_data_both_ways(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep, ep = passive.listener(), active.endpoint()
+    ep.connect(pep.getname(), b"hello" + bytes(251))
+    request = passive.event(fi.CONNREQ)
+    assert request.fid is pep
+    assert request.data == b"hello" + bytes(251)
+    assert request.info.dest_addr == ep.getname()
+    assert "from" in repr(request.info.handle)
+    there = passive.endpoint(request.info)
+    there.accept(b"welcome")
+    assert passive.event(fi.CONNECTED).fid is there
+    answer = active.event(fi.CONNECTED)
+    assert (answer.fid, answer.data) == (ep, b"welcome")
+    assert (ep.getpeer(), there.getpeer()) == (there.getname(), ep.getname())
+    assert "connected" in repr(ep)
+
+
+def test_rejection_is_an_error_with_the_private_data_and_may_be_followed_by_another_try(
+    sides: tuple[Side, Side],
+) -> None:
+    active, passive = sides
+    pep, ep = passive.listener(), active.endpoint()
+    ep.connect(pep.getname())
+    handle = passive.event(fi.CONNREQ).info.handle
+    pep.reject(handle, b"not today")
+    failed = active.failure()
+    assert (failed.fid, failed.err, failed.err_data) == (ep, fi.ECONNREFUSED, b"not today")
+    with pytest.raises(fi.InvalidArgument, match="answered already"):
+        pep.reject(handle)
+    ep.connect(pep.getname())
+    there = passive.endpoint(passive.event(fi.CONNREQ).info)
+    there.accept()
+    assert active.event(fi.CONNECTED).fid is ep
+
+
+def test_request_that_nobody_takes_is_refused(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep = passive.listener()
+    name = pep.getname()
+    ep = active.endpoint()
+    pep.close()
+    ep.connect(name)
+    assert active.failure().err == fi.ECONNREFUSED
+    # An endpoint that does not listen, connected or not, takes no requests either.
+    other = passive.endpoint()
+    other.enable()
+    ep.connect(other.getname())
+    assert active.failure().err == fi.ECONNREFUSED
+
+
+def test_connection_to_nowhere_is_an_error(sides: tuple[Side, Side]) -> None:
+    active, _ = sides
+    ep = active.endpoint()
+    ep.connect("weft://0/1/12345")
+    failed = active.failure()
+    assert (failed.fid, failed.err) == (ep, fi.ECONNREFUSED)
+    assert "12345" in active.eq.strerror(failed.prov_errno, failed.err_data)
+
+
+def test_shutdown_is_told_and_ends_transfers_in_both_directions(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    ep, there = connect(active, passive, passive.listener())
+    for side in sides:
+        side.region(np.zeros(8, np.uint8))
+    ep.shutdown()
+    assert passive.event(fi.SHUTDOWN).fid is there
+    for one in (ep, there):
+        with pytest.raises(fi.FabricError) as caught:
+            one.write(b"x", addr=0, key=KEY)
+        assert caught.value.errno == fi.ENOTCONN
+        with pytest.raises(fi.FabricError) as caught:
+            one.getpeer()
+        assert caught.value.errno == fi.ENOTCONN
+
+
+def test_closing_an_endpoint_shuts_its_connection_down(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    ep, there = connect(active, passive, passive.listener())
+    ep.close()
+    assert passive.event(fi.SHUTDOWN).fid is there
+
+
+def test_one_listener_takes_many_connections(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep = passive.listener()
+    pairs = [connect(active, passive, pep) for _ in range(20)]
+    memory = np.zeros(20, np.uint8)
+    passive.region(memory)
+    for i, (ep, _) in enumerate(pairs):
+        ep.write(bytes([i]), addr=i, key=KEY)
+        assert active.outcome() == 0
+    assert memory.tolist() == list(range(20))
+
+
+def test_requests_wait_for_whoever_reads_late(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep = passive.listener()
+    eps = [active.endpoint() for _ in range(5)]
+    for i, ep in enumerate(eps):
+        ep.connect(pep.getname(), bytes([i]))
+    found = [passive.event(fi.CONNREQ) for _ in eps]
+    assert [entry.data for entry in found] == [bytes([i]) for i in range(5)]
+    for entry in reversed(found):
+        passive.endpoint(entry.info).accept(entry.data)
+    answered = {}
+    for _ in eps:
+        entry = active.event(fi.CONNECTED)
+        answered[entry.fid] = entry.data
+    assert [answered[ep] for ep in eps] == [bytes([i]) for i in range(5)]
+
+
+def test_waiting_thread_is_woken_by_a_request(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(passive.eq.sread(WATCHDOG_S)))
+    thread.start()  # before anything of connections is bound to the queue
+    pep = passive.listener()
+    active.endpoint().connect(pep.getname())
+    thread.join(WATCHDOG_S)
+    assert found
+    assert found[0][0] == fi.CONNREQ
+
+
+# ---- transfers -------------------------------------------------------------------------------------------------------
+
+
+Call = Callable[[fi.Endpoint, Any], None]
+
+
+@pytest.mark.clause(
+    "rma.arg.dest-addr-connected", "rma.arg.src-addr-connected", "rma.writemsg.endpoints", "rma.readmsg.endpoints"
+)
+@pytest.mark.parametrize("addr", [0, 77, fi.ADDR_UNSPEC])
+def test_connected_endpoint_disregards_the_address_of_the_call(sides: tuple[Side, Side], addr: int) -> None:
+    active, passive = sides
+    ep, _ = connect(active, passive, passive.listener())
+    memory = np.zeros(64, np.uint8)
+    passive.region(memory)
+    data, back = bytes(range(1, 65)), np.zeros(64, np.uint8)
+    where: dict[str, Any] = {"addr": 0, "key": KEY}
+    message = [fi.RmaIov(0, 64, KEY)]
+    writes: list[Callable[[], None]] = [
+        lambda: ep.write(data, dest_addr=addr, **where),
+        lambda: ep.writev([data], dest_addr=addr, **where),
+        lambda: ep.writemsg(fi.MsgRma([data], rma_iov=message, addr=addr)),
+        lambda: ep.writedata(data, data=5, dest_addr=addr, **where),
+    ]
+    for write in writes:
+        memory[:] = 0
+        write()
+        assert active.outcome() == 0
+        assert memory.tobytes() == data
+    reads: list[Callable[[], None]] = [
+        lambda: ep.read(back, src_addr=addr, **where),
+        lambda: ep.readv([back], src_addr=addr, **where),
+        lambda: ep.readmsg(fi.MsgRma([back], rma_iov=message, addr=addr)),
+    ]
+    for read in reads:
+        back[:] = 0
+        read()
+        assert active.outcome() == 0
+        assert back.tobytes() == data
+    descs = np.zeros(1, fi.RMA_DESC)
+    descs[0] = (0, 64, addr, 0, KEY, 0, 0)
+    ep.write_batch(np.full(64, 9, np.uint8), descs)
+    assert active.outcome() == 0
+    assert memory.tolist() == [9] * 64
+    one, before = np.ones(1, np.uint64), np.zeros(1, np.uint64)
+    ep.fetch_atomic(one, None, before, None, addr, 0, KEY, datatype=fi.UINT64, op=fi.SUM)
+    assert active.outcome() == 0
+    assert before.tobytes() == b"\x09" * 8
+
+
+def test_immediate_data_arrives_at_the_peer(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    ep, _ = connect(active, passive, passive.listener())
+    passive.region(np.zeros(8, np.uint8))
+    ep.inject_writedata(b"x", 1234, 0, 0, KEY)
+    (entry,) = passive.cq.sread(1, timeout=WATCHDOG_S)
+    assert (entry.data, entry.flags & fi.REMOTE_CQ_DATA) == (1234, fi.REMOTE_CQ_DATA)
+
+
+def test_before_it_is_connected_an_endpoint_transfers_nothing(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep, ep = passive.listener(), active.endpoint()
+    ep.connect(pep.getname())
+    with pytest.raises(fi.FabricError) as caught:
+        ep.write(b"x", addr=0, key=KEY)
+    assert caught.value.errno == fi.ENOTCONN
+    assert "CONNECTED" in str(caught.value)
+
+
+def test_only_its_peer_reaches_memory_through_a_connected_endpoint(sides: tuple[Side, Side]) -> None:
+    """A third endpoint that knows its address and the key is refused."""
+    from tests.fi.support import opened
+
+    active, passive = sides
+    ep, there = connect(active, passive, passive.listener())
+    memory = np.zeros(8, np.uint8)
+    passive.region(memory)
+    with opened() as stranger:
+        for name in (there.getname(), ep.getname()):
+            stranger.ep.write(b"\x11" * 8, dest_addr=stranger.av.insert(name), addr=0, key=KEY)
+            assert stranger.wait_error().err in (fi.EACCES, fi.EKEYREJECTED)
+    assert not memory.any()
+    ep.write(b"\x22" * 8, addr=0, key=KEY)
+    assert active.outcome() == 0
+    assert memory.tolist() == [0x22] * 8
+
+
+def test_accepted_peer_may_write_before_the_other_side_reads_its_event(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep, ep = passive.listener(), active.endpoint()
+    memory = np.zeros(8, np.uint8)
+    active.region(memory)
+    ep.connect(pep.getname())
+    there = passive.endpoint(passive.event(fi.CONNREQ).info)
+    there.accept()
+    passive.event(fi.CONNECTED)
+    there.write(b"\x33" * 8, addr=0, key=KEY)
+    assert passive.outcome() == 0
+    assert memory.tolist() == [0x33] * 8
+    assert active.event(fi.CONNECTED).fid is ep
+
+
+# ---- wrong steps -----------------------------------------------------------------------------------------------------
+
+
+def test_wrong_steps_have_their_errors(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    rdm = fi.getinfo(hints=fi.Info(caps=ALL_CAPS, ep_attr=fi.EpAttr(type=fi.EP_RDM)))[0]
+    with pytest.raises(fi.InvalidArgument, match="EP_MSG"):
+        passive.fabric.passive_ep(rdm)
+    pep = passive.fabric.passive_ep(passive.info)
+    passive.opened.append(pep)
+    with pytest.raises(fi.NoEq):
+        pep.listen()
+    with pytest.raises(fi.BadState):
+        pep.getname()
+    pep.bind(passive.eq)
+    with pytest.raises(fi.InvalidArgument, match="already"):
+        pep.bind(passive.eq)
+    pep.listen()
+    pep.listen()
+    unbound = active.domain.endpoint()
+    active.opened.append(unbound)
+    with pytest.raises(fi.NoEq):
+        unbound.connect(pep.getname())
+    ep = active.endpoint()
+    with pytest.raises(fi.InvalidArgument, match="no address vector"):
+        ep.bind(active.domain.av_open())
+    with pytest.raises(fi.InvalidArgument, match="no address was given"):
+        ep.connect()
+    with pytest.raises(fi.InvalidArgument, match="256"):
+        ep.connect(pep.getname(), bytes(257))
+    with pytest.raises(fi.InvalidArgument, match="no connection request"):
+        ep.accept()
+    with pytest.raises(fi.FabricError) as caught:
+        ep.shutdown()
+    assert caught.value.errno == fi.ENOTCONN
+    ep.connect(pep.getname())
+    with pytest.raises(fi.FabricError) as caught:
+        ep.connect(pep.getname())
+    assert caught.value.errno == fi.EALREADY
+    request = passive.event(fi.CONNREQ)
+    there = passive.endpoint(request.info)
+    there.accept()
+    active.event(fi.CONNECTED)
+    with pytest.raises(fi.FabricError) as caught:
+        ep.connect(pep.getname())
+    assert caught.value.errno == fi.EISCONN
+    with pytest.raises(fi.InvalidArgument, match="answered"):
+        passive.endpoint(request.info).accept()
+    assert ep.getopt(fi.OPT_ENDPOINT, fi.OPT_CM_DATA_SIZE) == 256
+
+
+def test_connectionless_endpoint_does_not_connect() -> None:
+    from tests.fi.support import opened
+
+    with opened() as node:
+        for call in (lambda: node.ep.connect(node.name), node.ep.accept, node.ep.shutdown, node.ep.getpeer):
+            with pytest.raises(fi.NotSupported, match="EP_MSG"):
+                call()
+
+
+# ---- between processes -----------------------------------------------------------------------------------------------
+
+
+def listen(world: World) -> str:
+    world.more["side"] = side = Side()
+    world.more["memory"] = memory = side.domain.alloc(64, np.uint8)
+    memory[:] = 0
+    side.region(memory)
+    return str(side.listener().getname())
+
+
+def take(world: World) -> bytes:
+    side = world.more["side"]
+    request = side.event(fi.CONNREQ)
+    side.endpoint(request.info).accept(b"from " + str(os.getpid()).encode())
+    side.event(fi.CONNECTED)
+    return bytes(request.data)
+
+
+def contents(world: World) -> bytes:
+    return bytes(world.more["memory"])
+
+
+def await_shutdown(world: World) -> None:
+    world.more["side"].event(fi.SHUTDOWN)
+
+
+def finish(world: World) -> None:
+    world.more.pop("side").close()
+
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "shm": {},
+    "strict": {"WEFT_ISOLATION": "strict"},
+    "manual": {"WEFT_ENGINE": "manual"},
+    "tcp": {"WEFT_SHM": "0", "WEFT_LISTEN": "tcp://127.0.0.1:0", "WEFT_SECRET": "a secret of the test, long enough"},
+}
+
+
+def call_and_write(world: World, name: str) -> bytes:
+    world.more["side"] = side = Side()
+    ep = side.endpoint()
+    ep.connect(name, b"hello")
+    answer: bytes = side.event(fi.CONNECTED).data
+    ep.write(b"\x44" * 64, addr=0, key=KEY)
+    assert side.outcome() == 0
+    return answer
+
+
+def write_after_the_end(world: World) -> int:
+    side = world.more["side"]
+    side.event(fi.SHUTDOWN)
+    try:
+        side.opened[0].write(b"x", addr=0, key=KEY)
+    except fi.FabricError as error:
+        return int(error.errno or 0)
+    return side.outcome()
+
+
+@pytest.mark.procs
+@pytest.mark.clause("rma.arg.dest-addr-connected")
+@pytest.mark.parametrize("path", list(SETTINGS))
+def test_two_processes_connect_transfer_and_part(path: str) -> None:
+    with Child(**SETTINGS[path]) as server, Child(**SETTINGS[path]) as client:
+        name = server.call(listen)
+        taking = server.start(take)
+        assert client.call(call_and_write, name) == b"from " + str(server.pid).encode()
+        assert taking.result() == b"hello"
+        assert server.call(contents) == b"\x44" * 64
+        client.call(finish)
+        server.call(await_shutdown)
+        server.call(finish)
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("path", ["shm", "tcp"])
+def test_peer_that_is_killed_is_a_shutdown(path: str) -> None:
+    with Child(**SETTINGS[path]) as client:
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(Child(**SETTINGS[path]))
+            name = server.call(listen)
+            taking = server.start(take)
+            client.call(call_and_write, name)
+            taking.result()
+            server.kill()
+            server.wait()
+            assert client.call(write_after_the_end) == fi.ENOTCONN
+        client.call(finish)
