@@ -1041,7 +1041,16 @@ void register_objects(nb::module_& m) {
             // same.
             (void)rm_enabled;
             const nic::DomainConfig config{nic_index, prov_key, virt_addr, raw_keys};
-            new (self) DomainCore{translating([&] { return std::make_shared<DomainBox>(box_of(nic), config); })};
+            const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
+            new (self) DomainCore{translating([&] {
+              try {
+                return make();
+              } catch (const Error& e) {
+                if (e.fi_code() != fi_err::kENOSPC) throw;
+                PyGC_Collect();  // closed ones that an exception's traceback still holds
+                return make();
+              }
+            })};
             self->box->mr_local = mr_local;
             self->box->hmem = hmem;
             self->box->mr_hmem = mr_hmem;

@@ -90,10 +90,10 @@ def settings_rows() -> list[tuple[str, str, str]]:
     found = []
     for line in inspect.getdoc(settings).splitlines():  # type: ignore[union-attr]
         cells = [cell.strip() for cell in re.split(r"\|(?=\s|$)(?=(?:[^`]*`[^`]*`)*[^`]*$)", line.strip().strip("|"))]
-        match = re.fullmatch(r"`(WEFT_\w+)`", cells[0])
+        match = re.fullmatch(r"`((?:WEFT|FI)_\w+)`", cells[0])
         if match:
             found.append((match[1], cells[1], cells[2]))
-    code = {f"WEFT_{field.name.upper()}": field for field in dataclasses.fields(settings.Settings)}
+    code = {settings.variable(field.name): field for field in dataclasses.fields(settings.Settings)}
     if {name for name, _, _ in found} != set(code):
         raise ExtensionError(f"weft.settings: the table has {[n for n, _, _ in found]}, the code has {list(code)}")
     kept = {name: os.environ.pop(name) for name in code if name in os.environ}

@@ -13,8 +13,9 @@
 | `WEFT_TCP_TIMEOUT` | seconds, 5 unless set         | how long a dead host may go unnoticed                          |
 | `WEFT_TCP_LOG`   | `0` (default), `1`              | say on stderr whom the tcp link turned away or lost, and why   |
 | `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
-| `WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY` | a path  | the device's driver, where the loader does not find it by name |
-| `FI_HMEM_DISABLE_P2P` | `0` (default), `1`         | `1`: no process opens another's device memory; its owner copies |
+| `WEFT_CUDA_LIBRARY` | a path                       | CUDA's driver, where the loader does not find it by name       |
+| `WEFT_ROCR_LIBRARY` | a path                       | the HSA runtime of ROCm, where the loader does not find it     |
+| `FI_HMEM_DISABLE_P2P` | `0` (default), `1`        | `1`: nobody opens another's device memory; its owner copies    |
 
 `WEFT_MR_MODE` is read at each getinfo, `FI_HMEM_*` and the libraries when the first domain is opened with `fi.HMEM`,
 the others when the process first uses its NIC. libfabric's variables for the registration cache
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "load_cache",
     "secret",
+    "variable",
 ]
 
 SECRET_BYTES_MIN = 16
@@ -76,6 +78,8 @@ _VALUES = {
     "WEFT_TCP_TIMEOUT": "seconds; from 0.1 to 3600, 5 unless set",
     "WEFT_TCP_LOG": "0, 1",
     "WEFT_MR_MODE": ", ".join(_MR_MODES) + '; several joined by "|" or ","',
+    "WEFT_CUDA_LIBRARY": "path; of libcuda.so.1",
+    "WEFT_ROCR_LIBRARY": "path; of libhsa-runtime64.so.1",
     "FI_HMEM_DISABLE_P2P": "0, 1",
 }
 
@@ -98,7 +102,7 @@ class Secret(str):
 
 @dataclass(frozen=True)
 class Settings:
-    """The variables of the table above, without WEFT_ or FI_."""
+    """The variables of the table above; those of WEFT_ without it."""
 
     engine: Literal["thread", "manual"]
     isolation: Literal["shared", "strict"]
@@ -113,7 +117,12 @@ class Settings:
     tcp_log: bool = False
     cuda_library: str = ""
     rocr_library: str = ""
-    hmem_disable_p2p: bool = False
+    fi_hmem_disable_p2p: bool = False
+
+
+def variable(field: str) -> str:
+    """The name in the environment of a field of Settings."""
+    return field.upper() if field.startswith("fi_") else "WEFT_" + field.upper()
 
 
 def load() -> Settings:
@@ -127,8 +136,7 @@ def load() -> Settings:
         found = _reader()()
     except ValidationError as e:
         first = e.errors()[0]
-        field = str(first["loc"][0]).upper()
-        name = field if field.startswith("FI_") else "WEFT_" + field
+        name = variable(str(first["loc"][0]).lower())
         raise errors.InvalidArgument(
             f"{name}={first['input']!r} in the environment is not understood\n"
             f"  values: {_VALUES.get(name, '')}\n"

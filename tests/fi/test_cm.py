@@ -469,3 +469,13 @@ def test_peer_that_is_killed_is_a_shutdown(path: str) -> None:
             server.wait()
             assert client.call(write_after_the_end) == fi.ENOTCONN
         client.call(finish)
+
+
+def test_endpoints_that_nobody_holds_are_collected() -> None:
+    """More than there are domains: none may stay because of its connection."""
+    for _ in range(300):
+        side = Side()
+        pep, ep = side.listener(), side.endpoint()
+        ep.connect(pep.getname())
+        side.close()
+        del side, pep, ep

@@ -20,7 +20,8 @@ KEY = 5
 DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
 # Methods of the binding's base classes that the Python class wraps under another name: not for applications.
 INNER = {
-    "bind_av", "bind_cntr", "bind_cq", "bind_ep", "close_core", "disable_core", "enable_at", "insert_address",
+    "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "connect_to", "disable_core", "enable_at",
+    "insert_address", "send_cm",
     "lookup_address", "map_key", "missing_page", "regions", "remove_address", "set_mr_plain", "unmap_handle",
 }  # fmt: skip
 # They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.
@@ -38,6 +39,13 @@ class Wrong:
         return "<Wrong>"
 
 
+def connected(info: fi.Info) -> fi.Info:
+    """The same for connected endpoints."""
+    other = fi.dupinfo(info)
+    other.ep_attr.type = fi.EP_MSG
+    return other
+
+
 def stack() -> Iterator[dict[str, Any]]:
     with opened() as node:
         handles = {
@@ -48,6 +56,7 @@ def stack() -> Iterator[dict[str, Any]]:
             "CompletionQueue": node.cq,
             "Counter": node.keep(node.domain.cntr_open()),
             "EventQueue": node.keep(node.fabric.eq_open()),
+            "PassiveEndpoint": node.keep(node.fabric.passive_ep(connected(node.info))),
             "MrCache": node.keep(fi.open("mr_cache")),
             "MemoryRegion": node.reg(np.zeros(64, np.uint8), requested_key=KEY),
         }
@@ -64,6 +73,7 @@ CLASSES = (
     "EventQueue",
     "MemoryRegion",
     "MrCache",
+    "PassiveEndpoint",
 )
 METHODS = [
     (name, method)
@@ -118,6 +128,7 @@ def test_closed_handle_says_that_it_is_closed(name: str, method: str) -> None:
         call = getattr(handle, method)
         node.ep.close()
         for other in (
+            "PassiveEndpoint",
             "MrCache",
             "MemoryRegion",
             "Counter",
@@ -158,6 +169,10 @@ def atomic_msg() -> fi.MsgAtomic:
 # Arguments with which the call would work if its handle were open.
 GOOD: dict[tuple[str, str], Any] = {
     ("Fabric", "domain"): lambda h: (h["node"].info,),
+    ("Fabric", "passive_ep"): lambda h: (h["node"].info,),
+    ("PassiveEndpoint", "bind"): lambda h: (h["EventQueue"],),
+    ("PassiveEndpoint", "reject"): lambda h: (None,),
+    ("PassiveEndpoint", "setname"): ("weft://0/1/7",),
     ("Fabric", "trywait"): ([],),
     ("Domain", "alloc"): (8,),
     ("Domain", "bind"): lambda h: (h["EventQueue"],),

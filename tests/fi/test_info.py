@@ -71,9 +71,11 @@ def test_getinfo_rma_event_without_target_side_is_rejected() -> None:
 def test_getinfo_missing_capability_is_explained(caps: int) -> None:
     explanation = fi.getinfo(hints=fi.Info(caps=caps), explain=True)
     assert not explanation.infos
-    (rejection,) = [r for c in explanation.candidates if c.provider == "weft" for r in c.rejections]
-    assert rejection.hint == "caps"
-    assert "version of Weft" in rejection.reason
+    assert [c.type for c in explanation.candidates if c.provider == "weft"] == [fi.EP_RDM, fi.EP_MSG]
+    for candidate in explanation.candidates:
+        (rejection,) = candidate.rejections
+        assert rejection.hint == "caps"
+        assert "version of Weft" in rejection.reason
 
 
 def test_getinfo_no_match_raises_nodata_naming_each_hint() -> None:

@@ -93,10 +93,11 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
         name = "other"
 
         def offers(self) -> list[Any]:
-            (offer,) = super().offers()
-            offer.info.caps |= fi.COLLECTIVE
-            offer.required |= fi.MR_COLLECTIVE
-            return [offer]
+            found = super().offers()
+            for offer in found:
+                offer.info.caps |= fi.COLLECTIVE
+                offer.required |= fi.MR_COLLECTIVE
+            return found
 
     registry.register(Collecting())
     try:

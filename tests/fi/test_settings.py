@@ -16,7 +16,7 @@ def test_settings_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     found = settings.load()
     assert (found.engine, found.isolation, found.cma, found.shm) == ("thread", "shared", True, True)
     assert found.mr_mode == fi.MrMode.MR_UNSPEC
-    assert (found.listen, str(found.secret), found.cuda_library, found.hmem_disable_p2p) == ("", "", "", False)
+    assert (found.listen, str(found.secret), found.cuda_library, found.fi_hmem_disable_p2p) == ("", "", "", False)
 
 
 def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = settings.load()
     assert (found.engine, found.isolation, found.cma) == ("manual", "strict", False)
     assert found.mr_mode == fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_LOCAL
-    assert (found.cuda_library, found.hmem_disable_p2p) == ("/opt/libcuda.so", True)
+    assert (found.cuda_library, found.fi_hmem_disable_p2p) == ("/opt/libcuda.so", True)
 
 
 @pytest.mark.parametrize(

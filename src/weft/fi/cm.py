@@ -17,7 +17,6 @@ from __future__ import annotations
 import enum
 import itertools
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -97,7 +96,7 @@ def private_data(op: str, param: Any, paramlen: int | None) -> bytes:
 def attach(eq: EventQueue, core: Any, owner: Any, listens: bool = False) -> None:
     """Lead what arrives for an endpoint into an event queue."""
     token = next(_tokens)
-    core.bind_cm(eq.attach(token, owner), token, listens)
+    core.bind_cm(eq._attach(token, owner), token, listens)
 
 
 def new_connection() -> int:
@@ -282,44 +281,41 @@ class Connection:
     state   "idle", "connecting", "accepting", "connected", "shut down".
     """
 
-    def __init__(self, ep: Any, name: Callable[[Address], object]) -> None:
-        self.ep = ep
-        self.name = name
+    # It does not hold its endpoint: the collector does not see a cycle through an object of the extension.
+    def __init__(self) -> None:
         self.state = "idle"
         self.peer: Address | None = None
         self.number = 0
 
-    def connect(self, to: Address, data: bytes) -> None:
-        self._must_be_idle("ep.connect")
+    def connect(self, ep: Any, to: Address, data: bytes) -> None:
+        self._must_be_idle(ep, "ep.connect")
         self.number = new_connection()
         self.state = "connecting"
-        self.ep.send_cm(_to(to), Kind.REQUEST, self.number, data)
+        ep.send_cm(_to(to), Kind.REQUEST, self.number, data)
 
-    def accept(self, request: ConnectionRequest, data: bytes) -> None:
-        self._must_be_idle("ep.accept")
+    def accept(self, ep: Any, request: ConnectionRequest, data: bytes) -> None:
+        self._must_be_idle(ep, "ep.accept")
         request.answered = True
         self.number, self.peer = request.connection, request.source
         self.state = "accepting"
-        self.ep.connect_to(_to(request.source))  # before the peer knows: it may write at once
-        self.ep.send_cm(_to(request.source), Kind.ACCEPT, self.number, data)
+        ep.connect_to(_to(request.source))  # before the peer knows: it may write at once
+        ep.send_cm(_to(request.source), Kind.ACCEPT, self.number, data)
 
-    def shutdown(self) -> None:
+    def shutdown(self, ep: Any) -> None:
         if self.state == "connected" and self.peer is not None:
-            self.ep.send_cm(_to(self.peer), Kind.SHUTDOWN, self.number, b"")
+            ep.send_cm(_to(self.peer), Kind.SHUTDOWN, self.number, b"")
         if self.state in ("connected", "accepting"):
-            self.ep.connect_to(None)
+            ep.connect_to(None)
         self.state, self.peer = "shut down", None
 
-    def _must_be_idle(self, op: str) -> None:
+    def _must_be_idle(self, ep: Any, op: str) -> None:
         if self.state != "idle":
             code = Errno.EISCONN if self.state == "connected" else Errno.EALREADY
-            raise errors.make(
-                int(code), f"{op}: {self.ep!r} is {self.state}\n  try: a new endpoint for another connection"
-            )
+            raise errors.make(int(code), f"{op}: {ep!r} is {self.state}\n  try: a new endpoint for another connection")
 
-    def on_cm(self, eq: EventQueue, event: CmEvent) -> None:
+    def on_cm(self, ep: Any, eq: EventQueue, event: CmEvent) -> None:
         """What came of a request or an answer, or from the peer."""
-        kind, ep = event.kind, self.ep
+        kind = event.kind
         if kind is Kind.ACCEPT and self.state == "connecting" and event.connection == self.number:
             self.peer = event.source
             self.state = "connected"

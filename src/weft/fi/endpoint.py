@@ -45,7 +45,7 @@ class Endpoint(_nic.EndpointCore):
 
     caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   what it was opened with.
 
-    A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, and read the
+    A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, read the
     CONNECTED event. Its transfers go to its peer, whatever dest_addr says.
 
     A transfer raises Again while the transmit queue is full: read the completion queue and retry.
@@ -98,7 +98,7 @@ class Endpoint(_nic.EndpointCore):
             foreign_key=not domain._av_auth_key and vni != domain._vni,
             connected=self._connected,
         )
-        self._connection = Connection(self, provider.format_address)
+        self._connection = Connection()
         if self._connected:
             # The vector of one peer that the NIC wants; nobody sees it.
             self._own_av = _nic.AddressVectorCore(domain)
@@ -299,15 +299,16 @@ class Endpoint(_nic.EndpointCore):
         if there[1] is None:
             raise errors.InvalidArgument(f"{op}: {to!r} names no endpoint: the pid is missing")
         self.enable()
-        self._connection.connect(there, data)
+        self._connection.connect(self, there, data)
 
     def accept(self, param: Any = None, paramlen: int | None = None) -> None:
-        """Accept the request that the endpoint was opened with (fi_accept): `domain.endpoint(entry.info)` of a CONNREQ
-        event. Both sides then read a CONNECTED event.
+        """Accept the request that the endpoint was opened with (fi_accept): `domain.endpoint(entry.info)` of a
+        CONNREQ event. Both sides then read a CONNECTED event.
 
         param      up to 256 B of private data for the peer; paramlen bytes of it.
 
-        Enables the endpoint. Raises NotSupported, NoEq, InvalidArgument (no request, or answered already; too much data).
+        Enables the endpoint. Raises NotSupported, NoEq, InvalidArgument (no request, one answered already, too much
+        data).
         Source: fi_cm(3) fi_accept.
         """
         op = "ep.accept"
@@ -320,7 +321,7 @@ class Endpoint(_nic.EndpointCore):
                 "  try: domain.endpoint(entry.info) of a CONNREQ event"
             )
         self.enable()
-        self._connection.accept(request, data)
+        self._connection.accept(self, request, data)
 
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither reaches the other any more.
@@ -332,7 +333,7 @@ class Endpoint(_nic.EndpointCore):
         if flags:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
         self._of_peer(op)
-        self._connection.shutdown()
+        self._connection.shutdown(self)
 
     def getpeer(self) -> Any:
         """The address of the peer (fi_getpeer). Raises NotSupported, FabricError with ENOTCONN. Source: fi_cm(3)."""
@@ -359,7 +360,7 @@ class Endpoint(_nic.EndpointCore):
 
     def _on_cm(self, eq: EventQueue, event: CmEvent) -> None:
         if not self._closed:
-            self._connection.on_cm(eq, event)
+            self._connection.on_cm(self, eq, event)
 
     # ---- options -----------------------------------------------------------------------------------------------------
 
@@ -438,7 +439,7 @@ class Endpoint(_nic.EndpointCore):
 
     def _release(self) -> None:
         if self._connected:
-            self._connection.shutdown()  # the peer is told
+            self._connection.shutdown(self)  # the peer is told
             self._own_av.close()
         super().close()
 

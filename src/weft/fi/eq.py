@@ -241,7 +241,7 @@ class EventQueue:
 
     # ---- connections -------------------------------------------------------------------------------------------------
 
-    def attach(self, token: int, owner: Any) -> _nic.CmQueue:
+    def _attach(self, token: int, owner: Any) -> _nic.CmQueue:
         """The NIC's queue for what concerns an endpoint. Not part of libfabric's interface.
 
         owner   its `_on_cm(eq, event)` is called, under the queue's lock, with what came for the token.

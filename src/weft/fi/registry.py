@@ -24,7 +24,7 @@ class Provider(Protocol):
     close_region_needs_unbound    closing a region that an open endpoint or counter is associated with is FI_EBUSY, as
                                   fi_mr(3) fi_close has it.
     client_keys                   applications may choose the keys of regions; if not, requested_key has to be 0.
-    refreshes                     fi_mr_refresh works also where FI_MR_MMU_NOTIFY does not ask for it; if not, it is FI_ENOSYS
+    refreshes                     works also where FI_MR_MMU_NOTIFY does not ask for it; if not, it is FI_ENOSYS
                                   there.
     region_events                 access to a region can be counted; if not, binding a counter is FI_ENOSYS.
     auth_key_size                 bytes of an authorization key.

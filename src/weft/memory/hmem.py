@@ -90,7 +90,7 @@ def load(nic: Nic) -> tuple[Interface, ...]:
         from .. import settings
 
         s = settings.load()
-        nic.hmem_p2p(not s.hmem_disable_p2p)
+        nic.hmem_p2p(not s.fi_hmem_disable_p2p)
         chosen = {HmemIface.HMEM_CUDA: s.cuda_library, HmemIface.HMEM_ROCR: s.rocr_library}
         _loaded = (nic, (_SYSTEM, *(_load(nic, iface, chosen.get(iface, "")) for iface in _LIBRARIES)))
     return _loaded[1]

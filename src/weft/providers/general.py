@@ -155,7 +155,7 @@ class General:
         from .. import settings
 
         s = settings.load()
-        caps = _CAPS if self.copies_device_memory or not s.hmem_disable_p2p else _CAPS & ~Flag.HMEM
+        caps = _CAPS if self.copies_device_memory or not s.fi_hmem_disable_p2p else _CAPS & ~Flag.HMEM
         progress = Progress.PROGRESS_AUTO if s.engine == "thread" else Progress.PROGRESS_MANUAL
         info = Info(
             caps=caps,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__, fi, memory, settings
 from ..fi.info import DOMAIN_CAPS, RX_CAPS, TX_CAPS
+from ..memory import hmem
 from ._text import console, known_words, parse_count, parse_enum, parse_flags
 
 if TYPE_CHECKING:
@@ -279,7 +280,7 @@ def settings_in_force() -> dict[str, tuple[str, bool, str]]:
     found = {
         name: (_word(getattr(now, field.name)), name in os.environ, _values(field.type))
         for field in dataclasses.fields(settings.Settings)
-        for name in ("WEFT_" + field.name.upper(),)
+        for name in (settings.variable(field.name),)
     }
     cache = memory.cache_settings()
     for name, values in settings.CACHE_VARIABLES.items():
@@ -296,7 +297,15 @@ def registration() -> dict[str, str]:
         "modes required": _word(required),
         "modes on request": " ".join(str(mode) for mode in fi.MrMode if mode in settings.MR_MODES_ON_REQUEST),
         "registration cache": str(memory.cache_state()),
+        "device memory": "; ".join(_interface(found) for found in hmem.interfaces() if found.iface),
     }
+
+
+def _interface(found: hmem.Interface) -> str:
+    name = found.iface.name.removeprefix("HMEM_")
+    if found.ready:
+        return f"{name}: {found.devices} device{'s' if found.devices != 1 else ''}"
+    return f"{name}: no {found.library}" if "could not be loaded" in found.why else f"{name}: {found.why}"
 
 
 def _word(value: Any) -> str:
@@ -320,7 +329,7 @@ def _slips() -> Iterator[str]:
     known = list(settings_in_force())
     for name in sorted(os.environ):
         if (
-            name.startswith(("WEFT_", "FI_MR_"))
+            name.startswith(("WEFT_", "FI_MR_", "FI_HMEM_"))
             and name not in known
             and (close := difflib.get_close_matches(name, known, 1, 0.8))
         ):
