@@ -119,6 +119,10 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   size_t n = 0;
   const auto serve = [&](const std::shared_ptr<TcpPeer>& peer) {
     if (n < budget) n += peer->receive(sink, peer, *this, budget - n);
+    // SYNC POINT: no socket tells of packets that were read and stay behind. Whoever looked before the flag was set,
+    // and sleeps by now, is woken; whoever looks later sees it.
+    if (peer->has_buffered()) [[unlikely]]
+      waiter_.wake();
   };
   if (live_.size() <= kAskEach) {
     for (const auto& peer : live_) serve(peer);

@@ -319,7 +319,7 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
   if (!fd_.valid()) return 0;
   size_t n = 0;
   dry_ = false;
-  buffered_ = false;
+  buffered_.store(false, std::memory_order_relaxed);
   if (full_.load(std::memory_order_relaxed)) [[unlikely]] {
     pollfd p{fd_.get(), POLLOUT, 0};
     if (::poll(&p, 1, 0) == 1) {
@@ -336,7 +336,7 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
     heard = heard || parsed != 0;
     if (broken() != Status::ok) return n;
     if (n >= budget) {
-      buffered_ = in_begin_ != in_end_;
+      buffered_.store(in_begin_ != in_end_, std::memory_order_seq_cst);
       return n;
     }
     if (dry_ || !fill()) break;

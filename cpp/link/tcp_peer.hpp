@@ -65,7 +65,8 @@ class TcpPeer final : public Peer {
 
   // ---- receiving
   size_t receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
-  [[nodiscard]] bool has_buffered() const noexcept { return buffered_; }  // packets that the budget left
+  // Packets that the budget left. Any thread: who is about to sleep looks at it.
+  [[nodiscard]] bool has_buffered() const noexcept { return buffered_.load(std::memory_order_seq_cst); }
 
   // Something is wrong with the connection; who polls drops it. ok: nothing.
   [[nodiscard]] Status broken() const noexcept { return broken_.load(std::memory_order_acquire); }
@@ -109,7 +110,8 @@ class TcpPeer final : public Peer {
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;
   uint64_t received_ = 0;  // packets
-  bool buffered_ = false, dry_ = false;
+  std::atomic<bool> buffered_{false};
+  bool dry_ = false;
   Taking taking_ = Taking::nothing;
   wire::Frame frame_;  // whose payload is being taken
   uint64_t done_ = 0;

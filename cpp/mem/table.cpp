@@ -173,7 +173,8 @@ uint32_t Table::insert(const MrRequest& request) {
   }
   store_relaxed(e.key, request.client_key ? *request.client_key : wire::ProviderKey{slot, generation}.emit());
   // SYNC POINT: the fields above are visible to whoever reads this state.
-  e.state.store(generation << 8 | static_cast<uint64_t>(MrState::disabled), std::memory_order_release);
+  const MrState first = request.enabled ? MrState::enabled : MrState::disabled;
+  e.state.store(generation << 8 | static_cast<uint64_t>(first), std::memory_order_release);
   if (request.client_key) index_insert(slot);
   live_count_.fetch_add(1, std::memory_order_relaxed);
   return slot;

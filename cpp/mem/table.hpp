@@ -315,6 +315,8 @@ struct MrRequest {
   std::optional<uint64_t> client_key;   // nothing: a provider key is made
   std::span<const DeviceNote> notes{};  // of the buffers, or none; iface 0: that buffer is the host's
   const AccessGuard* guard = nullptr;
+  // Enabled from the first moment on which a reader finds it: who is early meets no region, never one that refuses.
+  bool enabled = false;
 };
 
 // The owner's table. Its calls are control path: one short lock, O(1), no system call once pages are touched.
@@ -322,7 +324,7 @@ class Table : public TableView {
  public:
   explicit Table(uint32_t mr_count_max);
 
-  // Enters a disabled region; throws Error(ENOKEY) for a client key in use, Error(ENOSPC) when full.
+  // Enters a region; throws Error(ENOKEY) for a client key in use, Error(ENOSPC) when full.
   uint32_t insert(const MrRequest& request);
   void enable(uint32_t slot, uint32_t ep_bound);
   void add_access_flags(uint32_t slot, uint32_t flags);

@@ -62,10 +62,12 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   request.notes = extra.notes;
   request.guard = extra.guard;
   if (!config_.prov_key) request.client_key = requested_key;
-  const uint32_t slot = nic_->table().insert(request);
-  const uint64_t key = nic_->table().mr(slot).key;
-  auto region = std::make_shared<MemoryRegion>(this, buffers, slot, key, bits, true);
-  if (enabled) region->make_usable();  // nobody else has it yet
+  request.enabled = enabled;
+  // Before the table has it: nothing below may fail.
+  auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, true);
+  region->slot_ = nic_->table().insert(request);
+  region->key_ = nic_->table().mr(region->slot_).key;
+  region->enabled_ = enabled;
   return region;
 }
 

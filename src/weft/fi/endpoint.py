@@ -45,8 +45,8 @@ class Endpoint(_nic.EndpointCore):
 
     caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   what it was opened with.
 
-    A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, read the
-    CONNECTED event. Its transfers go to its peer, whatever dest_addr says.
+    A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, and
+    read the CONNECTED event. Its transfers go to its peer, whatever dest_addr says.
 
     A transfer raises Again while the transmit queue is full: read the completion queue and retry.
     Thread safety: any thread. Source: fi_endpoint(3).
