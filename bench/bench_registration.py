@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 
-from common import Row, clock, in_turn, least, loop_ns, publish, two_processes
+from common import Row, clock, in_turn, least, loop_ns, peers_of, publish, two_processes
 from weft import fi
 
 LIVE = 1_000_000
@@ -46,7 +46,8 @@ def main() -> None:
             (ns,) = in_turn(5, lambda register=register: least(register, BATCH, 3, close_all) - loop)
             rows.append(
                 Row(f"mr_reg of {size >> 10:,} KiB", "<= 500 ns", ns, "ns", ns <= 500, call, "an empty C method",
-                    "" if ns <= 500 else "a region is a Python object of its own, with the line that made it")
+                    "" if ns <= 500 else "a region is a Python object of its own, with the line that made it",
+                    peers=peers_of(f"register_{size}"))
             )  # fmt: skip
 
         memory = np.empty(4096, "u1")

@@ -143,6 +143,7 @@ def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
     )
     yield "pyzmq", ([sys.executable, str(here / "zmq_pair.py")], {})
     yield "shared_memory", ([sys.executable, str(here / "shared_memory.py")], {})
+    yield "UCX (C)", ([sys.executable, str(here / "ucx_registration.py"), "4096", str(1 << 20), str(1 << 28)], {})
 
 
 def _peer(name: str, command: list[str], env: dict[str, str]) -> dict[str, Any] | None:

@@ -267,3 +267,34 @@ def test_raw_keys_are_wide_and_work_after_they_were_mapped() -> None:
         initiator.wait()
         assert (before[0], memory[0]) == (3, 4)
         initiator.domain.unmap_key(second)
+
+
+# ---- permissions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("mr.access.relaxed-secure")
+def test_no_other_permission_stands_in_for_a_remote_one() -> None:
+    """Whatever a provider lets pass among local permissions: a peer gets what was granted to peers, and no more."""
+    local = fi.SEND | fi.RECV | fi.READ | fi.WRITE | fi.COLLECTIVE
+    with pair() as (initiator, target, peer):
+        memory = np.zeros(8, np.uint8)
+        for remote, may_write, may_read in (
+            (0, False, False),
+            (fi.REMOTE_READ, False, True),
+            (fi.REMOTE_WRITE, True, False),
+            (RW, True, True),
+        ):
+            with target.domain.mr_reg(memory, local | remote, requested_key=KEY):
+                memory[:] = 0
+                assert (outcome(initiator, peer) == 0) is may_write
+                assert bool(memory.any()) is may_write
+                memory[:] = 5
+                back = np.zeros(8, np.uint8)
+                initiator.ep.read(back, src_addr=peer, addr=0, key=KEY)
+                try:
+                    initiator.wait()
+                    read = True
+                except fi.Available:
+                    initiator.cq.readerr()
+                    read = False
+                assert (read, bool(back.any())) == (may_read, may_read)
