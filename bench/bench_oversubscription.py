@@ -14,7 +14,7 @@ import time
 
 from common import Row, publish
 from weft.tools._measure import Bench
-from weft.tools._pair import Side, Target, echo
+from weft.tools._pair import Side, Target, half_round_trip
 
 ROUNDS = 200  # of ping-pong in a sample
 SECONDS = 2.0
@@ -26,13 +26,9 @@ def pair() -> None:
     with Target(4096, {"WEFT_ISOLATION": "shared"}) as target, Side(4096) as side:
         target.greet()
         bench = Bench(side, target, ring=False)
-        there = target.regions["direct"]
 
         def trip() -> float:
-            target.tell("echo", kind="direct", size=8, rounds=ROUNDS, ring=False)
-            ns = echo(side, bench.peer, "direct", there, 8, ROUNDS, True, target.alive, False)
-            target.result()
-            return ns
+            return half_round_trip(side, target, bench.peer, "direct", 8, ROUNDS, ring=False)
 
         trip()
         print("ready", flush=True)

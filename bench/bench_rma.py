@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weft._nic as nic
 from common import Row, in_turn, least, loop_ns, peers, peers_of, publish, two_processes
-from weft.tools._pair import Side, Target, address_of, echo
+from weft.tools._pair import Side, Target, address_of, half_round_trip
 
 SIZES = (64 << 10, 1 << 20, 32 << 20)  # in the second-level cache, beyond it, beyond all caches
 NBYTES = 2 * SIZES[-1]
@@ -96,11 +96,7 @@ def small(side: Side, target: Target, peer: int) -> list[Row]:
     ]  # fmt: skip
 
     def half() -> float:
-        rounds = 2000
-        target.tell("echo", kind="direct", size=8, rounds=rounds, ring=False)
-        ns = echo(side, peer, "direct", there, 8, rounds, True, target.alive, False)
-        target.result()
-        return ns
+        return half_round_trip(side, target, peer, "direct", 8, 2000, ring=False)
 
     floor, trip = in_turn(12, lambda: target.line_ns(4000), half)
     why = "" if trip <= floor + 120 else "Python on both sides: a call out, and a loop that looks at a memoryview"

@@ -7,7 +7,7 @@ import secrets
 import statistics
 
 from common import Row, publish
-from weft.tools._pair import Side, Target, echo
+from weft.tools._pair import Side, Target, half_round_trip
 from weft.tools._socket import Bare
 
 ROUNDS = 9
@@ -34,15 +34,12 @@ def main() -> None:
         bare = Bare(target)
         read, wait = side.cq.read, side.wait
 
-        def half_round_trip(size: int) -> float:
-            target.tell("echo", kind="direct", size=size, rounds=2000, ring=True)
-            ns = echo(side, peer, "direct", there, size, 2000, True, target.alive, True)
-            target.result()
-            return ns
+        def weft_ns(size: int) -> float:
+            return half_round_trip(side, target, peer, "direct", size, 2000, ring=True)
 
         for size in (8, 200):
-            half_round_trip(size)
-            pairs = [(half_round_trip(size), bare.pingpong_ns(size, 2000)) for _ in range(ROUNDS)]
+            weft_ns(size)
+            pairs = [(weft_ns(size), bare.pingpong_ns(size, 2000)) for _ in range(ROUNDS)]
             times = statistics.median(a / b for a, b in pairs)
             path = f"{size} B put over tcp, half round trip: {times:.2f} x a polling bare socket (median of ratios)"
             mine, limit = [a for a, _ in pairs], [b for _, b in pairs]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.tools._pair import Side, Target, half_round_trip
+
 from .test_perf import COMMAND
 
 pytestmark = pytest.mark.procs
@@ -97,3 +99,12 @@ def test_perf_target_that_cannot_start_is_reported_with_its_words(monkeypatch: p
 
     with Target(4096, {"WEFT_MR_MODE": "sideways"}) as target, pytest.raises(TargetError, match="sideways"):
         target.greet()
+
+
+def test_echo_does_not_take_the_last_ones_answer_for_its_own() -> None:
+    with Target(4096) as target, Side(4096) as side:
+        target.greet()
+        peer = side.av.insert(target.name)
+        target.ask("peer", card=side.card())
+        for _ in range(40):  # 255 rounds end with the value that they began with
+            half_round_trip(side, target, peer, "direct", 8, 255, ring=False)

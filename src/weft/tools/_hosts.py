@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import settings
-from ._pair import DEADLINE_S, LINE_BYTES, Target, TargetError, command, environment, hung_up
+from ._pair import DEADLINE_S, LINE_BYTES, ServedTarget, command, environment
 from ._text import PLACE, UsageError
 
 __all__ = ["HostTarget", "need_secret", "serve"]
@@ -84,7 +84,7 @@ def _careful(connection: socket.socket) -> None:
 # ---- the host with --connect ---------------------------------------------------------------------------------------
 
 
-class HostTarget(Target):
+class HostTarget(ServedTarget):
     """A second process on another host; as `Target` in everything else.
 
     here   address of this host on the way there: where this process's NIC has to listen.
@@ -112,7 +112,10 @@ class HostTarget(Target):
             if "error" in answer:
                 raise UsageError(f"--connect: {place} refused: {answer['error']}")
             if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "server", nonces)):
-                raise UsageError(f"--connect: who serves at {place} has another WEFT_SECRET")
+                raise UsageError(
+                    f"--connect: who serves at {place} has another WEFT_SECRET\n"
+                    "  try: the same WEFT_SECRET in both terminals"
+                )
         except UsageError:
             raise
         except (OSError, ValueError, KeyError) as reason:
@@ -123,26 +126,8 @@ class HostTarget(Target):
         self._to = self._socket.makefile("wb")
         self._from = self._socket.makefile("rb")
 
-    def alive(self) -> None:
-        """Raise TargetError if the process, its host or the way there is gone."""
-        if hung_up(self._socket.fileno()):
-            raise self._death()
-
-    def _death(self) -> TargetError:
-        return TargetError(f"{self} has ended: was the server stopped?")
-
-    def _stderr_text(self) -> str:
-        return "; what it wrote is in the server's terminal"
-
     def __str__(self) -> str:
         return f"the process of the server at {self._place}" + (f" (pid {self.pid} there)" if self.pid else "")
-
-    def close(self) -> None:
-        """Hang up: it ends."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._close_pipes()
 
 
 # ---- the host with --server ----------------------------------------------------------------------------------------
@@ -196,7 +181,7 @@ def _admit(
         answer = lines.hear()
         nonces.append(str(answer["nonce"]))
         if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "client", nonces)):
-            say(f"{caller} was turned away: it has another WEFT_SECRET")
+            say(f"{caller} was turned away: it has another WEFT_SECRET\n  try: the same WEFT_SECRET in both terminals")
             lines.say(error="the secrets differ: give both the same WEFT_SECRET")
             return None
         lines.say(proof=_proof(secret, "server", nonces))

@@ -217,17 +217,14 @@ class Bench:
         return _Op(latency, rate)
 
     def _inject(self, kind: str, buf: Any, size: int) -> _Op:
-        from ._pair import echo
+        from ._pair import half_round_trip
 
         side, target, there, peer = self.side, self.target, self.target.regions[kind], self.peer
         ring = self.ring
         inject, write, wait, base, key = side.ep.inject_write, side.ep.write, side.wait, there.base, there.key
 
         def latency(n: int) -> float:
-            target.tell("echo", kind=kind, size=size, rounds=n, ring=ring)
-            ns = echo(side, peer, kind, there, size, n, True, target.alive, ring)
-            target.result()
-            return ns
+            return half_round_trip(side, target, peer, kind, size, n, ring)
 
         def rate(n: int) -> float:
             start = clock()

@@ -17,6 +17,7 @@ import mmap
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from ._socket import Partner
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DEADLINE_S", "LINE_BYTES", "Side", "Target", "TargetError"]
+__all__ = ["DEADLINE_S", "LINE_BYTES", "ServedTarget", "Side", "Target", "TargetError"]
 
 DEADLINE_S = 20.0
 """For anything that takes milliseconds when all is well."""
@@ -289,6 +290,17 @@ def echo(
     return (time.perf_counter_ns() - start) / (2 * rounds)
 
 
+def half_round_trip(side: Side, target: Target, peer: int, kind: str, size: int, rounds: int, ring: bool) -> float:
+    """`echo` between this process and the second one, in nanoseconds."""
+    # What the last echo left here may be the very value that the first answer of this one has. It goes before the peer
+    # is asked, which may answer at once.
+    side.memory[kind][:size] = 0
+    target.tell("echo", kind=kind, size=size, rounds=rounds, ring=ring)
+    ns = echo(side, peer, kind, target.regions[kind], size, rounds, True, target.alive, ring)
+    target.result()
+    return ns
+
+
 # ---- the first process's view of the second ------------------------------------------------------------------------
 
 
@@ -430,6 +442,30 @@ class Target:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class ServedTarget(Target):
+    """A second process that a server started: nothing of it is here but the socket that it speaks over."""
+
+    _socket: socket.socket
+
+    def alive(self) -> None:
+        """Raise TargetError if the process, its host or the way there is gone."""
+        if hung_up(self._socket.fileno()):
+            raise self._death()
+
+    def _death(self) -> TargetError:
+        return TargetError(f"{self} has ended: was the server stopped?{self._stderr_text()}")
+
+    def _stderr_text(self) -> str:
+        return "; what it wrote is in the server's terminal"
+
+    def close(self) -> None:
+        """Hang up: it ends."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._close_pipes()
 
 
 # ---- the second process --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from ..share.names import check_name
-from ._pair import DEADLINE_S, Target, TargetError, command, environment, hung_up
+from ._pair import DEADLINE_S, ServedTarget, command, environment
 from ._text import UsageError
 
 __all__ = ["RemoteTarget", "serve", "servers"]
@@ -44,7 +44,7 @@ def servers() -> list[str]:
 # ---- the terminal with --connect -----------------------------------------------------------------------------------
 
 
-class RemoteTarget(Target):
+class RemoteTarget(ServedTarget):
     """A second process, started by the server `name`; as `Target` in everything else.
 
     Raises UsageError where no server has that name.
@@ -69,25 +69,8 @@ class RemoteTarget(Target):
         self._to = self._socket.makefile("wb")
         self._from = self._socket.makefile("rb")
 
-    def alive(self) -> None:
-        if hung_up(self._socket.fileno()):
-            raise self._death()
-
-    def _death(self) -> TargetError:
-        return TargetError(f"{self} has ended: was the server stopped?{self._stderr_text()}")
-
     def __str__(self) -> str:
         return f"the process of the server {self._server!r}" + (f" (pid {self.pid})" if self.pid else "")
-
-    def _stderr_text(self) -> str:
-        return "; what it wrote is in the server's terminal"
-
-    def close(self) -> None:
-        """Hang up: it ends."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._close_pipes()
 
 
 # ---- the terminal with --server ------------------------------------------------------------------------------------
