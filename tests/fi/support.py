@@ -16,6 +16,7 @@ from weft import fi
 WATCHDOG_S = 30.0
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
 ALL_CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE
+KEY = 4
 
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -166,3 +167,13 @@ def pair(caps: int = ALL_CAPS, **more: Any) -> Iterator[tuple[Node, Node, int]]:
     """(initiator, target, fi_addr of the target): two endpoints of one process, each with its own domain."""
     with opened(caps, **more) as target, opened(caps, **more) as initiator:
         yield initiator, target, initiator.av.insert(target.name)
+
+
+def outcome(initiator: Node, peer: int, key: int = KEY, addr: int = 0) -> int:
+    """How a write of 8 bytes ends: 0 or an FI_ code."""
+    initiator.ep.write(b"\x11" * 8, dest_addr=peer, addr=addr, key=key)
+    try:
+        initiator.wait()
+    except fi.Available:
+        return int(initiator.cq.readerr().err)
+    return 0

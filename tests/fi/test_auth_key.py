@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fi.support import ALL_CAPS, RW, Node, hints
+from tests.fi.support import ALL_CAPS, KEY, RW, Node, hints, outcome
 
 from weft import fi
-
-KEY = 4
 
 
 def vni(number: int) -> bytes:
@@ -55,16 +53,6 @@ def with_key(number: int) -> Any:
 def by_av(asked: fi.Info) -> None:
     asked.domain_attr.auth_key_size = fi.AV_AUTH_KEY
     asked.domain_attr.max_ep_auth_key = 4
-
-
-def outcome(initiator: Node, peer: int, key: int = KEY, **call: Any) -> int:
-    """How a write of 8 bytes ends: 0 or an FI_ code."""
-    initiator.ep.write(b"\x11" * 8, dest_addr=peer, addr=0, key=key)
-    try:
-        initiator.wait()
-    except fi.Available:
-        return int(initiator.cq.readerr().err)
-    return 0
 
 
 # ---- of domains and endpoints ----------------------------------------------------------------------------------------

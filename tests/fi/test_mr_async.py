@@ -9,11 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.fi.support import RW, WATCHDOG_S, Node, opened
+from tests.fi.support import KEY, RW, WATCHDOG_S, Node, opened, outcome
 
 from weft import fi
-
-KEY = 6
 
 
 @contextlib.contextmanager
@@ -28,15 +26,6 @@ def asynchronous(mr_mode: int = 0) -> Iterator[tuple[Node, Node, fi.EventQueue, 
             target.ep.close()
             for obj in (*reversed(target.extra), target.cq, target.av, target.domain, eq):
                 obj.close()  # the queue after the domain that reports to it
-
-
-def outcome(initiator: Node, peer: int, key: int = KEY) -> int:
-    initiator.ep.write(b"\x11" * 8, dest_addr=peer, addr=0, key=key)
-    try:
-        initiator.wait()
-    except fi.Available:
-        return int(initiator.cq.readerr().err)
-    return 0
 
 
 @pytest.mark.clause("mr.key.notavail-incomplete", "mr.desc.after-completion", "mr.raw-attr.after-completion")

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.fi.support import RW, Addresses, Node, libc, opened, pair
+from tests.fi.support import KEY, RW, Addresses, Node, libc, opened, outcome, pair
 
 from weft import fi
 
 PAGE = mmap.PAGESIZE
-KEY = 3
 
 
 @pytest.fixture
@@ -27,16 +26,6 @@ def addresses() -> Iterator[Addresses]:
 def duo() -> Iterator[tuple[Node, Node, int]]:
     with pair(mr_mode=int(fi.MR_MMU_NOTIFY)) as found:
         yield found
-
-
-def outcome(initiator: Node, peer: int, addr: int = 0) -> int:
-    """How a write of 8 bytes ends: 0 or an FI_ code."""
-    initiator.ep.write(b"\x11" * 8, dest_addr=peer, addr=addr, key=KEY)
-    try:
-        initiator.wait()
-    except fi.Available:
-        return int(initiator.cq.readerr().err)
-    return 0
 
 
 @pytest.mark.clause("mr.mmu-notify.before-access", "mr.mmu-notify.via-refresh", "mr.refresh.mandatory")
@@ -71,7 +60,7 @@ def test_refresh_of_missing_pages_fails_and_of_present_ones_opens_the_region(
         mr.refresh()
     addresses.back()
     mr.refresh()
-    assert outcome(initiator, peer, 3 * PAGE) == 0
+    assert outcome(initiator, peer, addr=3 * PAGE) == 0
     assert addresses.array()[3 * PAGE : 3 * PAGE + 9].tolist() == [0x11] * 8 + [0]
 
 
@@ -103,8 +92,8 @@ def test_iov_names_the_portions_and_only_they_are_looked_at(duo: tuple[Node, Nod
     mr = target.reg((addresses.at, addresses.nbytes), requested_key=KEY)
     addresses.back(1, 1)
     mr.refresh([(addresses.at + PAGE, PAGE)])  # the other pages are missing: nobody asked for them
-    assert outcome(initiator, peer, PAGE) == 0
-    assert outcome(initiator, peer, 0) == fi.EFAULT  # not guaranteed, and made safe
+    assert outcome(initiator, peer, addr=PAGE) == 0
+    assert outcome(initiator, peer, addr=0) == fi.EFAULT  # not guaranteed, and made safe
     mr.refresh([(addresses.at + PAGE, 8), (addresses.at, 8)], 1)
     with pytest.raises(fi.FabricError):
         mr.refresh()  # without iov: all of it
@@ -114,7 +103,7 @@ def test_iov_names_the_portions_and_only_they_are_looked_at(duo: tuple[Node, Nod
         mr.refresh([(addresses.at + PAGE, 8)], 2)
     with pytest.raises(fi.BadFlags):
         mr.refresh(flags=1)
-    assert outcome(initiator, peer, PAGE) == 0  # what was refused changed nothing
+    assert outcome(initiator, peer, addr=PAGE) == 0  # what was refused changed nothing
 
 
 @pytest.mark.clause("mr.refresh.notify-reenables", "mr.refresh.notify-peers-fail", "mr.refresh.precedence")

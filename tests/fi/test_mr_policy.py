@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fi.support import ALL_CAPS, RW, Addresses, Node, hints, opened, pair
+from tests.fi.support import ALL_CAPS, KEY, RW, Addresses, Node, hints, opened, outcome, pair
 
 from weft import fi
 from weft.fi import registry
 from weft.providers.general import General
 
 PAGE = mmap.PAGESIZE
-KEY = 2
 HUGE = 2 << 20
 
 
@@ -42,15 +41,6 @@ def duo(name: str, caps: int = ALL_CAPS, mr_mode: int = 0) -> Iterator[tuple[Nod
     with opened(caps, mr_mode=mr_mode, edit=edit) as target, opened(caps, mr_mode=mr_mode, edit=edit) as initiator:
         assert target.domain.provider.name == name
         yield initiator, target, initiator.av.insert(target.name)
-
-
-def outcome(initiator: Node, peer: int, addr: int = 0) -> int:
-    initiator.ep.write(b"\x11" * 8, dest_addr=peer, addr=addr, key=KEY)
-    try:
-        initiator.wait()
-    except fi.Available:
-        return int(initiator.cq.readerr().err)
-    return 0
 
 
 @pytest.fixture

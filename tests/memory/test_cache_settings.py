@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from typing import Any
@@ -136,6 +137,18 @@ def test_monitor_detects_changes_of_system_memory(value: str, name: str) -> None
     assert found == {
         "monitor": name, "stale": True, "cached": True, "misses": 2, "watching": True, "invalidations": 1
     }  # fmt: skip
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc", reason="memhooks is for x86-64 with glibc"
+)
+@pytest.mark.clause("mr.monitor.memhooks")
+def test_memhooks_works_on_x86_64_with_glibc() -> None:
+    """The other tests of the cache leave out a monitor that does not work: this one says that it has to."""
+    from weft import _nic
+
+    name, works, why = _nic.probe_monitor("memhooks")
+    assert (name, works) == ("memhooks", True), why
 
 
 @pytest.mark.clause("mr.monitor.disabled", "mr.monitor.values")

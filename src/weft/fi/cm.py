@@ -169,11 +169,16 @@ class PassiveEndpoint:
         _handle.expect(eq, EventQueue, op, "eq")
         _handle.check(eq, op)
         if flags:
-            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0\n  try: {op}(eq)")
         if eq.fabric is not self.fabric:
-            raise errors.WrongDomain(f"{op}: {eq!r} belongs to another fabric")
+            raise errors.WrongDomain(
+                f"{op}: {eq!r} belongs to another fabric\n  try: an event queue of this one's, pep.fabric.eq_open()"
+            )
         if self._eq is not None:
-            raise errors.InvalidArgument(f"{op}: requests are reported to {self._eq!r} already")
+            raise errors.InvalidArgument(
+                f"{op}: requests are reported to {self._eq!r} already\n"
+                "  try: another passive endpoint for another queue"
+            )
         self._eq = eq
         attach(eq, self._core, self, listens=True)
         _handle.adopt(self, eq)
@@ -186,14 +191,17 @@ class PassiveEndpoint:
         nic, pid, vni = self.provider.parse_address(addr)
         nic = _process.own_nic(nic)
         if (nic, vni) != (self._address[0], self._address[2]):
-            raise errors.InvalidArgument(f"pep.setname: {addr!r} is on another NIC or VNI than {self!r}")
+            raise errors.InvalidArgument(
+                f"pep.setname: {addr!r} is on another NIC or VNI than {self!r}\n"
+                "  try: src_addr in the info that passive_ep is given; setname changes the PID only"
+            )
         self._address = (nic, pid, vni)
 
     def getname(self) -> Any:
         """The address that peers connect to (fi_getname). Raises BadState before listen(). Source: fi_cm(3)."""
         _handle.check(self, "pep.getname")
         if not self._listens:
-            raise errors.BadState("pep.getname: a passive endpoint has no address before listen()")
+            raise errors.BadState("pep.getname: a passive endpoint has no address before listen()\n  try: pep.listen()")
         nic, pid, vni = self._address
         return self.provider.format_address((_process.public_nic(nic), pid, vni))
 
