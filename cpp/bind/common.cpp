@@ -372,4 +372,5 @@ NB_MODULE(_nic, m) {
   register_probes(m);
   register_numpy_memory(m);
   register_cache(m);
+  register_ucp(m);
 }

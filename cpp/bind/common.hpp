@@ -279,11 +279,19 @@ inline bool to_u64(PyObject* o, uint64_t* out) {
 
 PyObject* none_or(PyObject* o);
 
+// Raises where no domain can be made.
+DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config);
+// Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
+bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,
+                 uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
+                 nic::RegionExtra extra = {}, bool unowned = false);
+
 void register_objects(nb::module_& m);
 void register_endpoint(nb::module_& m);
 void register_tcp(nb::module_& m, nb::class_<PyNic>& nic);
 void register_probes(nb::module_& m);
 void register_numpy_memory(nb::module_& m);
 void register_cache(nb::module_& m);
+void register_ucp(nb::module_& m);
 
 }  // namespace weft::bind

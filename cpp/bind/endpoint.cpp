@@ -98,6 +98,9 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
     case Refusal::no_capability:
       set_error(fi_err::kEOPNOTSUPP, m + "not supported by this endpoint");
       break;
+    case Refusal::not_now:
+      set_error(fi_err::kEAGAIN, m + "it would take longer than the call");
+      break;
     case Refusal::forked:
       set_error(fi_err::kEOPBADSTATE, m + "the endpoint belongs to the parent process");
       break;
@@ -1141,6 +1144,13 @@ void register_endpoint(nb::module_& m) {
           "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n"
           "Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) "
           "fi_cancel.")
+      .def_prop_ro(
+          "address",
+          [](const EndpointCore& e) {
+            const wire::EpAddress& a = e.ep->address();
+            return nb::make_tuple(a.nic, a.pid, a.vni);
+          },
+          nb::sig("def address(self) -> tuple[int, int, int]"), "(nic, pid, vni), once it is enabled.")
       .def(
           "statistics",
           [](const EndpointCore& e) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "bind/common.hpp"
+#include "bind/wait.hpp"
 #include "nic/atomics.hpp"
 
 namespace weft::bind {
@@ -228,71 +229,6 @@ PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
   return cq_usable(core) ? read_up_to(core, count, true) : nullptr;
 }
 
-uint64_t now_ns() {
-  timespec ts;
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-}
-
-constexpr uint64_t kForever = ~uint64_t{0};
-constexpr int64_t kSleepSlice = 50'000'000;  // Ctrl-C is looked for this often
-
-// `seconds` (or None) from now; false with an error set.
-bool deadline_of(PyObject* seconds, uint64_t* deadline) {
-  *deadline = kForever;
-  if (seconds == nullptr || seconds == Py_None) return true;
-  const double s = PyFloat_AsDouble(seconds);
-  if (s == -1.0 && PyErr_Occurred()) return false;
-  if (s >= 0 && s < 1e9) *deadline = now_ns() + static_cast<uint64_t>(s * 1e9);
-  return true;  // negative: forever, as fi_cq_sread has it
-}
-
-// Waits until ready() is true: spins a little, yields a while, then sleeps on the event. Without the GIL.
-// 1 ready, 0 timeout, -1 a Python signal handler raised.
-template <typename Ready>
-int wait_for(nic::Nic& nic, nic::Event& event, uint64_t deadline, Ready&& ready) {
-  int result = -2;
-  while (result == -2) {
-    {
-      const ReleasedGil released;
-      const uint64_t spin_until = now_ns() + 20'000;
-      Backoff backoff(32, 64);
-      while (result == -2) {
-        if (ready()) {
-          result = 1;
-          break;
-        }
-        nic.progress(!nic.has_engine());
-        if (now_ns() > spin_until) break;
-        backoff.pause();
-      }
-      if (result == -2) {
-        const uint64_t now = now_ns();
-        if (now >= deadline) {
-          result = ready() ? 1 : 0;
-        } else {
-          const int64_t slice = deadline == kForever
-                                    ? kSleepSlice
-                                    : static_cast<int64_t>(std::min<uint64_t>(deadline - now, kSleepSlice));
-          event.enter();
-          const uint32_t seen = event.sequence();
-          if (ready()) {
-            result = 1;
-          } else if (nic.has_engine()) {
-            nic.prepare_app_sleep();
-            if (!ready()) event.sleep(seen, slice);
-          } else {
-            nic.wait_as_engine(slice);
-          }
-          event.leave();
-        }
-      }
-    }
-    if (PyErr_CheckSignals() != 0) return -1;
-  }
-  return result;
-}
-
 PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool with_source) {
   PyObject* a[3];
   uint64_t count = kReadMax, deadline, threshold = 1;
@@ -467,10 +403,11 @@ bool note_device(DomainBox& box, Buf& buf, size_t count, size_t at, std::vector<
   return true;
 }
 
-// Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
+}  // namespace
+
 bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,
-                 uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
-                 nic::RegionExtra extra = {}, bool unowned = false) {
+                 uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind,
+                 nic::RegionExtra extra, bool unowned) {
   constexpr uint64_t kWrites = mem::kRemoteWrite | nic::flag::kRead | nic::flag::kRecv;
   constexpr size_t kFew = 4;
   iovec few[kFew];
@@ -521,6 +458,21 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     return false;
   }
 }
+
+DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config) {
+  const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
+  return DomainCore{translating([&] {
+    try {
+      return make();
+    } catch (const Error& e) {
+      if (e.fi_code() != fi_err::kENOSPC) throw;
+      PyGC_Collect();  // closed ones that an exception's traceback still holds
+      return make();
+    }
+  })};
+}
+
+namespace {
 
 bool close_region(MemoryRegionCore& r) {
   if (r.box->forked()) return true;
@@ -969,6 +921,26 @@ void register_objects(nb::module_& m) {
           "hmem_p2p", [](PyNic& n, bool on) { box_of(n)->host->nic().devices().set_p2p(on); }, nb::arg("on"),
           "Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).")
       .def(
+          "hmem_alloc",
+          [](PyNic& n, uint32_t iface, uint64_t nbytes, bool managed) {
+            mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
+            if (r == nullptr) raise(fi_err::kENOSYS, "that interface's runtime is not loaded");
+            std::string why;
+            const uint64_t address = r->allocate(nbytes, managed, &why);
+            if (address == 0) {
+              raise(fi_err::kENOMEM, std::to_string(nbytes) + " B of device memory cannot be allocated: " + why);
+            }
+            return address;
+          },
+          nb::arg("iface"), nb::arg("nbytes"), nb::arg("managed") = false,
+          "Memory of the first device; hmem_free gives it back. Raises FabricError (ENOMEM, ENOSYS).")
+      .def(
+          "hmem_free",
+          [](PyNic& n, uint32_t iface, uint64_t address) {
+            if (mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface)) r->release(address);
+          },
+          nb::arg("iface"), nb::arg("address"))
+      .def(
           "hmem_dmabuf",
           [](PyNic& n, uint32_t iface, uint64_t address, uint64_t length) {
             mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
@@ -1007,16 +979,34 @@ void register_objects(nb::module_& m) {
           "off.")
       .def(
           "alloc",
-          [](PyNic& n, size_t nbytes) {
+          [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh) {
             auto box = box_of(n);
-            std::byte* p = translating([&] { return box->host->nic().segments().allocate(nbytes); });
+            mem::SegmentSet& segments = box->host->nic().segments();
+            std::byte* p = nullptr;
+            translating([&] {
+              if (address != 0) p = segments.allocate_at(reinterpret_cast<std::byte*>(address), nbytes, fixed);
+              if (p == nullptr && !fixed) p = segments.allocate(nbytes);
+            });
+            if (p == nullptr) {
+              char text[64];
+              std::snprintf(text, sizeof(text),
+                            "%llu B cannot be mapped at 0x%llx: ", static_cast<unsigned long long>(nbytes),
+                            static_cast<unsigned long long>(address));
+              raise(fi_err::kENOMEM,
+                    text + std::string("it is no address of this process's, or memory of Weft lies there"));
+            }
+            if (fresh) segments.discard(p);
             auto a = std::make_unique<Allocation>();
             a->box = box;
             a->address = p;
             a->nbytes = nbytes;
             return a;
           },
-          nb::arg("nbytes"), "Memory that peers reach by load and store. Raises FabricError (ENOMEM).")
+          nb::arg("nbytes"), nb::kw_only(), nb::arg("address") = 0, nb::arg("fixed") = false, nb::arg("fresh") = false,
+          "Memory that peers reach by load and store. Raises FabricError (ENOMEM).\n\n"
+          "address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was\n"
+          "         mapped is gone.\n"
+          "fresh    it reads as zero, and no page of it is there yet.")
       .def(
           "close",
           [](PyNic& n) {
@@ -1040,17 +1030,7 @@ void register_objects(nb::module_& m) {
             // Without resource management the application promises not to overrun its queues; they are guarded all the
             // same.
             (void)rm_enabled;
-            const nic::DomainConfig config{nic_index, prov_key, virt_addr, raw_keys};
-            const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
-            new (self) DomainCore{translating([&] {
-              try {
-                return make();
-              } catch (const Error& e) {
-                if (e.fi_code() != fi_err::kENOSPC) throw;
-                PyGC_Collect();  // closed ones that an exception's traceback still holds
-                return make();
-              }
-            })};
+            new (self) DomainCore(make_domain(nic, {nic_index, prov_key, virt_addr, raw_keys}));
             self->box->mr_local = mr_local;
             self->box->hmem = hmem;
             self->box->mr_hmem = mr_hmem;
@@ -1378,6 +1358,9 @@ void register_objects(nb::module_& m) {
           },
           "Virtual address of the first byte.")
       .def_prop_ro(
+          "base", [](const MemoryRegionCore& r) { return r.region->base(); },
+          "What remote accesses call the first byte: 0, or a virtual address.")
+      .def_prop_ro(
           "access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
       .def_prop_ro(
           "iface", [](const MemoryRegionCore& r) { return r.iface; },
@@ -1394,6 +1377,15 @@ void register_objects(nb::module_& m) {
                                          : "disabled";
           },
           "disabled, enabled, used up (MR_SINGLE_USE) or closed.")
+      .def(
+          "exporters",
+          [](const MemoryRegionCore& r) {
+            nb::list out;
+            for (const nb::object& o : r.keep) out.append(o);
+            return out;
+          },
+          nb::sig("def exporters(self) -> list[Any]"), "What keeps its memory where it is.")
+      .def_ro("readonly", &MemoryRegionCore::readonly, "True where its buffer may not be written to.")
       .def_prop_ro(
           "direct",
           [](const MemoryRegionCore& r) {

@@ -34,6 +34,7 @@ constexpr uint32_t kMemoryTypeHost = 1;
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kIpcLazyPeerAccess = 1;
 constexpr int kHandleTypeDmabuf = 1;
+constexpr unsigned kAttachGlobal = 1;
 
 // Every function that is used; the versions are those that a driver of CUDA 11.7 or later exports.
 struct Api {
@@ -53,6 +54,9 @@ struct Api {
   CUresult (*ipc_open_mem_handle)(CUdeviceptr*, CUipcMemHandle, unsigned);
   CUresult (*ipc_close_mem_handle)(CUdeviceptr);
   CUresult (*get_error_string)(CUresult, const char**);
+  CUresult (*mem_alloc)(CUdeviceptr*, size_t);
+  CUresult (*mem_alloc_managed)(CUdeviceptr*, size_t, unsigned);
+  CUresult (*mem_free)(CUdeviceptr);
   CUresult (*mem_get_handle_for_address_range)(void*, CUdeviceptr, size_t, int, unsigned long long);  // may be missing
 };
 
@@ -107,6 +111,25 @@ class CudaRuntime final : public DeviceRuntime {
                       api_.stream_synchronize(stream) == kSuccess;
     give_stream(*device, stream);
     return done;
+  }
+
+  uint64_t allocate(uint64_t length, bool managed, std::string* why) noexcept override {
+    const Entered entered(*this, devices_[0]);
+    CUdeviceptr address = 0;
+    const CUresult r = !entered.ok ? -1
+                       : managed   ? api_.mem_alloc_managed(&address, length, kAttachGlobal)
+                                   : api_.mem_alloc(&address, length);
+    if (r == kSuccess) return address;
+    const char* words = nullptr;
+    *why = entered.ok && api_.get_error_string(r, &words) == kSuccess && words != nullptr
+               ? std::string("the driver says: ") + words
+               : "the driver refused";
+    return 0;
+  }
+
+  void release(uint64_t address) noexcept override {
+    const Entered entered(*this, devices_[0]);
+    if (entered.ok) api_.mem_free(address);
   }
 
   void prepare(uint64_t address) noexcept override {
@@ -253,7 +276,9 @@ std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string
       !find("cuPointerSetAttribute", api.pointer_set_attribute) || !find("cuMemcpyAsync", api.memcpy_async) ||
       !find("cuStreamCreate", api.stream_create) || !find("cuStreamSynchronize", api.stream_synchronize) ||
       !find("cuIpcGetMemHandle", api.ipc_get_mem_handle) || !find("cuIpcOpenMemHandle_v2", api.ipc_open_mem_handle) ||
-      !find("cuIpcCloseMemHandle", api.ipc_close_mem_handle) || !find("cuGetErrorString", api.get_error_string) ||
+      !find("cuMemAlloc_v2", api.mem_alloc) || !find("cuMemAllocManaged", api.mem_alloc_managed) ||
+      !find("cuMemFree_v2", api.mem_free) || !find("cuIpcCloseMemHandle", api.ipc_close_mem_handle) ||
+      !find("cuGetErrorString", api.get_error_string) ||
       !find("cuMemGetHandleForAddressRange", api.mem_get_handle_for_address_range, false)) {
     return nullptr;
   }

@@ -75,6 +75,13 @@ class DeviceRuntime {
   virtual void close(std::byte* opened) noexcept = 0;
   // A DMA-buf descriptor of [address, address + length), the caller's to close; -1 with *why.
   virtual int export_dmabuf(uint64_t address, uint64_t length, std::string* why) noexcept = 0;
+  // Memory of the first device, or memory that moves to it on demand; 0 with *why.
+  virtual uint64_t allocate(uint64_t length, bool managed, std::string* why) noexcept {
+    (void)length, (void)managed;
+    *why = "Weft allocates no memory by this runtime";
+    return 0;
+  }
+  virtual void release(uint64_t address) noexcept { (void)address; }
 };
 
 class Devices;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/status.hpp"
 
@@ -26,6 +27,7 @@ SegmentSet::~SegmentSet() {
     const auto begin = reinterpret_cast<uint64_t>(segment->mapping.data());
     if (segment->subscribed) monitor_->unsubscribe(begin, begin + segment->mapping.size(), log_);
   }
+  for (const auto& [at, placed] : placed_) ::munmap(reinterpret_cast<void*>(at), placed.bytes);
 }
 
 SegmentSet::Segment& SegmentSet::grow(size_t bytes) {
@@ -44,57 +46,117 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes) {
   return *segments_.back();
 }
 
-std::byte* SegmentSet::allocate(size_t bytes) {
-  if (bytes > (size_t{1} << 46)) {
-    throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(bytes) + " bytes: more than an address space");
-  }
+SegmentPlace SegmentSet::take(size_t size) {
   // Large arrays start on a huge page, so that the system can back them with huge pages.
-  const size_t align = bytes >= kHugePage ? kHugePage : kAllocationAlign;
-  const size_t size = round_up(std::max<size_t>(bytes, 1), kAllocationAlign);
-  const std::lock_guard lock(mutex_);
+  const size_t align = size >= kHugePage ? kHugePage : kAllocationAlign;
   if (log_.pending()) look_at_changes();
   for (int attempt = 0; attempt < 2; ++attempt) {
-    for (auto& segment : segments_) {
-      auto best = segment->free_by_offset.end();
-      for (auto it = segment->free_by_offset.begin(); it != segment->free_by_offset.end(); ++it) {
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      Segment& segment = *segments_[i];
+      auto best = segment.free_by_offset.end();
+      for (auto it = segment.free_by_offset.begin(); it != segment.free_by_offset.end(); ++it) {
         const uint64_t start = round_up(it->first, align);
         if (start + size > it->first + it->second) continue;
-        if (best == segment->free_by_offset.end() || it->second < best->second) best = it;
+        if (best == segment.free_by_offset.end() || it->second < best->second) best = it;
       }
-      if (best == segment->free_by_offset.end()) continue;
+      if (best == segment.free_by_offset.end()) continue;
       const auto [free_offset, free_bytes] = *best;
       const uint64_t start = round_up(free_offset, align);
-      segment->free_by_offset.erase(best);
-      if (start > free_offset) segment->free_by_offset.emplace(free_offset, start - free_offset);
+      segment.free_by_offset.erase(best);
+      if (start > free_offset) segment.free_by_offset.emplace(free_offset, start - free_offset);
       if (start + size < free_offset + free_bytes) {
-        segment->free_by_offset.emplace(start + size, free_offset + free_bytes - start - size);
+        segment.free_by_offset.emplace(start + size, free_offset + free_bytes - start - size);
       }
-      std::byte* address = segment->mapping.data() + start;
-      live_.emplace(reinterpret_cast<uint64_t>(address), size);
-      return address;
+      return {static_cast<uint32_t>(i), start};
     }
     grow(size + align);
   }
-  throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(bytes) + " bytes of segment memory");
+  throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(size) + " bytes of segment memory");
+}
+
+namespace {
+size_t pages_of(size_t bytes) {
+  if (bytes > (size_t{1} << 46)) {
+    throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(bytes) + " bytes: more than an address space");
+  }
+  return round_up(std::max<size_t>(bytes, 1), kAllocationAlign);
+}
+}  // namespace
+
+std::byte* SegmentSet::allocate(size_t bytes) {
+  const size_t size = pages_of(bytes);
+  const std::lock_guard lock(mutex_);
+  const SegmentPlace at = take(size);
+  std::byte* address = segments_[at.segment]->mapping.data() + at.offset;
+  live_.emplace(reinterpret_cast<uint64_t>(address), size);
+  return address;
+}
+
+std::byte* SegmentSet::allocate_at(std::byte* address, size_t bytes, bool replace) {
+  const size_t size = pages_of(bytes);
+  const std::lock_guard lock(mutex_);
+  const auto begin = reinterpret_cast<uint64_t>(address);
+  for (const auto& segment : segments_) {  // what lies here is others' memory
+    const auto base = reinterpret_cast<uint64_t>(segment->mapping.data());
+    if (begin < base + segment->mapping.size() && base < begin + size) return nullptr;
+  }
+  const auto after = placed_.lower_bound(begin + size);
+  if (after != placed_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > begin) return nullptr;
+  const SegmentPlace at = take(size);
+  const int how = MAP_SHARED | (replace ? MAP_FIXED : MAP_FIXED_NOREPLACE);
+  void* mapped = ::mmap(address, size, PROT_READ | PROT_WRITE, how, segments_[at.segment]->fd.get(),
+                        static_cast<off_t>(at.offset));
+  if (mapped != address) {  // a kernel without MAP_FIXED_NOREPLACE takes the address as a hint
+    if (mapped != MAP_FAILED) ::munmap(mapped, size);
+    release(at, size);
+    return nullptr;
+  }
+  live_.emplace(begin, size);
+  placed_.emplace(begin, Placed{at.segment, at.offset, size});
+  return address;
+}
+
+SegmentPlace SegmentSet::place_of(std::byte* live) const noexcept {
+  if (const auto placed = placed_.find(reinterpret_cast<uint64_t>(live)); placed != placed_.end()) {
+    return {placed->second.segment, placed->second.offset};
+  }
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    std::byte* base = segments_[i]->mapping.data();
+    if (live >= base && live < base + segments_[i]->mapping.size()) {
+      return {static_cast<uint32_t>(i), static_cast<uint64_t>(live - base)};
+    }
+  }
+  return {};  // every live allocation lies in a segment
+}
+
+void SegmentSet::discard(std::byte* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto live = live_.find(reinterpret_cast<uint64_t>(address));
+  if (live == live_.end()) return;
+  const SegmentPlace at = place_of(address);
+  (void)::fallocate(segments_[at.segment]->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(at.offset), static_cast<off_t>(live->second));
 }
 
 void SegmentSet::free(std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   if (live == live_.end()) return;
-  uint64_t size = live->second;
+  const uint64_t size = live->second;
+  const SegmentPlace at = place_of(address);
   live_.erase(live);
-  for (auto& segment : segments_) {
-    if (address < segment->mapping.data() || address >= segment->mapping.data() + segment->mapping.size()) continue;
-    auto offset = static_cast<uint64_t>(address - segment->mapping.data());
-    if (size >= kPunchBytes) {
-      (void)::fallocate(segment->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                        static_cast<off_t>(size));
-    }
-    if (log_.pending()) look_at_changes();
-    give_back(*segment, offset, size);
-    return;
+  if (placed_.erase(reinterpret_cast<uint64_t>(address)) != 0) (void)::munmap(address, size);
+  release(at, size);
+}
+
+void SegmentSet::release(const SegmentPlace& place, uint64_t size) noexcept {
+  Segment& segment = *segments_[place.segment];
+  if (size >= kPunchBytes) {
+    (void)::fallocate(segment.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(place.offset),
+                      static_cast<off_t>(size));
   }
+  if (log_.pending()) look_at_changes();
+  give_back(segment, place.offset, size);
 }
 
 void SegmentSet::give_back(Segment& segment, uint64_t offset, uint64_t size) {
@@ -144,6 +206,17 @@ std::optional<SegmentPlace> SegmentSet::find(const void* address, size_t length)
         if (after != holes_.begin() && std::prev(after)->second > begin) return std::nullopt;
       }
       return SegmentPlace{static_cast<uint32_t>(i), static_cast<uint64_t>(p - base)};
+    }
+  }
+  if (!placed_.empty()) {
+    const auto begin = reinterpret_cast<uint64_t>(p);
+    const auto after = placed_.upper_bound(begin);
+    if (after != placed_.begin()) {
+      const auto& [at, placed] = *std::prev(after);
+      const uint64_t offset = begin - at;
+      if (offset < placed.bytes && length <= placed.bytes - offset) {
+        return SegmentPlace{placed.segment, placed.offset + offset};
+      }
     }
   }
   return std::nullopt;
@@ -230,6 +303,22 @@ uint64_t SegmentSet::allocated_bytes() const {
 
 void SegmentSet::close_fds() noexcept {
   for (auto& segment : segments_) segment->fd.reset();
+}
+
+bool populate(uint64_t address, uint64_t length, bool writable) noexcept {
+#ifndef MADV_POPULATE_READ
+  constexpr int MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23;  // Linux 5.14, <asm-generic/mman-common.h>
+#endif
+  if (length == 0) return true;
+  const uint64_t begin = address / kAllocationAlign * kAllocationAlign;
+  const size_t size = round_up(address + length, kAllocationAlign) - begin;
+  int done;
+  do {
+    done = ::madvise(reinterpret_cast<void*>(begin), size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  } while (done != 0 && errno == EINTR);
+  // An older kernel: advice, which it may disregard, rather than accesses that might end the process.
+  if (done != 0 && errno == EINVAL) return ::madvise(reinterpret_cast<void*>(begin), size, MADV_WILLNEED) == 0;
+  return done == 0;
 }
 
 }  // namespace weft::mem

@@ -38,6 +38,11 @@ class SegmentSet {
 
   // Memory of at least one byte, zeroed if it was never used before; throws Error(ENOMEM).
   std::byte* allocate(size_t bytes);
+  // The same memory at an address of the caller's choice, a multiple of the page size. Unless `replace` says that what
+  // is mapped there may go, null where something is. Throws Error(ENOMEM).
+  std::byte* allocate_at(std::byte* address, size_t bytes, bool replace);
+  // Drops the pages of an allocation: it reads as zero, and takes no memory until it is touched again.
+  void discard(std::byte* address) noexcept;
   void free(std::byte* address) noexcept;
   // How many bytes lie at an address that allocate() returned; 0 for another.
   [[nodiscard]] size_t allocated(std::byte* address) const noexcept;
@@ -57,7 +62,14 @@ class SegmentSet {
     std::map<uint64_t, uint64_t> free_by_offset;  // offset -> bytes
     bool watched = false, subscribed = false;
   };
+  struct Placed {  // an allocation that is mapped once more, where its user wants it
+    uint32_t segment = 0;
+    uint64_t offset = 0, bytes = 0;
+  };
   Segment& grow(size_t bytes);
+  SegmentPlace take(size_t size);  // with the lock
+  void release(const SegmentPlace& place, uint64_t size) noexcept;
+  [[nodiscard]] SegmentPlace place_of(std::byte* live) const noexcept;
   void watch(Segment& segment);
   void look_at_changes();
   void add_hole(uint64_t begin, uint64_t end);
@@ -66,9 +78,13 @@ class SegmentSet {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Segment>> segments_;
   std::map<uint64_t, uint64_t> live_;  // address -> bytes
+  std::map<uint64_t, Placed> placed_;  // by address; those of live_ that lie outside the segments' own mappings
   std::shared_ptr<Monitor> monitor_;
   ChangeLog log_;
   std::map<uint64_t, uint64_t> holes_;  // begin -> end: addresses within segments that are mapped otherwise by now
 };
+
+// Has pages of [address, address + length) there before they are touched. False: no memory, or none may be there.
+bool populate(uint64_t address, uint64_t length, bool writable) noexcept;
 
 }  // namespace weft::mem

@@ -265,6 +265,10 @@ bool MemoryRegion::disable(std::string* why) {
   return done;
 }
 
+uint64_t MemoryRegion::base() const noexcept {
+  return remote_ && !closed() ? mem::load_relaxed(domain_->nic_->table().mr(slot_).base) : 0;
+}
+
 bool MemoryRegion::used_up() const noexcept {
   if (!remote_ || closed()) return false;
   const mem::MrEntry& e = domain_->nic_->table().mr(slot_);

@@ -457,8 +457,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
         break;
     }
   }
-  if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
-  if (state_ != State::enabled) return {Refusal::closed};  // closed while it was copying
+  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
   Op* op = make_op(args.kind, kept, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
@@ -479,12 +478,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     std::copy(args.local.begin(), args.local.end(), op->local);
     op->local_count = static_cast<uint8_t>(args.local.size());
   }
-  const uint64_t id = op->id;
-  target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
-  domain_->pump(*target);
-  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
-  return {Refusal::none, true, id};
+  return {Refusal::none, true, queue_op(*target, op)};
 }
 
 // The direct path: key check, copy, and a notice where the target wants to know. With the domain's lock; a long copy is
@@ -738,6 +732,26 @@ Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, u
   Op* raw = op.get();
   domain_->ops_.emplace(raw->id, std::move(op));
   return raw;
+}
+
+Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
+  if ((flags & (flag::kIfUnfinished | flag::kOnlyNow)) != 0) [[unlikely]] {
+    if ((flags & flag::kOnlyNow) != 0) return Refusal::not_now;
+    if (!tx_cq_->has_room()) return Refusal::cq_full;
+    *wants = true;
+  }
+  if (outstanding_ >= config_.tx_size) return Refusal::tx_full;
+  if (state_ != State::enabled) return Refusal::closed;  // closed while it was copying
+  return Refusal::none;
+}
+
+uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
+  const uint64_t id = op->id;  // it may be over, and another one's, when pump() returns
+  target.waiting.push_back(op);
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  domain_->pump(target);
+  if (!target.waiting.empty() && !target.resolving) domain_->nic_->need_engine();
+  return id;
 }
 
 // The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
@@ -1110,10 +1124,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             finish(child);
             continue;
           }
-          t.waiting.push_back(child);
-          domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
-          domain_->pump(t);
-          if (!t.waiting.empty() && !t.resolving) domain_->nic_->need_engine();
+          (void)queue_op(t, child);
           total += d.length;
           continue;
         }
@@ -1372,7 +1383,7 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
         break;
     }
   }
-  if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};
+  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
   Op* op = make_op(OpKind::atomic, *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->family = args.family;
   op->atomic_op = args.op;
@@ -1403,12 +1414,7 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
     std::copy(args.result.begin(), args.result.end(), op->result);
     op->result_count = static_cast<uint8_t>(args.result.size());
   }
-  const uint64_t id = op->id;
-  target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
-  domain_->pump(*target);
-  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
-  return {Refusal::none, true, id};
+  return {Refusal::none, true, queue_op(*target, op)};
 }
 
 // ---- connecting --------------------------------------------------------------------------------------------------
@@ -1431,12 +1437,7 @@ PostResult Endpoint::send_cm(const wire::EpAddress& to, CmKind kind, uint64_t co
   Op* op = make_op(OpKind::cm, target, false, 0, 0, connection, data.size(), false);
   op->atomic_op = static_cast<AtomicOp>(kind);
   op->held.assign(data.begin(), data.end());
-  const uint64_t id = op->id;
-  target->waiting.push_back(op);
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
-  domain_->pump(*target);
-  if (!target->waiting.empty() && !target->resolving) domain_->nic_->need_engine();
-  return {Refusal::none, true, id};
+  return {Refusal::none, true, queue_op(*target, op)};
 }
 
 void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
@@ -1446,6 +1447,49 @@ void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
   if (state_ == State::enabled) {
     domain_->nic_->table().set_ep_peer(index_, peer.value_or(wire::EpAddress{~uint32_t{0}, 0, 0, 0}));
   }
+}
+
+// ---- memory of a peer, without the NIC ---------------------------------------------------------------------------
+
+Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) {
+  const DomainLock guard(domain_);
+  dest = dest_of(dest);
+  if (state_ != State::enabled || dest >= av_->entries_.size() || !av_->entries_[dest])
+    return {.status = Status::no_endpoint};
+  PeerEp& target = *av_->entries_[dest];
+  if (!speaks_to(target)) return {.status = Status::unauthorized};
+  if (!target.ready) return {};
+  link::Peer& peer = *target.peer;
+  if (peer.dead()) return {.status = peer.down_status()};
+  if (!peer.table.valid()) return {.status = Status::ok};  // another host, or its memory is not shared
+  mem::MrView view;
+  if (const Status s =
+          peer.table.check(seen_by(target), target.ep_index, target.ep_generation, key, addr, length, want, view);
+      s != Status::ok) {
+    return {.status = s};
+  }
+  Piece pieces[kMaxPieces];
+  uint32_t count = 0, missing = 0;
+  Opened opened;
+  switch (translate(peer, domain_->nic_->devices(), view, length, pieces, &count, &missing, &opened)) {
+    case Reach::direct:
+      // A region of several buffers has no one address, and whoever counts accesses must hear of each.
+      if (count != 1 || (view.entry->access & (mem::kMrNotifyRead | mem::kMrNotifyWrite)) != 0)
+        return {.status = Status::ok};
+      return {.status = Status::ok, .pointer = pieces[0].pointer, .keep = target.peer};
+    case Reach::missing:
+      peer.link()->request_segment(peer, missing);
+      return {};
+    default:
+      return {.status = Status::ok};
+  }
+}
+
+Status Endpoint::down_status(uint64_t dest) {
+  const DomainLock guard(domain_);
+  if (dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;
+  const PeerEp& target = *av_->entries_[dest];
+  return target.peer != nullptr && target.peer->dead() ? target.peer->down_status() : target.down;
 }
 
 // ---- life --------------------------------------------------------------------------------------------------------

@@ -244,8 +244,13 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       if (auto target = weak.lock(); target && target->ready && target->peer == peer) {
         target->set_lost();
         target->peer = nullptr;
+        target->down = peer->down_status();
       }
     }
+  }
+  downs_.fetch_add(1, std::memory_order_seq_cst);
+  for (const std::shared_ptr<Endpoint>& ep : eps_) {  // who sleeps until something happens may want to know
+    if (ep && ep->tx_cq_) ep->tx_cq_->event.notify();
   }
 }
 

@@ -84,7 +84,8 @@ struct PeerEp {
   uint32_t long_copies = 0;  // those of them that a thread is copying outside the lock
   uint32_t asked = 0;        // how many ways to find it were tried, the last of which is under way
   std::shared_ptr<link::Peer> peer;
-  std::deque<Op*> waiting;  // in order; the front may be partly submitted
+  Status down = Status::ok;  // how the last way there ended
+  std::deque<Op*> waiting;   // in order; the front may be partly submitted
   Domain* domain = nullptr;
   const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null where that is not shared
   Translation translations[kTranslationCount];
@@ -94,6 +95,7 @@ struct PeerEp {
     ep_index = index;
     ep_generation = generation;
     ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
+    down = Status::ok;
     for (Translation& t : translations) t = {};
     ready = true;
   }
@@ -164,6 +166,7 @@ enum class Refusal : uint8_t {  // why a call was refused at once
   too_many_pieces,
   no_capability,
   forked,
+  not_now,  // flag::kOnlyNow: it would take longer than the call
 };
 
 struct PostResult {
@@ -238,6 +241,18 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   // From here on transfers go to this peer, and it alone is admitted. Nothing: to nobody, and nobody is.
   void connect_to(const std::optional<wire::EpAddress>& peer);
 
+  // A peer's bytes as this process has them mapped; they stay mapped while `keep` is held.
+  struct Window {
+    Status status = Status::again;  // again: the way to the peer, or to the memory, is still being made
+    std::byte* pointer = nullptr;   // null where loads and stores do not get there
+    std::shared_ptr<void> keep = nullptr;
+  };
+  // want: mem::kRemoteRead, mem::kRemoteWrite. Nobody hears of accesses through it, and closing the region cannot end
+  // them.
+  Window window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want);
+  // How the way to a peer ended; ok while it is whole, or was never made.
+  Status down_status(uint64_t dest);
+
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& asked);
   // One buffer to or from one range: the same as post(), shorter.
@@ -294,6 +309,10 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
                                              uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
                                              bool inject_call);
   bool advance_frames(Op* op);
+  // Puts an operation behind those that wait for the peer, and moves them on. Returns its number.
+  uint64_t queue_op(PeerEp& target, Op* op);
+  // Whether an operation that takes longer than the call may begin; sets what make_op() is to report.
+  Refusal check_unfinished(uint64_t flags, bool* wants) const;
   // Where a transfer goes: a connected endpoint disregards what the call says.
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return config_.connected ? fixed_dest_ : dest; }
   std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
@@ -365,6 +384,8 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   bool close(std::string* why);
 
   [[nodiscard]] uint64_t key() const noexcept { return key_; }
+  // What peers call its first byte.
+  [[nodiscard]] uint64_t base() const noexcept;
   [[nodiscard]] uint32_t access() const noexcept { return access_; }
   [[nodiscard]] bool enabled() const noexcept { return enabled_; }
   // A single-use region whose one operation was done.
@@ -558,6 +579,8 @@ class Nic final : public link::FrameSink {
   [[nodiscard]] const std::vector<link::Link*>& links() const noexcept { return parts_.links; }
   [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] NicStatistics statistics();
+  // How many connections to peers have ended: a change tells a poller to look at its peers.
+  [[nodiscard]] uint64_t downs() const noexcept { return downs_.load(std::memory_order_acquire); }
 
   // What links know of an address: its name on this host, how it is written, why it was not reached.
   [[nodiscard]] std::optional<wire::EpAddress> local_name(const wire::EpAddress& address) const;
@@ -627,6 +650,7 @@ class Nic final : public link::FrameSink {
   Limits limits_;
   alignas(kCacheLine) std::atomic<uint64_t> app_polls_{0};
   std::atomic<uint64_t> waiting_ops_{0};  // operations that progress() must move on
+  std::atomic<uint64_t> downs_{0};
   alignas(kCacheLine) std::mutex progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region: closing a region waits for it
   std::deque<Deferred> deferred_;

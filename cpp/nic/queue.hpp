@@ -23,7 +23,10 @@ constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAto
                    kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56, kInjectComplete = 1ull << 26,
                    kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
                    kMrSingleUse = 1ull << 41, kRmaPmem = 1ull << 49, kSelectiveCompletion = 1ull << 59;
-}
+// Ours, of endpoints with selective completion. Unfinished: an operation that is not done when the call returns reports
+// its completion. OnlyNow: such an operation is not begun.
+constexpr uint64_t kIfUnfinished = 1ull << 62, kOnlyNow = 1ull << 63;
+}  // namespace flag
 
 struct CqEntry {
   uint64_t context = 0;

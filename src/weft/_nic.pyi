@@ -3,6 +3,7 @@ The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is mea
 """
 
 from collections.abc import Sequence
+import types
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -106,6 +107,13 @@ class Nic:
         Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).
         """
 
+    def hmem_alloc(self, iface: int, nbytes: int, managed: bool = False) -> int:
+        """
+        Memory of the first device; hmem_free gives it back. Raises FabricError (ENOMEM, ENOSYS).
+        """
+
+    def hmem_free(self, iface: int, address: int) -> None: ...
+
     def hmem_dmabuf(self, iface: int, address: int, length: int) -> int:
         """A DMA-buf descriptor of device memory, the caller's to close."""
 
@@ -114,9 +122,13 @@ class Nic:
         The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why cma is off.
         """
 
-    def alloc(self, nbytes: int) -> Allocation:
+    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False) -> Allocation:
         """
         Memory that peers reach by load and store. Raises FabricError (ENOMEM).
+
+        address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was
+                 mapped is gone.
+        fresh    it reads as zero, and no page of it is there yet.
         """
 
     def close(self) -> None:
@@ -430,6 +442,10 @@ class MemoryRegionCore:
         """Virtual address of the first byte."""
 
     @property
+    def base(self) -> int:
+        """What remote accesses call the first byte: 0, or a virtual address."""
+
+    @property
     def access(self) -> int:
         """Access bits."""
 
@@ -444,6 +460,13 @@ class MemoryRegionCore:
     @property
     def state(self) -> str:
         """disabled, enabled, used up (MR_SINGLE_USE) or closed."""
+
+    def exporters(self) -> list[Any]:
+        """What keeps its memory where it is."""
+
+    @property
+    def readonly(self) -> bool:
+        """True where its buffer may not be written to."""
 
     @property
     def direct(self) -> bool:
@@ -660,6 +683,10 @@ class EndpointCore:
         Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) fi_cancel.
         """
 
+    @property
+    def address(self) -> tuple[int, int, int]:
+        """(nic, pid, vni), once it is enabled."""
+
     def statistics(self) -> dict[str, int]:
         """tx_pending: operations under way; tx_size: how many there may be."""
 
@@ -780,3 +807,155 @@ def probe_monitor(name: str) -> tuple[str, bool, str]:
 
 def first_not_persistent(address: int, length: int) -> int | None:
     """The first address of the range that is no shared mapping of a file."""
+
+def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None:
+    """
+    Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.
+    """
+
+def set_ucp_request(type: type, done: object) -> None:
+    """
+    Registers the class of requests, and the one of what was done in place.
+    """
+
+def set_ucp_region(region: type, params: type) -> None:
+    """Registers the classes of memory handles and of mem_map's parameters."""
+
+def populate(address: int, length: int, writable: bool = True) -> bool:
+    """
+    Has the pages of memory there before they are touched; False where that cannot be.
+    """
+
+class PeerMemory:
+    """
+    Bytes of a peer's process, mapped here: a buffer. They stay mapped while it lives.
+    """
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> PeerMemory | int | None:
+    """
+    A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the
+    NIC's statuses where it is refused (16: not yet, try again).
+    """
+
+class UcpRequestCore:
+    """The NIC's side of a request."""
+
+    def __init__(self) -> None: ...
+
+    def __bool__(self) -> bool: ...
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def worker(self) -> Any: ...
+
+    @property
+    def ep(self) -> Any: ...
+
+    @property
+    def freed(self) -> bool: ...
+
+    @freed.setter
+    def freed(self, arg: bool, /) -> None: ...
+
+class UcpContextCore(DomainCore):
+    """The NIC's side of a context."""
+
+    def __init__(self, nic: Nic, access: int) -> None: ...
+
+    mem_map: types.MethodDescriptorType = ...
+
+    def take_key(self) -> int:
+        """A key that no region of this context ever had."""
+
+class UcpWorkerCore:
+    """The NIC's side of a worker."""
+
+    def __init__(self, domain: DomainCore, cq: CompletionQueueCore, av: AddressVectorCore, ep: EndpointCore, features: int) -> None: ...
+
+    progress: types.MethodDescriptorType = ...
+
+    flush_nbx: types.MethodDescriptorType = ...
+
+    wait_core: types.MethodDescriptorType = ...
+
+    def fence(self) -> None: ...
+
+    def arm_core(self) -> bool:
+        """
+        False where there is something to progress that no entry of the queue tells of, or signal() was called.
+        """
+
+    def under_way(self) -> int:
+        """Operations that are not done yet."""
+
+    def cancel_flush(self, request: Any) -> bool: ...
+
+    def shut(self) -> None: ...
+
+class UcpEndpointCore:
+    """The NIC's side of a UCP endpoint: its data path."""
+
+    def __init__(self, worker: UcpWorkerCore, dest: int, watched: bool) -> None: ...
+
+    put_nbx: types.MethodDescriptorType = ...
+
+    get_nbx: types.MethodDescriptorType = ...
+
+    atomic_op_nbx: types.MethodDescriptorType = ...
+
+    flush_nbx: types.MethodDescriptorType = ...
+
+    @property
+    def dest(self) -> int: ...
+
+    @property
+    def failed_status(self) -> int: ...
+
+    @property
+    def why(self) -> str: ...
+
+    def under_way(self) -> int: ...
+
+    def shut(self) -> None: ...
+
+class UcpRkeyCore:
+    """The NIC's side of a remote key."""
+
+    def __init__(self, ep: UcpEndpointCore, key: int, dest: int, address: int, length: int, bias: int, symmetric: bool) -> None: ...
+
+    @property
+    def key(self) -> int: ...
+
+    @property
+    def dest(self) -> int: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def bias(self) -> int: ...
+
+    @property
+    def symmetric(self) -> bool: ...
+
+    @property
+    def destroyed(self) -> bool: ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+    def forget(self) -> None: ...

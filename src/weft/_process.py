@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import secrets
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import _nic
+from . import _nic, errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "array",
     "generation",
+    "identity",
     "listen",
     "nic",
     "nic_if_open",
@@ -38,6 +40,7 @@ generation = 0
 
 _lock = threading.Lock()
 _current: Nic | None = None
+_identity: tuple[Nic, int] | None = None
 _handler: tuple[Nic, object] | None = None  # NumPy's way to the segments of that NIC
 # NICs of ancestors: never dropped, so that no destructor of theirs runs here.
 _inherited: list[Nic] = []
@@ -80,6 +83,15 @@ def nic() -> Nic:
     return _current
 
 
+def identity() -> int:
+    """A random number that this process's NIC alone has: packed keys and addresses carry it."""
+    global _identity
+    here = nic()
+    if _identity is None or _identity[0] is not here:
+        _identity = (here, secrets.randbits(64))
+    return _identity[1]
+
+
 def nic_if_open() -> Nic | None:
     """The NIC of this process where it was made already."""
     return _current
@@ -109,8 +121,6 @@ def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
 
 
 def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
-    from . import errors
-
     found = re.match(r"tcp://(\[[^\]]+\]|[^\[\]:/]*):(\d+)/?\Z", where, re.ASCII)
     if found is None or int(found[2]) >= 1 << 16:
         raise errors.InvalidArgument(
@@ -187,4 +197,18 @@ def _after_fork_in_child() -> None:
         _current = None
 
 
+def _door(obj: object, writable: bool) -> tuple[int, int, bool, int, object]:
+    """For the extension: an array that its fast path does not know, through the one door for arrays."""
+    from . import buffers
+
+    try:
+        return buffers.buffer_hook(obj, writable)
+    except buffers.ReadOnly as e:
+        raise errors.AccessDenied(str(e)) from None
+    except BufferError as e:
+        raise errors.InvalidArgument(str(e)) from None
+
+
+_nic.set_error_factory(errors.make)
+_nic.set_buffer_hook(_door)
 os.register_at_fork(after_in_child=_after_fork_in_child)

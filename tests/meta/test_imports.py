@@ -34,7 +34,7 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers", "_process"}
+_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
@@ -42,10 +42,12 @@ PY_BELOW: dict[str, set[str]] = {
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment
-    "_process": {"_nic", "errors", "settings"},  # the process's one NIC, made from the settings; fork; where it listens
+    # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
+    "_process": {"_nic", "errors", "buffers", "settings"},
+    "_keys": {"_nic", "errors", "_process"},  # what processes tell each other of endpoints and regions
     "fi": _GROUND | {"memory"},  # and providers, from fi.registry alone (REGISTRY); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
-    "ucp": _GROUND,
+    "ucp": _GROUND | {"memory"},  # of memory the HMEM layer
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},
     "fm": {"errors"},

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, errors, flags
+from .. import _process as _process  # it gives the NIC our errors, and the door for arrays
+from .. import errors, flags
 from ..errors import *  # noqa: F403
-from ..errors import make as _make
 from ..flags import *  # noqa: F403
 from ._tostr import tostr as tostr
 from .atomic import AtomicAttr as AtomicAttr
@@ -135,22 +135,6 @@ __all__ = [
 ]
 __all__ += errors.__all__
 __all__ += flags.__all__
-
-
-def _door(obj: object, writable: bool) -> tuple[int, int, bool, int, object]:
-    """For the extension: an array that its fast path does not know, through the one door for arrays."""
-    from .. import buffers
-
-    try:
-        return buffers.buffer_hook(obj, writable)
-    except buffers.ReadOnly as e:
-        raise errors.AccessDenied(str(e)) from None
-    except BufferError as e:
-        raise errors.InvalidArgument(str(e)) from None
-
-
-_nic.set_error_factory(_make)
-_nic.set_buffer_hook(_door)
 
 
 def __getattr__(name: str) -> Any:

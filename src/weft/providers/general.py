@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from .. import _process, errors
+from .. import _keys, _process, errors
 from ..fi.info import (
     DOMAIN_CAPS,
     RX_CAPS,
@@ -297,9 +297,7 @@ class General:
 
     def format_address(self, address: Address) -> object:
         """Write `weft://nic/vni/pid`, with `host:port/` before it for an endpoint of another host."""
-        nic, pid, vni = address
-        where = hosts.place(nic) if nic >= hosts.REMOTE_NIC else str(nic)
-        return f"weft://{where}/{vni}" if pid is None else f"weft://{where}/{vni}/{pid}"
+        return _keys.format_address(*address)
 
     def parse_auth_key(self, key: bytes) -> int:
         """Two bytes, little-endian: the VNI, 1 to 65535."""

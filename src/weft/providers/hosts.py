@@ -15,11 +15,11 @@ import struct
 import sys
 
 from .. import _nic, errors
+from .._keys import REMOTE_NIC
 from ..fi.registry import Address
 
-__all__ = ["REMOTE_NIC", "named", "parse", "place", "sockaddr"]
+__all__ = ["REMOTE_NIC", "named", "parse", "sockaddr"]
 
-REMOTE_NIC = 1 << 31
 _VNI_DEFAULT = 1
 
 _HOST = re.compile(
@@ -96,12 +96,3 @@ def sockaddr(address: object) -> Address | None:
     else:
         return None
     return _nic.route_number(ip, _port(str(port), address)), port, _VNI_DEFAULT
-
-
-def place(nic: int) -> str:
-    """`host:port/nic` of a number, as it stands in an address: the part between `weft://` and the VNI."""
-    found = _nic.route_of(nic)
-    if found is None:
-        raise errors.InvalidArgument(f"NIC number {nic} stands for no NIC of another host in this process")
-    ip, port, number = found
-    return f"[{ip}]:{port}/{number}" if ":" in ip else f"{ip}:{port}/{number}"

@@ -1,0 +1,152 @@
+"""What processes of both dialects tell each other about endpoints and regions: places, and packed keys.
+
+A packed key names a region (where its owner's endpoint is, its key, its bounds, its rights); a packed address names an
+endpoint. Both begin with a magic number, a version and a length, and end with a checksum, so that a buffer that was cut
+short or changed is told from a key. They grant nothing: the owner's NIC checks every access.
+
+Layout, little-endian:  magic 4s, version u8, kind u8, memory type u8, flags u8, bytes u16, nic u32, vni u16, pid u32,
+port u16, process u64, context u64, key u64, address u64, base u64, length u64, prot u32, host (u8 and so many bytes),
+crc32 u32.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from . import _nic, _process, errors
+
+__all__ = ["ADDRESS", "EXPORT", "KEY", "REMOTE_NIC", "SYMMETRIC", "Packed", "Place", "format_address", "place_of"]
+
+MAGIC = b"WEFT"
+VERSION = 1
+ADDRESS, KEY, EXPORT = 1, 2, 3
+"""Kinds."""
+SYMMETRIC, EMPTY = 1, 2
+"""Flags."""
+
+REMOTE_NIC = 1 << 31
+"""From this number on a NIC is one of another host (_nic.route_number)."""
+_HEAD = struct.Struct("<4sBBBBHIHIHQQQQQQI")
+_CRC = struct.Struct("<I")
+
+
+class Place(NamedTuple):
+    """Where an endpoint is. host is "" and port 0 for a process that only its own host can call."""
+
+    host: str
+    port: int
+    nic: int
+    vni: int
+    pid: int
+
+    def address(self) -> tuple[int, int, int]:
+        """(nic, pid, vni) as this process's address vectors take it."""
+        if not self.host:
+            return self.nic, self.pid, self.vni
+        return _process.own_nic(_nic.route_number(self.host, self.port, self.nic)), self.pid, self.vni
+
+
+def place_of(address: tuple[int, int, int]) -> Place:
+    """The place of an endpoint of this process, (nic, pid, vni), as others call it."""
+    nic, pid, vni = address
+    route = _nic.route_of(_process.public_nic(nic))
+    return Place("", 0, nic, vni, pid) if route is None else Place(*route, vni, pid)
+
+
+def format_address(nic: int, pid: int | None, vni: int) -> str:
+    """`weft://[host:port/]nic/vni[/pid]` of an address with this process's number of the NIC."""
+    where = str(nic)
+    if nic >= REMOTE_NIC:
+        route = _nic.route_of(nic)
+        if route is None:
+            raise errors.InvalidArgument(f"NIC number {nic} stands for no NIC of another host in this process")
+        ip, port, number = route
+        where = f"[{ip}]:{port}/{number}" if ":" in ip else f"{ip}:{port}/{number}"
+    return f"weft://{where}/{vni}" if pid is None else f"weft://{where}/{vni}/{pid}"
+
+
+class Packed(NamedTuple):
+    """A key or an address, taken apart.
+
+    process, context   random numbers that tell processes, and contexts within one, apart; context 0: one of weft.fi's.
+    key, base          of the region in its owner's memory table: its key, and what its first byte is called there.
+    address, length    virtual address in the owner's process, bytes.
+    prot               UCP's protection bits.
+    """
+
+    kind: int
+    place: Place
+    process: int
+    context: int = 0
+    key: int = 0
+    address: int = 0
+    base: int = 0
+    length: int = 0
+    prot: int = 0
+    memory_type: int = 0
+    flags: int = 0
+
+    def pack(self) -> bytes:
+        """The bytes to send."""
+        host = self.place.host.encode()
+        size = _HEAD.size + 1 + len(host) + _CRC.size
+        p = self.place
+        head = _HEAD.pack(
+            MAGIC,
+            VERSION,
+            self.kind,
+            self.memory_type,
+            self.flags,
+            size,
+            p.nic,
+            p.vni,
+            p.pid,
+            p.port,
+            self.process,
+            self.context,
+            self.key,
+            self.address,
+            self.base,
+            self.length,
+            self.prot,
+        )
+        body = head + bytes([len(host)]) + host
+        return body + _CRC.pack(zlib.crc32(body))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Packed:
+        """Read what pack() wrote; more bytes may follow. Raises ValueError, saying what is wrong."""
+        if len(data) < _HEAD.size + 1 + _CRC.size:
+            raise ValueError(f"it has {len(data)} bytes, and none has fewer than {_HEAD.size + 1 + _CRC.size}")
+        (
+            magic,
+            version,
+            kind,
+            memory_type,
+            flags,
+            size,
+            nic,
+            vni,
+            pid,
+            port,
+            process,
+            context,
+            key,
+            address,
+            base,
+            length,
+            prot,
+        ) = _HEAD.unpack_from(data)
+        if magic != MAGIC:
+            raise ValueError("it does not begin as one")
+        if version != VERSION:
+            raise ValueError(f"it is of version {version}, this Weft reads version {VERSION}")
+        if not _HEAD.size + 1 + _CRC.size <= size <= len(data) or size != _HEAD.size + 1 + data[_HEAD.size] + _CRC.size:
+            raise ValueError(f"it says that it has {size} bytes, and there are {len(data)}: was it cut short?")
+        if _CRC.unpack_from(data, size - _CRC.size)[0] != zlib.crc32(data[: size - _CRC.size]):
+            raise ValueError("its checksum is wrong: it was changed on the way")
+        host = data[_HEAD.size + 1 : size - _CRC.size].decode("ascii", "replace")
+        place = Place(host, port, nic, vni, pid)
+        return cls(kind, place, process, context, key, address, base, length, prot, memory_type, flags)

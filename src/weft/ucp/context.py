@@ -1,0 +1,244 @@
+"""Contexts (ucp_context_h): where memory is mapped and workers are made.
+
+Source: UCP of UCX 1.17, "ucp_init", "ucp_mem_map".
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import weakref
+from types import TracebackType
+from typing import IO, Any
+
+from .. import _nic, _process
+from ..memory import hmem
+from . import mem, print_info
+from .constants import Feature, ParamField, WorkerParamField
+from .params import MemAdviseParams, MemMapParams, Params, WorkerParams
+from .status import Status, UcsError
+from .worker import Worker
+
+__all__ = ["Context"]
+
+_FEATURES = Feature.RMA | Feature.AMO32 | Feature.AMO64 | Feature.WAKEUP | Feature.EXPORTED_MEMH
+_HINTS = (
+    "tag messages are no part of UCP's memory routines, which is what Weft has of UCP\n"
+    "  try: ucp.FEATURE_RMA | ucp.FEATURE_AMO32 | ucp.FEATURE_AMO64 | ucp.FEATURE_WAKEUP | ucp.FEATURE_EXPORTED_MEMH"
+)
+
+
+class Context(_nic.UcpContextCore):
+    """A UCP context on this process's NIC (ucp_init).
+
+        with ucp.Context() as context, context.worker_create() as worker:
+            memh = context.mem_map(length=1 << 20, allocate=True)
+
+    params     a `Params`; FEATURES has to be given in it.
+    features   `Feature`s, instead of params; all that Weft has where neither is given.
+    name       for messages.
+
+    mem_map mem_unmap mem_advise mem_print_info rkey_pack    memory
+    worker_create                                            workers
+
+    Closing it (ucp_cleanup) destroys its workers and unmaps its memory. Thread safety: any thread.
+    Raises UcsError: INVALID_PARAM (no features), UNSUPPORTED (features that Weft has not).
+    Source: UCP, "ucp_init".
+    """
+
+    def __init__(self, params: Params | None = None, *, features: int | None = None, name: str = "") -> None:
+        if params is not None:
+            if not params.field_mask & ParamField.FEATURES:
+                raise UcsError(
+                    Status.ERR_INVALID_PARAM,
+                    "Context: params has no features\n"
+                    "  try: field_mask=ucp.PARAM_FIELD_FEATURES, features=ucp.FEATURE_RMA",
+                )
+            features = params.features
+            if params.field_mask & ParamField.NAME:
+                name = params.name
+        wanted = _FEATURES if features is None else Feature(features)
+        if wanted & ~_FEATURES:
+            raise UcsError(Status.ERR_UNSUPPORTED, f"Context: features {wanted & ~_FEATURES!r}: {_HINTS}")
+        self.features = wanted
+        self.name = name
+        nic = _process.nic()
+        hmem.load(nic)
+        self._made_in = _process.generation
+        self._id = secrets.randbits(64)
+        self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+        self._imports: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._service: Worker | None = None
+        self._closed = False
+        super().__init__(nic, mem.ACCESS_ALL)
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+
+    def _mem_map(
+        self,
+        params: MemMapParams | Any = None,
+        *,
+        address: int | None = None,
+        length: int | None = None,
+        flags: int | None = None,
+        prot: int | None = None,
+        memory_type: int | None = None,
+        exported_memh_buffer: Any = None,
+        allocate: bool = False,
+        nonblock: bool = False,
+        symmetric: bool = False,
+    ) -> mem.MemHandle:
+        """mem_map() of anything but a plain buffer."""
+        self._check("mem_map")
+        buffer = None
+        if params is not None and not isinstance(params, MemMapParams):
+            buffer = params
+            params = None
+        if params is None:
+            bits = (4 if flags is not None else 0) | 2 * allocate | nonblock | 8 * symmetric
+            params = mem.params_of(
+                address, length, (flags or 0) | 2 * allocate | nonblock | 8 * symmetric if bits else None,
+                prot, memory_type, exported_memh_buffer,
+            )  # fmt: skip
+        elif not (address is length is flags is prot is memory_type is exported_memh_buffer is None) or (
+            allocate or nonblock or symmetric
+        ):
+            raise TypeError("mem_map: give a MemMapParams, or its fields as keywords, not both")
+        return mem.mem_map(self, params, buffer)
+
+    def mem_unmap(self, memh: mem.MemHandle) -> None:
+        """Unmap memory (ucp_mem_unmap): its handle and its remote keys are void from here on.
+
+        Waits, for a bounded time, for peers that are copying. What Weft allocated goes back to the system when the last
+        array over it is gone.
+
+        Raises UcsError: INVALID_PARAM (unmapped already, or mapped by another context), BUSY (a peer that is copying
+        does not come to an end: try again). Source: UCP, "ucp_mem_unmap".
+        """
+        self._check("mem_unmap")
+        mem.belongs(self, memh, "mem_unmap")
+        memh._unmap()
+
+    def mem_advise(
+        self,
+        memh: mem.MemHandle,
+        params: MemAdviseParams | None = None,
+        *,
+        address: int | None = None,
+        length: int | None = None,
+        advice: int | None = None,
+    ) -> None:
+        """Tell how memory will be used (ucp_mem_advise).
+
+        params   a `MemAdviseParams` with all three fields; or
+        address, length, advice   its fields. The whole of the memory where address and length are left out.
+
+        MADV_WILLNEED has the pages there when the call returns, as far as the system has memory.
+
+        Raises UcsError (INVALID_PARAM): a field is missing, the range passes the memory, unknown advice.
+        Source: UCP, "ucp_mem_advise".
+        """
+        self._check("mem_advise")
+        mem.belongs(self, memh, "mem_advise")
+        if params is None:
+            params = MemAdviseParams(
+                7,
+                memh.address if address is None else address,
+                (memh.length if address is None else 0) if length is None else length,
+                -1 if advice is None else advice,
+            )
+        mem.advise(memh, params)
+
+    def mem_print_info(self, mem_spec: str, stream: IO[str] | None = None) -> None:
+        """Allocate memory, print what came of it, and unmap it (ucp_mem_print_info).
+
+        mem_spec   "<size>[,<type>]": "32768", "1m,cuda".
+        stream     where to; standard output where None.
+
+        What is wrong with mem_spec is printed on standard output, in angle brackets, as UCX does.
+        Source: UCP, "ucp_mem_print_info".
+        """
+        self._check("mem_print_info")
+        print_info.mem_print_info(self, mem_spec, sys.stdout if stream is None else stream)
+
+    def rkey_pack(self, memh: mem.MemHandle) -> mem.PackedBuffer:
+        """A remote key of mapped memory, packed (ucp_rkey_pack). Deprecated: `memh.pack()`.
+
+        Release it by rkey_buffer_release(). Source: UCP, "ucp_rkey_pack".
+        """
+        mem.deprecated("Context.rkey_pack", "MemHandle.pack")
+        self._check("rkey_pack")
+        mem.belongs(self, memh, "rkey_pack")
+        return memh._pack_key("ucp_rkey_pack")
+
+    # ---- workers -----------------------------------------------------------------------------------------------------
+
+    def worker_create(self, params: WorkerParams | None = None, *, thread_mode: int = 0, name: str = "") -> Worker:
+        """A worker (ucp_worker_create). Source: UCP, "ucp_worker_create"."""
+        self._check("worker_create")
+        user_data = None
+        if params is not None:
+            mask = params.field_mask
+            thread_mode = params.thread_mode if mask & WorkerParamField.THREAD_MODE else 0
+            name = params.name if mask & WorkerParamField.NAME else ""
+            user_data = params.user_data if mask & WorkerParamField.USER_DATA else None
+            if mask & WorkerParamField.EVENT_FD:
+                raise UcsError(
+                    Status.ERR_UNSUPPORTED,
+                    "worker_create: event_fd: a worker has a descriptor of its own\n  try: worker.get_efd()",
+                )
+        worker = Worker(self, thread_mode, name, user_data)
+        self._workers.add(worker)
+        return worker
+
+    def _service_worker(self) -> Worker:
+        """The worker that exported handles are named by, and that imported ones are mapped through."""
+        if self._service is None or self._service.closed:
+            self._service = self.worker_create(name="exported handles")
+        return self._service
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def _check(self, op: str) -> None:
+        if self._closed:
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the context is closed")
+        if self._made_in != _process.generation:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"{op}: this context belongs to the parent process\n  try: a context of the forked child's own",
+            )
+
+    def close(self) -> None:
+        """Destroy its workers and unmap its memory (ucp_cleanup). Closing again does nothing.
+
+        Raises UcsError (BUSY) where a peer that is copying does not come to an end: try again.
+        """
+        if self._closed or self._made_in != _process.generation:
+            return
+        for worker in list(self._workers):
+            worker.close()
+        for memh in [*self.regions(), *self._imports]:
+            memh._unmap()
+        self._closed = True
+        super().close()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        if self._closed:
+            return f"<ucp.Context{name}: closed>"
+        regions = len(self.regions()) if self._made_in == _process.generation else 0
+        features = "|".join(f.name or "" for f in Feature if f & self.features)
+        return f"<ucp.Context{name}: {features}, {regions} mapped, {len(self._workers)} workers>"

@@ -1,0 +1,194 @@
+"""Endpoints (ucp_ep_h): the way to one peer's worker.
+
+put_nbx, get_nbx, atomic_op_nbx and flush_nbx are the extension's and inherited as they are: an operation crosses into
+the NIC once and meets no Python of ours.
+
+Source: UCP of UCX 1.17, "ucp_ep_create", "ucp_ep_rkey_unpack".
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _keys, _nic, _process, errors
+from .constants import EpCloseFlag, ErrHandlingMode
+from .mem import parse
+from .request import DONE, Request
+from .rkey import RemoteKey
+from .status import Status, UcsError, of
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+__all__ = ["Endpoint"]
+
+_numbers = itertools.count()
+
+
+class Endpoint(_nic.UcpEndpointCore):
+    """The way to a peer's worker (ucp_ep_h). Made by `Worker.ep_create`; a context manager.
+
+    put_nbx get_nbx atomic_op_nbx flush_nbx    operations: they return requests
+    rkey_unpack(buffer)                        the keys that they need
+    close() close_nbx()                        its end
+
+    An endpoint whose peer is gone has failed: its operations under way and later ones end with the status, and where it
+    was made with ERR_HANDLING_MODE_PEER, err_handler(user_data, ep, status) is called, once, by progress().
+
+    Thread safety: any thread. Source: UCP, "ucp_ep_h".
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        peer: _keys.Packed,
+        err_mode: int,
+        err_handler: Callable[[Any, Endpoint, int], object] | None,
+        user_data: Any,
+        name: str,
+    ) -> None:
+        self.worker = worker
+        self.name = name
+        self.user_data = user_data
+        self._peer = peer
+        self._err_handler = err_handler
+        self._number = next(_numbers)
+        self._keys: weakref.WeakSet[RemoteKey] = weakref.WeakSet()
+        self._dests: set[int] = set()
+        self._closed = False
+        super().__init__(worker, self._insert(peer.place), err_mode == ErrHandlingMode.PEER)
+
+    def _insert(self, place: _keys.Place) -> int:
+        try:
+            return self.worker._av.insert_address(*place.address())
+        except errors.FabricError as reason:
+            raise of(reason) from None
+
+    # ---- keys --------------------------------------------------------------------------------------------------------
+
+    def rkey_unpack(self, rkey_buffer: Any) -> RemoteKey:
+        """A remote key that is ready for use on this endpoint (ucp_ep_rkey_unpack).
+
+        rkey_buffer   what `MemHandle.pack` made in the peer's process, as bytes.
+
+        Destroy it when it is no longer needed, before the endpoint. Unpacking asks the peer nothing: what is wrong with
+        the key there is told by the operations that use it.
+
+        Raises UcsError: INVALID_PARAM (no key, one that was cut short or changed, a closed endpoint), UNREACHABLE (the
+        key names an endpoint of another process than this one's peer). Source: UCP, "ucp_ep_rkey_unpack".
+        """
+        self._check("ep_rkey_unpack")
+        return self._key(parse(rkey_buffer, (_keys.KEY,), "ep_rkey_unpack", "remote key"))
+
+    def _key(self, found: _keys.Packed) -> RemoteKey:
+        dest = self.dest
+        if found.context == 0:  # a region of weft.fi: its endpoint stands in the key
+            if found.process != self._peer.process:
+                raise UcsError(
+                    Status.ERR_UNREACHABLE,
+                    "ep_rkey_unpack: the key belongs to another process than the one that this endpoint leads to\n"
+                    "  try: unpack it on an endpoint to its owner",
+                )
+            dest = self._insert(found.place)
+        key = RemoteKey(self, found, dest)
+        self._keys.add(key)
+        return key
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    @property
+    def status(self) -> Status:
+        """OK, or how the endpoint failed."""
+        return Status(self.failed_status)
+
+    def _check(self, op: str) -> None:
+        if self._closed:
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the endpoint is closed")
+        self.worker._check(op)
+
+    def _on_failure(self, status: int, text: str) -> None:
+        """The NIC says that the peer is gone. Called by progress(), once."""
+        if self._err_handler is not None and not self._closed:
+            self._err_handler(self.user_data, self, status)
+
+    def _shut(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for key in list(self._keys):
+            key._end()
+        self.shut()
+        self.worker._endpoints.discard(self)
+
+    def close_nbx(self, flags: int = 0) -> Request:
+        """Close it when what was posted is done (ucp_ep_close_nbx).
+
+        flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves.
+
+        Its remote keys are destroyed with it. Source: UCP, "ucp_ep_close_nbx".
+        """
+        self._check("ep_close_nbx")
+        if flags & EpCloseFlag.FORCE or self.failed_status:
+            self._shut()
+            return DONE
+
+        def end(request: Request, status: int, user_data: Any) -> None:
+            self._shut()
+
+        try:
+            request: Request = self.flush_nbx(cb=end)
+        except UcsError:
+            self._shut()
+            raise
+        if not request:
+            self._shut()
+        return request
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """Wait for what was posted, then close it. Closing again does nothing.
+
+        timeout   seconds to wait; then it is closed all the same, and UcsError (TIMED_OUT) is raised.
+
+        Raises UcsError also for a failure that no request has told of. Source: UCP, "ucp_ep_close_nbx".
+        """
+        if self._closed or self.worker.closed or self.worker._made_in != _process.generation:
+            self._closed = True
+            return
+        try:
+            if not self.failed_status:
+                self.flush_nbx().wait(timeout)
+        finally:
+            self._shut()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except UcsError:
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        place = self._peer.place
+        where = _keys.format_address(*place.address())
+        if self._closed:
+            state = "closed"
+        elif self.failed_status:
+            state = f"failed: {self.status.name}"
+        else:
+            state = f"{self.under_way()} operations under way, {len(self._keys)} keys"
+        return f"<ucp.Endpoint{name} to {where}: {state}>"

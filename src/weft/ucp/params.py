@@ -1,0 +1,168 @@
+"""The parameter structs of UCP's calls, with their C field names and field masks.
+
+A field counts where its bit of `field_mask` (`op_attr_mask`) is set; without it the field is ignored, whatever it
+holds.
+
+Source: UCP of UCX 1.17, "Data Structures"; ucp.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .constants import MemoryType
+
+if TYPE_CHECKING:
+    from .ep import Endpoint
+    from .mem import MemHandle
+    from .request import Request
+
+__all__ = [
+    "EpParams",
+    "MemAdviseParams",
+    "MemAttr",
+    "MemMapParams",
+    "MemhBufferReleaseParams",
+    "MemhPackParams",
+    "Params",
+    "RequestParam",
+    "RkeyCompareParams",
+    "WorkerParams",
+]
+
+
+@dataclass
+class Params:
+    """Of `Context` (ucp_params_t). FEATURES has to be given."""
+
+    field_mask: int = 0
+    features: int = 0
+    request_size: int = 0
+    request_init: Any = None
+    request_cleanup: Any = None
+    tag_sender_mask: int = 0
+    mt_workers_shared: int = 0
+    estimated_num_eps: int = 0
+    estimated_num_ppn: int = 0
+    name: str = ""
+    node_local_id: int = 0
+
+
+@dataclass
+class WorkerParams:
+    """Of `Context.worker_create` (ucp_worker_params_t)."""
+
+    field_mask: int = 0
+    thread_mode: int = 0
+    cpu_mask: Any = None
+    events: int = 0
+    user_data: Any = None
+    event_fd: int = -1
+    flags: int = 0
+    name: str = ""
+    am_alignment: int = 0
+    client_id: int = 0
+
+
+@dataclass
+class EpParams:
+    """Of `Worker.ep_create` (ucp_ep_params_t). err_handler(user_data, ep, status) is called once."""
+
+    field_mask: int = 0
+    address: Any = None
+    err_mode: int = 0
+    err_handler: Callable[[Any, Endpoint, int], object] | None = None
+    user_data: Any = None
+    flags: int = 0
+    sockaddr: Any = None
+    conn_request: Any = None
+    name: str = ""
+    local_sockaddr: Any = None
+
+
+@dataclass
+class MemMapParams:
+    """Of `Context.mem_map` (ucp_mem_map_params_t).
+
+    address      virtual address; 0: NULL.
+    length       bytes.
+    flags        `MemMapFlag`.
+    prot         `Prot`; all four where its bit is not set.
+    memory_type  `MemoryType`; UNKNOWN: what is found there.
+    exported_memh_buffer   what `MemHandle.pack` made with EXPORT, in another process.
+    """
+
+    field_mask: int = 0
+    address: int = 0
+    length: int = 0
+    flags: int = 0
+    prot: int = 0
+    memory_type: int = MemoryType.UNKNOWN
+    exported_memh_buffer: Any = None
+
+
+@dataclass
+class MemAdviseParams:
+    """Of `Context.mem_advise` (ucp_mem_advise_params_t). All three fields are mandatory."""
+
+    field_mask: int = 0
+    address: int = 0
+    length: int = 0
+    advice: int = 0
+
+
+@dataclass
+class MemhPackParams:
+    """Of `MemHandle.pack` (ucp_memh_pack_params_t)."""
+
+    field_mask: int = 0
+    flags: int = 0
+
+
+@dataclass
+class MemhBufferReleaseParams:
+    """Of `memh_buffer_release` (ucp_memh_buffer_release_params_t). It has no fields yet."""
+
+    field_mask: int = 0
+
+
+@dataclass
+class MemAttr:
+    """What `MemHandle.query` fills in (ucp_mem_attr_t), as far as field_mask asks for it."""
+
+    field_mask: int = 0
+    address: int = 0
+    length: int = 0
+    mem_type: int = MemoryType.UNKNOWN
+
+
+@dataclass
+class RkeyCompareParams:
+    """Of `Worker.rkey_compare` (ucp_rkey_compare_params_t). field_mask has to be 0."""
+
+    field_mask: int = 0
+
+
+@dataclass
+class RequestParam:
+    """Of the operations (ucp_request_param_t).
+
+    op_attr_mask   `OpAttr`: the fields that are given, and the flags.
+    cb             cb(request, status, user_data), called by progress(); not where the operation was done in place.
+    datatype       dt_make_contig(nbytes) or DATATYPE_IOV.
+    reply_buffer   where a fetching atomic leaves the old value.
+    memh           handle of the local buffer.
+    """
+
+    op_attr_mask: int = 0
+    flags: int = 0
+    request: Request | None = None
+    cb: Callable[[Request, int, Any], object] | None = None
+    datatype: int = 8
+    user_data: Any = None
+    reply_buffer: Any = None
+    memory_type: int = MemoryType.UNKNOWN
+    recv_info: Any = None
+    memh: MemHandle | None = None

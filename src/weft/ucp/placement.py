@@ -1,0 +1,171 @@
+"""Where allocated memory comes from, and where it lies: MEM_MAP_ALLOCATE, hints and MEM_MAP_FIXED.
+
+Host memory comes from the NIC's segments, which peers reach by load and store. MEM_MAP_FIXED takes the place of what
+is mapped at the address, as mmap's MAP_FIXED does, but never of pages that hold data: that would be somebody's memory
+gone. Addresses that were reserved (PROT_NONE, or private memory that nobody has touched yet) may be taken.
+
+Source: UCP of UCX 1.17, "ucp_mem_map", "UCP memory mapping flags".
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .. import _nic, _process, errors
+from ..flags import HmemIface
+from ..memory import hmem
+from .constants import MemoryType
+from .status import Status, UcsError, of
+
+__all__ = ["Allocated", "allocate", "type_of"]
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+_TYPES = {
+    (HmemIface.HMEM_CUDA, "device"): MemoryType.CUDA,
+    (HmemIface.HMEM_CUDA, "managed"): MemoryType.CUDA_MANAGED,
+    (HmemIface.HMEM_ROCR, "device"): MemoryType.ROCM,
+    (HmemIface.HMEM_ROCR, "managed"): MemoryType.ROCM_MANAGED,
+    (HmemIface.HMEM_ZE, "device"): MemoryType.ZE_DEVICE,
+    (HmemIface.HMEM_ZE, "managed"): MemoryType.ZE_MANAGED,
+}
+
+
+def type_of(address: int) -> MemoryType:
+    """What kind of memory lies at an address."""
+    found = hmem.locate(address)
+    return MemoryType.HOST if found is None else _TYPES.get((found.iface, found.kind), MemoryType.HOST)
+
+
+class Allocated:
+    """Memory that mem_map allocated. buffer is what is registered."""
+
+    method = "weft segment"
+
+    def __init__(self, memory: _nic.Allocation) -> None:
+        self._memory: _nic.Allocation | None = memory
+        self.buffer: Any = memory
+        self.address = memory.address
+        self.nbytes = memory.nbytes
+
+    def view(self) -> memoryview:
+        """The memory as bytes; it lives as long as a view of it."""
+        return memoryview(self._memory)  # type: ignore[arg-type]
+
+    def free(self) -> None:
+        """Give it back, once nobody looks at it any more."""
+        self._memory = self.buffer = None
+
+
+class DeviceAllocated(Allocated):
+    """Memory of a device, by its runtime."""
+
+    def __init__(self, iface: HmemIface, managed: bool, nbytes: int) -> None:
+        self._iface = iface
+        self.address = _process.nic().hmem_alloc(int(iface), nbytes, managed)
+        self.nbytes = nbytes
+        self.buffer = (self.address, nbytes)
+        self.method = f"{iface.name.removeprefix('HMEM_').lower()} runtime"
+
+    def view(self) -> memoryview:
+        raise UcsError(Status.ERR_UNSUPPORTED, "it is a device's memory: the processor does not reach it")
+
+    def free(self) -> None:
+        address, self.address = self.address, 0
+        if address:
+            _process.nic().hmem_free(int(self._iface), address)
+
+
+def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: bool) -> Allocated:
+    """Memory of whole pages that reads as zero.
+
+    address   0: anywhere; where it should lie, or with `fixed` has to.
+    lazy      no page of it is there before it is touched.
+
+    Raises UcsError (NO_MEMORY).
+    """
+    nbytes = -(-length // _PAGE) * _PAGE
+    if memory_type not in (MemoryType.HOST, MemoryType.UNKNOWN):
+        return _allocate_device(nbytes, MemoryType(memory_type))
+    if fixed and address == 0:
+        raise _no_memory(nbytes, "MEM_MAP_FIXED at no address: nothing can be mapped there")
+    available = _available()
+    if nbytes > available:
+        raise _no_memory(nbytes, f"the system has {available} B left")
+    if fixed:
+        _may_replace(address, nbytes)
+    try:
+        memory = _process.nic().alloc(nbytes, address=address & -_PAGE, fixed=fixed, fresh=True)
+    except errors.FabricError as reason:
+        raise _no_memory(nbytes, reason.message) from None
+    if not lazy and not _nic.populate(memory.address, nbytes):
+        raise _no_memory(nbytes, "the system has no pages for it")
+    return Allocated(memory)
+
+
+def _no_memory(nbytes: int, why: str) -> UcsError:
+    return UcsError(Status.ERR_NO_MEMORY, f"mem_map: {nbytes} B cannot be allocated: {why}")
+
+
+def _allocate_device(nbytes: int, kind: MemoryType) -> Allocated:
+    iface = next((key[0] for key, value in _TYPES.items() if value == kind), None)
+    if iface is None or iface == HmemIface.HMEM_ZE:
+        raise _no_memory(nbytes, f"Weft has no way to allocate {kind.text} memory")
+    found = hmem.interfaces()[iface]
+    if not found.ready:
+        raise _no_memory(nbytes, f"no {kind.text} memory here: {found.why}")
+    try:
+        return DeviceAllocated(iface, kind in (MemoryType.CUDA_MANAGED, MemoryType.ROCM_MANAGED), nbytes)
+    except errors.FabricError as reason:
+        raise of(reason) from None
+
+
+def _available() -> int:
+    """Bytes that the system can give without swapping: an allocation is held against them before it takes them."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * _PAGE
+
+
+def _may_replace(address: int, nbytes: int) -> None:
+    """Raise UcsError (NO_MEMORY) where pages of the range hold data."""
+    end = address + nbytes
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            span, perms, _, _, inode, *name = line.split(None, 5)
+            low, high = (int(part, 16) for part in span.split("-"))
+            if high <= address or low >= end:
+                continue
+            if perms.startswith("---p") and inode == "0":
+                continue
+            low, high = max(low, address), min(high, end)
+            if perms[3] == "p" and inode == "0" and not name and not _resident(low, high - low):
+                continue
+            what = name[0].strip() if name else "memory in use"
+            raise _no_memory(
+                nbytes,
+                f"MEM_MAP_FIXED: pages at {low:#x} hold data ({perms}, {what}), which would be gone\n"
+                "  rule: free addresses, or reserved ones (PROT_NONE, or private memory that was never touched)\n"
+                "  try: another address, or munmap them first",
+            )
+
+
+def _resident(address: int, nbytes: int) -> bool:
+    """Is any page there? Private memory that was swapped out counts as there."""
+    pages = nbytes // _PAGE
+    with open("/proc/self/pagemap", "rb") as file:
+        file.seek(address // _PAGE * 8)
+        while pages:
+            data = file.read(min(pages, 1 << 16) * 8)
+            if not data:
+                return True
+            entries = memoryview(data).cast("Q")
+            if any(entry >> 62 for entry in entries):  # bit 63: present, bit 62: swapped
+                return True
+            pages -= len(entries)
+    return False

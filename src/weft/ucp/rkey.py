@@ -1,0 +1,158 @@
+"""Remote keys (ucp_rkey_h): what an endpoint reaches a peer's memory by.
+
+Source: UCP of UCX 1.17, "ucp_ep_rkey_unpack", "ucp_rkey_ptr", "ucp_rkey_destroy", "ucp_rkey_compare".
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .. import _keys, _nic
+from .constants import MemoryType, Prot
+from .status import Status, UcsError
+
+if TYPE_CHECKING:
+    from .ep import Endpoint
+
+__all__ = ["RemoteKey"]
+
+_WAIT_S = 10.0  # for the way to a peer's memory, which is there within milliseconds
+_AGAIN = 16  # the NIC's status "not yet"
+
+
+class RemoteKey(_nic.UcpRkeyCore):
+    """A peer's region, as one endpoint reaches it (ucp_rkey_h). Made by `Endpoint.rkey_unpack`; a context manager.
+
+    address, length   of the region in the peer's process: where remote addresses may lie.
+    memory_type, prot   of it, as the peer mapped it.
+
+    It serves the endpoint that unpacked it, and no other; a key of a region that was mapped with
+    MEM_MAP_SYMMETRIC_RKEY serves every endpoint of the worker whose peer has a region of the same layout.
+
+    Source: UCP, "ucp_rkey_h".
+    """
+
+    def __init__(self, ep: Endpoint, found: _keys.Packed, dest: int) -> None:
+        self.endpoint = ep
+        self.memory_type = MemoryType(min(found.memory_type, MemoryType.UNKNOWN))
+        self.prot = Prot(found.prot)
+        self._packed = found
+        self._window: _nic.PeerMemory | None = None
+        super().__init__(
+            ep,
+            found.key,
+            dest,
+            found.address,
+            found.length,
+            found.base - found.address & (1 << 64) - 1,
+            bool(found.flags & _keys.SYMMETRIC),
+        )
+
+    def ptr(self, raddr: int) -> int:
+        """The local address by which loads and stores reach the peer's memory at raddr (ucp_rkey_ptr).
+
+        It is good until the key is destroyed. Nobody checks what is done through it.
+
+        Raises UcsError: INVALID_ADDR (raddr lies outside of the region), UNREACHABLE (the memory cannot be reached by
+        load and store: another host, memory that Weft did not allocate, WEFT_ISOLATION=strict, a region that peers may
+        not both read and write), or why the peer's NIC refuses the key. Source: UCP, "ucp_rkey_ptr".
+        """
+        self._check("rkey_ptr", raddr, 1)
+        if not self.prot & Prot.REMOTE_WRITE:
+            raise UcsError(
+                Status.ERR_UNREACHABLE,
+                f"rkey_ptr: {self!r} does not grant REMOTE_WRITE, and a pointer would\n  try: rkey.view(raddr, length)",
+            )
+        return self._map(True).address + raddr - self.address
+
+    def view(self, raddr: int, length: int) -> memoryview:
+        """As ptr(), as bytes that hold the mapping; read-only where the region does not grant REMOTE_WRITE.
+
+        Raises as ptr().
+        """
+        self._check("rkey_ptr", raddr, length)
+        at = raddr - self.address
+        window = self._map(bool(self.prot & Prot.REMOTE_WRITE))
+        return memoryview(window)[at : at + length]  # type: ignore[arg-type]
+
+    def destroy(self) -> None:
+        """Destroy the key (ucp_rkey_destroy).
+
+        Raises UcsError: BUSY (operations that use it are under way: flush first), INVALID_PARAM (destroyed already).
+        Source: UCP, "ucp_rkey_destroy".
+        """
+        if self.destroyed:
+            raise UcsError(Status.ERR_INVALID_PARAM, "rkey_destroy: the key was destroyed already")
+        if self.in_flight:
+            raise UcsError(
+                Status.ERR_BUSY,
+                f"rkey_destroy: {self.in_flight} operations with this key are under way\n"
+                "  rule: a key is destroyed after they were flushed, ucp_rkey_destroy\n"
+                "  try: ep.flush_nbx().wait()",
+            )
+        self._end()
+
+    def _end(self) -> None:
+        self._window = None
+        self.forget()
+        self.endpoint._keys.discard(self)
+
+    def _check(self, op: str, raddr: int, length: int) -> None:
+        if self.destroyed:
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the remote key was destroyed")
+        at = raddr - self.address
+        if not (0 <= at < self.length and 0 <= length <= self.length - at):
+            raise UcsError(Status.ERR_INVALID_ADDR, f"{op}: {length} B at {raddr:#x} do not lie within {self!r}")
+
+    def _map(self, writable: bool) -> _nic.PeerMemory:
+        if self._window is not None:
+            return self._window
+        ep = self.endpoint
+        worker = ep.worker
+        if not self.prot & Prot.REMOTE_READ:
+            raise UcsError(
+                Status.ERR_UNREACHABLE, f"rkey_ptr: {self!r} does not grant REMOTE_READ, and a mapping would"
+            )
+        # A transfer makes the way there, and tells whether the key is good.
+        ep.get_nbx(bytearray(1), self.address, self).wait(_WAIT_S)
+        deadline = time.monotonic() + _WAIT_S
+        while True:
+            found = _nic.peer_memory(
+                worker._ep, self.dest, self.key, self.address + self.bias & (1 << 64) - 1, self.length, writable
+            )
+            if isinstance(found, _nic.PeerMemory):
+                self._window = found
+                return found
+            if found is None:
+                raise UcsError(
+                    Status.ERR_UNREACHABLE,
+                    f"rkey_ptr: {self!r} is not reached by load and store from here\n"
+                    "  rule: memory that Weft allocated, of a process of this host, not under WEFT_ISOLATION=strict",
+                )
+            if found != _AGAIN or time.monotonic() > deadline:
+                raise UcsError(Status.ERR_IO_ERROR, f"rkey_ptr: the peer's NIC refuses the key (status {found})")
+            worker.progress()
+
+    def _order(self) -> tuple[int, ...]:
+        """What rkey_compare compares: equal keys may stand for each other."""
+        p = self._packed
+        whose = (0, 0, 0) if p.flags & _keys.SYMMETRIC else (1, self.endpoint._number, p.context)
+        return (*whose, p.key, p.address, p.length, p.prot, p.memory_type)
+
+    def __enter__(self) -> RemoteKey:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.destroyed:
+            if self.in_flight:
+                self.endpoint.flush_nbx().wait()
+            self.destroy()
+
+    def __repr__(self) -> str:
+        rights = "|".join(p.name or "" for p in Prot if p & self.prot) or "no rights"
+        state = ", destroyed" if self.destroyed else ", symmetric" if self.symmetric else ""
+        return f"<ucp.RemoteKey 0x{self.address:x}, {self.length} B of {self.memory_type.text} memory, {rights}{state}>"

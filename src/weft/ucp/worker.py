@@ -1,0 +1,333 @@
+"""Workers (ucp_worker_h): they have an address, make endpoints, and progress operations.
+
+Source: UCP of UCX 1.17, "ucp_worker_create" and the routines after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _keys, _nic, _process, errors
+from ..flags import BindFlag, CqFormat, Flag, WaitObj
+from . import aio
+from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
+from .ep import Endpoint
+from .mem import PackedBuffer, parse
+from .params import EpParams, RkeyCompareParams
+from .rkey import RemoteKey
+from .status import Status, UcsError, of
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .request import Request
+
+__all__ = ["Worker"]
+
+VNI = 1  # that of the general provider: endpoints of both dialects reach each other
+TX_SIZE = 4096  # operations under way; a call that finds no room waits for it
+MSG_SIZE_MAX = (1 << 63) - 1
+_CAPS = Flag.RMA | Flag.ATOMIC | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.HMEM
+
+
+class Worker(_nic.UcpWorkerCore):
+    """A worker (ucp_worker_h). Made by `Context.worker_create`; a context manager.
+
+    get_address() ep_create()             what peers need of it, and what it makes of theirs
+    progress() wait() arm() get_efd() signal()   moving operations on, and sleeping until there is something to move
+    flush_nbx() fence()                   all endpoints of it
+    rkey_compare()
+
+    Peers are served by the NIC's engine: a worker need not progress for what others do to its process's memory.
+    Thread safety: any thread, whatever thread_mode says. Source: UCP, "ucp_worker_h".
+    """
+
+    def __init__(self, context: Context, thread_mode: int, name: str, user_data: Any) -> None:
+        self.context = context
+        self.name = name
+        self.user_data = user_data
+        try:
+            self.thread_mode = ThreadMode(thread_mode)
+        except ValueError:
+            raise UcsError(Status.ERR_INVALID_PARAM, f"worker_create: thread mode {thread_mode}") from None
+        self._made_in = _process.generation
+        self._endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+        self._watches: dict[asyncio.AbstractEventLoop, aio.Watch] = {}
+        self._closed = False
+        wakeup = bool(context.features & Feature.WAKEUP)
+        try:
+            cq = _nic.CompletionQueueCore(
+                context,
+                size=TX_SIZE,
+                format=int(CqFormat.CQ_FORMAT_CONTEXT),
+                wait_obj=int(WaitObj.WAIT_FD if wakeup else WaitObj.WAIT_UNSPEC),
+            )
+            self._cq = cq
+            self._av = _nic.AddressVectorCore(context)
+            self._ep = _nic.EndpointCore(
+                context,
+                caps=int(_CAPS),
+                tx_size=TX_SIZE,
+                inject_size=256,
+                max_msg_size=MSG_SIZE_MAX,
+                msg_order=0,
+                tx_op_flags=0,
+                iov_limit=8,
+                rma_iov_limit=8,
+                vni=VNI,
+            )
+            self._ep.bind_cq(cq, int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION))
+            self._ep.bind_av(self._av)
+            self._ep.enable_at(0, None)
+        except errors.FabricError as reason:
+            raise of(reason) from None
+        super().__init__(context, cq, self._av, self._ep, int(context.features))
+
+    # ---- addresses and endpoints -------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> _keys.Place:
+        """Where it is, as peers call it."""
+        return _keys.place_of(self._ep.address)
+
+    @property
+    def address(self) -> bytes:
+        """What peers make endpoints to it of: bytes to send."""
+        self._check("worker_get_address")
+        return _keys.Packed(_keys.ADDRESS, self.place, _process.identity(), self.context._id).pack()
+
+    def get_address(self) -> PackedBuffer:
+        """As `address` (ucp_worker_get_address); release_address() gives it back."""
+        return PackedBuffer(self.address, "ucp_worker_get_address")
+
+    def release_address(self, address: PackedBuffer) -> None:
+        """Give an address back (ucp_worker_release_address). Raises UcsError (INVALID_PARAM) for anything else."""
+        from .mem import _release
+
+        _release(address, "ucp_worker_get_address", "worker_release_address")
+
+    @property
+    def fi_name(self) -> str:
+        """Its address as `weft.fi` address vectors take it: av.insert(name)."""
+        self._check("fi_name")
+        nic, pid, vni = self._ep.address
+        return _keys.format_address(_process.public_nic(nic), pid, vni)
+
+    def ep_create(
+        self,
+        params: EpParams | bytes | None = None,
+        *,
+        address: Any = None,
+        err_mode: int = ErrHandlingMode.NONE,
+        err_handler: Callable[[Any, Endpoint, int], object] | None = None,
+        user_data: Any = None,
+        name: str = "",
+    ) -> Endpoint:
+        """An endpoint to a peer's worker (ucp_ep_create).
+
+        params        an `EpParams`; or the peer's address, `worker.address` there; or nothing.
+        address, err_mode, err_handler, user_data, name   as its fields. With an err_handler err_mode is PEER.
+
+        The peer is called by the first operation. Raises UcsError: INVALID_PARAM (no address, one that is none),
+        UNSUPPORTED (sockaddr, connection requests). Source: UCP, "ucp_ep_create".
+        """
+        self._check("ep_create")
+        if isinstance(params, EpParams):
+            mask = params.field_mask
+            unsupported = EpParamField.SOCK_ADDR | EpParamField.CONN_REQUEST | EpParamField.LOCAL_SOCK_ADDR
+            if mask & unsupported:
+                raise UcsError(
+                    Status.ERR_UNSUPPORTED,
+                    "ep_create: Weft's endpoints are made from worker addresses\n  try: EP_PARAM_FIELD_REMOTE_ADDRESS",
+                )
+            address = params.address if mask & EpParamField.REMOTE_ADDRESS else None
+            err_mode = params.err_mode if mask & EpParamField.ERR_HANDLING_MODE else ErrHandlingMode.NONE
+            err_handler = params.err_handler if mask & EpParamField.ERR_HANDLER else None
+            user_data = params.user_data if mask & EpParamField.USER_DATA else None
+            name = params.name if mask & EpParamField.NAME else ""
+        else:
+            address = params if params is not None else address
+            if err_handler is not None:
+                err_mode = ErrHandlingMode.PEER
+        if address is None:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM, "ep_create: no address was given\n  try: the peer's worker.address"
+            )
+        return self._endpoint_to(
+            parse(address, (_keys.ADDRESS,), "ep_create", "worker address"), err_mode, err_handler, user_data, name
+        )
+
+    def _endpoint_to(
+        self,
+        peer: _keys.Packed,
+        err_mode: int = ErrHandlingMode.NONE,
+        err_handler: Callable[[Any, Endpoint, int], object] | None = None,
+        user_data: Any = None,
+        name: str = "",
+    ) -> Endpoint:
+        ep = Endpoint(self, peer, err_mode, err_handler, user_data, name)
+        self._endpoints.add(ep)
+        return ep
+
+    # ---- order and completion ----------------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        """Operations posted from here on come after those before, on each endpoint (ucp_worker_fence).
+
+        It does not wait. Source: UCP, "ucp_worker_fence".
+        """
+        self._check("worker_fence")
+        super().fence()
+
+    def request_cancel(self, request: Request) -> None:
+        """Ask an operation to end early (ucp_request_cancel): CANCELED, where it had not begun; else it goes on."""
+        self._check("request_cancel")
+        if self.cancel_flush(request):
+            return
+        try:
+            self._ep.cancel(request)
+        except errors.FabricError:  # it has begun: it ends by itself
+            pass
+
+    def rkey_compare(self, rkey1: RemoteKey, rkey2: RemoteKey, params: RkeyCompareParams | None = None) -> int:
+        """-1, 0 or 1: how two remote keys stand to each other (ucp_rkey_compare).
+
+        Equal keys may be used in place of each other: those of regions of the same layout that peers mapped with
+        MEM_MAP_SYMMETRIC_RKEY, and those that one endpoint unpacked of the same region. The order holds for the life of
+        this process: functools.cmp_to_key(worker.rkey_compare) sorts.
+
+        Raises UcsError (INVALID_PARAM): a key of another worker, a destroyed key, field_mask not 0.
+        Source: UCP, "ucp_rkey_compare".
+        """
+        self._check("rkey_compare")
+        if params is not None and params.field_mask:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM, f"rkey_compare: field_mask is {params.field_mask:#x}; it has to be 0"
+            )
+        for key in (rkey1, rkey2):
+            if getattr(getattr(key, "endpoint", None), "worker", None) is not self:
+                raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r:.80} is no key of this worker")
+            if key.destroyed:
+                raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r} was destroyed")
+        one, two = rkey1._order(), rkey2._order()
+        return (one > two) - (one < two)
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------
+
+    def _need_wakeup(self, op: str) -> None:
+        self._check(op)
+        if not self.context.features & Feature.WAKEUP:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"{op}: the context was made without the feature WAKEUP\n"
+                "  try: Context(features=... | ucp.FEATURE_WAKEUP)",
+            )
+
+    def get_efd(self) -> int:
+        """A descriptor that becomes readable when progress() has something to do (ucp_worker_get_efd); the worker's.
+
+        arm() first. Raises UcsError (INVALID_PARAM) without the feature WAKEUP. Source: UCP, "ucp_worker_get_efd".
+        """
+        self._need_wakeup("worker_get_efd")
+        return self._cq.fd
+
+    def arm(self) -> bool:
+        """True: the descriptor tells of the next event. False (C's UCS_ERR_BUSY): progress first (ucp_worker_arm).
+
+        A signal() since the last call is BUSY once. Source: UCP, "ucp_worker_arm".
+        """
+        self._need_wakeup("worker_arm")
+        return self.arm_core() and self._cq.trywait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until progress() has something to do, or signal() is called (ucp_worker_wait).
+
+        timeout   seconds; None: forever. Returns False at the timeout. Source: UCP, "ucp_worker_wait".
+        """
+        self._need_wakeup("worker_wait")
+        return bool(self.wait_core(timeout))
+
+    def wait_mem(self, memory: Any, value: int, timeout: float | None = None) -> bool:
+        """Wait until the 8-byte word at the start of a local buffer is `value`; False after timeout seconds.
+
+        UCP's waits until the word changes, for any reason or none. Source: UCP, "ucp_worker_wait_mem".
+        """
+        self._check("worker_wait_mem")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = 0.01 if deadline is None else min(0.01, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            if _nic.poll_u64(memory, 0, value, left):
+                return True
+            self.progress()
+
+    def signal(self) -> None:
+        """End one wait(), and make the descriptor readable (ucp_worker_signal). Any thread.
+
+        Source: UCP, "ucp_worker_signal".
+        """
+        self._check("worker_signal")
+        self._cq.signal()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> aio.Watch:
+        found = self._watches.get(loop)
+        if found is None:
+            for gone in [known for known in self._watches if known.is_closed()]:
+                self._watches.pop(gone).close()
+            found = self._watches[loop] = aio.Watch(self, loop)
+        return found
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def _check(self, op: str) -> None:
+        if self._closed:
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the worker is destroyed")
+        self.context._check(op)
+
+    def close(self) -> None:
+        """Destroy it (ucp_worker_destroy): its endpoints are closed, what is under way ends as CANCELED.
+
+        Closing again does nothing. Source: UCP, "ucp_worker_destroy".
+        """
+        if self._closed:
+            return
+        if self._made_in == _process.generation:
+            for watch in self._watches.values():
+                watch.close()
+            for ep in list(self._endpoints):
+                ep._shut()
+            self._ep.close()
+            self.shut()
+            self._av.close()
+            self._cq.close()
+        self._closed = True
+        self.context._workers.discard(self)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        if self._closed:
+            return f"<ucp.Worker{name}: destroyed>"
+        if self._made_in != _process.generation:
+            return f"<ucp.Worker{name}: of the parent process>"
+        return (
+            f"<ucp.Worker{name} at {self.fi_name}: {len(self._endpoints)} endpoints, "
+            f"{self.under_way()} operations under way>"
+        )
