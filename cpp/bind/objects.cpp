@@ -1377,14 +1377,6 @@ void register_objects(nb::module_& m) {
                                          : "disabled";
           },
           "disabled, enabled, used up (MR_SINGLE_USE) or closed.")
-      .def(
-          "exporters",
-          [](const MemoryRegionCore& r) {
-            nb::list out;
-            for (const nb::object& o : r.keep) out.append(o);
-            return out;
-          },
-          nb::sig("def exporters(self) -> list[Any]"), "What keeps its memory where it is.")
       .def_ro("readonly", &MemoryRegionCore::readonly, "True where its buffer may not be written to.")
       .def_prop_ro(
           "direct",

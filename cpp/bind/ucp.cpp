@@ -6,6 +6,7 @@
 //
 // Everything here is under the GIL, except long copies.
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <array>
 #include <set>
@@ -1177,6 +1178,15 @@ void register_ucp(nb::module_& m) {
         g_params_type = reinterpret_cast<PyTypeObject*>(params.release().ptr());
       },
       nb::arg("region"), nb::arg("params"), "Registers the classes of memory handles and of mem_map's parameters.");
+  m.def(
+      "region_exporters",
+      [](const MemoryRegionCore& r) {
+        nb::list out;
+        for (const nb::object& o : r.keep) out.append(o);
+        return out;
+      },
+      nb::arg("region"), nb::sig("def region_exporters(region: MemoryRegionCore) -> list[Any]"),
+      "What keeps a region's memory where it is.");
   m.def(
       "populate",
       [](uint64_t address, uint64_t length, bool writable) {

@@ -316,9 +316,11 @@ bool populate(uint64_t address, uint64_t length, bool writable) noexcept {
   do {
     done = ::madvise(reinterpret_cast<void*>(begin), size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (done != 0 && errno == EINTR);
-  // An older kernel: advice, which it may disregard, rather than accesses that might end the process.
-  if (done != 0 && errno == EINVAL) return ::madvise(reinterpret_cast<void*>(begin), size, MADV_WILLNEED) == 0;
-  return done == 0;
+  if (done == 0 || errno != EINVAL) return done == 0;
+  // An older kernel does not know it, not even for no bytes: then advice, which it may disregard, rather than accesses
+  // that might end the process.
+  if (::madvise(reinterpret_cast<void*>(begin), 0, MADV_POPULATE_WRITE) == 0) return false;
+  return ::madvise(reinterpret_cast<void*>(begin), size, MADV_WILLNEED) == 0;
 }
 
 }  // namespace weft::mem

@@ -16,8 +16,21 @@ import zlib
 from typing import NamedTuple
 
 from . import _nic, _process, errors
+from .flags import Flag
 
-__all__ = ["ADDRESS", "EXPORT", "KEY", "REMOTE_NIC", "SYMMETRIC", "Packed", "Place", "format_address", "place_of"]
+__all__ = [
+    "ADDRESS",
+    "EXPORT",
+    "KEY",
+    "REMOTE_NIC",
+    "SYMMETRIC",
+    "Packed",
+    "Place",
+    "format_address",
+    "of_endpoint",
+    "of_region",
+    "place_of",
+]
 
 MAGIC = b"WEFT"
 VERSION = 1
@@ -28,6 +41,9 @@ SYMMETRIC, EMPTY = 1, 2
 
 REMOTE_NIC = 1 << 31
 """From this number on a NIC is one of another host (_nic.route_number)."""
+# UCP's protection bits LOCAL_READ, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE as the NIC's access bits. What a NIC may do
+# with memory for its own process is named by what the memory is in the transfer: the source of a write is read.
+PROT = {1: int(Flag.WRITE), 2: int(Flag.READ), 1 << 8: int(Flag.REMOTE_READ), 1 << 9: int(Flag.REMOTE_WRITE)}
 _HEAD = struct.Struct("<4sBBBBHIHIHQQQQQQI")
 _CRC = struct.Struct("<I")
 
@@ -53,6 +69,28 @@ def place_of(address: tuple[int, int, int]) -> Place:
     nic, pid, vni = address
     route = _nic.route_of(_process.public_nic(nic))
     return Place("", 0, nic, vni, pid) if route is None else Place(*route, vni, pid)
+
+
+def of_endpoint(endpoint: _nic.EndpointCore) -> Packed:
+    """The packed address of an enabled endpoint of this process, whatever dialect made it."""
+    return Packed(ADDRESS, place_of(endpoint.address), _process.identity())
+
+
+def of_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore, memory_type: int = 0) -> Packed:
+    """The packed key of a region of one buffer, reached through an endpoint of its domain."""
+    prot = sum(bit for bit, flag in PROT.items() if region.access & flag)
+    return Packed(
+        KEY,
+        place_of(endpoint.address),
+        _process.identity(),
+        0,
+        region.key,
+        region.address,
+        region.base,
+        region.length,
+        prot,
+        memory_type,
+    )
 
 
 def format_address(nic: int, pid: int | None, vni: int) -> str:

@@ -461,9 +461,6 @@ class MemoryRegionCore:
     def state(self) -> str:
         """disabled, enabled, used up (MR_SINGLE_USE) or closed."""
 
-    def exporters(self) -> list[Any]:
-        """What keeps its memory where it is."""
-
     @property
     def readonly(self) -> bool:
         """True where its buffer may not be written to."""
@@ -820,6 +817,9 @@ def set_ucp_request(type: type, done: object) -> None:
 
 def set_ucp_region(region: type, params: type) -> None:
     """Registers the classes of memory handles and of mem_map's parameters."""
+
+def region_exporters(region: MemoryRegionCore) -> list[Any]:
+    """What keeps a region's memory where it is."""
 
 def populate(address: int, length: int, writable: bool = True) -> bool:
     """

@@ -1,5 +1,6 @@
 // tests/cpp/test_mem_segment.cpp: the allocator of shared segments: what it hands out never overlaps and always comes
 // back.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
@@ -123,6 +124,74 @@ BOOST_AUTO_TEST_CASE(test_segment_random_allocations_never_overlap) {
   // Whole again: one span that holds everything.
   std::byte* all = set.allocate(set.bytes(0));
   BOOST_TEST(set.find(all, set.bytes(0))->offset == 0U);
+}
+
+// Addresses that nobody uses, as long as this lives.
+struct Reserved {
+  explicit Reserved(size_t n) : bytes(n) {
+    void* p = ::mmap(nullptr, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    BOOST_REQUIRE(p != MAP_FAILED);
+    at = static_cast<std::byte*>(p);
+  }
+  ~Reserved() { ::munmap(at, bytes); }
+  Reserved(const Reserved&) = delete;
+  Reserved& operator=(const Reserved&) = delete;
+  std::byte* at;
+  size_t bytes;
+};
+
+BOOST_AUTO_TEST_CASE(test_placed_allocation_lies_where_it_was_wanted_and_is_segment_memory) {
+  SegmentSet set;
+  std::byte* anywhere = set.allocate(4096);
+  const Reserved room(1 << 20);
+  BOOST_TEST((set.allocate_at(room.at, 8192, false) == nullptr));  // something is mapped there
+  std::byte* p = set.allocate_at(room.at + 4096, 8000, true);
+  BOOST_TEST((p == room.at + 4096));
+  std::memset(p, 0x5a, 8192);
+  const auto place = set.find(p + 10, 8000);
+  BOOST_REQUIRE(place.has_value());
+  const auto other = set.find(anywhere, 1);
+  BOOST_REQUIRE(other.has_value());
+  // The very bytes of the segment, which peers map.
+  BOOST_TEST((anywhere[place->offset - other->offset] == std::byte{0x5a}));
+  BOOST_TEST(!set.find(p, 8193).has_value());
+  BOOST_TEST(!set.find(p - 1, 1).has_value());
+  BOOST_TEST(set.allocated(p) == 8192U);
+  BOOST_TEST((set.allocate_at(p, 4096, true) == nullptr));  // another's, and its own segment, are never replaced
+  BOOST_TEST((set.allocate_at(p - 4096, 8192, true) == nullptr));
+  BOOST_TEST((set.allocate_at(anywhere, 4096, true) == nullptr));
+  BOOST_TEST(set.allocated_bytes() == 4096U + 8192U);
+  set.free(p);
+  BOOST_TEST(set.allocated_bytes() == 4096U);
+  BOOST_TEST(!set.find(p, 1).has_value());
+  unsigned char there = 0;
+  BOOST_TEST(::mincore(p, 4096, &there) == -1);  // nothing is mapped there any more
+  BOOST_TEST((set.allocate_at(p, 8192, false) == p));
+  set.free(p);
+  set.free(anywhere);
+}
+
+BOOST_AUTO_TEST_CASE(test_discarded_allocation_reads_as_zero_and_populated_one_is_there) {
+  SegmentSet set;
+  std::byte* p = set.allocate(16384);
+  std::memset(p, 0xff, 16384);
+  set.free(p);
+  std::byte* again = set.allocate(16384);
+  BOOST_TEST((again == p));
+  set.discard(again);
+  unsigned char there[4] = {};
+  BOOST_REQUIRE(::mincore(again, 16384, there) == 0);
+  for (const unsigned char page : there) BOOST_TEST((page & 1) == 0);
+  BOOST_TEST(populate(reinterpret_cast<uint64_t>(again) + 5000, 1, true));
+  BOOST_REQUIRE(::mincore(again, 16384, there) == 0);
+  BOOST_TEST((there[0] & 1) == 0);
+  BOOST_TEST((there[1] & 1) == 1);
+  BOOST_TEST(populate(reinterpret_cast<uint64_t>(again), 16384, true));
+  BOOST_REQUIRE(::mincore(again, 16384, there) == 0);
+  for (const unsigned char page : there) BOOST_TEST((page & 1) == 1);
+  for (size_t i = 0; i < 16384; ++i) BOOST_REQUIRE((again[i] == std::byte{0}));
+  const Reserved nothing(4096);
+  BOOST_TEST(!populate(reinterpret_cast<uint64_t>(nothing.at), 4096, true));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -44,7 +44,7 @@ PY_BELOW: dict[str, set[str]] = {
     "settings": {"errors", "flags"},  # the environment
     # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
     "_process": {"_nic", "errors", "buffers", "settings"},
-    "_keys": {"_nic", "errors", "_process"},  # what processes tell each other of endpoints and regions
+    "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
     "fi": _GROUND | {"memory"},  # and providers, from fi.registry alone (REGISTRY); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND | {"memory"},  # of memory the HMEM layer

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _process, errors, fi
+from .. import _keys, _process, errors, fi
 from ..memory.cache import statistics as cache_statistics
 from .arrays import Array, alias, type_name
 from .lane import Lane
@@ -175,6 +175,12 @@ class Node:
         with self._lock:
             self._shared[id(shared)] = shared
         return shared
+
+    @property
+    def ucp_address(self) -> bytes:
+        """The node's address for programs that speak `weft.ucp`: worker.ep_create(address). Bytes to send."""
+        self._check("ucp_address")
+        return _keys.of_endpoint(self._home.ep).pack()
 
     # ---- attaching --------------------------------------------------------------------------------------------------
 
@@ -452,6 +458,34 @@ class Shared:
     def path(self) -> str:
         """How peers reach it: "load/store" or "process_vm"."""
         return "load/store" if self.ticket.direct else "process_vm"
+
+    @property
+    def ucp_rkey(self) -> bytes:
+        """A remote key of the array for programs that speak `weft.ucp`: ep.rkey_unpack(rkey), on an endpoint to
+        `Node.ucp_address`. Remote addresses begin at `rkey.address` there. Bytes to send.
+
+        Raises BadState (closed), InvalidArgument (an array without elements has no key).
+        """
+        self._node._check("ucp_rkey")
+        if self._closed:
+            raise errors.BadState("ucp_rkey: the share is closed")
+        if self._mr is None:
+            raise errors.InvalidArgument("ucp_rkey: the array has no elements, and so no region")
+        return _keys.of_region(self._mr, self._node._home.ep).pack()
+
+    @property
+    def fi_key(self) -> tuple[str, int, int]:
+        """(name, key, addr) of the array for programs that speak `weft.fi`: av.insert(name), then transfers with
+        this key, from this addr on.
+
+        Raises as ucp_rkey.
+        """
+        self._node._check("fi_key")
+        if self._closed:
+            raise errors.BadState("fi_key: the share is closed")
+        if self._mr is None or self.ticket.key is None:
+            raise errors.InvalidArgument("fi_key: the array has no elements, and so no region")
+        return self.ticket.address, self.ticket.key, self.ticket.base
 
     @property
     def closed(self) -> bool:

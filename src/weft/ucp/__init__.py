@@ -47,7 +47,7 @@ from .constants import (
 )
 from .context import Context
 from .ep import Endpoint
-from .mem import MemHandle, PackedBuffer, memh_buffer_release, pack_region, rkey_buffer_release
+from .mem import MemHandle, PackedBuffer, memh_buffer_release, pack_endpoint, pack_region, rkey_buffer_release
 from .params import (
     EpParams,
     MemAdviseParams,
@@ -301,6 +301,7 @@ __all__ = [
     "WorkerParams",
     "dt_make_contig",
     "memh_buffer_release",
+    "pack_endpoint",
     "pack_region",
     "rkey_buffer_release",
     "status_string",

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, buffers, errors
-from ..flags import Flag
 from . import placement
 from .constants import MemAttrField, MemhPackFlag, MemhPackParamField, MemMapFlag, MemMapParamField, MemoryType, Prot
 from .params import MemAdviseParams, MemAttr, MemhBufferReleaseParams, MemhPackParams, MemMapParams
@@ -23,18 +22,14 @@ from .status import Status, UcsError, of
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["MemHandle", "PackedBuffer", "memh_buffer_release", "pack_region", "rkey_buffer_release"]
+__all__ = ["MemHandle", "PackedBuffer", "memh_buffer_release", "pack_endpoint", "pack_region", "rkey_buffer_release"]
 
 PROT_ALL = int(Prot.LOCAL_READ | Prot.LOCAL_WRITE | Prot.REMOTE_READ | Prot.REMOTE_WRITE)
 _ADDRESS, _LENGTH, _FLAGS, _PROT, _TYPE, _EXPORTED = (int(bit) for bit in MemMapParamField)
 _NONBLOCK, _ALLOCATE, _FIXED, _SYMMETRIC = (int(bit) for bit in MemMapFlag)
 _PAGE = os.sysconf("SC_PAGESIZE")
-# What a NIC may do with memory for its own process is named by what the memory is in the transfer: the source of a
-# write is read.
-_LOCAL = {Prot.LOCAL_READ: int(Flag.WRITE), Prot.LOCAL_WRITE: int(Flag.READ)}
-_REMOTE = {Prot.REMOTE_READ: int(Flag.REMOTE_READ), Prot.REMOTE_WRITE: int(Flag.REMOTE_WRITE)}
 _ACCESS_OF = {
-    bits: sum(flag for prot, flag in (_LOCAL | _REMOTE).items() if bits & prot)
+    bits: sum(flag for prot, flag in _keys.PROT.items() if bits & prot)
     for bits in (a | b | c | d for a in (0, 1) for b in (0, 2) for c in (0, 256) for d in (0, 512))
 }
 _PROT_OF = {access: Prot(bits) for bits, access in _ACCESS_OF.items()}
@@ -339,7 +334,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
         if self._allocation is not None:
             return self._allocation.view()
         bare = (ctypes.c_char * self.length).from_address(self.address)
-        bare._held = self.exporters()  # type: ignore[attr-defined]
+        bare._held = _nic.region_exporters(self)  # type: ignore[attr-defined]
         return memoryview(bare).cast("B")
 
     @property
@@ -650,20 +645,20 @@ def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> P
     Remote addresses are virtual addresses of the region's memory, as UCP has them, whatever the domain's mr_mode.
     Raises UcsError (INVALID_PARAM): it is closed, or peers have no rights.
     """
-    remote = int(region.access) & (_REMOTE[Prot.REMOTE_READ] | _REMOTE[Prot.REMOTE_WRITE])
+    remote = region.access & _ACCESS_OF[Prot.REMOTE_READ | Prot.REMOTE_WRITE]
     if region.state != "enabled" or not remote:
         raise UcsError(
             Status.ERR_INVALID_PARAM,
             f"pack_region: the region is {region.state if remote else 'not for peers'}\n"
             "  try: an enabled region with REMOTE_READ or REMOTE_WRITE",
         )
-    prot = sum(int(p) for p, flag in (_LOCAL | _REMOTE).items() if region.access & flag)
     kind = MemoryType.HOST if region.iface == 0 else placement.type_of(region.address)
-    packed = _keys.Packed(
-        _keys.KEY, _keys.place_of(endpoint.address), _process.identity(), 0,
-        region.key, region.address, region.base, region.length, prot, int(kind),
-    )  # fmt: skip
-    return PackedBuffer(packed.pack(), "ucp_memh_pack")
+    return PackedBuffer(_keys.of_region(region, endpoint, int(kind)).pack(), "ucp_memh_pack")
+
+
+def pack_endpoint(endpoint: _nic.EndpointCore) -> PackedBuffer:
+    """The address, for `Worker.ep_create`, of an enabled endpoint of `weft.fi`."""
+    return PackedBuffer(_keys.of_endpoint(endpoint).pack(), "ucp_worker_get_address")
 
 
 _nic.set_ucp_region(Region, MemMapParams)
