@@ -12,7 +12,7 @@ The facts are in facts.py; they run in a child, because the environment decides 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.procs import facts, peer
@@ -50,18 +50,28 @@ def path_taken(world: World) -> tuple[dict[str, int], list[dict[str, object]]]:
 
 
 class Runner:
-    """The child of one (path, engine); a new one after a failure, because nobody knows what state that left."""
+    """The child of one (path, engine); a new one after a failure, because nobody knows what state that left.
 
-    def __init__(self, path: str, engine: str) -> None:
+    make, check   what makes the pair in the child, and checks a fact of it there.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        engine: str,
+        make: Callable[[World, str], None] = make_pair,
+        check: Callable[[World, str], None] = check,
+    ) -> None:
         self.path, self.engine = path, engine
+        self._make, self._check = make, check
         self.child: Child | None = None
 
     def check(self, name: str) -> None:
         if self.child is None:
             self.child = Child(WEFT_ENGINE=self.engine, **PATHS[self.path])
-            self.child.call(make_pair, self.path)
+            self.child.call(self._make, self.path)
         try:
-            self.child.call(check, name)
+            self.child.call(self._check, name)
         except BaseException as error:
             text = f"{error}\n{self.child.log()}"
             self.child.destroy()
