@@ -197,6 +197,18 @@ def test_leaving_a_key_s_block_flushes_and_destroys_it(rig: Rig) -> None:
             rkey.destroy()
 
 
+def test_leaving_a_key_s_block_tells_of_a_failed_operation_and_destroys_the_key(rig: Rig) -> None:
+    def update_behind_the_end(rkey: ucp.RemoteKey) -> None:
+        with rkey:
+            rig.ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, 1, rkey.address + rkey.length, rkey)
+
+    with rig.alloc() as memh:
+        rkey = rig.key(memh)
+        with refused(IO_ERROR, "passes the end"):
+            update_behind_the_end(rkey)
+        assert rkey.destroyed
+
+
 @pytest.mark.clause("ucp.destroy.before-ep")
 @pytest.mark.parametrize("way", ["close", "close_nbx", "force", "worker", "context"])
 def test_closing_the_endpoint_ends_its_keys(rig: Rig, way: str) -> None:
