@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 from collections.abc import Callable
@@ -29,6 +30,14 @@ def readable(worker: ucp.Worker, timeout: float = 0) -> bool:
     return bool(select.select([worker.get_efd()], [], [], timeout)[0])
 
 
+def armed(worker: ucp.Worker) -> bool:
+    """arm(), again where the end of some peer of the process came in between: that is progress()'s to look at."""
+    if worker.arm():
+        return True
+    worker.progress()
+    return worker.arm()
+
+
 def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     """Starts the call; the result joins it."""
     out: list[Any] = []
@@ -53,39 +62,41 @@ def test_descriptor_is_the_worker_s_and_the_same_each_time(rig: Rig) -> None:
 
 def test_armed_descriptor_becomes_readable_with_the_next_completion(rig: Rig) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
-        assert rig.worker.arm() is True
+        assert armed(rig.worker) is True
         assert not readable(rig.worker)
         request = rig.pending(memh.address, rkey)
         assert readable(rig.worker, WATCHDOG_S)
         assert rig.worker.arm() is False  # C's BUSY: progress first
         assert rig.worker.progress() == 1
         assert request.status is OK
-        assert rig.worker.arm() is True
+        assert armed(rig.worker) is True
         assert not readable(rig.worker)
 
 
 def test_signal_makes_the_descriptor_readable_and_arm_busy_once(rig: Rig) -> None:
-    assert rig.worker.arm()
+    assert armed(rig.worker)
     rig.worker.signal()
     assert readable(rig.worker, WATCHDOG_S)
     assert rig.worker.arm() is False
-    assert rig.worker.arm() is True
+    assert armed(rig.worker) is True
     assert not readable(rig.worker)
     for _ in range(3):
         rig.worker.signal()
     assert rig.worker.arm() is False
-    assert rig.worker.arm() is True
+    assert armed(rig.worker) is True
 
 
 def test_wait_returns_at_once_when_a_signal_or_a_completion_is_pending(rig: Rig) -> None:
     rig.worker.signal()
     assert rig.worker.wait(WATCHDOG_S) is True
+    assert armed(rig.worker)
     assert rig.worker.wait(0) is False
     with rig.alloc() as memh, rig.key(memh) as rkey:
         request = rig.pending(memh.address, rkey)
         assert rig.worker.wait() is True
         assert not request.done  # waiting is not progressing
         assert rig.worker.progress() == 1
+        assert armed(rig.worker)
         assert rig.worker.wait(0.001) is False
 
 
@@ -97,7 +108,7 @@ def test_wait_returns_when_an_own_callback_is_due(rig: Rig) -> None:
     assert rig.worker.wait(WATCHDOG_S) is True
     rig.worker.progress()
     assert len(calls) == 1
-    assert rig.worker.arm() is True
+    assert armed(rig.worker) is True
 
 
 def test_signal_of_another_thread_ends_a_wait(rig: Rig) -> None:
@@ -106,10 +117,11 @@ def test_signal_of_another_thread_ends_a_wait(rig: Rig) -> None:
         join = in_thread(lambda: rig.worker.wait(WATCHDOG_S))
         rig.worker.signal()
         assert join() is True
-        assert rig.worker.arm() is True
+        assert armed(rig.worker) is True
 
 
 @pytest.mark.procs
+@pytest.mark.skipif(os.environ.get("WEFT_ENGINE") == "manual", reason="nothing moves without progress()")
 def test_descriptor_tells_of_a_peer_that_answers(rig: Rig, silent: SilentPeer) -> None:
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         request = ep.put_nbx(b"x", rkey.address, rkey)
