@@ -176,8 +176,8 @@ def test_flush_of_what_is_closed_is_invalid(rig: Rig) -> None:
 # ---- fence -----------------------------------------------------------------------------------------------------------
 
 
-def test_operations_behind_a_fence_come_after_those_before_it(rig: Rig) -> None:
-    """Each round a put, a fence, and an update of the same word: never the other way round."""
+def test_operations_behind_a_fence_are_performed_in_order(rig: Rig) -> None:
+    """Each round a put, a fence, and an update of the same word; requests and operations in place."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         for turn in range(1, 200):
             rig.ep.put_nbx((1000 * turn).to_bytes(8, "little"), memh.address, rkey, flags=NO_IMM if turn % 3 else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -313,6 +314,28 @@ def test_wait_without_wakeup_is_fine() -> None:
         assert request.status is OK
 
 
+@pytest.mark.procs
+def test_threads_that_wait_on_one_worker_all_come_back(rig: Rig, silent: SilentPeer) -> None:
+    """One of them takes all completions off the queue; the others learn of theirs all the same."""
+    with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+        requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(4)]
+        started = threading.Barrier(5)
+
+        def wait(request: ucp.Request) -> None:
+            started.wait(WATCHDOG_S)
+            request.wait()
+
+        threads = [threading.Thread(target=wait, args=(request,), daemon=True) for request in requests]
+        for thread in threads:
+            thread.start()
+        started.wait(WATCHDOG_S)
+        silent.go_on()
+        for thread in threads:
+            thread.join(WATCHDOG_S)
+        assert not any(thread.is_alive() for thread in threads)
+        assert [request.status for request in requests] == [OK] * 4
+
+
 # ---- asyncio ---------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +406,28 @@ def test_other_tasks_run_while_a_request_is_awaited(silent: SilentPeer, features
 
         async def request_of(request: ucp.Request) -> None:
             await request
+
+        asynchronously(main())
+
+
+@pytest.mark.procs
+def test_awaited_request_that_somebody_else_progressed_ends_too(rig: Rig, silent: SilentPeer) -> None:
+    """A blocking wait beside the event loop takes both completions off the queue."""
+    with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+
+        async def main() -> None:
+            awaited, waited = (ep.put_nbx(b"x", rkey.address, rkey) for _ in range(2))
+
+            async def wait() -> None:
+                await awaited
+
+            task = asyncio.create_task(wait())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            silent.go_on()
+            waited.wait(WATCHDOG_S)
+            await task
+            assert awaited.status is OK
 
         asynchronously(main())
 

@@ -17,6 +17,8 @@ __all__ = ["Watch"]
 
 # Without the feature WAKEUP, or an engine thread, nothing wakes the loop: it looks for itself this often.
 POLL_S = 0.001
+# And with them, where somebody else's progress() took the completion off the queue before the loop saw it.
+LOOK_S = 0.02
 
 
 class Watch:
@@ -53,8 +55,8 @@ class Watch:
         for future, request in list(self._waiting.items()):
             if request.done and not future.done():
                 future.set_result(None)
-        if self._polls and self._timer is None and self._waiting:
-            self._timer = self._loop.call_later(POLL_S, self._poll)
+        if self._timer is None and self._waiting:
+            self._timer = self._loop.call_later(POLL_S if self._polls else LOOK_S, self._poll)
 
     def _poll(self) -> None:
         self._timer = None

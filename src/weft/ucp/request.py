@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DONE", "Request"]
 
+# Another thread's progress() may take this one's completion off the queue, and nothing wakes a sleeper then: it looks
+# for itself this often.
+LOOK_S = 0.02
+
 
 class Request(_nic.UcpRequestCore):
     """An operation that was posted; `await` it, `wait()` for it, or look at `status` while the worker progresses.
@@ -67,7 +71,7 @@ class Request(_nic.UcpRequestCore):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise UcsError(Status.ERR_TIMED_OUT, f"no completion in {timeout:g} s; the operation goes on")
-            worker.wait_core(left)
+            worker.wait_core(LOOK_S if left is None else min(left, LOOK_S))
         self.result()
 
     def cancel(self) -> None:
