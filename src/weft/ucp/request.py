@@ -29,6 +29,8 @@ class Request(_nic.UcpRequestCore):
     Thread safety: as the worker's. Source: UCP, "ucp_request_check_status", "ucp_request_free".
     """
 
+    __slots__ = ()  # one is made for every operation that takes time
+
     @property
     def status(self) -> Status:
         """INPROGRESS, OK, or how it failed."""
