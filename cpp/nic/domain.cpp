@@ -87,11 +87,10 @@ size_t Domain::pump(PeerEp& target) {
   size_t moved = 0;
   while (!target.waiting.empty()) {
     Op* op = target.waiting.front();
-    const std::shared_ptr<Endpoint> ep = op->ep;
-    const std::shared_ptr<PeerEp> keep = op->target;
-    // advance() may finish the operation, which must not be in the list then; put it back when it stays.
+    // advance() may finish the operation, which must not be in the list then; put it back when it stays. Who pumps
+    // holds the target; an endpoint that loses its last operation is held until that is over.
     target.waiting.pop_front();
-    if (!ep->advance(op)) {
+    if (!op->ep->advance(op)) {
       target.waiting.push_front(op);
       break;
     }

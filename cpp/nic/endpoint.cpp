@@ -742,8 +742,8 @@ Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, u
 
 // The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
 void Endpoint::finish(Op* op) {
-  const std::shared_ptr<Endpoint> keep = op->ep;  // maybe the last reference
-  const std::shared_ptr<PeerEp> target = op->target;
+  const std::shared_ptr<Endpoint> keep = std::move(op->ep);  // maybe the last reference
+  const std::shared_ptr<PeerEp> target = std::move(op->target);
   if (op->counted) --target->outstanding;
   if (op->parent == nullptr) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
@@ -770,7 +770,7 @@ void Endpoint::finish(Op* op) {
     if (op->status != Status::ok && parent->status == Status::ok) {
       parent->status = op->status;
       parent->remote[0] = op->remote[0];  // what the error's text tells
-      parent->target = op->target;
+      parent->target = target;
     }
     if (--parent->children == 0 && parent->submitted) finish(parent);
   } else if (op->status == Status::ok) {
@@ -793,7 +793,8 @@ void Endpoint::finish(Op* op) {
   domain_->ops_.erase(it);
   std::vector<std::byte> held = std::move(owned->held);
   held.clear();
-  *owned = Op{};
+  std::destroy_at(owned.get());
+  ::new (owned.get()) Op;  // not Op{}: what has no first value here need not be cleared, and it is most of it
   owned->held = std::move(held);
   if (domain_->op_pool_.size() < 1024) domain_->op_pool_.push_back(std::move(owned));
 }

@@ -629,6 +629,7 @@ class Nic final : public link::FrameSink {
   std::atomic<uint64_t> waiting_ops_{0};  // operations that progress() must move on
   alignas(kCacheLine) std::mutex progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region: closing a region waits for it
+  uint32_t busy_rounds_ = 0;
   std::deque<Deferred> deferred_;
   std::atomic<size_t> deferred_count_{0};  // of deferred_, for who does not hold the progress lock
   std::atomic<bool> engine_rests_{false};  // it will not look again unless it is woken
