@@ -201,12 +201,21 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
 bool AddressVector::remove(uint64_t fi_addr) {
   const DomainLock guard(domain_);
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
+  remove_locked(fi_addr);
+  return true;
+}
+
+void AddressVector::forget(const PeerEp& target) {
+  const auto it = by_address_.find(target.address);
+  if (it != by_address_.end() && entries_[it->second].get() == &target) remove_locked(it->second);
+}
+
+void AddressVector::remove_locked(uint64_t fi_addr) {
   std::erase_if(by_address_, [&](const auto& known) { return known.second == fi_addr; });
   // Operations under way hold the entry; they end as they would have.
   entries_[fi_addr] = nullptr;
   free_.push_back(fi_addr);
   std::erase_if(domain_->peer_eps_, [](const auto& weak) { return weak.expired(); });
-  return true;
 }
 
 std::optional<wire::EpAddress> AddressVector::lookup(uint64_t fi_addr) const {

@@ -765,6 +765,8 @@ void Endpoint::finish(Op* op) {
       if (op->status != Status::ok) event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
       (void)cm_->push(std::move(event));
     }
+    // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
+    if (listens_) av_->forget(*target);
   } else if (op->parent != nullptr) {
     Op* parent = op->parent;
     if (op->status != Status::ok && parent->status == Status::ok) {

@@ -329,6 +329,7 @@ class AddressVector {
   explicit AddressVector(Domain* domain) : domain_(domain) {}
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
+  void forget(const PeerEp& target);  // with the domain's lock
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
   [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
@@ -336,6 +337,7 @@ class AddressVector {
  private:
   friend class Endpoint;
   friend class Nic;
+  void remove_locked(uint64_t fi_addr);
   Domain* domain_;
   std::vector<std::shared_ptr<PeerEp>> entries_;
   std::vector<uint64_t> free_;
