@@ -1,4 +1,4 @@
-"""UCX's calls, two processes: the second one maps memory and sleeps, the first one puts into it, adds to it and reads it."""
+"""UCX's calls, two processes: the second one maps memory and sleeps, the first one writes, adds to it and reads it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _UCP: dict[str, tuple[str, type]] = {
 }
 _UCP_FUNCTIONS = {
     name: f"weft.ucp.{name}"
-    for name in ("DONE", "dt_make_contig", "memh_buffer_release", "pack_region", "rkey_buffer_release", "status_string")
+    for name in ("DONE", *(name for name in ucp.__all__ if name[0].islower()))
 }
 
 

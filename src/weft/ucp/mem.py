@@ -44,8 +44,8 @@ def deprecated(old: str, new: str) -> None:
 class PackedBuffer(bytes):
     """A packed key, exported handle or address: bytes to send, until they are released.
 
-    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address` and `pack_region`. What was sent, or copied with
-    bytes(), is not released with it.
+    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. What was
+    sent, or copied with bytes(), is not released with it.
 
     Raises UcsError (INVALID_PARAM) where Weft is given one that was released.
     """
