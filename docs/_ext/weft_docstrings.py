@@ -61,10 +61,7 @@ _FUNCTIONS: dict[str, str] = {
 _UCP: dict[str, tuple[str, type]] = {
     name: (f"weft.ucp.{name}", value) for name in ucp.__all__ if isinstance(value := getattr(ucp, name), type)
 }
-_UCP_FUNCTIONS = {
-    name: f"weft.ucp.{name}"
-    for name in ("DONE", *(name for name in ucp.__all__ if name[0].islower()))
-}
+_UCP_FUNCTIONS = {name: f"weft.ucp.{name}" for name in ("DONE", *(name for name in ucp.__all__ if name[0].islower()))}
 
 
 def target(name: str, context: str) -> str | None:
