@@ -44,6 +44,9 @@ def deprecated(old: str, new: str) -> None:
 class PackedBuffer(bytes):
     """A packed key, exported handle or address: bytes to send, until they are released.
 
+    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. What was
+    sent, or copied with bytes(), is not released with it.
+
     Raises UcsError (INVALID_PARAM) where Weft is given one that was released.
     """
 
@@ -106,6 +109,7 @@ def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Pack
 class MemHandle:
     """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps it.
 
+    context           that mapped it.
     address, length   of the memory, in bytes.
     memory_type       a `MemoryType`.
     prot              `Prot`: what may be done with it.
@@ -130,6 +134,7 @@ class MemHandle:
         def prot(self) -> Prot: ...
         @property
         def unmapped(self) -> bool: ...
+        def __getitem__(self, index: slice) -> Any: ...
 
     # ---- the calls ---------------------------------------------------------------------------------------------------
 

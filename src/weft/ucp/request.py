@@ -26,6 +26,9 @@ class Request(_nic.UcpRequestCore):
         if request:
             request.wait()
 
+    worker   that it is progressed by; ep: the endpoint that it was posted on, None for a worker's flush.
+    text     why it failed, in words.
+
     Thread safety: as the worker's. Source: UCP, "ucp_request_check_status", "ucp_request_free".
     """
 

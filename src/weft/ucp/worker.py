@@ -40,7 +40,7 @@ class Worker(_nic.UcpWorkerCore):
     get_address() ep_create()             what peers need of it, and what it makes of theirs
     progress() wait() arm() get_efd() signal()   moving operations on, and sleeping until there is something to move
     flush_nbx() fence()                   all endpoints of it
-    rkey_compare()
+    rkey_compare()                        may one remote key stand for another?
 
     Peers are served by the NIC's engine: a worker need not progress for what others do to its process's memory.
     Thread safety: any thread, whatever thread_mode says. Source: UCP, "ucp_worker_h".
