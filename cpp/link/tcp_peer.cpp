@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kCopyMax = 4096;         // longer payload is sent from where it is
 constexpr size_t kBatchBytes = 16 << 10;  // so many bytes of small packets are worth a system call
 // The peer's pipeline runs dry where it has to wait for what these packets say: that so much arrived, or is wanted.
-constexpr uint64_t kBatchCost = uint64_t{128} << 10;
+constexpr uint64_t kBatchCost = uint64_t{512} << 10;
 constexpr size_t kOutMax = size_t{256} << 10;  // waiting to be sent, before submit() says again
 constexpr size_t kInBytes = size_t{32} << 10;
 constexpr size_t kTailBytes = 4096;  // read behind a long payload: the next packet's head, and not much of its payload

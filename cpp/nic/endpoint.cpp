@@ -645,12 +645,14 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
   }
   switch (status) {
     case Status::no_key:
-      return text + "no region there has this key: register it, and compare the key with the peer's mr.key";
+      if (range.key == wire::kKeyNotAvail) {
+        return text + "the owner registered the region for itself alone: nobody else has rights to it";
+      }
+      return text + "no region there has this key: register it, and compare the key with the one that its owner has";
     case Status::stale_key:
       return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
     case Status::access:
-      return text + "the region or the endpoint does not grant this access" + region +
-             ": register it with the access bit";
+      return text + "the region or the endpoint does not grant this access" + region + ": have its owner grant it";
     case Status::bounds:
       return text + "passes the end of the region" + region;
     case Status::not_enabled:

@@ -64,6 +64,8 @@ class Request(_nic.UcpRequestCore):
 
         Raises UcsError: how the operation failed; TIMED_OUT, and it is still under way.
         """
+        if self.status_code == Status.OK:
+            return
         worker: Worker = self.worker
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done:
