@@ -23,7 +23,7 @@ __all__ = ["Context"]
 
 _FEATURES = Feature.RMA | Feature.AMO32 | Feature.AMO64 | Feature.WAKEUP | Feature.EXPORTED_MEMH
 _HINTS = (
-    "tag messages are no part of UCP's memory routines, which is what Weft has of UCP\n"
+    "Weft has UCP's memory routines, and nothing else of it\n"
     "  try: ucp.FEATURE_RMA | ucp.FEATURE_AMO32 | ucp.FEATURE_AMO64 | ucp.FEATURE_WAKEUP | ucp.FEATURE_EXPORTED_MEMH"
 )
 
@@ -58,8 +58,9 @@ class Context(_nic.UcpContextCore):
             if params.field_mask & ParamField.NAME:
                 name = params.name
         wanted = _FEATURES if features is None else Feature(features)
-        if wanted & ~_FEATURES:
-            raise UcsError(Status.ERR_UNSUPPORTED, f"Context: features {wanted & ~_FEATURES!r}: {_HINTS}")
+        # As numbers: the complement of an IntFlag has its own members' bits only, and unknown ones would pass.
+        if beyond := int(wanted) & ~int(_FEATURES):
+            raise UcsError(Status.ERR_UNSUPPORTED, f"Context: features {Feature(beyond)!r}: {_HINTS}")
         self.features = wanted
         self.name = name
         nic = _process.nic()
@@ -106,6 +107,8 @@ class Context(_nic.UcpContextCore):
             raise TypeError("mem_map: give a MemMapParams, or its fields as keywords, not both")
         return mem.mem_map(self, params, buffer)
 
+    _mem_map.__qualname__ = "Context.mem_map"  # as messages about its arguments name it
+
     def mem_unmap(self, memh: mem.MemHandle) -> None:
         """Unmap memory (ucp_mem_unmap): its handle and its remote keys are void from here on.
 
@@ -131,7 +134,7 @@ class Context(_nic.UcpContextCore):
         """Tell how memory will be used (ucp_mem_advise).
 
         params   a `MemAdviseParams` with all three fields; or
-        address, length, advice   its fields. The whole of the memory where address and length are left out.
+        address, length, advice   its fields. The whole of the memory where both address and length are left out.
 
         MADV_WILLNEED has the pages there when the call returns, as far as the system has memory.
 
@@ -141,12 +144,13 @@ class Context(_nic.UcpContextCore):
         self._check("mem_advise")
         mem.belongs(self, memh, "mem_advise")
         if params is None:
-            params = MemAdviseParams(
-                7,
-                memh.address if address is None else address,
-                (memh.length if address is None else 0) if length is None else length,
-                -1 if advice is None else advice,
-            )
+            if address is None and length is None:
+                address, length = memh.address, memh.length
+            given = ((1, address), (2, length), (4, advice))
+            mask = sum(bit for bit, value in given if value is not None)
+            params = MemAdviseParams(mask, address or 0, length or 0, advice or 0)
+        elif not (address is length is advice is None):
+            raise TypeError("mem_advise: give a MemAdviseParams, or its fields as keywords, not both")
         mem.advise(memh, params)
 
     def mem_print_info(self, mem_spec: str, stream: IO[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import operator
 import os
 import struct
 import warnings
@@ -34,6 +35,7 @@ _ACCESS_OF = {
 }
 _PROT_OF = {access: Prot(bits) for bits, access in _ACCESS_OF.items()}
 ACCESS_ALL = _ACCESS_OF[PROT_ALL]
+_KINDS = {_keys.ADDRESS: "an address", _keys.KEY: "a remote key", _keys.EXPORT: "an exported handle"}
 
 
 def deprecated(old: str, new: str) -> None:
@@ -97,8 +99,8 @@ def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Pack
     try:
         found = _keys.Packed.parse(buffer if isinstance(buffer, bytes) else bytes(memoryview(buffer)))
         if found.kind not in kinds:
-            raise ValueError(f"it is {('an address', 'a remote key', 'an exported handle')[found.kind - 1]}")
-    except (ValueError, TypeError, IndexError) as reason:
+            raise ValueError(f"it is {_KINDS.get(found.kind, f'of unknown kind {found.kind}')}")
+    except (ValueError, TypeError) as reason:
         raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer is no {what}: {reason}") from None
     return found
 
@@ -447,7 +449,7 @@ class Imported(MemHandle):
         self.context = context
         self.address = found.address
         self.length = found.length
-        self.memory_type = MemoryType(found.memory_type)
+        self.memory_type = MemoryType(min(found.memory_type, MemoryType.UNKNOWN))
         self._window: _nic.PeerMemory | None = window
         self._way = way
         writable = not memoryview(window).readonly  # type: ignore[arg-type]
@@ -513,6 +515,11 @@ def _invalid(text: str) -> UcsError:
     return UcsError(Status.ERR_INVALID_PARAM, f"mem_map: {text}")
 
 
+def _check_range(address: int, length: int) -> None:
+    if length < 0 or address < 0 or address + length > 1 << 64:
+        raise _invalid(f"{length} B at {address:#x} do not lie in the address space")
+
+
 def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
     """ucp_mem_map. The checks come in UCX's order: the first that applies decides."""
     mask = params.field_mask
@@ -526,8 +533,8 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
     exported = params.exported_memh_buffer if mask & _EXPORTED else None
     if not mask & (_LENGTH | _EXPORTED):
         raise _invalid("no length was given\n  rule: MEM_MAP_PARAM_FIELD_LENGTH is mandatory, ucp_mem_map_params")
-    address = int(params.address or 0) if mask & _ADDRESS else 0
-    length = int(params.length) if mask & _LENGTH else 0
+    address = operator.index(params.address or 0) if mask & _ADDRESS else 0
+    length = operator.index(params.length) if mask & _LENGTH else 0
     if flags & _FIXED and address % _PAGE:
         raise _invalid(f"MEM_MAP_FIXED at {address:#x}, which is no multiple of the page size, {_PAGE} B")
     if exported is not None:
@@ -536,8 +543,7 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
         return _import(context, exported)
     if length == 0:
         return Nothing(context)
-    if length < 0 or address < 0 or address + length > 1 << 64:
-        raise _invalid(f"{length} B at {address:#x} pass the end of the address space")
+    _check_range(address, length)
     if not flags & _ALLOCATE:
         if address == 0:
             raise _invalid(
@@ -560,16 +566,23 @@ def _map_buffer(context: Context, buffer: Any, params: MemMapParams, flags: int,
     if flags & (_ALLOCATE | _FIXED) or params.field_mask & (_ADDRESS | _EXPORTED):
         raise _invalid("a buffer is registered where it is: neither ALLOCATE, FIXED, an address nor an exported handle")
     try:
-        nbytes = _nic.describe_buffer(buffer)[1]
+        address, nbytes = _nic.describe_buffer(buffer)[:2]
     except errors.FabricError as reason:
         raise of(reason) from None
     if params.field_mask & _LENGTH:
-        if params.length > nbytes:
-            raise _invalid(f"length {params.length} passes the end of the buffer, {nbytes} B")
-        if params.length < nbytes:
-            buffer, nbytes = memoryview(buffer).cast("B")[: params.length], params.length
+        wanted = operator.index(params.length)
+        if not 0 <= wanted <= nbytes:
+            raise _invalid(f"length {wanted} passes the end of the buffer, {nbytes} B")
+        if wanted < nbytes:
+            buffer = (address, wanted) if isinstance(buffer, tuple) else memoryview(buffer).cast("B")[:wanted]
+            nbytes = wanted
     if nbytes == 0:
         return Nothing(context)
+    if address == 0:
+        raise _invalid(
+            "a buffer at address 0\n  try: an address, to register memory; allocate=True, to have it allocated"
+        )
+    _check_range(address, nbytes)
     return _register(context, buffer, prot, flags, None)
 
 

@@ -151,10 +151,15 @@ class RemoteKey(_nic.UcpRkeyCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.destroyed:
+        try:
             if self.in_flight:
                 self.endpoint.flush_nbx().wait()
-            self.destroy()
+        except UcsError:
+            if error is None:
+                raise
+        finally:
+            if not self.destroyed and not self.in_flight:
+                self.destroy()
 
     def __repr__(self) -> str:
         rights = "|".join(p.name or "" for p in Prot if p & self.prot) or "no rights"

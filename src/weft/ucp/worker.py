@@ -19,12 +19,12 @@ from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
 from .ep import Endpoint
 from .mem import PackedBuffer, parse
 from .params import EpParams, RkeyCompareParams
+from .request import Request
 from .rkey import RemoteKey
 from .status import Status, UcsError, of
 
 if TYPE_CHECKING:
     from .context import Context
-    from .request import Request
 
 __all__ = ["Worker"]
 
@@ -186,7 +186,13 @@ class Worker(_nic.UcpWorkerCore):
     def request_cancel(self, request: Request) -> None:
         """Ask an operation to end early (ucp_request_cancel): CANCELED, where it had not begun; else it goes on."""
         self._check("request_cancel")
-        if self.cancel_flush(request):
+        if not isinstance(request, Request):
+            raise UcsError(Status.ERR_INVALID_PARAM, f"request_cancel: {request!r:.60} is no request")
+        if request and request.worker is not self:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM, "request_cancel: the request is another worker's\n  try: request.cancel()"
+            )
+        if request.done or self.cancel_flush(request):
             return
         try:
             self._ep.cancel(request)
