@@ -387,7 +387,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
                 "  try: map it with MEM_MAP_PROT_REMOTE_READ (and REMOTE_WRITE)",
             )
         worker = self.context._service_worker()
-        return PackedBuffer(self._packed(_keys.EXPORT, worker.place).pack(), "ucp_memh_pack")
+        return PackedBuffer(self._packed(_keys.EXPORT, worker._place).pack(), "ucp_memh_pack")
 
     def _populate(self, address: int, length: int) -> None:
         if self.memory_type == MemoryType.HOST:
