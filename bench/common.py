@@ -13,6 +13,7 @@ import os
 import platform
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -37,6 +38,7 @@ class Row:
     budget        in words;  met: whether it is
     why           where it is not: the reason
     peers         the same in other libraries, in the same unit
+    median        of the batches of which value is the least, where it was taken
     """
 
     path: str
@@ -48,6 +50,7 @@ class Row:
     limit_is: str = ""
     why: str = ""
     peers: dict[str, float] | None = None
+    median: float | None = None
 
 
 def least(run: Callable[[int], Any], count: int, rounds: int = 40, after: Callable[[], Any] | None = None) -> float:
@@ -69,6 +72,15 @@ def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
         for i, measure in enumerate(measures):
             best[i] = min(best[i], measure())
     return best
+
+
+def spread(rounds: int, *measures: Callable[[], float]) -> list[tuple[float, float]]:
+    """As in_turn, with the median beside the least: what the code costs, and what it cost on this machine just now."""
+    found: list[list[float]] = [[] for _ in measures]
+    for _ in range(rounds):
+        for values, measure in zip(found, measures, strict=True):
+            values.append(measure())
+    return [(min(values), statistics.median(values)) for values in found]
 
 
 def empty_loop(count: int) -> None:
@@ -120,8 +132,8 @@ def peers() -> dict[str, dict[str, Any]]:
         for name, (command, env) in _peer_programs():
             got = _peer(name, command, env)
             if got is not None:
-                before = found.get(name, got)
-                found[name] = {key: min(value, before[key]) for key, value in got.items()}
+                before = found.setdefault(name, {})  # a library may have several programs
+                before |= {key: min(value, before.get(key, value)) for key, value in got.items()}
     return found
 
 
@@ -144,6 +156,8 @@ def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
     yield "pyzmq", ([sys.executable, str(here / "zmq_pair.py")], {})
     yield "shared_memory", ([sys.executable, str(here / "shared_memory.py")], {})
     yield "UCX (C)", ([sys.executable, str(here / "ucx_registration.py"), "4096", str(1 << 20), str(1 << 28)], {})
+    yield "UCX (C)", ([sys.executable, str(here / "ucx_rma.py")], {})
+    yield "UCX (C)", ([sys.executable, str(here / "ucx_rma.py"), "sysv", "puts"], {})
 
 
 def _peer(name: str, command: list[str], env: dict[str, str]) -> dict[str, Any] | None:
@@ -191,7 +205,7 @@ def cells(row: Row) -> list[str]:
     peers = ", ".join(f"{name} {number(value)}" for name, value in (row.peers or {}).items())
     return [
         row.path,
-        f"{number(row.value)} {row.unit}",
+        f"{number(row.value)} {row.unit}" + (f" (median {number(row.median)})" if row.median is not None else ""),
         row.budget,
         {True: "met", False: "NOT MET", None: ""}[row.met],
         f"{number(row.limit)} {row.unit} {row.limit_is}" if row.limit is not None else row.limit_is,

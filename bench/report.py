@@ -68,8 +68,15 @@ RACE: tuple[tuple[str, str, str], ...] = (
     ("rma", r"^64 KiB get, Weft's", "64 KiB get"),
     ("rma", r"1,024 KiB put, Weft's", "1 MiB put"),
     ("rma", r"1,024 KiB get, Weft's", "1 MiB get"),
+    ("ucp", r"8 B put_nbx, NumPy array: a call", "ucp.put_nbx of 8 B: the call"),
+    ("ucp", r"8 B put_nbx and flush_nbx", "ucp.put_nbx and flush_nbx of 8 B"),
+    ("ucp", r"^fetch-add$", "ucp.atomic_op_nbx: fetch-add"),
+    ("ucp", r"half a round trip", "ucp.put_nbx of 8 B, half a round trip"),
+    ("ucp", r"^64 KiB put", "ucp.put_nbx of 64 KiB"),
+    ("ucp", r"^64 KiB get", "ucp.get_nbx of 64 KiB"),
+    ("ucp", r"^mem_map of 1,024 KiB", "ucp: mem_map of 1 MiB"),
 )
-_PEERS = ("MPICH", "Open MPI", "pyzmq", "shared_memory")
+_PEERS = ("MPICH", "Open MPI", "pyzmq", "shared_memory", "UCX (C)")
 
 
 @dataclass
@@ -168,7 +175,7 @@ RACE_SAYS = (
     "ns (less is better) or GB/s (more is better); the least of many short batches, all in one run. MPI: Win.Put, "
     "Win.Get, Win.Fetch_and_op, each with Win.Flush. pyzmq has messages: a put is one of a stream, a completed one a "
     "message and its answer. shared_memory is a store by hand: no key, no bounds, no completion, and a lock where Weft "
-    "has an atomic."
+    "has an atomic. UCX (C) is libucp's own cost, without Python: ctypes' is taken off."
 )
 
 

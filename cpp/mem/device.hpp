@@ -88,6 +88,27 @@ class Devices;
 // Who says at every hit of the registration cache whether an allocation is still the one that was found.
 std::shared_ptr<Monitor> make_device_monitor(const Devices& devices, uint32_t iface);
 
+// A runtime's library. It stays loaded: what runs in it may outlive whoever asked.
+class RuntimeLibrary {
+ public:
+  // what, otherwise: for the reasons. "the driver's library", "it is no CUDA driver, or one before 11.7".
+  RuntimeLibrary(const std::string& path, const char* what, const char* otherwise, std::string* why);
+  [[nodiscard]] bool loaded() const noexcept { return handle_ != nullptr; }
+  // False, with *why: it is needed, and not there.
+  template <typename Function>
+  bool find(const char* name, Function*& function, bool needed = true) {
+    function = reinterpret_cast<Function*>(look_up(name, needed));
+    return function != nullptr || !needed;
+  }
+
+ private:
+  void* look_up(const char* name, bool needed);
+  std::string path_;
+  const char* otherwise_;
+  std::string* why_;
+  void* handle_;
+};
+
 // Loads a runtime; null with *why (what was looked for, what was found, what to do).
 std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string* why);
 std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string* why);

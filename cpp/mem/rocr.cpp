@@ -1,8 +1,6 @@
 // cpp/mem/rocr.cpp: AMD's devices through the HSA runtime (ROCr), loaded at run time: nothing of ROCm is needed to
 // build or run Weft. Values and signatures are those of the HSA Runtime Programmer's Reference and of its AMD
 // extension.
-#include <dlfcn.h>
-
 #include <cstring>
 #include <vector>
 
@@ -131,24 +129,15 @@ struct Search {
 }  // namespace
 
 std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string* why) {
-  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* error = ::dlerror();
-    *why = "the runtime's library could not be loaded: " + std::string(error != nullptr ? error : library);
-    return nullptr;
-  }
+  RuntimeLibrary from(library, "the runtime's library", "it is no HSA runtime of ROCm", why);
+  if (!from.loaded()) return nullptr;
   Api api{};
-  const auto find = [&](const char* name, auto& function, bool needed = true) {
-    void* found = ::dlsym(handle, name);
-    std::memcpy(static_cast<void*>(&function), &found, sizeof(found));
-    if (found == nullptr && needed) *why = library + " has no " + name + ": it is no HSA runtime of ROCm";
-    return found != nullptr || !needed;
-  };
-  if (!find("hsa_init", api.init) || !find("hsa_iterate_agents", api.iterate_agents) ||
-      !find("hsa_agent_get_info", api.agent_get_info) || !find("hsa_amd_pointer_info", api.pointer_info) ||
-      !find("hsa_memory_copy", api.memory_copy) || !find("hsa_amd_ipc_memory_create", api.ipc_create) ||
-      !find("hsa_amd_ipc_memory_attach", api.ipc_attach) || !find("hsa_amd_ipc_memory_detach", api.ipc_detach) ||
-      !find("hsa_amd_portable_export_dmabuf", api.export_dmabuf, false)) {
+  if (!from.find("hsa_init", api.init) || !from.find("hsa_iterate_agents", api.iterate_agents) ||
+      !from.find("hsa_agent_get_info", api.agent_get_info) || !from.find("hsa_amd_pointer_info", api.pointer_info) ||
+      !from.find("hsa_memory_copy", api.memory_copy) || !from.find("hsa_amd_ipc_memory_create", api.ipc_create) ||
+      !from.find("hsa_amd_ipc_memory_attach", api.ipc_attach) ||
+      !from.find("hsa_amd_ipc_memory_detach", api.ipc_detach) ||
+      !from.find("hsa_amd_portable_export_dmabuf", api.export_dmabuf, false)) {
     return nullptr;
   }
   if (api.init() != kSuccess) {

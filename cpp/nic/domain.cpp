@@ -87,11 +87,10 @@ size_t Domain::pump(PeerEp& target) {
   size_t moved = 0;
   while (!target.waiting.empty()) {
     Op* op = target.waiting.front();
-    const std::shared_ptr<Endpoint> ep = op->ep;
-    const std::shared_ptr<PeerEp> keep = op->target;
-    // advance() may finish the operation, which must not be in the list then; put it back when it stays.
+    // advance() may finish the operation, which must not be in the list then; put it back when it stays. Who pumps
+    // holds the target; an endpoint that loses its last operation is held until that is over.
     target.waiting.pop_front();
-    if (!ep->advance(op)) {
+    if (!op->ep->advance(op)) {
       target.waiting.push_front(op);
       break;
     }
@@ -202,12 +201,21 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
 bool AddressVector::remove(uint64_t fi_addr) {
   const DomainLock guard(domain_);
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
+  remove_locked(fi_addr);
+  return true;
+}
+
+void AddressVector::forget(const PeerEp& target) {
+  const auto it = by_address_.find(target.address);
+  if (it != by_address_.end() && entries_[it->second].get() == &target) remove_locked(it->second);
+}
+
+void AddressVector::remove_locked(uint64_t fi_addr) {
   std::erase_if(by_address_, [&](const auto& known) { return known.second == fi_addr; });
   // Operations under way hold the entry; they end as they would have.
   entries_[fi_addr] = nullptr;
   free_.push_back(fi_addr);
   std::erase_if(domain_->peer_eps_, [](const auto& weak) { return weak.expired(); });
-  return true;
 }
 
 std::optional<wire::EpAddress> AddressVector::lookup(uint64_t fi_addr) const {

@@ -645,12 +645,14 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
   }
   switch (status) {
     case Status::no_key:
-      return text + "no region there has this key: register it, and compare the key with the peer's mr.key";
+      if (range.key == wire::kKeyNotAvail) {
+        return text + "the owner registered the region for itself alone: nobody else has rights to it";
+      }
+      return text + "no region there has this key: register it, and compare the key with the one that its owner has";
     case Status::stale_key:
       return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
     case Status::access:
-      return text + "the region or the endpoint does not grant this access" + region +
-             ": register it with the access bit";
+      return text + "the region or the endpoint does not grant this access" + region + ": have its owner grant it";
     case Status::bounds:
       return text + "passes the end of the region" + region;
     case Status::not_enabled:
@@ -756,8 +758,8 @@ uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
 
 // The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
 void Endpoint::finish(Op* op) {
-  const std::shared_ptr<Endpoint> keep = op->ep;  // maybe the last reference
-  const std::shared_ptr<PeerEp> target = op->target;
+  const std::shared_ptr<Endpoint> keep = std::move(op->ep);  // maybe the last reference
+  const std::shared_ptr<PeerEp> target = std::move(op->target);
   if (op->counted) --target->outstanding;
   if (op->parent == nullptr) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
@@ -779,12 +781,14 @@ void Endpoint::finish(Op* op) {
       if (op->status != Status::ok) event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
       (void)cm_->push(std::move(event));
     }
+    // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
+    if (listens_) av_->forget(*target);
   } else if (op->parent != nullptr) {
     Op* parent = op->parent;
     if (op->status != Status::ok && parent->status == Status::ok) {
       parent->status = op->status;
       parent->remote[0] = op->remote[0];  // what the error's text tells
-      parent->target = op->target;
+      parent->target = target;
     }
     if (--parent->children == 0 && parent->submitted) finish(parent);
   } else if (op->status == Status::ok) {
@@ -807,7 +811,8 @@ void Endpoint::finish(Op* op) {
   domain_->ops_.erase(it);
   std::vector<std::byte> held = std::move(owned->held);
   held.clear();
-  *owned = Op{};
+  std::destroy_at(owned.get());
+  ::new (owned.get()) Op;  // not Op{}: what has no first value here need not be cleared, and it is most of it
   owned->held = std::move(held);
   if (domain_->op_pool_.size() < 1024) domain_->op_pool_.push_back(std::move(owned));
 }

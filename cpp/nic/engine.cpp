@@ -14,6 +14,7 @@ namespace weft::nic {
 namespace {
 
 constexpr size_t kFrameBudget = 256;      // a round
+constexpr uint32_t kBusyRounds = 16;      // that find frames, until connections are looked at in spite of them
 constexpr int64_t kSnoozeNs = 1'000'000;  // while an application thread polls, the engine looks in once a while
 constexpr uint64_t kAnySlot = 0xffffff;   // long activity that covers several regions
 
@@ -37,7 +38,8 @@ size_t Nic::progress_locked(bool events) {
     // A thread that polls has seen by the hints which link has something; an empty poll of another costs it 60 ns.
     if (events || link->maybe_ready()) n += link->poll(*this, kFrameBudget);
   }
-  if (events) {
+  // Where frames are, the next ones are more urgent than connections, which take system calls to look at.
+  if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
     if (happened != 0) {
@@ -604,8 +606,7 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   --op->frames_out;
   const std::shared_ptr<PeerEp> target = op->target;
   if (op->frames_out == 0 && op->submitted) {
-    const std::shared_ptr<Endpoint> ep = op->ep;
-    ep->finish(op);
+    op->ep->finish(op);  // which holds the endpoint
   } else if (op->status != Status::ok && !op->submitted) {
     // It failed while the rest of it still waits to be sent: send no more.
     if (const auto waiting = std::ranges::find(target->waiting, op); waiting != target->waiting.end()) {
@@ -613,12 +614,9 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
       waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
     }
     op->submitted = true;
-    if (op->frames_out == 0) {
-      const std::shared_ptr<Endpoint> ep = op->ep;
-      ep->finish(op);
-    }
+    if (op->frames_out == 0) op->ep->finish(op);
   }
-  domain->pump(*target);
+  if (!target->waiting.empty()) domain->pump(*target);
 }
 
 Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) {
@@ -648,6 +646,14 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
 
 // A peer accessed our memory: count it, deliver its immediate data.
 void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes) {
+  // Mostly nobody wants to know. The flags are those by which peers decide whether to tell of a direct access.
+  const uint32_t notify = read ? mem::kMrNotifyRead : mem::kMrNotifyWrite;
+  const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
+  if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
+      (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 &&
+      (slot == mem::TableView::kNoSlot || (mem::load_relaxed(table().mr(slot).access) & notify) == 0)) [[likely]] {
+    return;
+  }
   const std::lock_guard objects(objects_mutex_);
   if (frame.ep_index >= eps_.size()) return;
   const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];

@@ -348,6 +348,7 @@ class AddressVector {
   explicit AddressVector(Domain* domain) : domain_(domain) {}
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
+  void forget(const PeerEp& target);  // with the domain's lock
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
   [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
@@ -355,6 +356,7 @@ class AddressVector {
  private:
   friend class Endpoint;
   friend class Nic;
+  void remove_locked(uint64_t fi_addr);
   Domain* domain_;
   std::vector<std::shared_ptr<PeerEp>> entries_;
   std::vector<uint64_t> free_;
@@ -653,6 +655,7 @@ class Nic final : public link::FrameSink {
   std::atomic<uint64_t> downs_{0};
   alignas(kCacheLine) std::mutex progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region: closing a region waits for it
+  uint32_t busy_rounds_ = 0;
   std::deque<Deferred> deferred_;
   std::atomic<size_t> deferred_count_{0};  // of deferred_, for who does not hold the progress lock
   std::atomic<bool> engine_rests_{false};  // it will not look again unless it is woken

@@ -35,8 +35,9 @@ constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
 constexpr uint16_t kTcpVersion = 1;
 
 // Limits of a connection; the receiver enforces them.
-constexpr size_t kTcpPayloadMax = size_t{128} << 10;        // of one frame: large enough that its header costs nothing
-constexpr uint32_t kTcpInFlightFrames = 1024;               // requests without an answer, a direction
+constexpr size_t kTcpPayloadMax = size_t{512}
+                                  << 10;       // of one frame: large enough that its header and its answer cost nothing
+constexpr uint32_t kTcpInFlightFrames = 1024;  // requests without an answer, a direction
 constexpr uint64_t kTcpInFlightBytes = uint64_t{16} << 20;  // of payload and of what reads have asked for
 
 // Where a NIC listens: an IP address and a port.

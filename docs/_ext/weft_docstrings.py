@@ -10,32 +10,40 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
 import weft
-from weft import errors, fi, share
+from weft import errors, fi, share, ucp
 
 _ROW = re.compile(r"(\S.*?) {2,}(\S.*)")
 _NAME = re.compile(r"([A-Za-z_][\w.]*)(\(.*\))?")
 _ERROR = re.compile(r"\b(" + "|".join(name for name in errors.__all__ if name[0].isupper()) + r")\b")
+_UCS_ERROR = re.compile(r"\bUcsError\b")
 
 _ADDR_UNSPEC = int(fi.ADDR_UNSPEC)
 
-# What the extension's classes have for weft.fi and not for its users.
+# What the extension's classes have for the dialects and not for their users.
 INTERNAL = {
+    "arm_core",
     "bind_av",
     "bind_cntr",
     "bind_cq",
     "bind_ep",
+    "cancel_flush",
     "close_core",
     "enable_at",
     "insert_address",
     "lookup_address",
+    "place",
     "post",
     "post_error",
     "regions",
     "remove_address",
     "set_mr_plain",
+    "shut",
+    "take_key",
+    "wait_core",
 }
 
 _CLASSES: dict[str, tuple[str, type]] = {
@@ -49,19 +57,27 @@ _FUNCTIONS: dict[str, str] = {
     **{name: f"weft.{name}" for name in ("allocator", "empty", "open", "zeros")},
     "RMA_DESC": "weft.fi.RMA_DESC",
 }
+# Both dialects have an Endpoint: in the docstrings of weft.ucp it is its own.
+_UCP: dict[str, tuple[str, type]] = {
+    name: (f"weft.ucp.{name}", value) for name in ucp.__all__ if isinstance(value := getattr(ucp, name), type)
+}
+_UCP_FUNCTIONS = {name: f"weft.ucp.{name}" for name in ("DONE", *(name for name in ucp.__all__ if name[0].islower()))}
 
 
 def target(name: str, context: str) -> str | None:
     """Full name of what is meant by `name` in the docstring of `context`; None for what has no place of its own."""
-    name = name.removeprefix("weft.").removeprefix("fi.").removeprefix("errors.")
+    name = name.removeprefix("weft.")
+    of_ucp = name.startswith("ucp.") or (context.startswith("weft.ucp.") and not name.startswith(("fi.", "errors.")))
+    name = name.removeprefix("ucp.").removeprefix("fi.").removeprefix("errors.")
+    classes, functions = (_UCP, _UCP_FUNCTIONS) if of_ucp else (_CLASSES, _FUNCTIONS)
     head, _, attribute = name.partition(".")
-    if head in _CLASSES and not attribute:
-        return _CLASSES[head][0]
-    if head in _CLASSES and hasattr(_CLASSES[head][1], attribute):
-        return f"{_CLASSES[head][0]}.{attribute}"
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name]
-    for full, cls in _CLASSES.values():
+    if head in classes and not attribute:
+        return classes[head][0]
+    if head in classes and hasattr(classes[head][1], attribute):
+        return f"{classes[head][0]}.{attribute}"
+    if name in functions:
+        return functions[name]
+    for full, cls in classes.values():
         if (context == full or context.startswith(full + ".")) and not attribute and name in vars(cls):
             return f"{full}.{name}"
     return None
@@ -90,7 +106,10 @@ def paragraph(lines: list[str], context: str) -> list[str]:
     text = inline("\n".join(lines), context)
     if re.search(r"\bRaises\b", text):
         before, raises, after = re.split(r"\b(Raises)\b", text, maxsplit=1)
-        after = _ERROR.sub(lambda m: f":py:exc:`{m[1]} <weft.errors.{m[1]}>`", after)
+        if context.startswith("weft.ucp."):
+            after = _UCS_ERROR.sub(":py:exc:`UcsError <weft.ucp.UcsError>`", after)
+        else:
+            after = _ERROR.sub(lambda m: f":py:exc:`{m[1]} <weft.errors.{m[1]}>`", after)
         text = before + raises + after
     return [*text.split("\n"), ""]
 
@@ -107,7 +126,8 @@ def rows(lines: list[str], context: str) -> list[str]:
         found = _ROW.fullmatch(line)
         if found is not None and not line.startswith(" "):
             term = found[1].replace("`", "").replace("\\", "\\\\").strip()
-            out += [f"``{term}``", "    " + inline(found[2], context)]
+            words = re.sub(r"^(\w+)(?=\. )", r"\1\\", inline(found[2], context))  # "1. ..." would be a list
+            out += [f"``{term}``", "    " + words]
         else:
             out.append("    " + inline(line.strip(), context))
     return [*out, ""]
@@ -178,6 +198,14 @@ def _signature(
     return None
 
 
+def _name_fully(app: Sphinx, doctree: Any) -> None:
+    """An annotation says Endpoint, and there are two: on the pages of weft.ucp it is its own."""
+    if app.env.docname.startswith("reference/ucp/"):
+        for node in doctree.findall(pending_xref):
+            if node.get("refdomain") == "py" and node["reftarget"] in _UCP:
+                node["reftarget"] = _UCP[node["reftarget"]][0]
+
+
 def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
     return True if name in INTERNAL else None
 
@@ -187,4 +215,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", _process)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-skip-member", _skip)
+    app.connect("doctree-read", _name_fully)
     return {"parallel_read_safe": True}

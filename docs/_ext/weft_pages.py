@@ -5,6 +5,8 @@ weft-help COMMAND        what `weft COMMAND --help` prints
 weft-commands COMMAND    a section with the help of every command but those named
 weft-benchmarks          tables of the last run of make bench, or of the run that is committed
 weft-flags               flags and enumerations of weft.flags
+weft-ucp-constants       flags and enumerations of weft.ucp, with the plain name of each member
+weft-ucp-statuses        weft.ucp's statuses: number, UCX's text, nearest error number of the system
 weft-errors              exceptions of weft.errors (in reStructuredText)
 weft-docstring NAME      a docstring (in reStructuredText)
 weft-class NAME          a class with all its methods, those of the extension with the signatures of its stub (in
@@ -231,6 +233,44 @@ class Flags(Generated):
         return out
 
 
+class UcpConstants(Generated):
+    def make(self) -> list[nodes.Node]:
+        from weft import ucp
+        from weft.ucp import constants
+
+        plain = {id(value): name for name, value in vars(ucp).items() if name.isupper()}
+        out: list[nodes.Node] = []
+        for name in constants.__all__:
+            cls = getattr(constants, name)
+            if not isinstance(cls, type):
+                continue
+            show = "{:#x}" if issubclass(cls, enum.IntFlag) else "{:d}"
+            section = nodes.section(ids=[nodes.make_id(name)], names=[name.lower()])
+            section += nodes.title("", name)
+            section += nodes.paragraph("", "", *_inline((cls.__doc__ or "").strip().partition("\n\n")[0]))
+            body = [
+                (f"`{plain[id(value)]}`", f"`{name}.{member}`", f"`{show.format(int(value))}`")
+                for member, value in cls.__members__.items()
+            ]
+            section += table(["name", "member", "value"], body)
+            out.append(section)
+        return out
+
+
+class UcpStatuses(Generated):
+    def make(self) -> list[nodes.Node]:
+        import errno
+
+        from weft import ucp
+
+        body = []
+        for status in ucp.Status:
+            error = ucp.UcsError(status).errno if status < 0 else None
+            name = errno.errorcode[error] if error is not None else ""
+            body.append((f"`{status.name}`", str(int(status)), ucp.status_string(status), f"`{name}`"))
+        return [table(["name", "value", "text", "errno of the `UcsError`"], body)]
+
+
 class Errors(Generated):
     def make(self) -> list[nodes.Node]:
         classes = [cls for name in errors.__all__ if isinstance(cls := getattr(errors, name), type)]
@@ -313,6 +353,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("weft-commands", OtherCommands)
     app.add_directive("weft-benchmarks", Benchmarks)
     app.add_directive("weft-flags", Flags)
+    app.add_directive("weft-ucp-constants", UcpConstants)
+    app.add_directive("weft-ucp-statuses", UcpStatuses)
     app.add_directive("weft-errors", Errors)
     app.add_directive("weft-docstring", Docstring)
     app.add_directive("weft-class", Class)

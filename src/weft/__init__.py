@@ -1,7 +1,7 @@
 """Weft: a memory fabric in software.
 
     from weft import fi     libfabric's objects: Fabric, Domain, Endpoint, MemoryRegion, CompletionQueue ...
-    from weft import ucp    UCX's objects: Context, Worker, Endpoint, Memory, RemoteKey
+    from weft import ucp    UCX's objects: Context, Worker, Endpoint, MemHandle, RemoteKey ...
     import weft             arrays that other processes read, write and update
 
 Importing `weft` imports nothing else: each name below is resolved when it is first used, so that a program which needs

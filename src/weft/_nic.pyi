@@ -3,7 +3,6 @@ The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is mea
 """
 
 from collections.abc import Sequence
-import types
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -873,7 +872,27 @@ class UcpContextCore(DomainCore):
 
     def __init__(self, nic: Nic, access: int) -> None: ...
 
-    mem_map: types.MethodDescriptorType = ...
+    def mem_map(self, params: object = None, *, address: int | None = None, length: int | None = None, flags: int | None = None, prot: int | None = None, memory_type: int | None = None, exported_memh_buffer: object = None, allocate: bool = False, nonblock: bool = False, symmetric: bool = False) -> Any:
+        """
+        Map memory, or allocate and map it (ucp_mem_map).
+
+            context.mem_map(array)
+            context.mem_map(length=1 << 20, allocate=True)
+            context.mem_map(ucp.MemMapParams(field_mask=..., address=..., length=...))
+
+        params      a `MemMapParams`, as C has it; or a buffer (array, bytearray ...), which is held until it is
+                    unmapped; or nothing.
+        address, length, flags, prot, memory_type, exported_memh_buffer   as its fields, given by being there.
+        allocate, nonblock, symmetric   MEM_MAP_ALLOCATE, NONBLOCK, SYMMETRIC_RKEY.
+
+        Memory at a bare address may go away while it is mapped: an access is then an error. Memory that Weft allocated
+        is whole pages, reads as zero, and is what peers reach by load and store. Without NONBLOCK its pages are there
+        when the call returns. With FIXED it takes the place of what is at the address, unless that holds data.
+
+        Returns a `MemHandle`. Raises UcsError: INVALID_PARAM (the matrix of the page; memory that ends past the address
+        space), NO_MEMORY, UNREACHABLE (an exported handle of another host, or of a process that is gone).
+        Source: UCP, "ucp_mem_map", "Matrix of behavior".
+        """
 
     def take_key(self) -> int:
         """A key that no region of this context ever had."""
@@ -883,11 +902,23 @@ class UcpWorkerCore:
 
     def __init__(self, domain: DomainCore, cq: CompletionQueueCore, av: AddressVectorCore, ep: EndpointCore, features: int) -> None: ...
 
-    progress: types.MethodDescriptorType = ...
+    def progress(self) -> int:
+        """
+        Moves operations on and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.
 
-    flush_nbx: types.MethodDescriptorType = ...
+        An exception that a callback raises comes out of here, after the others were called.
+        Source: UCP, ucp_worker_progress.
+        """
 
-    wait_core: types.MethodDescriptorType = ...
+    def flush_nbx(self, param: object = None, *, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, flags: int = 0) -> Any:
+        """
+        As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).
+
+        Source: UCP, ucp_worker_flush_nbx.
+        """
+
+    def wait_core(self, timeout: float | None) -> bool:
+        """True once progress() has something to do, or signal() was called."""
 
     def fence(self) -> None: ...
 
@@ -908,13 +939,54 @@ class UcpEndpointCore:
 
     def __init__(self, worker: UcpWorkerCore, dest: int, watched: bool) -> None: ...
 
-    put_nbx: types.MethodDescriptorType = ...
+    def put_nbx(self, buffer: object, remote_addr: int, rkey: UcpRkeyCore | None, param: object = None, *, count: int | None = None, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, memh: object = None, flags: int = 0, datatype: int | None = None) -> Any:
+        """
+        Copies a local buffer to a peer's memory (ucp_put_nbx).
 
-    get_nbx: types.MethodDescriptorType = ...
+        buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (quickest), or
+                     (address, length). Under DATATYPE_IOV a list of them. Leave it alone until the request is done.
+        remote_addr  virtual address in the peer's process.
+        rkey         what rkey_unpack() of this endpoint returned.
+        param        a RequestParam; its fields count where their bit of op_attr_mask is set.
+        count        elements of the datatype, bytes without one; all of the buffer where None.
+        cb, user_data, memh, flags, datatype   as param's fields, which they come before; flags: OP_ATTR_FLAG_*.
 
-    atomic_op_nbx: types.MethodDescriptorType = ...
+        Returns a request: false as a truth value where the operation was done in place (C's NULL; cb is not called).
+        Done means that the buffer may be used again; the peer sees the bytes for certain after a flush.
 
-    flush_nbx: types.MethodDescriptorType = ...
+        Raises UcsError: INVALID_PARAM (closed or foreign key, no such feature, memh without the right),
+        NO_RESOURCE (FORCE_IMM_CMPL). What the owner's memory table refuses ends the request with IO_ERROR.
+        Waits while the transmit queue is full. Source: UCP, ucp_put_nbx.
+        """
+
+    def get_nbx(self, buffer: object, remote_addr: int, rkey: UcpRkeyCore | None, param: object = None, *, count: int | None = None, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, memh: object = None, flags: int = 0, datatype: int | None = None) -> Any:
+        """
+        Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments as put_nbx.
+
+        Done means that the data is there. Source: UCP, ucp_get_nbx.
+        """
+
+    def atomic_op_nbx(self, opcode: int, buffer: object, remote_addr: int, rkey: UcpRkeyCore, param: object = None, *, count: int | None = None, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, memh: object = None, flags: int = 0, datatype: int | None = None, reply_buffer: object = None) -> Any:
+        """
+        Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).
+
+        opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.
+        buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the value that is expected.
+        remote_addr   a multiple of the element's size.
+        datatype      dt_make_contig(4) or dt_make_contig(8); the buffer's size where neither it nor param is given.
+        reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from it.
+        count         1.   Others as put_nbx.
+
+        Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has it), and a failure is
+        told by the next flush. Raises UcsError (INVALID_PARAM). Source: UCP, ucp_atomic_op_nbx.
+        """
+
+    def flush_nbx(self, param: object = None, *, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, flags: int = 0) -> Any:
+        """
+        Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).
+
+        A failure that no request has told of is told here. Source: UCP, ucp_ep_flush_nbx.
+        """
 
     @property
     def dest(self) -> int: ...

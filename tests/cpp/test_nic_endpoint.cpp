@@ -1101,6 +1101,42 @@ BOOST_AUTO_TEST_CASE(test_missing_pages_are_an_error) {
   });
 }
 
+struct Unheard final : nic::Notifier {
+  void notify() noexcept override {}
+};
+
+BOOST_AUTO_TEST_CASE(test_passive_endpoint_forgets_whom_it_turned_down) {
+  for (const Path path : {Path::direct, Path::tcp}) {
+    SideConfig config;
+    config.host.shm_link = path != Path::tcp;
+    config.listen = path == Path::tcp;
+    Side listener(config);
+    const auto heard = std::make_shared<nic::CmQueue>(std::make_shared<Unheard>());
+    listener.ep->bind_cm(heard, 1, true);
+    std::optional<nic::CmEvent> event;
+    const auto hear = [&](nic::CmKind kind) {
+      BOOST_REQUIRE(poll_until([&] { return (event = heard->pop()).has_value(); }, [&] { listener.progress(); }));
+      BOOST_TEST(static_cast<int>(event->kind) == static_cast<int>(kind));
+    };
+    wire::EpAddress address = listener.ep->address();
+    if (const auto at = listener.host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    for (uint64_t number = 1; number <= 4; ++number) {
+      auto caller = std::make_unique<Side>(config);
+      const auto answers = std::make_shared<nic::CmQueue>(std::make_shared<Unheard>());
+      caller->ep->bind_cm(answers, 2, false);
+      BOOST_REQUIRE(caller->ep->send_cm(address, nic::CmKind::request, number, {}).refusal == Refusal::none);
+      hear(nic::CmKind::request);
+      BOOST_TEST(event->connection == number);
+      const bool gone = number == 4;  // nobody is there any more to be turned down
+      if (gone) caller.reset();
+      BOOST_REQUIRE(listener.ep->send_cm(event->source, nic::CmKind::reject, number, {}).refusal == Refusal::none);
+      hear(gone ? nic::CmKind::failed : nic::CmKind::delivered);
+      const nic::DomainLock guard(listener.domain.get());
+      BOOST_TEST(listener.av->count() == 0U);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(test_enable_needs_what_an_endpoint_needs) {
   SideConfig config;
   config.enable = false;

@@ -628,6 +628,53 @@ BOOST_AUTO_TEST_CASE(test_nics_that_call_each_other_at_once_both_succeed) {
   }
 }
 
+// Few connections are read one by one while somebody polls, and are in no epoll set meanwhile; many are asked for by
+// the set. Whoever sleeps is woken either way, also where the one becomes the other.
+BOOST_AUTO_TEST_CASE(test_sleepers_are_woken_over_few_and_over_many_connections) {
+  SideConfig config;
+  config.host.shm_link = false;
+  config.listen = true;
+  Side hub(config);
+  constexpr size_t kMany = 7;
+  std::byte* memory = hub.alloc(kMany * 8);
+  (void)hub.reg(memory, kMany * 8, 42);
+  std::vector<std::unique_ptr<Side>> callers;
+  std::vector<uint64_t> dests;
+  uint64_t value = 0;
+  const auto all_write = [&] {
+    for (size_t i = 0; i < callers.size(); ++i) {
+      ++value;
+      BOOST_REQUIRE(post(*callers[i]->ep, write_of(dests[i], &value, 8, i * 8, 42)).refusal == Refusal::none);
+      std::optional<Completion> c;
+      BOOST_REQUIRE(
+          poll_until([&] { return (c = try_completion(*callers[i])).has_value(); }, [&] { callers[i]->progress(); }));
+      BOOST_TEST(c->error == 0, c->text);
+      uint64_t seen = 0;
+      hub.fence();
+      std::memcpy(&seen, memory + i * 8, 8);
+      hub.fence();
+      BOOST_TEST(seen == value);
+    }
+  };
+  const auto use = [&] {
+    all_write();
+    for (int i = 0; i < 1000; ++i) hub.nic().poll_from_app();  // the engine leaves the sockets to the polls
+    all_write();
+    usleep(3000);  // and takes them back, to sleep
+    all_write();
+  };
+  for (size_t i = 0; i < kMany; ++i) {
+    callers.push_back(std::make_unique<Side>(config));
+    dests.push_back(callers.back()->insert(hub));
+    use();
+  }
+  for (size_t i = 0; i < kMany - 1; ++i) {
+    callers.pop_back();
+    use();
+  }
+  BOOST_TEST(hub.host->tcp().statistics().accepted == kMany);
+}
+
 BOOST_AUTO_TEST_CASE(test_without_a_secret_there_is_no_link) {
   SideConfig config;
   config.host.shm_link = false;

@@ -26,6 +26,10 @@ SAYS = {
         r"owner:     \[0 1 2 3 4 5 6 8\]",
         r"initiator: \[0 1 2 3 4 5 6 8\] where element 7 was 7",
     },
+    "ucp_put.py": {
+        r"owner:     \[10  1  2  3  4  5  6  8\]",
+        r"initiator: \[10  1  2  3  4  5  6  8\] where element 7 was 7",
+    },
 }
 
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -28,6 +29,7 @@ from weft import fi
 
 pytestmark = [pytest.mark.kill, pytest.mark.procs]
 
+TCP = {"WEFT_SHM": "0", "WEFT_SECRET": "of the tests, for processes that are killed"}
 PATHS = {
     "direct-thread": {"WEFT_ENGINE": "thread"},
     "foreign-thread": {"WEFT_ENGINE": "thread"},
@@ -35,6 +37,8 @@ PATHS = {
     "strict-thread": {"WEFT_ENGINE": "thread", "WEFT_ISOLATION": "strict"},
     "direct-manual": {"WEFT_ENGINE": "manual"},
     "ring-manual": {"WEFT_ENGINE": "manual", "WEFT_CMA": "0"},
+    "tcp-thread": {"WEFT_ENGINE": "thread", **TCP},
+    "tcp-manual": {"WEFT_ENGINE": "manual", **TCP},
 }
 NBYTES = 1 << 20
 SURVIVOR_KEY, THIRD_KEY, VICTIM_KEY = 11, 22, 33
@@ -240,49 +244,72 @@ def greet(world: World, address: str) -> None:
     side.av.remove(to)
 
 
+def free_port(rng: random.Random) -> int:
+    """Outside the range that the kernel gives to callers, because every victim listens there anew."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as found:
+        low, high = map(int, found.read().split())
+    for _ in range(100):
+        port = rng.randrange(1024, 65536)
+        if low <= port <= high:
+            continue
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    pytest.skip("no free port was found")
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_kill_leaves_the_others_unharmed(path: str, kill_rounds: int, rng: random.Random) -> None:
     """The survivor's operations end, nobody hangs, the third process notices nothing, nothing is left behind."""
     settings = PATHS[path]
+    listening = {"WEFT_LISTEN": "tcp://127.0.0.1:0"} if path.startswith("tcp") else {}
+    port = free_port(rng) if listening else 0
+    there = {"WEFT_LISTEN": f"tcp://127.0.0.1:{port}"} if listening else {}
     foreign = not path.startswith(("direct", "strict"))
     rounds = -(-kill_rounds // len(PATHS))
     files = leftovers.files()
     endings: dict[int, int] = {}
-    with Child(**settings) as survivor, Child(**settings) as third, Child(**settings) as zygote:
+    with (
+        Child(**settings, **listening) as survivor,
+        Child(**settings, **listening) as third,
+        Child(**settings, **there) as zygote,
+    ):
         name = survivor.call(peer.open_side, {"size": 4096})
         survivor.call(peer.expose, "survivor", NBYTES, SURVIVOR_KEY, foreign)
         survivor.call(peer.expose, "third", (1 << 16) + 64, THIRD_KEY, foreign)
         third_name = third.call(peer.open_side)
         chatting = third.start(chat, name, foreign)
         address = f"weft://0/1/{rng.randrange(1, 1 << 29)}"
+        # What others call it by.
+        known_as = address.replace("//", f"//127.0.0.1:{port}/") if port else address
         before: dict[str, int] = {}
         for number in range(rounds):
             role = rng.choice(("initiator", "target", "both"))
             seed = rng.getrandbits(32)
             pid = zygote.call(spawn, address, name, seed, foreign, role)
             if role != "target" or rng.random() < 0.5:
-                surviving = survivor.start(survive, address, seed, foreign, role)
+                surviving = survivor.start(survive, known_as, seed, foreign, role)
             else:  # first make sure that the victim, in the place of an earlier one, is really reached
-                survivor.call(greet, address)
-                surviving = survivor.start(survive, address, seed, foreign, role)
+                survivor.call(greet, known_as)
+                surviving = survivor.start(survive, known_as, seed, foreign, role)
             time.sleep(rng.choice((rng.uniform(0, 0.003), rng.uniform(0, 0.12))))
             os.kill(pid, signal.SIGKILL)
             code = zygote.call(reap, pid)
             assert code == -signal.SIGKILL, f"round {number} {role}: the victim ended by itself: {code}\n{zygote.log()}"
             if role != "target":
-                assert not leftovers.sockets(address) or role == "both"
+                assert not leftovers.sockets(address, port) or role == "both"
             survivor.start(stop)
             for err, count in surviving.result().items():
                 endings[err] = endings.get(err, 0) + count
             survivor.receive("stop", CALL_S)
             assert survivor.call(renew, foreign), f"round {number} {role}: written after the region was closed"
             assert not chatting.done(), chatting.result()
-            assert not leftovers.sockets(address)
+            assert not leftovers.sockets(address, port)
             if number == 1:
                 before = survivor.call(peer.resources)
         # The address serves once more, and what the dead left in the survivor is gone.
         pid = zygote.call(spawn, address, name, 1, foreign, "target")
-        survivor.call(greet, address)
+        survivor.call(greet, known_as)
         os.kill(pid, signal.SIGKILL)
         zygote.call(reap, pid)
         third.start(stop)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.procs.hosts import Wire
+
+from weft.tools._hosts import HostTarget
+from weft.tools._text import UsageError
 
 from .test_perf import COMMAND
 
@@ -59,6 +65,31 @@ def test_two_hosts_measure_beside_a_bare_socket(wire: Wire) -> None:
     finally:
         server.kill()
         server.communicate()
+
+
+def test_host_target_that_is_turned_away_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[socket.socket] = []
+    connect = socket.create_connection
+
+    def remembered(*where: Any) -> socket.socket:
+        made.append(connect(*where))
+        return made[-1]
+
+    monkeypatch.setenv("WEFT_SECRET", SECRET)
+    monkeypatch.setattr(socket, "create_connection", remembered)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with listener.accept()[0] as caller:
+                caller.sendall(b'{"nonce": "1"}\n{"error": "the secrets differ"}\n')
+                caller.recv(4096)
+
+        server = threading.Thread(target=refuse)
+        server.start()
+        with pytest.raises(UsageError, match="the secrets differ"):
+            HostTarget(f"127.0.0.1:{listener.getsockname()[1]}", 4096)
+        server.join()
+    assert [s.fileno() for s in made] == [-1]
 
 
 def test_what_cannot_be_connected_says_what_to_do(wire: Wire) -> None:

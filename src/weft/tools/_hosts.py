@@ -102,8 +102,22 @@ class HostTarget(ServedTarget):
                 f"--connect: nobody serves at {place}: {reason.strerror or reason}\n"
                 "  try: weft perf --server --listen tcp://0.0.0.0:7000 there"
             ) from None
+        try:
+            self._agree(secret)
+            self._socket.settimeout(None)
+            self.here = str(self._socket.getsockname()[0])
+            _Lines(self._socket).say(nbytes=nbytes)
+            self._make_scratch(nbytes)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._to = self._socket.makefile("wb")
+        self._from = self._socket.makefile("rb")
+
+    def _agree(self, secret: bytes) -> None:
+        """Each side proves that it knows the secret."""
+        place = self._place
         _careful(self._socket)
-        self.here = str(self._socket.getsockname()[0])
         lines = _Lines(self._socket)
         try:
             nonces = [str(lines.hear()["nonce"]), secrets.token_hex(16)]
@@ -120,11 +134,6 @@ class HostTarget(ServedTarget):
             raise
         except (OSError, ValueError, KeyError) as reason:
             raise UsageError(f"--connect: who listens at {place} is no weft perf --server: {reason}") from None
-        lines.say(nbytes=nbytes)
-        self._socket.settimeout(None)
-        self._make_scratch(nbytes)
-        self._to = self._socket.makefile("wb")
-        self._from = self._socket.makefile("rb")
 
     def __str__(self) -> str:
         return f"the process of the server at {self._place}" + (f" (pid {self.pid} there)" if self.pid else "")

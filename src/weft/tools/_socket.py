@@ -5,6 +5,7 @@ It takes the same way as Weft's own connection: the second process listens where
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ _LIMIT_S = 10.0
 
 def _plain(connection: socket.socket) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connection.getsockname()[0] == connection.getpeername()[0]:
+        # Inside a host the link's own connections are not paced either: a limit is no slower than what it limits.
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     connection.setblocking(False)
     return connection
 

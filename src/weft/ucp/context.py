@@ -178,7 +178,13 @@ class Context(_nic.UcpContextCore):
     # ---- workers -----------------------------------------------------------------------------------------------------
 
     def worker_create(self, params: WorkerParams | None = None, *, thread_mode: int = 0, name: str = "") -> Worker:
-        """A worker (ucp_worker_create). Source: UCP, "ucp_worker_create"."""
+        """A worker (ucp_worker_create).
+
+        params              a `WorkerParams`; or
+        thread_mode, name   its fields. Every thread_mode is served as THREAD_MODE_MULTI.
+
+        Raises UcsError: INVALID_PARAM (no such thread mode), UNSUPPORTED (event_fd). Source: UCP, "ucp_worker_create".
+        """
         self._check("worker_create")
         user_data = None
         if params is not None:

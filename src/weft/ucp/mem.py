@@ -46,6 +46,9 @@ def deprecated(old: str, new: str) -> None:
 class PackedBuffer(bytes):
     """A packed key, exported handle or address: bytes to send, until they are released.
 
+    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. What was
+    sent, or copied with bytes(), is not released with it.
+
     Raises UcsError (INVALID_PARAM) where Weft is given one that was released.
     """
 
@@ -108,6 +111,7 @@ def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Pack
 class MemHandle:
     """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps it.
 
+    context           that mapped it.
     address, length   of the memory, in bytes.
     memory_type       a `MemoryType`.
     prot              `Prot`: what may be done with it.
@@ -132,6 +136,7 @@ class MemHandle:
         def prot(self) -> Prot: ...
         @property
         def unmapped(self) -> bool: ...
+        def __getitem__(self, index: slice) -> Any: ...
 
     # ---- the calls ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +387,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
                 "  try: map it with MEM_MAP_PROT_REMOTE_READ (and REMOTE_WRITE)",
             )
         worker = self.context._service_worker()
-        return PackedBuffer(self._packed(_keys.EXPORT, worker.place).pack(), "ucp_memh_pack")
+        return PackedBuffer(self._packed(_keys.EXPORT, worker._place).pack(), "ucp_memh_pack")
 
     def _populate(self, address: int, length: int) -> None:
         if self.memory_type == MemoryType.HOST:

@@ -30,8 +30,13 @@ class Request(_nic.UcpRequestCore):
         if request:
             request.wait()
 
+    worker   that it is progressed by; ep: the endpoint that it was posted on, None for a worker's flush.
+    text     why it failed, in words.
+
     Thread safety: as the worker's. Source: UCP, "ucp_request_check_status", "ucp_request_free".
     """
+
+    __slots__ = ()  # one is made for every operation that takes time
 
     @property
     def status(self) -> Status:
@@ -63,6 +68,8 @@ class Request(_nic.UcpRequestCore):
 
         Raises UcsError: how the operation failed; TIMED_OUT, and it is still under way.
         """
+        if self.status_code == Status.OK:
+            return
         worker: Worker = self.worker
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done:

@@ -27,6 +27,10 @@ class RemoteKey(_nic.UcpRkeyCore):
 
     address, length   of the region in the peer's process: where remote addresses may lie.
     memory_type, prot   of it, as the peer mapped it.
+    endpoint          that unpacked it.
+    symmetric         True: it serves the worker's other endpoints, too; see below.
+    in_flight         operations under way that use it.
+    destroyed         True after destroy(), and when the endpoint was closed.
 
     It serves the endpoint that unpacked it, and no other; a key of a region that was mapped with
     MEM_MAP_SYMMETRIC_RKEY serves every endpoint of the worker whose peer has a region of the same layout.

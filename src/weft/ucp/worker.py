@@ -40,7 +40,7 @@ class Worker(_nic.UcpWorkerCore):
     get_address() ep_create()             what peers need of it, and what it makes of theirs
     progress() wait() arm() get_efd() signal()   moving operations on, and sleeping until there is something to move
     flush_nbx() fence()                   all endpoints of it
-    rkey_compare()
+    rkey_compare()                        may one remote key stand for another?
 
     Peers are served by the NIC's engine: a worker need not progress for what others do to its process's memory.
     Thread safety: any thread, whatever thread_mode says. Source: UCP, "ucp_worker_h".
@@ -90,7 +90,7 @@ class Worker(_nic.UcpWorkerCore):
     # ---- addresses and endpoints -------------------------------------------------------------------------------------
 
     @property
-    def place(self) -> _keys.Place:
+    def _place(self) -> _keys.Place:
         """Where it is, as peers call it."""
         return _keys.place_of(self._ep.address)
 
@@ -98,7 +98,7 @@ class Worker(_nic.UcpWorkerCore):
     def address(self) -> bytes:
         """What peers make endpoints to it of: bytes to send."""
         self._check("worker_get_address")
-        return _keys.Packed(_keys.ADDRESS, self.place, _process.identity(), self.context._id).pack()
+        return _keys.Packed(_keys.ADDRESS, self._place, _process.identity(), self.context._id).pack()
 
     def get_address(self) -> PackedBuffer:
         """As `address` (ucp_worker_get_address); release_address() gives it back."""
