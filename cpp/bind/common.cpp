@@ -158,6 +158,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     data = slice->data;
     length = slice->length;
     readonly = slice->core->readonly;
+    bare = slice->core->bare;
     iface = slice->core->iface;
     owner = obj;
   } else if (g_ndarray != nullptr && (type == g_ndarray || PyType_IsSubtype(type, g_ndarray)) &&
@@ -184,6 +185,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr);
     length = core->length;
     readonly = core->readonly;
+    bare = core->bare;
     iface = core->iface;
     owner = obj;
   } else {
@@ -235,8 +237,18 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
 
 bool Buf::acquire_host(PyObject* obj, bool writable) {
   if (!acquire(obj, writable)) return false;
-  if (iface == mem::kHmemSystem) return true;
+  if (iface == mem::kHmemSystem) return !bare || length == 0 || bare_is_there(*this, "a call", writable);
   set_error(fi_err::kEINVAL, std::string(Py_TYPE(obj)->tp_name) + " is device memory: give host memory");
+  return false;
+}
+
+bool bare_is_there(const Buf& buf, const char* method, bool writable) {
+  const auto address = reinterpret_cast<uint64_t>(buf.data);
+  if (mem::populate(address, buf.length, writable)) return true;
+  char text[160];
+  std::snprintf(text, sizeof(text), ": the local buffer, %zu B at 0x%llx, has no memory behind it that may be %s",
+                buf.length, static_cast<unsigned long long>(address), writable ? "written to" : "read");
+  set_error(fi_err::kEFAULT, method + std::string(text));
   return false;
 }
 

@@ -157,6 +157,7 @@ struct MemoryRegionCore {
   std::vector<nb::object> keep;  // the exporters
   uint64_t length = 0;
   bool readonly = false;
+  bool bare = false;                  // registered by bare addresses: nobody holds the memory
   uint32_t iface = mem::kHmemSystem;  // whose memory it is
   uint64_t device = 0;
   // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never
@@ -216,7 +217,7 @@ struct Buf {
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
   bool has_view = false;
-  bool bare = false;                  // (address, length): nobody holds the memory
+  bool bare = false;                  // (address, length), or of a region of such: nobody holds the memory
   uint32_t iface = mem::kHmemSystem;  // whose memory it is, as far as the object says
   Py_buffer view;                     // only where has_view: 80 bytes that the fast path does not clear
 
@@ -241,11 +242,15 @@ struct Buf {
 // Whether an acquired buffer is a device's memory, to be copied by its runtime; false with a Python error set where the
 // domain was opened without FI_HMEM, or the runtime is missing. Host buffers of such domains cost one test.
 bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found);
-inline bool is_device(DomainBox& box, Buf& buf, const char* method, bool* device) {
-  if (buf.iface == mem::kHmemSystem && (!box.hmem || !buf.bare)) [[likely]]
+// That a local buffer is there, which nobody keeps where it is: the processor is about to touch it.
+bool bare_is_there(const Buf& buf, const char* method, bool writable);
+// HOT. writable: it will be written to.
+inline bool is_device(DomainBox& box, Buf& buf, const char* method, bool writable, bool* device) {
+  if (buf.iface == mem::kHmemSystem && !buf.bare) [[likely]]
     return true;
   std::optional<mem::DeviceMemory> found;
-  if (!find_device_slow(box, buf, method, &found)) return false;
+  if ((box.hmem || buf.iface != mem::kHmemSystem) && !find_device_slow(box, buf, method, &found)) return false;
+  if (!found && buf.bare && !bare_is_there(buf, method, writable)) return false;
   *device = *device || found.has_value();
   return true;
 }

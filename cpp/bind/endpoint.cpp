@@ -235,7 +235,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   if (!to_u64(dest, &args.dest) || !to_u64(addr, &range.addr) || !to_u64(key, &range.key)) [[unlikely]]
     return nullptr;
   bool device = false;
-  if (!is_device(*core->box, b, method, &device)) [[unlikely]]
+  if (!is_device(*core->box, b, method, kind == OpKind::read, &device)) [[unlikely]]
     return nullptr;
   if ((!inject || device) && !desc_ok(core, desc, method, buf, device)) [[unlikely]]
     return nullptr;
@@ -364,7 +364,8 @@ struct BufList {
         elements = PyObject_GetAttrString(item, "count");
       }
       bool of_device = false;
-      ok = bufs[i].acquire(addr != nullptr ? addr : item, writable) && is_device(box, bufs[i], method, &of_device);
+      ok = bufs[i].acquire(addr != nullptr ? addr : item, writable) &&
+           is_device(box, bufs[i], method, writable, &of_device);
       if (of_device) device = static_cast<uint8_t>(device | 1u << i);
       if (ok && elements != nullptr && elements != Py_None) {
         uint64_t e = 0;
@@ -550,7 +551,9 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
   Buf local, descs;
   if (!local.acquire(a[0], kind == OpKind::read) || !descs.acquire(a[1], true)) return nullptr;
   bool device = false;
-  if (!is_device(*core->box, local, method, &device) || !desc_ok(core, nullptr, method, a[0], device)) return nullptr;
+  if (!is_device(*core->box, local, method, kind == OpKind::read, &device) ||
+      !desc_ok(core, nullptr, method, a[0], device))
+    return nullptr;
   if (descs.iface != mem::kHmemSystem) {
     set_error(fi_err::kEINVAL, std::string(method) + ": descs is device memory; descriptors are the host's");
     return nullptr;
@@ -668,8 +671,8 @@ PyObject* one_atomic(EndpointCore* core, const char* method, nic::AtomicFamily f
   if (family != nic::AtomicFamily::base && !r.acquire(p.result, true)) [[unlikely]]
     return nullptr;
   bool of_b = false, of_c = false, of_r = false;
-  if (!is_device(*core->box, b, method, &of_b) || !is_device(*core->box, c, method, &of_c) ||
-      !is_device(*core->box, r, method, &of_r)) [[unlikely]] {
+  if (!is_device(*core->box, b, method, false, &of_b) || !is_device(*core->box, c, method, false, &of_c) ||
+      !is_device(*core->box, r, method, true, &of_r)) [[unlikely]] {
     return nullptr;
   }
   args.operand_device = of_b ? 1 : 0;

@@ -449,6 +449,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     auto region = box->domain->register_region({list, buffers.size()}, access, requested_key,
                                                unowned || (bare && !owned), enabled, kind, extra);
     new (self) MemoryRegionCore(box, std::move(region), std::move(keep), length, readonly);
+    self->bare = unowned || (bare && !owned);
     for (const mem::DeviceNote& note : notes) {
       if (note.iface != mem::kHmemSystem) self->iface = note.iface, self->device = note.device;
     }

@@ -161,6 +161,7 @@ struct Ep {
   std::string why;
   int lost = kOk;  // a failure that no request told of
   std::string lost_text;
+  bool closing = false;  // close_nbx() waits for what was posted
   bool closed = false;
   bool watched = false;  // UCP_ERR_HANDLING_MODE_PEER
   ~Ep() {
@@ -229,7 +230,8 @@ int take_lost(Worker& worker, Ep* only, std::string* text) {
   return kOk;
 }
 
-void end_flushes(Worker& worker) {
+size_t end_flushes(Worker& worker) {
+  size_t ended = 0;
   for (size_t i = 0; i < worker.flushes.size();) {
     Request& r = *nb::inst_ptr<Request>(worker.flushes[i]);
     Ep* only = r.ep.is_valid() ? nb::inst_ptr<Ep>(r.ep) : nullptr;
@@ -243,7 +245,9 @@ void end_flushes(Worker& worker) {
     r.seq = 0;
     r.first_failure = take_lost(worker, only, &r.text);
     finish(worker, std::move(object), r);
+    ++ended;
   }
+  return ended;
 }
 
 // Takes what the NIC has completed. Callbacks are for progress() to call.
@@ -269,7 +273,8 @@ size_t collect(Worker& worker) {
     if (n == 0 && !failed) break;
     total += n + (failed ? 1 : 0);
   }
-  if (total != 0 && !worker.flushes.empty()) end_flushes(worker);
+  if (!worker.flushes.empty()) [[unlikely]]
+    total += end_flushes(worker);
   return total;
 }
 
@@ -412,8 +417,8 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
 }
 
 bool usable(Ep& ep, const char* method, uint32_t feature, const char* feature_name) {
-  if (ep.closed) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + ": the endpoint is closed");
+  if (ep.closed || ep.closing) [[unlikely]] {
+    refuse(kInvalidParam, std::string(method) + (ep.closed ? ": the endpoint is closed" : ": the endpoint is closing"));
     return false;
   }
   if (!worker_usable(*ep.worker, method)) [[unlikely]]
@@ -532,7 +537,7 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
   PyObject* object = std::exchange(worker.spare, nullptr);
   if (object == nullptr) object = new_request();
   Request& request = *nb::inst_ptr<Request>(object);
-  uint64_t flags = always ? nic::flag::kCompletion : now ? nic::flag::kOnlyNow : nic::flag::kIfUnfinished;
+  uint64_t flags = now ? nic::flag::kOnlyNow : always ? nic::flag::kCompletion : nic::flag::kIfUnfinished;
   if (ep.fence != worker.fence) [[unlikely]]
     flags |= nic::flag::kFence;
   bool pending = false;
@@ -587,6 +592,12 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
     Py_INCREF(g_done);
     return g_done;
   }
+  if (now) [[unlikely]] {  // the owner's table refused it: that stands in the queue already
+    while (request.parts != 0 && collect(worker) != 0) continue;
+    refuse(request.first_failure, std::string(method) + ": " + request.text);
+    Py_DECREF(object);
+    return nullptr;
+  }
   return begun(ep, object, rkey, rkey_object, &o, quiet, bufs, buf_count);
 }
 
@@ -604,6 +615,10 @@ bool slice_ok(PyObject* buffer, bool writes, const char* method) {
 bool by_memh(const Options& o, PyObject** buffer, bool writes, nb::object& held) {
   if (!given(o.memh)) [[likely]]
     return true;
+  if (!PyObject_HasAttrString(o.memh, "_as_local")) {
+    refuse(kInvalidParam, std::string("memh is ") + Py_TYPE(o.memh)->tp_name + ": it has to be what mem_map returned");
+    return false;
+  }
   held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OO", *buffer, writes ? Py_True : Py_False));
   *buffer = held.ptr();
   return held.is_valid();
@@ -679,7 +694,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   }
   EndpointCore* core = ep.worker->ep;
   bool device = false;
-  if (!is_device(*core->box, b, method, &device)) return translated();
+  if (!is_device(*core->box, b, method, writes, &device)) return translated();
   const Buf* bufs[] = {&b};
   return launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
                 [&](size_t, uint64_t context, uint64_t flags) -> nic::PostResult {
@@ -734,7 +749,7 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
     if (!by_memh(o, &item, writes, held[i]) || !slice_ok(item, writes, method)) return nullptr;
     auto b = std::make_unique<Buf>();
-    if (!b->acquire(item, writes, nullptr) || !is_device(*core->box, *b, method, &device)) return translated();
+    if (!b->acquire(item, writes, nullptr) || !is_device(*core->box, *b, method, writes, &device)) return translated();
     if (b->length == 0) continue;
     total += b->length;
     pieces.push_back({b->data, b->length});
@@ -792,6 +807,8 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
   Rkey* rkey;
   uint64_t dest, remote = 0;
   if (!to_u64(args[1], &remote) || !address_of(ep, method, args[2], &rkey, &dest)) return nullptr;
+  if (rkey->length == 0) [[unlikely]]
+    return nullptr;
   PyObject* object = worker.spare;
   const nic::PostResult r =
       worker.ep->ep->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, nic::flag::kIfUnfinished,
@@ -988,7 +1005,6 @@ PyObject* flush(nb::object worker_object, PyObject* ep_object, PyObject* param, 
   if (given(o.user_data)) r.user_data = nb::borrow(o.user_data);
   r.seq = worker.next_seq;  // all operations before this one have smaller numbers
   worker.flushes.push_back(object);
-  if (under_way.empty()) end_flushes(worker);
   return object.release().ptr();
 }
 
@@ -1014,7 +1030,7 @@ PyObject* worker_wait_core(PyObject* self, PyObject* timeout) {
   uint64_t deadline;
   if (!deadline_of(timeout, &deadline)) return nullptr;
   const nb::object keep = nb::borrow(self);
-  if (!worker.to_call.empty() || !worker.failed.empty()) Py_RETURN_TRUE;
+  if (end_flushes(worker) != 0 || !worker.to_call.empty() || !worker.failed.empty()) Py_RETURN_TRUE;
   nic::Domain* domain = worker.ep->box->domain.get();
   const auto cq = worker.cq->cq;
   const uint64_t downs = worker.downs;
@@ -1257,6 +1273,7 @@ void register_ucp(nb::module_& m) {
             self->av_object = std::move(av);
             self->ep_object = std::move(ep);
             self->features = features;
+            self->downs = self->ep->box->domain->nic()->downs();
           },
           nb::arg("domain"), nb::arg("cq"), nb::arg("av"), nb::arg("ep"), nb::arg("features"),
           nb::sig("def __init__(self, domain: DomainCore, cq: CompletionQueueCore, av: AddressVectorCore, ep: "
@@ -1271,7 +1288,8 @@ void register_ucp(nb::module_& m) {
               const nic::DomainLock guard(w.ep->box->domain.get());
               if (cq->unread() == 0) w.cq->notifier->drain();
             }
-            return !signaled && w.to_call.empty() && w.failed.empty() && w.downs == w.ep->box->domain->nic()->downs();
+            return !signaled && end_flushes(w) == 0 && w.to_call.empty() && w.failed.empty() &&
+                   w.downs == w.ep->box->domain->nic()->downs();
           },
           "False where there is something to progress that no entry of the queue tells of, or signal() was called.")
       .def(
@@ -1325,6 +1343,8 @@ void register_ucp(nb::module_& m) {
       .def_prop_ro("failed_status", [](const Ep& e) { return e.failed; })
       .def_prop_ro("why", [](const Ep& e) { return e.why; })
       .def("under_way", [](const Ep& e) { return e.under_way.size(); })
+      .def(
+          "begin_close", [](Ep& e) { e.closing = true; }, "From here on it takes no operations.")
       .def("shut", [](Ep& e) {
         e.closed = true;
         e.worker->eps.erase(&e);

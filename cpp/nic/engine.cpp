@@ -411,6 +411,10 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
             std::vector<std::byte> probe(m);
             const iovec l{probe.data(), m}, r{here, m};
             status = own_copy(false, l, r);
+            if (status == Status::ok && op != AtomicOp::atomic_read &&
+                !mem::populate(reinterpret_cast<uint64_t>(here), m, true)) {
+              status = Status::fault;  // it may only be read
+            }
             if (status != Status::ok) break;
           }
           const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;

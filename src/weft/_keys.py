@@ -57,6 +57,11 @@ class Place(NamedTuple):
     vni: int
     pid: int
 
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        where = f"{host}:{self.port}/" if host else ""
+        return f"weft://{where}{self.nic}/{self.vni}/{self.pid}"
+
     def address(self) -> tuple[int, int, int]:
         """(nic, pid, vni) as this process's address vectors take it."""
         if not self.host:

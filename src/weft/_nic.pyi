@@ -999,6 +999,9 @@ class UcpEndpointCore:
 
     def under_way(self) -> int: ...
 
+    def begin_close(self) -> None:
+        """From here on it takes no operations."""
+
     def shut(self) -> None: ...
 
 class UcpRkeyCore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -451,3 +452,37 @@ def test_datatype_names_both_ways() -> None:
     for call in (lambda: fi.dtype_of(fi.INT128), lambda: fi.datatype_of("S3"), lambda: fi.datatype_size(fi.VOID)):
         with pytest.raises(fi.InvalidArgument):
             call()
+
+
+def test_update_of_a_page_that_may_only_be_read_is_an_error_completion() -> None:
+    text = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value  # this process's code
+    assert text is not None
+    at = text & -8
+    before = ctypes.string_at(at, 8)
+    with pair() as (initiator, target, peer), target.domain.mr_reg((at, 8), RW, requested_key=KEY):
+        one = np.ones(1, np.uint64)
+        initiator.ep.atomic(one, dest_addr=peer, addr=0, key=KEY, datatype=fi.UINT64, op=fi.SUM)
+        with pytest.raises(fi.Available):
+            initiator.wait()
+        assert initiator.cq.readerr().err == fi.EFAULT
+    assert ctypes.string_at(at, 8) == before
+
+
+def test_local_buffer_without_memory_behind_it_is_refused() -> None:
+    missing = (0x1000, 8)
+    with pair() as (initiator, target, peer):
+        memory = target.domain.alloc(8, np.uint8)
+        more = {"dest_addr": peer, "addr": 0, "key": KEY}
+        with target.domain.mr_reg(memory, RW, requested_key=KEY), initiator.domain.mr_reg(missing, fi.READ) as local:
+            for buffer in (missing, local, local[:8]):
+                with pytest.raises(fi.Fault, match="no memory behind it"):
+                    initiator.ep.write(buffer, **more)
+                with pytest.raises(fi.Fault, match="no memory behind it"):
+                    initiator.ep.writev([b"x", buffer], **more)
+                with pytest.raises(fi.Fault, match="no memory behind it"):
+                    initiator.ep.inject_write(buffer, **more)
+                with pytest.raises(fi.Fault, match="no memory behind it"):
+                    initiator.ep.read(buffer, src_addr=peer, addr=0, key=KEY)
+                with pytest.raises(fi.Fault, match="no memory behind it"):
+                    initiator.ep.atomic(buffer, datatype=fi.UINT64, op=fi.SUM, **more)
+        assert not memory.any()

@@ -149,7 +149,9 @@ class Endpoint(_nic.UcpEndpointCore):
         except UcsError:
             self._shut()
             raise
-        if not request:
+        if request:
+            self.begin_close()
+        else:
             self._shut()
         return request
 
@@ -183,12 +185,10 @@ class Endpoint(_nic.UcpEndpointCore):
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        place = self._peer.place
-        where = _keys.format_address(*place.address())
         if self._closed:
             state = "closed"
         elif self.failed_status:
             state = f"failed: {self.status.name}"
         else:
             state = f"{self.under_way()} operations under way, {len(self._keys)} keys"
-        return f"<ucp.Endpoint{name} to {where}: {state}>"
+        return f"<ucp.Endpoint{name} to {self._peer.place}: {state}>"

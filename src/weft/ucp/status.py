@@ -139,6 +139,7 @@ _OF_FABRIC: dict[int, Status] = {
     Errno.EOPNOTSUPP: Status.ERR_UNSUPPORTED,
     Errno.ENOSYS: Status.ERR_UNSUPPORTED,
     Errno.EIO: Status.ERR_IO_ERROR,
+    Errno.EFAULT: Status.ERR_INVALID_ADDR,
 }
 
 

@@ -268,8 +268,11 @@ class Worker(_nic.UcpWorkerCore):
             left = 0.01 if deadline is None else min(0.01, deadline - time.monotonic())
             if left <= 0:
                 return False
-            if _nic.poll_u64(memory, 0, value, left):
-                return True
+            try:
+                if _nic.poll_u64(memory, 0, value, left):
+                    return True
+            except errors.FabricError as reason:
+                raise of(reason) from None
             self.progress()
 
     def signal(self) -> None:
