@@ -134,6 +134,13 @@ def end_share(world: World) -> None:
     world.more.pop("node").close()
 
 
+def put_there(world: World, address: bytes, packed: bytes, data: bytes, at: int) -> None:
+    """Put into memory that the other side mapped."""
+    with world.more["worker"].ep_create(address) as ep, ep.rkey_unpack(packed) as key:
+        settle(ep.put_nbx(data, key.address + at, key))
+        settle(ep.flush_nbx())
+
+
 def close_context(world: World) -> None:
     world.more.pop("context").close()
 
@@ -286,6 +293,16 @@ def parts_of_mapped_memory_are_local_buffers_and_remote_targets(pair: Pair) -> N
         settle(pair.ep.get_nbx(local[0:50], remote.address + 650, remote.key))
         assert bytes(local.memory[:50]) == b"\xee" * 50
     remote.close()
+
+
+@fact("ucp.type.memh-resources", "ucp.map.several-stacks")
+def one_handle_is_reached_by_this_process_and_by_others(pair: Pair) -> None:
+    with pair.context.mem_map(length=64, allocate=True) as memh:
+        with pair.worker.ep_create(pair.worker.address) as own, own.rkey_unpack(memh.pack()) as key:
+            settle(own.put_nbx(b"by self", memh.address, key))
+            settle(own.flush_nbx())
+        pair.target.there(put_there, pair.worker.address, bytes(memh.pack()), b"by its peer", 8)
+        assert bytes(memh.memory[:19]) == b"by self\0by its peer"
 
 
 @fact()
