@@ -235,6 +235,10 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   if (!to_u64(dest, &args.dest) || !to_u64(addr, &range.addr) || !to_u64(key, &range.key)) [[unlikely]]
     return nullptr;
   bool device = false;
+  if (b.bare && b.length > core->ep->config().max_msg_size) [[unlikely]] {  // before anybody looks for so much memory
+    refuse(core, method, Refusal::too_long, args.dest, b.length);
+    return nullptr;
+  }
   if (!is_device(*core->box, b, method, kind == OpKind::read, &device)) [[unlikely]]
     return nullptr;
   if ((!inject || device) && !desc_ok(core, desc, method, buf, device)) [[unlikely]]
