@@ -355,3 +355,15 @@ def test_explanation_prints_accepted_and_rejected() -> None:
     assert "'nope' is not among them" in str(explanation)
     assert "weft: weft0, EP_RDM: accepted" in str(fi.getinfo(explain=True))
     assert len(fi.getinfo(explain=True).infos) == len(fi.getinfo())
+
+
+@pytest.mark.parametrize("part", ["tx_attr", "rx_attr"])
+def test_bit_that_nobody_knows_is_offered_by_nobody(part: str) -> None:
+    asked = fi.Info()
+    getattr(asked, part).msg_order = 1 << 40
+    with pytest.raises(fi.NoData, match="msg_order"):
+        fi.getinfo(hints=asked)
+    with pytest.raises(fi.NoData, match="caps"):
+        fi.getinfo(hints=fi.Info(caps=fi.RMA | 1 << 62))
+    with pytest.raises(fi.BadFlags):
+        fi.getinfo(flags=1 << 62)

@@ -460,10 +460,9 @@ def getinfo(
             f"getinfo: asked for interface {_dotted(version)}, this library has {_dotted(LIBRARY_VERSION)}\n"
             "  try: pass the version that the program was written for"
         )
-    if flags & ~_FLAGS:
+    if unknown := int(flags) & ~int(_FLAGS):
         raise errors.BadFlags(
-            f"getinfo: flags {Flag(flags & ~_FLAGS)!s} are not known here\n"
-            "  known: SOURCE, NUMERICHOST, PROV_ATTR_ONLY, RESCAN"
+            f"getinfo: flags {Flag(unknown)!s} are not known here\n  known: SOURCE, NUMERICHOST, PROV_ATTR_ONLY, RESCAN"
         )
     if flags & Flag.SOURCE and node is None and service is None:
         raise errors.InvalidArgument("getinfo: FI_SOURCE says that node and service are local, but neither was given")
@@ -694,7 +693,7 @@ def _match_names(offer: Offer, h: Info, no: Any) -> None:
 def _match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
     offered = Flag(offer.info.caps)
     asked = Flag(h.caps)
-    for bit in _bits(asked & ~offered):
+    for bit in _bits(int(asked) & ~int(offered)):  # of numbers: the complement of a flag has known bits only
         no(Rejection("caps", str(Flag(bit)), str(offered), offer.remarks.get(bit, "")))
     if asked:
         data = Flag.RMA | Flag.ATOMIC
@@ -727,7 +726,7 @@ def _match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
     for part, mask in (("tx_attr", TX_CAPS), ("rx_attr", RX_CAPS), ("domain_attr", DOMAIN_CAPS)):
         have = Flag(info.caps) & mask
         want = Flag(getattr(h, part).caps)
-        if want & ~have:
+        if int(want) & ~int(have):
             no(
                 Rejection(
                     f"{part}.caps", str(want), str(have), "these have to be among the capabilities of the endpoint"
@@ -941,7 +940,7 @@ def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
     for part, name, kind in (*_SUBSETS, *_CHOSEN):
         asked = kind(getattr(getattr(h, part), name))
         top_flags = kind(offer.ceilings.get(f"{part}.{name}", getattr(getattr(offer.info, part), name)))
-        if asked & ~top_flags:
+        if int(asked) & ~int(top_flags):
             no(Rejection(f"{part}.{name}", str(asked), str(top_flags), offer.remarks.get(f"{part}.{name}", "")))
         elif (part, name, kind) in _CHOSEN and asked:
             setattr(getattr(info, part), name, asked)
