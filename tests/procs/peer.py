@@ -153,10 +153,11 @@ class World:
         self.more: dict[str, Any] = {}
         self.idle = False  # between commands it does not even poll, which it otherwise does for a manual engine
         self._commands = commands
+        self.was_asked = False  # what it is to do next was read together with what it does now
 
     def asked(self) -> bool:
         """The parent has written something, or gone: a function that runs until told returns."""
-        return bool(select.select([self._commands], [], [], 0)[0])
+        return self.was_asked or bool(select.select([self._commands], [], [], 0)[0])
 
     def until(self, ready: Any, what: str, timeout: float = CALL_S / 2) -> None:
         """Poll politely until ready()."""
@@ -261,6 +262,7 @@ def _commands(fd: int, world: World) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         if len(data) >= 8 and len(data) >= 8 + int.from_bytes(data[:8], "little"):
             size = int.from_bytes(data[:8], "little")
             command, data = pickle.loads(data[8 : 8 + size]), data[8 + size :]
+            world.was_asked = bool(data)
             yield command
             continue
         nic = _process.nic_if_open()
