@@ -280,7 +280,7 @@ size_t collect(Worker& worker) {
 
 bool worker_usable(Worker& worker, const char* method) {
   if (worker.closed) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + ": the worker is destroyed");
+    refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
     return false;
   }
   if (worker.ep->box->forked()) [[unlikely]] {
@@ -410,7 +410,8 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
     if (!to_u64(datatype, &o.datatype)) return false;
   }
   if ((o.flags & kFastCmpl) != 0 && (o.flags & kMultiSend) != 0) {
-    refuse(kInvalidParam, std::string(method) + ": FAST_CMPL and MULTI_SEND exclude each other");
+    refuse(kInvalidParam,
+           std::string(method) + ": FAST_CMPL and MULTI_SEND exclude each other\n  try: one of them, or none");
     return false;
   }
   return true;
@@ -418,7 +419,8 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
 
 bool usable(Ep& ep, const char* method, uint32_t feature, const char* feature_name) {
   if (ep.closed || ep.closing) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + (ep.closed ? ": the endpoint is closed" : ": the endpoint is closing"));
+    refuse(kInvalidParam, std::string(method) + (ep.closed ? ": the endpoint is closed" : ": the endpoint is closing") +
+                              "\n  try: another to the same address, worker.ep_create(address)");
     return false;
   }
   if (!worker_usable(*ep.worker, method)) [[unlikely]]
@@ -523,6 +525,28 @@ bool with_room(Worker& worker, Post&& post, nic::PostResult* r) {
   return object;
 }
 
+// HOT. One operation that keeps the GIL, is asked for nothing special and may be done in place; null where it has to go
+// the long way. The request that would stand for it is the next one's if nobody needs it.
+template <typename Post>
+[[gnu::always_inline]] inline PyObject* attempt(Ep& ep, Rkey* rkey, PyObject* rkey_object, const Options* o, bool quiet,
+                                                const Buf* const* bufs, size_t buf_count, Post&& post) {
+  Worker& worker = *ep.worker;
+  if (ep.fence != worker.fence || worker.spare == nullptr) [[unlikely]]
+    return nullptr;
+  PyObject* object = worker.spare;
+  const nic::PostResult r = post(reinterpret_cast<uint64_t>(object), nic::flag::kIfUnfinished);
+  if (r.refusal != Refusal::none) [[unlikely]]
+    return nullptr;
+  if (!r.context_used) [[likely]] {
+    Py_INCREF(g_done);
+    return g_done;
+  }
+  worker.spare = nullptr;  // the queue has its reference, and the caller gets another
+  Py_INCREF(object);
+  nb::inst_ptr<Request>(object)->parts = 1;
+  return begun(ep, object, rkey, rkey_object, o, quiet, bufs, buf_count);
+}
+
 // Posts, in one part or several, and makes of it what the caller gets. `post(part, context, flags)`.
 template <typename Post>
 PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, const Options& o, size_t parts,
@@ -531,7 +555,8 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
   const bool now = (o.flags & kForceImmCmpl) != 0, always = (o.flags & kNoImmCmpl) != 0;
   if (now && replies) {
     refuse(kNoResource,
-           std::string(method) + ": FORCE_IMM_CMPL: an operation that brings data back is never immediate");
+           std::string(method) +
+               ": FORCE_IMM_CMPL: an operation that brings data back is never immediate\n  try: without it");
     return nullptr;
   }
   PyObject* object = std::exchange(worker.spare, nullptr);
@@ -561,7 +586,7 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
                      ": FORCE_IMM_CMPL: it would take longer than the call (the peer's memory is not mapped "
                      "here yet, or is reached through its engine)\n  try: without FORCE_IMM_CMPL");
         } else if (r.refusal == Refusal::closed || r.refusal == Refusal::not_enabled) {
-          refuse(kInvalidParam, std::string(method) + ": the worker is destroyed");
+          refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
         } else {
           refuse(kInvalidParam, std::string(method) + ": the operation cannot be described to the NIC (refusal " +
                                     std::to_string(static_cast<int>(r.refusal)) + ")");
@@ -571,13 +596,14 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
         Py_DECREF(object);
         return nullptr;
       }
-      // Parts of it are under way: they end by themselves, and nobody hears of them.
-      PyErr_Clear();
-      if (request.first_failure == kOk) {
-        request.first_failure = kIoError;
-        request.text = std::string(method) + ": a part of the list could not be posted";
-      }
-      break;
+      // Parts of it are under way. They end by themselves, and a flush waits for them; the caller hears of this.
+      --request.parts;
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      request.freed = true;
+      Py_XDECREF(begun(ep, object, rkey, rkey_object, nullptr, false, bufs, buf_count));
+      PyErr_Restore(type, value, trace);
+      return nullptr;
     }
     flags &= ~nic::flag::kFence;
   }
@@ -607,7 +633,8 @@ bool slice_ok(PyObject* buffer, bool writes, const char* method) {
   const auto* slice = nb::inst_ptr<MrSlice>(buffer);
   if ((slice->core->region->access() & (writes ? nic::flag::kRead : nic::flag::kWrite)) != 0) return true;
   refuse(kInvalidParam, std::string(method) + ": the local region was mapped without " +
-                            (writes ? "MEM_MAP_PROT_LOCAL_WRITE" : "MEM_MAP_PROT_LOCAL_READ"));
+                            (writes ? "MEM_MAP_PROT_LOCAL_WRITE" : "MEM_MAP_PROT_LOCAL_READ") +
+                            "\n  try: map it with the right, or give the memory itself as buffer");
   return false;
 }
 
@@ -689,7 +716,8 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   if (!address_of(ep, method, a[2], &rkey, &dest)) [[unlikely]]
     return nullptr;
   if (rkey->length == 0) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + ": the remote key is that of a region without bytes");
+    refuse(kInvalidParam, std::string(method) +
+                              ": the remote key is that of a region without bytes\n  try: map a region that has some");
     return nullptr;
   }
   EndpointCore* core = ep.worker->ep;
@@ -797,9 +825,8 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
   Ep& ep = *nb::inst_ptr<Ep>(self);
   if (!usable(ep, method, kFeatureRma, "RMA")) [[unlikely]]
     return nullptr;
-  Worker& worker = *ep.worker;
   const bool writes = kind == OpKind::read;
-  if (ep.fence != worker.fence || worker.spare == nullptr || !PyLong_CheckExact(args[1])) return nullptr;
+  if (!PyLong_CheckExact(args[1])) return nullptr;
   if (!slice_ok(args[0], writes, method)) return nullptr;
   Buf b;
   if (!b.acquire(args[0], writes, nullptr)) return translated();
@@ -809,21 +836,11 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
   if (!to_u64(args[1], &remote) || !address_of(ep, method, args[2], &rkey, &dest)) return nullptr;
   if (rkey->length == 0) [[unlikely]]
     return nullptr;
-  PyObject* object = worker.spare;
-  const nic::PostResult r =
-      worker.ep->ep->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, nic::flag::kIfUnfinished,
-                              reinterpret_cast<uint64_t>(object), 0, false);
-  if (r.refusal != Refusal::none) [[unlikely]]
-    return nullptr;
-  if (!r.context_used) [[likely]] {
-    Py_INCREF(g_done);
-    return g_done;
-  }
-  worker.spare = nullptr;  // the queue has its reference, and the caller gets another
-  Py_INCREF(object);
-  nb::inst_ptr<Request>(object)->parts = 1;
   const Buf* bufs[] = {&b};
-  return begun(ep, object, rkey, args[2], nullptr, false, bufs, 1);
+  return attempt(ep, rkey, args[2], nullptr, false, bufs, 1, [&](uint64_t context, uint64_t flags) {
+    return ep.worker->ep->ep->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, flags, context, 0,
+                                       false);
+  });
 }
 
 PyObject* ep_put_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -856,7 +873,9 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   if (!parse_slow(g_atomic, args, nargs, kwnames, a)) return nullptr;
   Ep& ep = *nb::inst_ptr<Ep>(self);
   Options o;
-  if (!read_options(method, a[4], a[5], a[6], a[7], a[8], a[9], a[10], o)) return translated();
+  bool plain = true;
+  for (size_t i = 4; i < 11; ++i) plain = plain && !given(a[i]);
+  if (!plain && !read_options(method, a[4], a[5], a[6], a[7], a[8], a[9], a[10], o)) return translated();
   if (given(a[11])) o.reply = a[11];
   uint64_t opcode = 0, remote = 0;
   if (!to_u64(a[0], &opcode) || !to_u64(a[2], &remote)) return nullptr;
@@ -899,12 +918,14 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
     std::memcpy(&operand, b.data, size);
   }
   if (o.has_count && o.count != 1) {
-    refuse(kInvalidParam, std::string(method) + ": count is " + std::to_string(o.count) + "; it has to be 1");
+    refuse(kInvalidParam, std::string(method) + ": count is " + std::to_string(o.count) +
+                              "; it has to be 1\n  try: a call for each element");
     return nullptr;
   }
   if (!usable(ep, method, size == 4 ? kFeatureAmo32 : kFeatureAmo64, size == 4 ? "AMO32" : "AMO64")) return nullptr;
   if (opcode >= kAtomicOps) {
-    refuse(kInvalidParam, std::string(method) + ": there is no atomic operation " + std::to_string(opcode));
+    refuse(kInvalidParam, std::string(method) + ": there is no atomic operation " + std::to_string(opcode) +
+                              "\n  rule: ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR");
     return nullptr;
   }
   const bool replies = given(o.reply);
@@ -916,7 +937,7 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   }
   if (remote % size != 0) {
     refuse(kInvalidParam, std::string(method) + ": remote_addr " + hex(remote) + " is no multiple of " +
-                              std::to_string(size) + ": atomics need natural alignment");
+                              std::to_string(size) + ": atomics need natural alignment\n  try: align the element");
     return nullptr;
   }
   Buf reply;
@@ -933,7 +954,8 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   uint64_t dest;
   if (!address_of(ep, method, a[3], &rkey, &dest)) return nullptr;
   if (rkey->length == 0) {
-    refuse(kInvalidParam, std::string(method) + ": the remote key is that of a region without bytes");
+    refuse(kInvalidParam, std::string(method) +
+                              ": the remote key is that of a region without bytes\n  try: map a region that has some");
     return nullptr;
   }
 
@@ -961,12 +983,17 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   }
   const Buf* bufs[] = {&reply};
   const bool quiet = !replies && (o.flags & kNoImmCmpl) == 0;
+  const auto post = [&](uint64_t context, uint64_t flags) {
+    atomic.flags = flags;
+    atomic.context = context;
+    return ep.worker->ep->ep->post_atomic(atomic);
+  };
+  if (o.flags == 0) [[likely]] {
+    if (PyObject* r = attempt(ep, rkey, a[3], &o, quiet, bufs, replies ? 1 : 0, post); r != nullptr || PyErr_Occurred())
+      return r;
+  }
   return launch(ep, method, rkey, a[3], o, 1, replies, quiet, bufs, replies ? 1 : 0,
-                [&](size_t, uint64_t context, uint64_t flags) {
-                  atomic.flags = flags;
-                  atomic.context = context;
-                  return ep.worker->ep->ep->post_atomic(atomic);
-                });
+                [&](size_t, uint64_t context, uint64_t flags) { return post(context, flags); });
 }
 
 // ---- flush ---------------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ class Context(_nic.UcpContextCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the context is closed")
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the context is closed\n  try: another, ucp.Context()")
         if self._made_in != _process.generation:
             raise UcsError(
                 Status.ERR_INVALID_PARAM,

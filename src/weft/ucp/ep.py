@@ -112,7 +112,7 @@ class Endpoint(_nic.UcpEndpointCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the endpoint is closed")
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the endpoint is closed\n  try: worker.ep_create(address)")
         self.worker._check(op)
 
     def _on_failure(self, status: int, text: str) -> None:

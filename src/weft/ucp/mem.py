@@ -70,7 +70,7 @@ def _release(buffer: object, by: str, op: str) -> None:
             Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} was not made by {by}\n  try: what {by} returned, itself"
         )
     if buffer._released:
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: it was released already")
+        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: it was released already\n  try: release each buffer once")
     buffer._released = True
 
 
@@ -95,7 +95,7 @@ def rkey_buffer_release(buffer: PackedBuffer) -> None:
 def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Packed:
     """What is packed in a buffer. Raises UcsError (INVALID_PARAM), saying what is wrong with it."""
     if isinstance(buffer, PackedBuffer) and buffer._released:
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer was released")
+        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer was released\n  try: pack the handle again")
     try:
         found = _keys.Packed.parse(buffer if isinstance(buffer, bytes) else bytes(memoryview(buffer)))
         if found.kind not in kinds:
@@ -136,6 +136,9 @@ class MemHandle:
         def prot(self) -> Prot: ...
         @property
         def unmapped(self) -> bool: ...
+        def _unmap(self) -> None: ...
+        def _view(self) -> memoryview: ...
+        def _pack_key(self, by: str) -> PackedBuffer: ...
         def __getitem__(self, index: slice) -> Any: ...
 
     # ---- the calls ---------------------------------------------------------------------------------------------------
@@ -186,7 +189,9 @@ class MemHandle:
         self._check("memory")
         if self.memory_type != MemoryType.HOST:
             raise UcsError(
-                Status.ERR_UNSUPPORTED, f"memory: {self!r} is a device's memory: the processor does not reach it"
+                Status.ERR_UNSUPPORTED,
+                f"memory: {self!r} is a device's memory: the processor does not reach it\n"
+                "  try: ep.get_nbx into host memory",
             )
         return self._view()
 
@@ -229,20 +234,17 @@ class MemHandle:
 
     def _check(self, op: str) -> None:
         if self.unmapped:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {self!r} was unmapped: a handle is void after mem_unmap")
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"{op}: {self!r} was unmapped: a handle is void after mem_unmap\n  try: context.mem_map(...)",
+            )
         self.context._check(op)
 
-    def _unmap(self) -> None:
-        raise NotImplementedError
-
-    def _view(self) -> memoryview:
-        raise NotImplementedError
-
-    def _pack_key(self, by: str) -> PackedBuffer:
-        raise NotImplementedError
-
     def _pack_export(self) -> PackedBuffer:
-        raise UcsError(Status.ERR_UNSUPPORTED, f"memh_pack: EXPORT: {self!r} is not this process's own to export")
+        raise UcsError(
+            Status.ERR_UNSUPPORTED,
+            f"memh_pack: EXPORT: {self!r} is not this process's own to export\n  try: have its owner export it",
+        )
 
     def _populate(self, address: int, length: int) -> None:
         """Have these pages there."""
@@ -420,13 +422,12 @@ class Nothing(MemHandle):
     def _view(self) -> memoryview:
         return memoryview(b"")
 
-    def _pack_key(self, by: str) -> PackedBuffer:
-        packed = _keys.Packed(_keys.KEY, _NOWHERE, _process.identity(), self.context._id, flags=_keys.EMPTY)
+    def _pack_key(self, by: str, kind: int = _keys.KEY) -> PackedBuffer:
+        packed = _keys.Packed(kind, _NOWHERE, _process.identity(), self.context._id, flags=_keys.EMPTY)
         return PackedBuffer(packed.pack(), by)
 
     def _pack_export(self) -> PackedBuffer:
-        packed = _keys.Packed(_keys.EXPORT, _NOWHERE, _process.identity(), self.context._id, flags=_keys.EMPTY)
-        return PackedBuffer(packed.pack(), "ucp_memh_pack")
+        return self._pack_key("ucp_memh_pack", _keys.EXPORT)
 
     def __getitem__(self, index: slice) -> memoryview:
         return self._view()[index]
@@ -527,7 +528,10 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
     prot = params.prot if mask & _PROT else PROT_ALL
     memory_type = params.memory_type if mask & _TYPE else MemoryType.UNKNOWN
     if not 0 <= memory_type <= MemoryType.UNKNOWN:
-        raise _invalid(f"memory type {memory_type} is none of ucs_memory_type_t")
+        raise _invalid(
+            f"memory type {memory_type} is none of ucs_memory_type_t\n"
+            "  try: ucp.MEMORY_TYPE_HOST, or UNKNOWN to have it found out"
+        )
     if buffer is not None:
         return _map_buffer(context, buffer, params, flags, prot)
     exported = params.exported_memh_buffer if mask & _EXPORTED else None

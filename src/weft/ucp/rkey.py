@@ -105,7 +105,9 @@ class RemoteKey(_nic.UcpRkeyCore):
 
     def _check(self, op: str, raddr: int, length: int) -> None:
         if self.destroyed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the remote key was destroyed")
+            raise UcsError(
+                Status.ERR_INVALID_PARAM, f"{op}: the remote key was destroyed\n  try: ep.rkey_unpack(buffer)"
+            )
         at = raddr - self.address
         if not (0 <= at < self.length and 0 <= length <= self.length - at):
             raise UcsError(Status.ERR_INVALID_ADDR, f"{op}: {length} B at {raddr:#x} do not lie within {self!r}")
@@ -136,7 +138,11 @@ class RemoteKey(_nic.UcpRkeyCore):
                     "  rule: memory that Weft allocated, of a process of this host, not under WEFT_ISOLATION=strict",
                 )
             if found != _AGAIN or time.monotonic() > deadline:
-                raise UcsError(Status.ERR_IO_ERROR, f"rkey_ptr: the peer's NIC refuses the key (status {found})")
+                raise UcsError(
+                    Status.ERR_IO_ERROR,
+                    f"rkey_ptr: the peer's NIC refuses the key (status {found}): was its memory unmapped meanwhile?\n"
+                    "  try: a get_nbx, which says why",
+                )
             worker.progress()
 
     def _order(self) -> tuple[int, ...]:

@@ -53,7 +53,10 @@ class Worker(_nic.UcpWorkerCore):
         try:
             self.thread_mode = ThreadMode(thread_mode)
         except ValueError:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"worker_create: thread mode {thread_mode}") from None
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"worker_create: thread mode {thread_mode} is none\n  rule: THREAD_MODE_SINGLE, SERIALIZED or MULTI",
+            ) from None
         self._made_in = _process.generation
         self._endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
         self._watches: dict[asyncio.AbstractEventLoop, aio.Watch] = {}
@@ -300,7 +303,7 @@ class Worker(_nic.UcpWorkerCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the worker is destroyed")
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the worker is destroyed\n  try: context.worker_create()")
         self.context._check(op)
 
     def close(self) -> None:
