@@ -25,6 +25,7 @@ constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in even
 constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
 constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
 constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
+constexpr uint32_t kBusyPolls = 16;    // that found packets: whoever polls goes on without being woken
 constexpr uint64_t kLingerNs = 30'000;
 constexpr uint64_t kRetryNs = 50'000'000;
 
@@ -165,6 +166,10 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   }
   if (n != 0) {
     warm();
+    if (armed_.load(std::memory_order_relaxed) && ++busy_ >= kBusyPolls) {
+      const std::lock_guard lock(mutex_);
+      arm(false);
+    }
     if (!heard_.load(std::memory_order_relaxed)) heard_.store(true, std::memory_order_relaxed);
   } else if (const int32_t hot = hot_.load(std::memory_order_relaxed); hot > 0) {
     hot_.store(hot - 1, std::memory_order_relaxed);
@@ -215,15 +220,17 @@ bool TcpLink::prepare_sleep() {
     if (peer->unflushed()) peer->flush();
     idle = idle && !peer->has_buffered() && peer->broken() == Status::ok;
   }
-  arm(true);
+  if (!idle) return false;
   // To sleep and to be woken takes longer than the next packet, where one follows the other. Others may have the core.
   const uint64_t now = clock_.now_ns();
   if (heard_.exchange(false, std::memory_order_relaxed)) heard_ns_ = now;
-  if (idle && now - heard_ns_ < kLingerNs) {
+  if (now - heard_ns_ < kLingerNs) {
     ::sched_yield();
     return false;
   }
-  return idle;
+  arm(true);  // what has come meanwhile wakes at once
+  busy_ = 0;
+  return true;
 }
 
 bool TcpLink::has_timers() const {

@@ -14,7 +14,7 @@
 //
 // Nothing here spins for long: sockets are read while the application polls, and by the engine for some 30 us after a
 // packet, because the next one is often on its way; then epoll waits. While they are read so, few sockets are in no
-// epoll set: the kernel would tell the set of every packet, in its sender's time.
+// epoll set: the kernel would tell the set, and those around it, of every packet, in its sender's time.
 #pragma once
 
 #include <deque>
@@ -162,6 +162,7 @@ class TcpLink final : public Link, private TcpControl {
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
   std::atomic<bool> heard_{false};  // since somebody was about to sleep
+  std::atomic<uint32_t> busy_{0};   // polls that found packets since the sockets are watched
   uint64_t heard_ns_ = 0;
 };
 

@@ -105,13 +105,8 @@ Handshake::Step Handshake::on(const wire::Greeting& in, wire::Greeting* out) {
 }
 
 SessionKeys Handshake::keys() const {
-  const auto key = [&](const char* label) {
-    const Digest digest = mac(label);
-    SipKey k;
-    std::memcpy(k.data(), digest.data(), sizeof(k));
-    return k;
-  };
-  const SipKey forth = key("weft tcp packets of the dialer"), back = key("weft tcp packets of the acceptor");
+  const auto key = [&](const char* label) { return MacKey(bytes_of(mac(label)).first<32>()); };
+  const MacKey forth = key("weft tcp packets of the dialer"), back = key("weft tcp packets of the acceptor");
   return dialer_ ? SessionKeys{forth, back} : SessionKeys{back, forth};
 }
 

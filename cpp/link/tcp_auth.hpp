@@ -12,7 +12,7 @@
 namespace weft::link {
 
 struct SessionKeys {
-  SipKey send{}, receive{};
+  MacKey send, receive;
 };
 
 class Handshake {

@@ -90,8 +90,7 @@ void TcpPeer::die(Status why) {
   const std::lock_guard lock(send_mutex_);
   if (fd_.valid() && watched_) set_->remove(fd_.get());
   fd_.reset();
-  out_.clear();
-  out_at_ = 0;
+  clear_out();
 }
 
 // ---- sending -----------------------------------------------------------------------------------------------------
@@ -124,6 +123,24 @@ void TcpPeer::want_out(bool wanted) {
   (void)::epoll_ctl(set_->fd(), EPOLL_CTL_MOD, fd_.get(), &e);
 }
 
+std::byte* TcpPeer::room(size_t bytes) {
+  if (out_.size() - out_end_ < bytes) [[unlikely]] {
+    if (out_at_ != 0) {  // what is sent makes room
+      std::memmove(out_.data(), out_.data() + out_at_, out_bytes());
+      out_end_ -= out_at_;
+      out_at_ = 0;
+    }
+    if (out_.size() - out_end_ < bytes) out_.resize(std::max(2 * out_.size(), out_end_ + bytes));
+  }
+  return out_.data() + out_end_;
+}
+
+void TcpPeer::append(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  std::memcpy(room(bytes.size()), bytes.data(), bytes.size());
+  out_end_ += bytes.size();
+}
+
 bool TcpPeer::flush_locked() {
   bool any = false;
   out_cost_ = 0;
@@ -133,22 +150,15 @@ bool TcpPeer::flush_locked() {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) {
         fail(status_of_errno(errno), std::string("sending: ") + std::strerror(errno));
-        out_.clear();
-        out_at_ = 0;
         break;
       }
       want_out(true);
-      if (out_at_ > kOutMax) {  // what is sent makes room
-        out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_at_));
-        out_at_ = 0;
-      }
       return any;
     }
     any = true;
     out_at_ += static_cast<size_t>(n);
   }
-  out_.clear();
-  out_at_ = 0;
+  clear_out();
   want_out(false);
   unflushed_.store(false, std::memory_order_relaxed);
   return any;
@@ -169,13 +179,13 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
   const bool answer = frame.kind == wire::FrameKind::answer;
   frame.where = wire::PayloadWhere::none;
-  const uint32_t waiting = in_flight_.load(std::memory_order_relaxed);
+  const uint64_t waiting = ours_.open();
   uint32_t cost = frame.staged_chunk;  // an answer repeats what the request counted
   if (!answer) {
     frame.payload_length = static_cast<uint32_t>(payload.size());
     cost = frame.staged_chunk = wire::cost_of(frame);
     if (waiting >= wire::kTcpInFlightFrames ||
-        (waiting != 0 && in_flight_bytes_.load(std::memory_order_relaxed) + cost > wire::kTcpInFlightBytes)) {
+        (waiting != 0 && ours_.open_bytes() + cost > wire::kTcpInFlightBytes)) {
       if (out_bytes() != 0) flush_locked();
       return Status::again;
     }
@@ -184,31 +194,26 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (wants_out_ && (payload.size() > kCopyMax || out_bytes() >= kOutMax)) return Status::again;
   if (out_bytes() >= kOutMax) flush_locked();
   if (out_bytes() >= kOutMax) return Status::again;
-  wire::Frame body = frame;
-  body.payload_length = 0;
-  if (answer) body.source = {};
-  std::array<std::byte, wire::kPacketHeadMax> head;
-  const size_t head_bytes =
-      answer && frame.status == 0 && payload.empty()
-          ? wire::emit_packet(keys_.send, sent_, wire::PacketType::done, wire::DoneBody{frame.op_id, cost, 0}, 0,
-                              std::span(head))
-          : wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, body, payload.size(), std::span(head));
   // Counted before it is sent: the peer's reaction may be read by another thread at once.
   if (answer) {
-    owed_.fetch_sub(1, std::memory_order_relaxed);
-    owed_bytes_.fetch_sub(cost, std::memory_order_relaxed);
+    theirs_.end(cost);
   } else {
-    in_flight_.fetch_add(1, std::memory_order_relaxed);
-    in_flight_bytes_.fetch_add(cost, std::memory_order_relaxed);
+    ours_.begin(cost);
   }
-  const auto not_now = [&] {
-    (answer ? owed_ : in_flight_).fetch_add(answer ? 1u : ~0u, std::memory_order_relaxed);
-    (answer ? owed_bytes_ : in_flight_bytes_).fetch_add(answer ? cost : -uint64_t{cost}, std::memory_order_relaxed);
-    return Status::again;
+  const auto emit = [&](std::span<std::byte> head) {
+    if (answer && frame.status == 0 && payload.empty()) {
+      return wire::emit_packet(keys_.send, sent_, wire::PacketType::done, wire::DoneBody{frame.op_id, cost, 0}, 0,
+                               head);
+    }
+    frame.payload_length = 0;  // the prefix tells it
+    if (answer) frame.source = {};
+    return wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, frame, payload.size(), head);
   };
   if (payload.size() <= kCopyMax) {
-    append(std::span(head).first(head_bytes));
-    append(payload);
+    std::byte* head = room(wire::kPacketHeadMax + payload.size());
+    const size_t head_bytes = emit({head, wire::kPacketHeadMax});
+    if (!payload.empty()) std::memcpy(head + head_bytes, payload.data(), payload.size());
+    out_end_ += head_bytes + payload.size();
     out_cost_ += cost;
     if (!wants_out_ && (out_bytes() >= kBatchBytes || out_cost_ >= kBatchCost || (!answer && waiting == 0))) {
       flush_locked();
@@ -216,6 +221,8 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
       unflushed_.store(true, std::memory_order_relaxed);
     }
   } else {
+    std::array<std::byte, wire::kPacketHeadMax> head;
+    const size_t head_bytes = emit(head);
     iovec pieces[3] = {{out_.data() + out_at_, out_bytes()},
                        {head.data(), head_bytes},
                        {const_cast<std::byte*>(payload.data()), payload.size()}};
@@ -235,10 +242,10 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     if (took <= before) {  // nothing of this packet: it was never begun
       out_at_ += took;
       want_out(true);
-      return not_now();
+      answer ? theirs_.end(cost, true) : ours_.begin(cost, true);
+      return Status::again;
     }
-    out_.clear();
-    out_at_ = 0;
+    clear_out();
     out_cost_ = 0;
     const size_t mine = took - before;
     if (mine < head_bytes) append(std::span(head).subspan(mine, head_bytes - mine));
@@ -387,18 +394,16 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
 bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
   if (frame.kind == wire::FrameKind::answer) {
     // More answers than requests is a lie, and one about what they cost only hurts who tells it.
-    if (in_flight_.load(std::memory_order_relaxed) == 0) {
+    if (ours_.open() == 0) {
       fail(Status::protocol, "an answer that nobody asked for");
       return false;
     }
-    in_flight_.fetch_sub(1, std::memory_order_relaxed);
-    const uint64_t before = in_flight_bytes_.load(std::memory_order_relaxed);
-    in_flight_bytes_.fetch_sub(std::min<uint64_t>(before, frame.staged_chunk), std::memory_order_relaxed);
+    ours_.end(std::min<uint64_t>(ours_.open_bytes(), frame.staged_chunk));
     return true;
   }
   const uint32_t cost = wire::cost_of(frame);
-  const uint32_t frames = owed_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t bytes = owed_bytes_.fetch_add(cost, std::memory_order_relaxed);
+  const uint64_t frames = theirs_.open(), bytes = theirs_.open_bytes();
+  theirs_.begin(cost);
   if (frames >= wire::kTcpInFlightFrames || (frames != 0 && bytes + cost > wire::kTcpInFlightBytes)) {
     fail(Status::protocol, "more requests at a time than the protocol permits");
     return false;
@@ -499,7 +504,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     }
     const size_t body = wire::body_bytes(prefix->type), head = sizeof(wire::PacketPrefix) + body;
     if (in.size() < head) return n;
-    if (!wire::seal_holds(keys_.receive, in.first(head))) {
+    if (!wire::seal_holds(keys_.receive, received_, in.first(head))) {
       fail(Status::protocol, "a packet was changed on its way");
       return n;
     }

@@ -84,6 +84,33 @@ class TcpPeer final : public Peer {
   uint64_t next_ask = 1;
 
  private:
+  // Requests of one direction, without an answer. One thread at a time begins them and one ends them, so that neither
+  // needs a locked instruction; each may undo its last.
+  class Requests {
+   public:
+    void begin(uint64_t cost, bool undo = false) noexcept { count(begun_, cost, undo); }
+    void end(uint64_t cost, bool undo = false) noexcept { count(ended_, cost, undo); }
+    // Exact for who begins or ends; the other's latest may be missing: read in this order it is never less than none.
+    [[nodiscard]] uint64_t open() const noexcept { return difference(&Sum::count); }
+    [[nodiscard]] uint64_t open_bytes() const noexcept { return difference(&Sum::bytes); }
+
+   private:
+    struct Sum {
+      std::atomic<uint64_t> count{0}, bytes{0};
+    };
+    static void count(Sum& sum, uint64_t cost, bool undo) noexcept {
+      const auto add = [&](std::atomic<uint64_t>& to, uint64_t n) {
+        to.store(to.load(std::memory_order_relaxed) + (undo ? -n : n), std::memory_order_release);
+      };
+      add(sum.count, 1);
+      add(sum.bytes, cost);
+    }
+    [[nodiscard]] uint64_t difference(std::atomic<uint64_t> Sum::* of) const noexcept {
+      const uint64_t ended = (ended_.*of).load(std::memory_order_acquire);
+      return (begun_.*of).load(std::memory_order_acquire) - ended;
+    }
+    Sum begun_, ended_;
+  };
   enum class Taking : uint8_t { nothing, land, collect, discard };
   class Source;
 
@@ -91,8 +118,10 @@ class TcpPeer final : public Peer {
   bool flush_locked();
   void want_out(bool wanted);
   [[nodiscard]] uint32_t wanted_events() const noexcept;
-  void append(std::span<const std::byte> bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
-  [[nodiscard]] size_t out_bytes() const noexcept { return out_.size() - out_at_; }
+  std::byte* room(size_t bytes);  // behind what waits in out_; who fills it adds to out_end_
+  void append(std::span<const std::byte> bytes);
+  [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
+  void clear_out() noexcept { out_at_ = out_end_ = 0; }
   bool fill();
   size_t parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
   bool take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self);
@@ -105,13 +134,12 @@ class TcpPeer final : public Peer {
 
   std::mutex send_mutex_;
   std::vector<std::byte> out_;
-  size_t out_at_ = 0;
+  size_t out_at_ = 0, out_end_ = 0;
   uint64_t sent_ = 0;      // packets
   uint64_t out_cost_ = 0;  // what the packets in out_ answer or ask for, in bytes
   bool wants_out_ = false, watched_ = false;
   std::atomic<bool> unflushed_{false}, spoke_{false}, full_{false};
-  std::atomic<uint32_t> in_flight_{0}, owed_{0};  // requests without an answer: ours, the peer's
-  std::atomic<uint64_t> in_flight_bytes_{0}, owed_bytes_{0};
+  Requests ours_, theirs_;  // ours: begun with send_mutex_, ended by who polls; theirs: the other way round
 
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;

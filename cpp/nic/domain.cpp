@@ -7,7 +7,8 @@ namespace weft::nic {
 
 // ---- Domain ------------------------------------------------------------------------------------------------------
 
-Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config), index_(nic->add_domain(this)) {
+Domain::Domain(Nic* nic, const DomainConfig& config)
+    : nic_(nic), config_(config), index_(nic->add_domain(this)), ops_(index_, nic->next_op()) {
   activity_ = &nic->table().own_activity(index_);
 }
 
@@ -88,7 +89,7 @@ size_t Domain::pump(PeerEp& target) {
   while (!target.waiting.empty()) {
     Op* op = target.waiting.front();
     // advance() may finish the operation, which must not be in the list then; put it back when it stays. Who pumps
-    // holds the target; an endpoint that loses its last operation is held until that is over.
+    // holds the target.
     target.waiting.pop_front();
     if (!op->ep->advance(op)) {
       target.waiting.push_front(op);
@@ -126,11 +127,10 @@ void Domain::release_context(uint64_t context) {
 
 void Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached) {
   const DomainLock guard(this);
-  const auto it = ops_.find(op_id);
-  if (it == ops_.end()) {
-    not_attached->insert(not_attached->end(), cookies.begin(), cookies.end());
+  if (Op* op = ops_.find(op_id); op != nullptr) {
+    op->cookies.insert(op->cookies.end(), cookies.begin(), cookies.end());
   } else {
-    it->second->cookies.insert(it->second->cookies.end(), cookies.begin(), cookies.end());
+    not_attached->insert(not_attached->end(), cookies.begin(), cookies.end());
   }
 }
 

@@ -126,21 +126,6 @@ Reach translate(const link::Peer& peer, mem::Devices& devices, const mem::MrView
   return any_direct ? Reach::mixed : Reach::cma;
 }
 
-// Small copies as single stores: a poller of an 8-byte flag sees it whole, and the call to memcpy is saved.
-inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noexcept {
-  if (length == 8) {
-    uint64_t word;
-    std::memcpy(&word, from, 8);
-    __atomic_store(reinterpret_cast<uint64_t*>(to), &word, __ATOMIC_RELAXED);
-  } else if (length == 4) {
-    uint32_t word;
-    std::memcpy(&word, from, 4);
-    __atomic_store(reinterpret_cast<uint32_t*>(to), &word, __ATOMIC_RELAXED);
-  } else {
-    std::memcpy(to, from, length);
-  }
-}
-
 // Moves bytes between local buffers and pieces, in order.
 // With `devices`: some of either side is a device's memory (bit i of `of_device`: local[i]), and its runtime copies.
 Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_count, const Piece* pieces, uint32_t count,
@@ -361,8 +346,8 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
     if (state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
       PeerEp& target = *av_->entries_[to];
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room()))
-          [[likely]] {
+      if (target.ep_entry != nullptr && target.outstanding == 0 && target.waiting.empty() &&
+          (!wants || tx_cq_->has_room())) [[likely]] {
         const bool write = kind == OpKind::write;
         std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
@@ -373,10 +358,41 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
           complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
           return {Refusal::none, wants};
         }
+      } else if (target.ready && target.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(target)) {
+        return post_framed(kind, local, length, to, addr, key, flags, context, imm, inject_call);
       }
     }
   }
   return post_one_slow(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
+}
+
+// To a peer that shares no memory there is one way only. With the domain's lock.
+[[gnu::noinline]] PostResult Endpoint::post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr,
+                                                   uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
+                                                   bool inject_call) {
+  bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
+  if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
+  if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
+  const std::shared_ptr<PeerEp>& target = av_->entries_[to];
+  Op* op = make_op(kind, target, wants, flags, context, imm, length, inject_call);
+  op->remote[0] = {addr, length, key};
+  op->remote_count = 1;
+  const iovec piece{local, length};
+  keep_local(op, {&piece, 1});
+  return {Refusal::none, true, queue_op(*target, op)};
+}
+
+// Where the operation's bytes come from or go to: the caller's buffers, or a copy of what it may reuse at once.
+void Endpoint::keep_local(Op* op, std::span<const iovec> local) {
+  if ((op->inject_call || (op->flags & flag::kInject) != 0) && op->kind == OpKind::write) {
+    op->held.resize(op->total);
+    gather(local, 0, op->held.data(), op->total);
+    op->local[0] = {op->held.data(), op->held.size()};
+    op->local_count = 1;
+  } else {
+    std::ranges::copy(local, op->local);
+    op->local_count = static_cast<uint8_t>(local.size());
+  }
 }
 
 // Apart, so that the short way sets up no stack for it.
@@ -424,8 +440,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
   }
   wire::RmaRange room[kIovMax];
   args.remote = named(args.remote, room);
-  // A copy outside the lock lets others change the address vector meanwhile.
-  const std::shared_ptr<PeerEp> kept = *shared;
+  std::shared_ptr<PeerEp> kept;
   if (!speaks_to(*target)) [[unlikely]] {
     fail(args.context, completion_flags(args.kind, {}), Status::unauthorized,
          describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, Status::unauthorized), total);
@@ -437,6 +452,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
   const bool commit = (args.flags & flag::kCommitComplete) != 0;  // the owner flushes its file
   if (!commit && target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
       (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
+    kept = *shared;  // a copy outside the lock lets others change the address vector meanwhile
     Status status = Status::ok;
     switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true, args.device)) {
@@ -458,7 +474,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
-  Op* op = make_op(args.kind, kept, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  Op* op = make_op(args.kind, kept ? kept : *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
@@ -469,14 +485,8 @@ PostResult Endpoint::post(const RmaArgs& asked) {
       finish(op);
       return {Refusal::none, true};
     }
-  } else if ((args.inject_call || (args.flags & flag::kInject) != 0) && args.kind == OpKind::write) {
-    op->held.resize(total);
-    gather(args.local, 0, op->held.data(), total);
-    op->local[0] = {op->held.data(), op->held.size()};
-    op->local_count = 1;
   } else {
-    std::copy(args.local.begin(), args.local.end(), op->local);
-    op->local_count = static_cast<uint8_t>(args.local.size());
+    keep_local(op, args.local);
   }
   return {Refusal::none, true, queue_op(*target, op)};
 }
@@ -708,17 +718,9 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
 
 Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context,
                       uint64_t imm, uint64_t total, bool inject_call) {
-  std::unique_ptr<Op> op;
-  if (domain_->op_pool_.empty()) {
-    op = std::make_unique<Op>();
-  } else {
-    op = std::move(domain_->op_pool_.back());
-    domain_->op_pool_.pop_back();
-  }
-  op->id = uint64_t{domain_->index_} << 48 |
-           (domain_->nic_->next_op_.fetch_add(1, std::memory_order_relaxed) & 0xffffffffffff);
+  Op* op = domain_->ops_.add();
   op->kind = kind;
-  op->ep = shared_from_this();
+  op->ep = this;
   op->target = std::move(target);
   op->wants_completion = wants;
   op->inject_call = inject_call;
@@ -731,9 +733,7 @@ Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, u
     tx_cq_->reserve();
     op->holds_cq_room = true;
   }
-  Op* raw = op.get();
-  domain_->ops_.emplace(raw->id, std::move(op));
-  return raw;
+  return op;
 }
 
 Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
@@ -748,7 +748,10 @@ Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
 }
 
 uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
-  const uint64_t id = op->id;  // it may be over, and another one's, when pump() returns
+  domain_->nic_->note_app();
+  const uint64_t id = op->id;  // it may be over, and another one's, when advance() returns
+  if (target.waiting.empty() && advance(op)) [[likely]]
+    return id;
   target.waiting.push_back(op);
   domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
   domain_->pump(target);
@@ -758,7 +761,6 @@ uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
 
 // The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
 void Endpoint::finish(Op* op) {
-  const std::shared_ptr<Endpoint> keep = std::move(op->ep);  // maybe the last reference
   const std::shared_ptr<PeerEp> target = std::move(op->target);
   if (op->counted) --target->outstanding;
   if (op->parent == nullptr) --outstanding_;
@@ -767,8 +769,19 @@ void Endpoint::finish(Op* op) {
     op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
                              op->held.data() + op->device_at, false);
   }
-  if (op->status_out != nullptr) *op->status_out = fi_errno(op->status);
-  const uint64_t flags = completion_flags(op->kind, op->family);
+  if (op->status == Status::ok && op->parent == nullptr && op->kind != OpKind::cm) [[likely]] {
+    const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
+    complete(op->wants_completion, op->context, completion_flags(as, op->family), op->total);
+    if (!op->wants_completion) domain_->release_context(op->context);
+  } else {
+    finish_otherwise(op, target);
+  }
+  domain_->release_cookies(op);
+  domain_->ops_.remove(op);
+}
+
+// A part of a vectored call, a failure, or what connecting endpoints say.
+[[gnu::noinline]] void Endpoint::finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) {
   if (op->kind == OpKind::cm) {
     if (cm_) {
       CmEvent event;
@@ -783,38 +796,25 @@ void Endpoint::finish(Op* op) {
     }
     // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
     if (listens_) av_->forget(*target);
-  } else if (op->parent != nullptr) {
-    Op* parent = op->parent;
+  } else if (Op* parent = op->parent; parent != nullptr) {
+    *op->status_out = fi_errno(op->status);
     if (op->status != Status::ok && parent->status == Status::ok) {
       parent->status = op->status;
       parent->remote[0] = op->remote[0];  // what the error's text tells
       parent->target = target;
     }
     if (--parent->children == 0 && parent->submitted) finish(parent);
-  } else if (op->status == Status::ok) {
-    const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
-    complete(op->wants_completion, op->context, completion_flags(as, op->family), op->total);
-    if (!op->wants_completion) domain_->release_context(op->context);
   } else {
     const char* what = op->kind == OpKind::read     ? "read"
                        : op->kind == OpKind::write  ? "write"
                        : op->kind == OpKind::atomic ? "atomic"
                                                     : "vectored call, first of its failures,";
+    const uint64_t flags = completion_flags(op->kind, op->family);
     fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status,
          describe(what, op->remote[0], *target, op->status), op->total);
     count_remote((flags & flag::kRead) != 0, true, 0);
     if (op->status == Status::no_endpoint) target->set_lost();
   }
-  domain_->release_cookies(op);
-  const auto it = domain_->ops_.find(op->id);
-  std::unique_ptr<Op> owned = std::move(it->second);
-  domain_->ops_.erase(it);
-  std::vector<std::byte> held = std::move(owned->held);
-  held.clear();
-  std::destroy_at(owned.get());
-  ::new (owned.get()) Op;  // not Op{}: what has no first value here need not be cleared, and it is most of it
-  owned->held = std::move(held);
-  if (domain_->op_pool_.size() < 1024) domain_->op_pool_.push_back(std::move(owned));
 }
 
 // Moves a waiting operation on. True: it left the waiting list (its frames are all sent, or it is over).
@@ -890,7 +890,7 @@ bool Endpoint::advance_frames(Op* op) {
   link::Link& link = *t.peer->link();
   if (!op->counted) {
     op->counted = true;
-    op->peer = t.peer;
+    op->peer = t.peer.get();
     ++t.outstanding;
     ++domain_->statistics.framed;
   }
@@ -1600,10 +1600,10 @@ void Endpoint::close() noexcept {
     if (was_enabled) n.eps_[index_] = nullptr;
     // What is under way ends as canceled; answers that still arrive find no operation and are dropped.
     std::vector<Op*> mine;
-    for (auto& [id, op] : domain_->ops_) {
-      if (op->ep.get() == this && op->kind != OpKind::batch) mine.push_back(op.get());
-    }
-    std::ranges::sort(mine, {}, &Op::id);
+    domain_->ops_.each([&](Op* op) {
+      if (op->ep == this && op->kind != OpKind::batch) mine.push_back(op);
+    });
+    std::ranges::sort(mine, {}, &Op::sequence);
     for (Op* op : mine) {
       auto& waiting = op->target->waiting;
       if (const auto it = std::ranges::find(waiting, op); it != waiting.end()) {
@@ -1631,12 +1631,13 @@ void Endpoint::close() noexcept {
 size_t Endpoint::cancel(uint64_t context) {
   const DomainLock guard(domain_);
   std::vector<Op*> found;
-  for (auto& [id, op] : domain_->ops_) {
-    if (op->ep.get() == this && op->context == context && !op->counted && op->parent == nullptr &&
+  domain_->ops_.each([&](Op* op) {
+    if (op->ep == this && op->context == context && !op->counted && op->parent == nullptr &&
         op->kind != OpKind::batch) {
-      found.push_back(op.get());
+      found.push_back(op);
     }
-  }
+  });
+  std::ranges::sort(found, {}, &Op::sequence);
   for (Op* op : found) {
     std::erase(op->target->waiting, op);
     domain_->nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);

@@ -196,8 +196,7 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   waiting_ops_.fetch_sub(failed.size(), std::memory_order_relaxed);
   for (Op* op : failed) {
     op->status = status;
-    const std::shared_ptr<Endpoint> ep = op->ep;
-    ep->finish(op);
+    op->ep->finish(op);
   }
 }
 
@@ -215,12 +214,12 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     std::vector<Op*> lost;
-    for (auto& [id, op] : domain->ops_) {
-      if (op->kind != OpKind::batch && (op->peer == peer || (op->target->ready && op->target->peer == peer))) {
-        lost.push_back(op.get());
+    domain->ops_.each([&](Op* op) {
+      if (op->kind != OpKind::batch && (op->peer == peer.get() || (op->target->ready && op->target->peer == peer))) {
+        lost.push_back(op);
       }
-    }
-    std::ranges::sort(lost, {}, &Op::id);
+    });
+    std::ranges::sort(lost, {}, &Op::sequence);
     for (Op* op : lost) {
       auto& waiting = op->target->waiting;
       if (const auto it = std::ranges::find(waiting, op); it != waiting.end()) {
@@ -228,8 +227,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
         waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
       }
       op->status = peer->down_status();
-      const std::shared_ptr<Endpoint> ep = op->ep;
-      ep->finish(op);
+      op->ep->finish(op);
     }
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
       if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->av_->entries_.size()) continue;
@@ -260,7 +258,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
 
 void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                    std::span<const std::byte> payload) {
-  frames_served_.fetch_add(1, std::memory_order_relaxed);
+  count_frame();
   switch (frame.kind) {
     case wire::FrameKind::answer:
       on_answer(peer, frame, payload);
@@ -273,6 +271,10 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       local_event(frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
       return;
     }
+    case wire::FrameKind::write:
+      if (deferred_.empty() && serve_write(peer, frame, payload)) [[likely]]
+        return;
+      [[fallthrough]];
     default:
       if (!deferred_.empty() && must_follow(*peer)) {
         defer({peer, frame, {payload.begin(), payload.end()}, true});
@@ -288,6 +290,33 @@ bool Nic::must_follow(const link::Peer& peer) const noexcept {
     if (d->peer.get() == &peer && d->serve_again) return true;
   }
   return false;
+}
+
+// HOT. A write into plain memory of which nothing more is asked; false: nothing was done, take the long way. Touches the
+// endpoint's entry and the region's, the target's lines, and what the link sends the answer by.
+bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                      std::span<const std::byte> payload) {
+  if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0) [[unlikely]]
+    return false;
+  uint32_t slot;
+  {
+    const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
+    mem::MrView view;
+    if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length,
+                      mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
+      return false;
+    const mem::MrEntry& e = *view.entry;
+    if ((e.access & (mem::kMrUnowned | mem::kMrSingleUse)) != 0 || e.segment == mem::kIovSegment ||
+        e.segment == mem::kDeviceSegment || frame.frag_offset > frame.length ||
+        payload.size() > frame.length - frame.frag_offset) [[unlikely]]
+      return false;
+    copy_bytes(reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset), payload.data(),
+               payload.size());
+    slot = view.slot;
+  }
+  if ((frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, false, frame.length);
+  answer(peer, frame, Status::ok, {});
+  return true;
 }
 
 // An access that the initiator could not make itself. Its frame was checked for form; here for right.
@@ -585,15 +614,13 @@ size_t Nic::retry_deferred() {
 
 void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) {
-  const uint64_t index = frame.op_id >> 48;
+  const uint32_t index = OpTable::domain_of(frame.op_id);
   const std::lock_guard objects(objects_mutex_);
   if (index >= domains_.size() || domains_[index] == nullptr) return;
   Domain* domain = domains_[index];
   const DomainLock guard(domain);
-  const auto it = domain->ops_.find(frame.op_id);
-  if (it == domain->ops_.end() || it->second->peer != peer) return;  // canceled, or not this peer's to answer
-  Op* op = it->second.get();
-  if (op->frames_out == 0) return;
+  Op* op = domain->ops_.find(frame.op_id);
+  if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or not this peer's to answer
   const auto status = static_cast<Status>(frame.status);
   if (status != Status::ok) {
     if (op->status == Status::ok) op->status = status;
@@ -608,9 +635,13 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
     }
   }
   --op->frames_out;
+  if (op->frames_out == 0 && op->submitted && op->target->waiting.empty()) [[likely]] {
+    op->ep->finish(op);
+    return;
+  }
   const std::shared_ptr<PeerEp> target = op->target;
   if (op->frames_out == 0 && op->submitted) {
-    op->ep->finish(op);  // which holds the endpoint
+    op->ep->finish(op);
   } else if (op->status != Status::ok && !op->submitted) {
     // It failed while the rest of it still waits to be sent: send no more.
     if (const auto waiting = std::ranges::find(target->waiting, op); waiting != target->waiting.end()) {
@@ -765,7 +796,7 @@ void Nic::remove_domain(Domain* domain) noexcept {
   const std::lock_guard objects(objects_mutex_);
   if (domains_[domain->index_] != domain) return;
   domains_[domain->index_] = nullptr;
-  // The next domain of this index goes on counting: a late answer must not find another operation under its number.
+  next_op_ = std::max(next_op_, domain->ops_.next());
 }
 
 NicStatistics Nic::statistics() {

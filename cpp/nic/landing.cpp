@@ -71,14 +71,14 @@ Status Nic::land_write(const std::shared_ptr<link::Peer>& peer, const wire::Fram
 
 Status Nic::land_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
                         link::PayloadSource& source, size_t* got) {
-  const uint64_t index = frame.op_id >> 48;
+  const uint32_t index = OpTable::domain_of(frame.op_id);
   const std::lock_guard objects(objects_mutex_);
   if (index >= domains_.size() || domains_[index] == nullptr) return Status::canceled;
   Domain* domain = domains_[index];
   const DomainLock guard(domain);
-  const auto it = domain->ops_.find(frame.op_id);
-  if (it == domain->ops_.end() || it->second->peer != peer) return Status::canceled;
-  const Op& op = *it->second;
+  const Op* found = domain->ops_.find(frame.op_id);
+  if (found == nullptr || found->peer != peer.get()) return Status::canceled;
+  const Op& op = *found;
   if (op.kind != OpKind::read) return Status::again;
   if (op.frames_out == 0 || op.status != Status::ok || frame.status != 0) return Status::canceled;
   const uint64_t at = frame.imm_data;
@@ -103,7 +103,7 @@ Status Nic::land_answer(const std::shared_ptr<link::Peer>& peer, const wire::Fra
 
 // The payload of a frame is in its place, or will never be: what serve() and on_answer() do after the copy.
 void Nic::on_landed(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, Status status) {
-  frames_served_.fetch_add(1, std::memory_order_relaxed);
+  count_frame();
   if (frame.kind == wire::FrameKind::answer) {
     wire::Frame f = frame;
     if (status != Status::ok && status != Status::canceled) f.status = static_cast<int32_t>(status);

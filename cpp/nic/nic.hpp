@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,7 @@
 #include "mem/table.hpp"
 #include "nic/atomics.hpp"
 #include "nic/cm.hpp"
+#include "nic/op.hpp"
 #include "nic/queue.hpp"
 #include "wire/frame.hpp"
 
@@ -53,9 +55,6 @@ class Domain;
 class Endpoint;
 class AddressVector;
 
-constexpr size_t kIovMax = 8;
-static_assert(kIovMax <= 8);  // a uint8_t has a bit for each buffer
-
 // What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the
 // same state word: then nothing about the region has changed.
 struct alignas(kCacheLine) Translation {
@@ -74,7 +73,6 @@ constexpr size_t translation_of(uint64_t key) noexcept {
 }
 
 // The peer endpoint behind one address-vector entry. Everything under the domain's lock.
-struct Op;
 struct PeerEp {
   wire::EpAddress address;
   bool ready = false;
@@ -106,7 +104,20 @@ struct PeerEp {
   }
 };
 
-enum class OpKind : uint8_t { write, read, atomic, batch, cm };
+// Small copies as single stores: a poller of an 8-byte flag sees it whole, and the call to memcpy is saved.
+inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noexcept {
+  if (length == 8) {
+    uint64_t word;
+    std::memcpy(&word, from, 8);
+    __atomic_store(reinterpret_cast<uint64_t*>(to), &word, __ATOMIC_RELAXED);
+  } else if (length == 4) {
+    uint32_t word;
+    std::memcpy(&word, from, 4);
+    __atomic_store(reinterpret_cast<uint32_t*>(to), &word, __ATOMIC_RELAXED);
+  } else {
+    std::memcpy(to, from, length);
+  }
+}
 
 // Spreads `length` bytes over a list, from byte `offset` of it on.
 void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
@@ -173,39 +184,6 @@ struct PostResult {
   Refusal refusal = Refusal::none;
   bool context_used = false;  // a completion with the context was or will be delivered
   uint64_t op_id = 0;         // not zero: under way; buffers are needed until it is done
-};
-
-struct Op {
-  uint64_t id = 0;
-  OpKind kind{};
-  std::shared_ptr<Endpoint> ep;
-  std::shared_ptr<PeerEp> target;
-  std::shared_ptr<link::Peer> peer;  // once frames went there
-  iovec local[kIovMax];              // data, or an atomic's operand
-  iovec compare[kIovMax];
-  iovec result[kIovMax];
-  wire::RmaRange remote[kIovMax];
-  uint8_t local_count = 0, compare_count = 0, result_count = 0, remote_count = 0;
-  AtomicFamily family{};
-  AtomicOp atomic_op{};
-  Datatype datatype{};
-  bool wants_completion = false, inject_call = false, check_sent = false, submitted = false, data_done = false;
-  bool holds_cq_room = false, counted = false;
-  uint64_t flags = 0, context = 0, imm = 0, total = 0;
-  uint8_t at_remote = 0;   // cursor of submission
-  uint64_t at_offset = 0;  // in remote[at_remote]
-  uint64_t at_total = 0;
-  uint32_t frames_out = 0;
-  Status status = Status::ok;
-  std::vector<std::byte> held;  // copy of the data (inject, atomics' operands, what comes from or goes to a device)
-  // Where the result belongs in a device's memory; it arrives in `held`, from `device_at` on.
-  iovec device_result[kIovMax];
-  uint8_t device_result_count = 0, device_results = 0;  // bit i: device_result[i] is one indeed
-  uint64_t device_at = 0;
-  Op* parent = nullptr;  // of a vectored call
-  uint32_t children = 0;
-  int32_t* status_out = nullptr;
-  std::vector<uint64_t> cookies;  // what the caller wants back when the operation is done
 };
 
 struct EndpointConfig {
@@ -300,11 +278,15 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
   void fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total);
   void finish(Op* op);  // complete or fail, then forget
+  void finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target);
   [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
                                      Status status) const;
   Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
               uint64_t total, bool inject_call);
   bool advance(Op* op);  // true when it left the waiting queue
+  PostResult post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
+                         uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
+  static void keep_local(Op* op, std::span<const iovec> local);
   [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
                                              uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
                                              bool inject_call);
@@ -505,9 +487,7 @@ class Domain {
   DomainConfig config_;
   uint32_t index_;
   mem::ActivityWord* activity_;
-  std::unordered_map<uint64_t, std::unique_ptr<Op>> ops_;
-  std::vector<std::unique_ptr<Op>> op_pool_;
-  std::vector<std::shared_ptr<PeerEp>> stalled_;  // have waiting operations
+  OpTable ops_;
   std::vector<uint64_t> released_;
   std::atomic<uint64_t> released_count_{0};
   std::vector<std::weak_ptr<PeerEp>> peer_eps_;
@@ -556,10 +536,15 @@ class Nic final : public link::FrameSink {
   size_t progress(bool events = true);
   // The first page of this process's [address, address + length) that is not there, or not readable.
   std::optional<uint64_t> missing_page(uint64_t address, uint64_t length);
-  // HOT. What a polling thread calls: as cheap as one load while nothing waits.
-  size_t poll_from_app() {
+  // The application is at it: while it comes back the engine leaves the links to it, and looks in once a millisecond.
+  uint64_t note_app() noexcept {
     const uint64_t polls = app_polls_.load(std::memory_order_relaxed) + 1;
     app_polls_.store(polls, std::memory_order_relaxed);
+    return polls;
+  }
+  // HOT. What a polling thread calls: as cheap as one load while nothing waits.
+  size_t poll_from_app() {
+    const uint64_t polls = note_app();
     bool ready = waiting_ops_.load(std::memory_order_relaxed) != 0;
     for (link::Link* l : parts_.links) ready |= l->maybe_ready();
     if (!ready && (has_engine() || (polls & 63) != 0)) [[likely]]
@@ -618,6 +603,8 @@ class Nic final : public link::FrameSink {
 
   void engine_loop();
   size_t progress_locked(bool events);
+  bool serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                   std::span<const std::byte> payload);
   void serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
   void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
               std::span<const std::byte> payload);
@@ -630,6 +617,9 @@ class Nic final : public link::FrameSink {
                      link::PayloadSource& source, size_t* got);
   // How the check of this frame's operation ended, if it had one; forgets it with the last frame.
   Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
+  void count_frame() noexcept {  // with the progress lock: one thread at a time
+    frames_served_.store(frames_served_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void defer(Deferred&& deferred);
   size_t retry_deferred();
   bool must_follow(const link::Peer& peer) const noexcept;
@@ -641,6 +631,10 @@ class Nic final : public link::FrameSink {
   Status own_copy(bool write, const iovec& local, const iovec& remote);
   uint32_t add_domain(Domain* domain);
   void remove_domain(Domain* domain) noexcept;
+  uint64_t next_op() {
+    const std::lock_guard objects(objects_mutex_);
+    return next_op_;
+  }
   // Waits until no access that began before is still running. Empty: nobody; otherwise who did not finish.
   std::string quiesce(uint32_t slot);
   uint32_t begin_long_activity(uint32_t slot) noexcept;
@@ -667,12 +661,11 @@ class Nic final : public link::FrameSink {
   };
   static constexpr size_t kAnnouncedMax = 256;  // a peer; the oldest is forgotten, and nobody but that peer notices
   std::unordered_map<link::Peer*, std::deque<Announced>> announced_;
-  mutable std::mutex objects_mutex_;  // eps_, domains_, counted_regions_
+  mutable std::mutex objects_mutex_;  // eps_, domains_, counted_regions_, next_op_
   std::vector<std::shared_ptr<Endpoint>> eps_;
   std::vector<Domain*> domains_;
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
-  // Of the whole NIC, so that an answer to an operation of a closed domain never meets one of a newer domain.
-  std::atomic<uint64_t> next_op_{1};
+  uint64_t next_op_ = 1;  // a new domain's first: a late answer to one of a closed domain must not find another
   std::thread engine_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};

@@ -9,7 +9,7 @@
 // The acceptor proves itself last, so that a stranger who calls gets nothing that was made with the secret.
 //
 // Then packets: a prefix of 24 bytes, a body whose length the type tells, and for frames `length - 88` bytes of
-// payload. The prefix (but the tag) and the body are covered by the tag, a SipHash-2-4 keyed for this connection and
+// payload. The prefix (but the tag) and the body are covered by the tag (base/mac.hpp), keyed for this connection and
 // direction; payload is not. `sequence` counts packets from 0, so that none can be repeated, dropped or moved.
 //
 //   0..7   tag       8..15  sequence    16..19 length of body and payload    20 type    21..23 zero
@@ -23,8 +23,8 @@
 #include <span>
 #include <string>
 
+#include "base/mac.hpp"
 #include "base/sha256.hpp"
-#include "base/siphash.hpp"
 #include "base/status.hpp"
 #include "wire/address.hpp"
 #include "wire/frame.hpp"
@@ -32,7 +32,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 1;
+constexpr uint16_t kTcpVersion = 2;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
@@ -156,19 +156,21 @@ inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) n
   return p;
 }
 
-// `head`: prefix and body.
-inline uint64_t packet_tag(const SipKey& key, std::span<const std::byte> head) noexcept {
-  return siphash24(key, head.subspan(sizeof(uint64_t)));
+// `head`: prefix and body. The type in the prefix tells how long it is.
+static_assert(kPacketHeadMax - sizeof(uint64_t) <= kMacBytesMax);
+inline uint64_t packet_tag(const MacKey& key, uint64_t sequence, std::span<const std::byte> head) noexcept {
+  return mac_tag(key, sequence, head.subspan(sizeof(uint64_t)));
 }
-inline bool seal_holds(const SipKey& key, std::span<const std::byte> head) noexcept {
+// `sequence`: the one that is due, which the packet names too.
+inline bool seal_holds(const MacKey& key, uint64_t sequence, std::span<const std::byte> head) noexcept {
   uint64_t tag;
   std::memcpy(&tag, head.data(), sizeof(tag));
-  return tag == packet_tag(key, head);
+  return tag == packet_tag(key, sequence, head);
 }
 
 // Writes prefix and body; returns how many bytes that is.
 template <typename Body>
-size_t emit_packet(const SipKey& key, uint64_t sequence, PacketType type, const Body& body, size_t payload_length,
+size_t emit_packet(const MacKey& key, uint64_t sequence, PacketType type, const Body& body, size_t payload_length,
                    std::span<std::byte> out) noexcept {
   PacketPrefix p;
   p.sequence = sequence;
@@ -177,16 +179,16 @@ size_t emit_packet(const SipKey& key, uint64_t sequence, PacketType type, const 
   std::memcpy(out.data(), &p, sizeof(p));
   std::memcpy(out.data() + sizeof(p), &body, sizeof(Body));
   const size_t head = sizeof(p) + sizeof(Body);
-  const uint64_t tag = packet_tag(key, out.first(head));
+  const uint64_t tag = packet_tag(key, sequence, out.first(head));
   std::memcpy(out.data(), &tag, sizeof(tag));
   return head;
 }
-inline size_t emit_ping(const SipKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
+inline size_t emit_ping(const MacKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
   PacketPrefix p;
   p.sequence = sequence;
   p.type = PacketType::ping;
   std::memcpy(out.data(), &p, sizeof(p));
-  const uint64_t tag = packet_tag(key, out.first(sizeof(p)));
+  const uint64_t tag = packet_tag(key, sequence, out.first(sizeof(p)));
   std::memcpy(out.data(), &tag, sizeof(tag));
   return sizeof(p);
 }

@@ -247,10 +247,28 @@ BOOST_AUTO_TEST_CASE(test_digests_are_those_of_the_published_vectors) {
   }
 }
 
+// Against sums of large integers that were computed apart from this code, with the same SipHash.
+BOOST_AUTO_TEST_CASE(test_tags_are_these_numbers) {
+  std::array<std::byte, 32> secret;
+  for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i);
+  const MacKey key(secret);
+  std::array<std::byte, kMacBytesMax> ones, zeros{};
+  ones.fill(std::byte{255});
+  BOOST_TEST(mac_tag(key, 5, ones) == 0xc728b052e8723b39ull);
+  BOOST_TEST(mac_tag(key, 0, std::span(zeros).first(0)) == 0x6a24acdc228fa124ull);
+  BOOST_TEST(mac_tag(key, 1, std::span(zeros).first(4)) == 0x4ddffbce351967a3ull);
+  BOOST_TEST(mac_tag(key, 1, ones) != mac_tag(key, 2, ones));
+  secret[31] ^= std::byte{1};
+  BOOST_TEST(mac_tag(MacKey(secret), 5, ones) != 0xc728b052e8723b39ull);
+  secret[31] ^= std::byte{1};
+  secret[0] ^= std::byte{1};
+  BOOST_TEST(mac_tag(MacKey(secret), 5, ones) != 0xc728b052e8723b39ull);
+}
+
 BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   constexpr std::array<uint8_t, 56> ping_and_resolve = {
-      // tag, computed below       sequence 0x0102              length 32      resolve, zeros
-      0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 3, 0, 0, 0,
+      // tag                                   sequence 0x0102         length 32    resolve, zeros
+      0xda, 0x21, 0xa2, 0x4e, 0x68, 0xc2, 0x3b, 0, 2, 1, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 3, 0, 0, 0,
       // id 7                  nic 9       pid 5       vni 3, 0    status      ep_index    ep_generation
       7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 255, 0, 0, 0};
   wire::ResolveBody body;
@@ -258,11 +276,13 @@ BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   body.address = {9, 5, 3, 0};
   body.ep_index = 1;
   body.ep_generation = 255;
-  const SipKey key{1, 2};
+  std::array<std::byte, 32> secret;
+  for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i);
+  const MacKey key(secret);
   std::array<std::byte, 56> out;
   BOOST_TEST(wire::emit_packet(key, 0x0102, wire::PacketType::resolve, body, 0, std::span(out)) == 56U);
-  BOOST_TEST(std::memcmp(out.data() + 8, ping_and_resolve.data() + 8, 48) == 0);
-  BOOST_TEST(wire::seal_holds(key, out));
+  BOOST_TEST(std::memcmp(out.data(), ping_and_resolve.data(), 56) == 0);
+  BOOST_TEST(wire::seal_holds(key, 0x0102, out));
   const auto prefix = wire::parse_prefix(out);
   BOOST_REQUIRE(prefix);
   BOOST_TEST(prefix->sequence == 0x0102U);
@@ -270,7 +290,7 @@ BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   for (size_t bit = 0; bit < out.size() * 8; ++bit) {  // whichever bit is flipped, the seal breaks
     auto changed = out;
     changed[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
-    BOOST_REQUIRE(!wire::seal_holds(key, changed));
+    BOOST_REQUIRE(!wire::seal_holds(key, 0x0102, changed));
   }
   wire::Greeting g;
   g.type = wire::GreetingType::hello;
@@ -278,7 +298,7 @@ BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   g.listen = link::parse_host("10.1.2.3", 0x1f90);
   std::array<std::byte, sizeof(g)> bytes;
   wire::emit_greeting(g, bytes);
-  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 1, 0, 1, 0, 3, 2};
+  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 2, 0, 1, 0, 3, 2};
   BOOST_TEST(std::memcmp(bytes.data(), head.data(), head.size()) == 0);
   constexpr std::array<uint8_t, 12> listen = {4, 0, 0x90, 0x1f, 0, 0, 0, 0, 10, 1, 2, 3};
   BOOST_TEST(std::memcmp(bytes.data() + 64, listen.data(), listen.size()) == 0);
@@ -557,7 +577,9 @@ BOOST_AUTO_TEST_CASE(test_made_up_frames_touch_nothing_outside_the_region) {
       }
       case 4: {  // another kind, whole: all its bytes are drawn
         for (size_t at = 24; at < 112; ++at) packet[at] = static_cast<std::byte>(random());
-        const uint64_t tag = wire::packet_tag(rogue->keys.send, std::span(packet).first(112));
+        uint64_t sequence;
+        std::memcpy(&sequence, packet.data() + 8, sizeof(sequence));
+        const uint64_t tag = wire::packet_tag(rogue->keys.send, sequence, std::span(packet).first(112));
         std::memcpy(packet.data(), &tag, 8);
         break;
       }

@@ -1,0 +1,131 @@
+// cpp/nic/op.hpp: an operation that is under way, and the table by which its answers find it.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/status.hpp"
+#include "link/link.hpp"
+#include "nic/atomics.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::nic {
+
+class Endpoint;
+struct PeerEp;
+
+constexpr size_t kIovMax = 8;
+static_assert(kIovMax <= 8);  // a uint8_t has a bit for each buffer
+
+enum class OpKind : uint8_t { write, read, atomic, batch, cm };
+
+// What every operation needs stands in front: of one with one buffer and one range few lines are touched.
+struct Op {
+  uint64_t id = 0;        // what answers name it by; 0: of no operation
+  uint64_t sequence = 0;  // in the order of posting
+  Endpoint* ep = nullptr;  // it ends all its operations before it goes
+  std::shared_ptr<PeerEp> target;
+  const link::Peer* peer = nullptr;  // once frames went there; when it is lost the operation ends
+  uint64_t flags = 0, context = 0, imm = 0, total = 0;
+  uint64_t at_offset = 0, at_total = 0;  // cursor of submission: in remote[at_remote], and of all
+  uint32_t frames_out = 0;
+  Status status = Status::ok;
+  OpKind kind{};
+  uint8_t local_count = 0, compare_count = 0, result_count = 0, remote_count = 0, at_remote = 0;
+  AtomicFamily family{};
+  AtomicOp atomic_op{};
+  Datatype datatype{};
+  bool wants_completion = false, inject_call = false, check_sent = false, submitted = false, data_done = false;
+  bool holds_cq_room = false, counted = false;
+  uint8_t device_result_count = 0, device_results = 0;  // bit i: device_result[i] is one indeed
+  uint32_t children = 0;
+  Op* parent = nullptr;  // of a vectored call
+  int32_t* status_out = nullptr;
+  std::vector<std::byte> held;    // copy of the data (inject, atomics' operands, what comes from or goes to a device)
+  std::vector<uint64_t> cookies;  // what the caller wants back when the operation is done
+  wire::RmaRange remote[kIovMax];
+  iovec local[kIovMax];  // data, or an atomic's operand
+  iovec compare[kIovMax];
+  iovec result[kIovMax];
+  // Where the result belongs in a device's memory; it arrives in `held`, from `device_at` on.
+  iovec device_result[kIovMax];
+  uint64_t device_at = 0;
+};
+
+// The operations of one domain that are under way. With the domain's lock.
+// A number says which slot, how many operations there were before (so that a late answer finds none), and which domain.
+class OpTable {
+ public:
+  static constexpr uint32_t kSlotBits = 24, kSequenceBits = 24;
+  static constexpr uint32_t domain_of(uint64_t id) noexcept {
+    return static_cast<uint32_t>(id >> (kSlotBits + kSequenceBits));
+  }
+
+  // `next`: where the last domain of this index has stopped counting.
+  OpTable(uint32_t domain, uint64_t next) noexcept : domain_(domain), next_(next) {}
+
+  Op* add() {
+    if (free_.empty()) grow();
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    if (!slots_[slot]) [[unlikely]]
+      slots_[slot] = std::make_unique<Op>();
+    Op* op = slots_[slot].get();
+    op->sequence = next_++;
+    op->id = uint64_t{domain_} << (kSlotBits + kSequenceBits) |
+             (op->sequence & ((uint64_t{1} << kSequenceBits) - 1)) << kSlotBits | slot;
+    return op;
+  }
+
+  [[nodiscard]] Op* find(uint64_t id) const noexcept {
+    const uint64_t slot = slot_of(id);
+    if (slot >= slots_.size() || !slots_[slot] || slots_[slot]->id != id) return nullptr;
+    return slots_[slot].get();
+  }
+
+  void remove(Op* op) noexcept {
+    const uint32_t slot = slot_of(op->id);
+    if (free_.size() >= kSpareMax) [[unlikely]] {
+      slots_[slot].reset();
+    } else {
+      std::vector<std::byte> held = std::move(op->held);
+      held.clear();
+      std::destroy_at(op);
+      ::new (op) Op;  // not Op{}: what has no first value here need not be cleared, and it is most of it
+      op->held = std::move(held);
+    }
+    free_.push_back(slot);  // grow() has made room for all
+  }
+
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    for (const auto& op : slots_) {
+      if (op && op->id != 0) visit(op.get());
+    }
+  }
+
+  [[nodiscard]] uint64_t next() const noexcept { return next_; }
+
+ private:
+  static constexpr size_t kSpareMax = 1024;  // kept to be used again
+  static constexpr uint32_t slot_of(uint64_t id) noexcept { return id & ((1u << kSlotBits) - 1); }
+
+  [[gnu::noinline]] void grow() {
+    const size_t now = slots_.size(), then = now == 0 ? 64 : 2 * now;
+    if (then > size_t{1} << kSlotBits) throw std::bad_alloc();
+    free_.reserve(then);
+    slots_.resize(then);
+    for (size_t slot = then; slot > now; --slot) free_.push_back(static_cast<uint32_t>(slot - 1));
+  }
+
+  uint32_t domain_;
+  uint64_t next_;
+  std::vector<std::unique_ptr<Op>> slots_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace weft::nic
