@@ -318,10 +318,12 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
   return Resolving::later;
 }
 
+// The newest: an older one may be to a process that another has replaced, or one that the peer has lost, and nobody has
+// told us yet.
 std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t vni) const {
-  for (const auto& peer : live_) {
-    if (peer->about.vni == vni && peer->about.host == host && !peer->dead() && peer->broken() == Status::ok)
-      return peer;
+  for (auto it = live_.rbegin(); it != live_.rend(); ++it) {
+    const TcpPeer& peer = **it;
+    if (peer.about.vni == vni && peer.about.host == host && !peer.dead() && peer.broken() == Status::ok) return *it;
   }
   return nullptr;
 }

@@ -3,10 +3,13 @@
 //
 // WEFT_SEED=n replays a run; WEFT_FUZZ_FRAMES=n is how many made-up frames are sent (make fuzz: 1,000,000).
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <boost/test/unit_test.hpp>
+#include <latch>
 
 #include "fabric.hpp"
 
@@ -23,14 +26,15 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 // A side that listens and makes progress only when it is told.
 struct Victim {
-  Victim() : side(config()) {
+  explicit Victim(uint64_t timeout_ns = link::TcpConfig{}.timeout_ns) : side(config(timeout_ns)) {
     memory = side.alloc(kAll);
     std::memset(memory, 0x5a, kAll);
     region = side.reg(memory + kGuard, kBytes, 42);
     at = *side.host->tcp().listening();
   }
-  static SideConfig config() {
+  static SideConfig config(uint64_t timeout_ns = link::TcpConfig{}.timeout_ns) {
     SideConfig c;
+    c.host.tcp.timeout_ns = timeout_ns;
     c.host.engine_thread = false;
     c.host.shm_link = false;
     c.listen = true;
@@ -50,12 +54,41 @@ struct Victim {
     return log.empty() ? "" : log.back();
   }
 
+  // Something for an endpoint at that address, which must be found first.
+  void call(const wire::HostAddress& there, uint32_t pid = 5) {
+    static const uint64_t word = 1;
+    const uint64_t dest = side.av->insert({link::route_number({there, 0}), pid, 0, 0});
+    BOOST_REQUIRE(post(*side.ep, write_of(dest, &word, 8, 0, 42)).refusal == Refusal::none);
+  }
+  [[nodiscard]] link::TcpLink::Statistics counts() const { return side.host->tcp().statistics(); }
+  [[nodiscard]] size_t connections() const { return side.host->tcp().peers().size(); }
+
   static constexpr size_t kGuard = 1 << 16, kBytes = 1 << 16, kAll = kGuard + kBytes + kGuard;
   Side side;
   std::byte* memory;
   std::shared_ptr<nic::MemoryRegion> region;
   wire::HostAddress at;
 };
+
+// Where a Rogue is called.
+struct Listener {
+  Listener() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_storage name;
+    socklen_t length = link::to_sockaddr(link::parse_host("127.0.0.1", 0), &name);
+    BOOST_REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
+    BOOST_REQUIRE(::listen(fd.get(), 16) == 0);
+    length = sizeof(name);
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &length);
+    at = link::from_sockaddr(name);
+  }
+  UniqueFd fd;
+  wire::HostAddress at;
+};
+
+constexpr std::array<uint8_t, 16> kLargestUuid = {255, 255, 255, 255, 255, 255, 255, 255,
+                                                  255, 255, 255, 255, 255, 255, 255, 255};
+constexpr std::array<uint8_t, 16> kSmallestUuid = {};
+constexpr uint64_t kForever = 1'000'000'000'000;  // longer than any wait of a test
 
 // The other end, by hand.
 struct Rogue {
@@ -66,6 +99,21 @@ struct Rogue {
     BOOST_REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
     timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  }
+  // Is called by the victim, or has been.
+  Rogue(Victim& v, const Listener& listener) : victim(v), secret_(kSecret), dialer(false) {
+    BOOST_REQUIRE(poll_until(
+        [&] {
+          fd = UniqueFd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+          return fd.valid();
+        },
+        [&] { victim.step(1); }));
+  }
+  // One NIC with others of the same uuid, listening where they do.
+  Rogue& as(const std::array<uint8_t, 16>& uuid, const wire::HostAddress& listen) {
+    self.uuid = uuid;
+    self.listen = listen;
+    return *this;
   }
   void send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
@@ -96,29 +144,57 @@ struct Rogue {
     wire::emit_greeting(g, out);
     send(out);
   }
+  void say_hello(uint16_t vni = 0) {
+    hand.emplace(dialer, bytes_of(secret_), self, vni, victim.at);
+    if (dialer) say(hand->hello());
+  }
+  // The next greeting, and what is to be said to it.
+  link::Handshake::Step hear_one(wire::Greeting* out) {
+    const auto in = hear();
+    return in ? hand->on(*in, out) : link::Handshake::Step::failed;
+  }
   // True: it is in.
   bool greet(uint16_t vni = 0) {
-    link::Handshake::Self self;
-    self.uuid = {1, 2, 3};
-    self.nonce = {4, 5, 6};
-    link::Handshake hand(true, bytes_of(secret_), self, vni, victim.at);
-    say(hand.hello());
+    say_hello(vni);
+    return go_on();
+  }
+  bool go_on() {
     for (;;) {
-      const auto in = hear();
-      if (!in) return false;
       wire::Greeting out;
-      switch (hand.on(*in, &out)) {
+      const link::Handshake::Step step = hear_one(&out);
+      switch (step) {
         case link::Handshake::Step::reply:
           say(out);
           break;
+        case link::Handshake::Step::last:
+          say(out);
+          [[fallthrough]];
         case link::Handshake::Step::done:
-          keys = hand.keys();
+          keys = hand->keys();
           return true;
         default:
-          refused = hand.reason();
+          refused = hand->reason();
           return false;
       }
     }
+  }
+  // True: the victim says something more over this connection.
+  bool is_told() {
+    return poll_until([&] { return drain() != 0; }, [&] { victim.step(1); });
+  }
+  // What was sent is in the victim's kernel.
+  void wait_until_taken() const {
+    BOOST_REQUIRE(poll_until(
+        [&] {
+          int left = 0;
+          return ::ioctl(fd.get(), SIOCOUTQ, &left) == 0 && left == 0;
+        },
+        [] {}));
+  }
+  void reset() {
+    const linger at_once{1, 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    fd.reset();
   }
   std::vector<std::byte> packet(wire::Frame f, std::span<const std::byte> payload) {
     f.where = wire::PayloadWhere::none;
@@ -163,7 +239,10 @@ struct Rogue {
 
   Victim& victim;
   std::string secret_;
+  bool dialer = true;
   UniqueFd fd;
+  link::Handshake::Self self{{1, 2, 3}, {4, 5, 6}, {}, 0};
+  std::optional<link::Handshake> hand;
   link::SessionKeys keys;
   uint64_t sequence = 0, op = 0;
   bool hung_up = false;
@@ -626,6 +705,17 @@ BOOST_AUTO_TEST_CASE(test_nics_that_call_each_other_at_once_both_succeed) {
     BOOST_TEST(a.error == 0, a.text);
     BOOST_TEST(b.error == 0, b.text);
   }
+}
+
+BOOST_AUTO_TEST_CASE(test_a_process_that_replaced_another_is_the_one_that_is_found) {
+  Victim v(kForever);
+  const Listener there;
+  Rogue old(v), fresh(v);
+  BOOST_REQUIRE(old.as({1}, there.at).greet());
+  BOOST_REQUIRE(fresh.as({2}, there.at).greet());
+  v.call(there.at);
+  BOOST_TEST(fresh.is_told());
+  BOOST_TEST(old.drain() == 0U);
 }
 
 // Few connections are read one by one while somebody polls, and are in no epoll set meanwhile; many are asked for by
