@@ -28,6 +28,9 @@ constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves
 constexpr uint32_t kBusyPolls = 16;    // that found packets: whoever polls goes on without being woken
 constexpr uint64_t kLingerNs = 30'000;
 constexpr uint64_t kRetryNs = 50'000'000;
+// For a peer's greeting that has begun: some round trips of a far host. Whoever has not proved yet that it knows the
+// secret does not delay a call for longer.
+constexpr uint64_t kGreetingNs = 20'000'000;
 
 // The name by which processes of this host and user know that somebody who listens there can be reached by shm.
 socklen_t here_name(const wire::HostAddress& host, bool wildcard, sockaddr_un* out) noexcept {
@@ -325,15 +328,18 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
   return Resolving::later;
 }
 
+// The newest: an older one may be to a process that another has replaced, or one that the peer has lost, and nobody has
+// told us yet.
 std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t vni) const {
-  for (const auto& peer : live_) {
-    if (peer->about.vni == vni && peer->about.host == host && !peer->dead() && peer->broken() == Status::ok)
-      return peer;
+  for (auto it = live_.rbegin(); it != live_.rend(); ++it) {
+    const TcpPeer& peer = **it;
+    if (peer.about.vni == vni && peer.about.host == host && !peer.dead() && peer.broken() == Status::ok) return *it;
   }
   return nullptr;
 }
 
-void TcpLink::reach(const Route& route, TcpPeer::Call call_) {
+// By whoever resolves, too, so no connection comes to life in here: live_ is changed by who polls.
+void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
   if (const auto peer = find(route.host, call_.address.vni)) {
     ask(*peer, route, std::move(call_));
     return;
@@ -341,6 +347,13 @@ void TcpLink::reach(const Route& route, TcpPeer::Call call_) {
   for (auto& [id, pending] : pending_) {
     if (pending.outbound && pending.remote == route.host && pending.vni == call_.address.vni) {
       pending.calls.push_back(std::move(call_));
+      return;
+    }
+  }
+  if (may_wait) {
+    take_hellos();
+    if (greets(route.host, call_.address.vni)) {
+      retries_.push_back({std::move(call_), clock_.now_ns() + kGreetingNs, true});
       return;
     }
   }
@@ -447,6 +460,25 @@ void TcpLink::accept_all() {
 
 namespace {
 
+// Where a caller can be called: the port that it names, at the address that it called from. Of its own address it says
+// what it likes, and who knows the secret is still not to be taken for another host.
+wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
+  if (listen.family == 0) return {};
+  wire::HostAddress host = remote;
+  host.port = listen.port;
+  return host;
+}
+
+// What the other end makes of it, of us: our end's address, with the port where we listen.
+wire::HostAddress us_from(int fd, const wire::HostAddress& listen) noexcept {
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) return {};
+  wire::HostAddress host = seen_as(from_sockaddr(own), listen);
+  host.scope = 0;  // means nothing on another host
+  return host;
+}
+
 bool send_greeting(int fd, const wire::Greeting& g) noexcept {
   std::array<std::byte, sizeof(wire::Greeting)> bytes;
   wire::emit_greeting(g, bytes);
@@ -455,6 +487,49 @@ bool send_greeting(int fd, const wire::Greeting& g) noexcept {
 }
 
 }  // namespace
+
+// What callers have said by now, as far as a caller is known by it. Their proofs are left to who polls.
+void TcpLink::take_hellos() {
+  if (!listener_.valid()) return;
+  accept_all();
+  std::vector<uint64_t> silent;
+  for (const auto& [id, p] : pending_) {
+    if (!p.outbound && !p.heard) silent.push_back(id);
+  }
+  for (const uint64_t id : silent) {
+    if (pending_.contains(id)) hear(id, true);
+  }
+}
+
+// The NIC there has called us, and its greeting is under way.
+bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
+  return std::ranges::any_of(pending_, [&](const auto& entry) {
+    const Pending& p = entry.second;
+    return p.heard && p.greeting->vni() == vni && seen_as(p.remote, p.greeting->theirs().listen) == host;
+  });
+}
+
+// Our call to whoever greets here is under way, or it has answered it already: then ours goes on, if our uuid is the
+// smaller one. A NIC that cannot be called has nothing but its own calls.
+bool TcpLink::crosses_ours(const Pending& p) {
+  const wire::Greeting& hello = p.greeting->theirs();
+  if (p.outbound || hello.listen.family == 0 || !(uuid_ < hello.uuid)) return false;
+  const wire::HostAddress caller = seen_as(p.remote, hello.listen);
+  for (const auto& [id, other] : pending_) {
+    if (other.outbound && other.vni == hello.vni && other.remote == caller) return true;
+  }
+  for (const auto& peer : live_) {
+    const TcpPeer::About& about = peer->about;
+    if (!about.outbound || about.vni != hello.vni || about.uuid != hello.uuid || about.us != hello.called) continue;
+    // Only once: who calls again does not find this connection. It knows us by another name, or has lost the connection
+    // without our knowledge; in that case its kernel answers the ping with a reset.
+    if (peer->crossed || peer->dead() || peer->broken() != Status::ok) continue;
+    peer->crossed = true;
+    peer->ping();
+    return true;
+  }
+  return false;
+}
 
 void TcpLink::on_pending(uint64_t id, uint32_t events) {
   const auto it = pending_.find(id);
@@ -477,6 +552,11 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
     if (!send_greeting(p.fd.get(), p.greeting->hello())) give_up(id, Status::peer_gone, "it hung up");
     return;
   }
+  hear(id, false);
+}
+
+void TcpLink::hear(uint64_t id, bool hello_only) {
+  Pending& p = pending_.at(id);
   for (;;) {
     const ssize_t n = ::recv(p.fd.get(), p.in.data() + p.have, p.in.size() - p.have, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -504,40 +584,24 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
     const bool last = greeting->type == wire::GreetingType::welcome || greeting->type == wire::GreetingType::proof;
     on_greeting(id, *greeting);
     // What follows the last greeting are packets, which the connection reads.
-    if (last || !pending_.contains(id)) return;
+    if (last || hello_only || !pending_.contains(id)) return;
   }
 }
-
-namespace {
-
-// Where a caller can be called: the port that it names, at the address that it called from. Of its own address it says
-// what it likes, and who knows the secret is still not to be taken for another host.
-wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
-  if (listen.family == 0) return {};
-  wire::HostAddress host = remote;
-  host.port = listen.port;
-  return host;
-}
-
-}  // namespace
 
 void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   Pending& p = pending_.at(id);
   wire::Greeting out;
-  if (!p.outbound && in.type == wire::GreetingType::hello && in.version == wire::kTcpVersion && in.listen.family != 0 &&
-      uuid_ < in.uuid) {
-    const wire::HostAddress caller = seen_as(p.remote, in.listen);
-    for (const auto& [other_id, other] : pending_) {
-      if (other.outbound && other.vni == in.vni && other.remote == caller) {  // we are just calling it
-        out.type = wire::GreetingType::reject;
-        out.reason = wire::TcpReject::crossed;
-        (void)send_greeting(p.fd.get(), out);
-        give_up(id, Status::again, "both called each other; ours goes on");
-        return;
-      }
-    }
-  }
   const Handshake::Step step = p.greeting->on(in, &out);
+  if (!p.outbound && step == Handshake::Step::reply) p.heard = true;
+  // At its proof once more: a call of ours that waited for it in vain may be under way by now.
+  if ((step == Handshake::Step::reply || step == Handshake::Step::last) && crosses_ours(p)) {
+    out = {};
+    out.type = wire::GreetingType::reject;
+    out.reason = wire::TcpReject::crossed;
+    (void)send_greeting(p.fd.get(), out);
+    give_up(id, Status::again, "both called each other; ours goes on");
+    return;
+  }
   switch (step) {
     case Handshake::Step::reply:
       if (!send_greeting(p.fd.get(), out)) give_up(id, Status::peer_gone, "it hung up");
@@ -585,6 +649,7 @@ void TcpLink::go_live(uint64_t id) {
   about.outbound = p.outbound;
   about.remote = p.remote;
   about.host = p.outbound ? p.remote : seen_as(p.remote, p.greeting->theirs().listen);
+  if (p.outbound) about.us = us_from(p.fd.get(), p.greeting->hello().listen);
   const auto peer = std::make_shared<TcpPeer>(this, std::move(p.fd), p.greeting->keys(), about, &*data_, id);
   if (all_watched_) peer->watch(true);
   live_.push_back(peer);
@@ -709,8 +774,9 @@ size_t TcpLink::poll_events(FrameSink& sink) {
           const auto route = route_of(r.call.address.nic);
           if (!route || now > r.call.deadline_ns) {
             happen({Happened::resolved, std::move(r.call.token), Status::timeout, nullptr, 0, 0});
-          } else if (now >= r.at_ns || find(route->host, r.call.address.vni)) {
-            reach(*route, std::move(r.call));
+          } else if (now >= r.at_ns || find(route->host, r.call.address.vni) ||
+                     (r.waited && !greets(route->host, r.call.address.vni))) {
+            reach(*route, std::move(r.call), !r.waited);
           } else {
             retries_.push_back(std::move(r));
           }

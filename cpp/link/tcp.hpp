@@ -1,8 +1,10 @@
 // cpp/link/tcp.hpp: the link between hosts.
 //
 // One connection for each pair of NICs and VNI; whoever needs it first calls, the other uses the same one. (Where both
-// call at the same moment, the NIC with the smaller uuid has its way.) A connection carries nothing before both sides
-// have proved that they know the VNI's secret (tcp_auth.hpp); without a secret there is no listening and no calling.
+// call at the same moment, the NIC with the smaller uuid has its way: it turns the other's call down, and the other
+// uses the one that it answers. Whoever has heard the other's call already waits for it instead of calling.) A
+// connection carries nothing before both sides have proved that they know the VNI's secret (tcp_auth.hpp); without a
+// secret there is no listening and no calling.
 //
 // Addresses: a NIC number of another host stands for its address (routes.hpp). A NIC that listens is known to its own
 // host by an abstract socket name as well, so that processes of this host and user find out that they need no tcp.
@@ -89,6 +91,7 @@ class TcpLink final : public Link, private TcpControl {
     wire::HostAddress remote;  // called (outbound) or calling
     uint16_t vni = 0;
     bool outbound = false, connecting = false;
+    bool heard = false;  // inbound: its hello
     uint64_t deadline_ns = 0;
     std::array<std::byte, sizeof(wire::Greeting)> in{};
     size_t have = 0;
@@ -96,7 +99,8 @@ class TcpLink final : public Link, private TcpControl {
   };
   struct Retry {
     TcpPeer::Call call;
-    uint64_t at_ns;
+    uint64_t at_ns;       // to call, where there is no connection by then
+    bool waited = false;  // for the peer's own greeting: calls as soon as that fails, and does not wait again
   };
   struct Happened {
     enum Kind { resolved, down } kind;
@@ -112,12 +116,16 @@ class TcpLink final : public Link, private TcpControl {
 
   // All with mutex_.
   bool start();
-  void reach(const Route& route, TcpPeer::Call call);
+  void reach(const Route& route, TcpPeer::Call call, bool may_wait = true);
   [[nodiscard]] std::shared_ptr<TcpPeer> find(const wire::HostAddress& host, uint16_t vni) const;
   void ask(TcpPeer& peer, const Route& route, TcpPeer::Call call);
   void call(const Route& route, TcpPeer::Call call);
   void accept_all();
+  void take_hellos();
+  [[nodiscard]] bool greets(const wire::HostAddress& host, uint16_t vni) const;
+  [[nodiscard]] bool crosses_ours(const Pending& p);
   void on_pending(uint64_t id, uint32_t events);
+  void hear(uint64_t id, bool hello_only);
   void on_greeting(uint64_t id, const wire::Greeting& in);
   void go_live(uint64_t id);
   void give_up(uint64_t id, Status status, const std::string& why);

@@ -275,6 +275,14 @@ void TcpPeer::ping_if_silent() {
   flush_locked();
 }
 
+void TcpPeer::ping() {
+  const std::lock_guard lock(send_mutex_);
+  if (!fd_.valid() || broken() != Status::ok || wants_out_) return;
+  std::array<std::byte, wire::kPacketHeadMax> head;
+  append(std::span(head).first(wire::emit_ping(keys_.send, sent_++, std::span(head))));
+  flush_locked();
+}
+
 // ---- receiving ---------------------------------------------------------------------------------------------------
 
 // The payload of the packet that is being taken: from the buffer first, then from the kernel.

@@ -49,6 +49,7 @@ class TcpPeer final : public Peer {
     bool outbound = false;
     wire::HostAddress host;    // what it is called by: what we called, or where it says that it listens, or none
     wire::HostAddress remote;  // the other end of the connection
+    wire::HostAddress us;      // outbound: what the peer knows it by, if nobody changes addresses on the way
   };
   TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& about, EpollSet* set, uint64_t id);
 
@@ -59,6 +60,7 @@ class TcpPeer final : public Peer {
   Status send(wire::Frame& frame, std::span<const std::byte> payload);
   void send_control(wire::PacketType type, const wire::ResolveBody& body);
   void ping_if_silent();
+  void ping();  // and what waits to be sent; no more than the kernel takes
   // Sends what waits, as far as the kernel takes it. True: something went out.
   bool flush();
   [[nodiscard]] bool unflushed() const noexcept { return unflushed_.load(std::memory_order_relaxed); }
@@ -82,6 +84,7 @@ class TcpPeer final : public Peer {
   const uint64_t id;
   std::map<uint64_t, Call> asked;  // the link's, under its lock
   uint64_t next_ask = 1;
+  bool crossed = false;  // the link's: a call of the peer was turned down for this connection
 
  private:
   // Requests of one direction, without an answer. One thread at a time begins them and one ends them, so that neither

@@ -3,10 +3,13 @@
 //
 // WEFT_SEED=n replays a run; WEFT_FUZZ_FRAMES=n is how many made-up frames are sent (make fuzz: 1,000,000).
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <boost/test/unit_test.hpp>
+#include <latch>
 
 #include "fabric.hpp"
 
@@ -23,14 +26,15 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 // A side that listens and makes progress only when it is told.
 struct Victim {
-  Victim() : side(config()) {
+  explicit Victim(uint64_t timeout_ns = link::TcpConfig{}.timeout_ns) : side(config(timeout_ns)) {
     memory = side.alloc(kAll);
     std::memset(memory, 0x5a, kAll);
     region = side.reg(memory + kGuard, kBytes, 42);
     at = *side.host->tcp().listening();
   }
-  static SideConfig config() {
+  static SideConfig config(uint64_t timeout_ns = link::TcpConfig{}.timeout_ns) {
     SideConfig c;
+    c.host.tcp.timeout_ns = timeout_ns;
     c.host.engine_thread = false;
     c.host.shm_link = false;
     c.listen = true;
@@ -50,12 +54,41 @@ struct Victim {
     return log.empty() ? "" : log.back();
   }
 
+  // Something for an endpoint at that address, which must be found first.
+  void call(const wire::HostAddress& there, uint32_t pid = 5) {
+    static const uint64_t word = 1;
+    const uint64_t dest = side.av->insert({link::route_number({there, 0}), pid, 0, 0});
+    BOOST_REQUIRE(post(*side.ep, write_of(dest, &word, 8, 0, 42)).refusal == Refusal::none);
+  }
+  [[nodiscard]] link::TcpLink::Statistics counts() const { return side.host->tcp().statistics(); }
+  [[nodiscard]] size_t connections() const { return side.host->tcp().peers().size(); }
+
   static constexpr size_t kGuard = 1 << 16, kBytes = 1 << 16, kAll = kGuard + kBytes + kGuard;
   Side side;
   std::byte* memory;
   std::shared_ptr<nic::MemoryRegion> region;
   wire::HostAddress at;
 };
+
+// Where a Rogue is called.
+struct Listener {
+  Listener() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_storage name;
+    socklen_t length = link::to_sockaddr(link::parse_host("127.0.0.1", 0), &name);
+    BOOST_REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
+    BOOST_REQUIRE(::listen(fd.get(), 16) == 0);
+    length = sizeof(name);
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &length);
+    at = link::from_sockaddr(name);
+  }
+  UniqueFd fd;
+  wire::HostAddress at;
+};
+
+constexpr std::array<uint8_t, 16> kLargestUuid = {255, 255, 255, 255, 255, 255, 255, 255,
+                                                  255, 255, 255, 255, 255, 255, 255, 255};
+constexpr std::array<uint8_t, 16> kSmallestUuid = {};
+constexpr uint64_t kForever = 1'000'000'000'000;  // longer than any wait of a test
 
 // The other end, by hand.
 struct Rogue {
@@ -66,6 +99,21 @@ struct Rogue {
     BOOST_REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
     timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  }
+  // Is called by the victim, or has been.
+  Rogue(Victim& v, const Listener& listener) : victim(v), secret_(kSecret), dialer(false) {
+    BOOST_REQUIRE(poll_until(
+        [&] {
+          fd = UniqueFd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+          return fd.valid();
+        },
+        [&] { victim.step(1); }));
+  }
+  // One NIC with others of the same uuid, listening where they do.
+  Rogue& as(const std::array<uint8_t, 16>& uuid, const wire::HostAddress& listen) {
+    self.uuid = uuid;
+    self.listen = listen;
+    return *this;
   }
   void send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
@@ -96,29 +144,57 @@ struct Rogue {
     wire::emit_greeting(g, out);
     send(out);
   }
+  void say_hello(uint16_t vni = 0) {
+    hand.emplace(dialer, bytes_of(secret_), self, vni, victim.at);
+    if (dialer) say(hand->hello());
+  }
+  // The next greeting, and what is to be said to it.
+  link::Handshake::Step hear_one(wire::Greeting* out) {
+    const auto in = hear();
+    return in ? hand->on(*in, out) : link::Handshake::Step::failed;
+  }
   // True: it is in.
   bool greet(uint16_t vni = 0) {
-    link::Handshake::Self self;
-    self.uuid = {1, 2, 3};
-    self.nonce = {4, 5, 6};
-    link::Handshake hand(true, bytes_of(secret_), self, vni, victim.at);
-    say(hand.hello());
+    say_hello(vni);
+    return go_on();
+  }
+  bool go_on() {
     for (;;) {
-      const auto in = hear();
-      if (!in) return false;
       wire::Greeting out;
-      switch (hand.on(*in, &out)) {
+      const link::Handshake::Step step = hear_one(&out);
+      switch (step) {
         case link::Handshake::Step::reply:
           say(out);
           break;
+        case link::Handshake::Step::last:
+          say(out);
+          [[fallthrough]];
         case link::Handshake::Step::done:
-          keys = hand.keys();
+          keys = hand->keys();
           return true;
         default:
-          refused = hand.reason();
+          refused = hand->reason();
           return false;
       }
     }
+  }
+  // True: the victim says something more over this connection.
+  bool is_told() {
+    return poll_until([&] { return drain() != 0; }, [&] { victim.step(1); });
+  }
+  // What was sent is in the victim's kernel.
+  void wait_until_taken() const {
+    BOOST_REQUIRE(poll_until(
+        [&] {
+          int left = 0;
+          return ::ioctl(fd.get(), SIOCOUTQ, &left) == 0 && left == 0;
+        },
+        [] {}));
+  }
+  void reset() {
+    const linger at_once{1, 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    fd.reset();
   }
   std::vector<std::byte> packet(wire::Frame f, std::span<const std::byte> payload) {
     f.where = wire::PayloadWhere::none;
@@ -163,7 +239,10 @@ struct Rogue {
 
   Victim& victim;
   std::string secret_;
+  bool dialer = true;
   UniqueFd fd;
+  link::Handshake::Self self{{1, 2, 3}, {4, 5, 6}, {}, 0};
+  std::optional<link::Handshake> hand;
   link::SessionKeys keys;
   uint64_t sequence = 0, op = 0;
   bool hung_up = false;
@@ -634,20 +713,235 @@ BOOST_AUTO_TEST_CASE(test_large_transfers_arrive_whole_in_both_directions_at_onc
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_nics_that_call_each_other_at_once_both_succeed) {
-  for (int round = 0; round < 20; ++round) {
-    Pair pair(pair_of(Path::tcp));
+// Two NICs that call each other. Either's uuid may be the smaller one.
+struct Crossing {
+  explicit Crossing(bool manual) : pair(pair_of(Path::tcp, manual)) {
     std::byte* mine = pair.a->alloc(4096);
     (void)pair.a->reg(mine, 4096, 43);
-    const uint64_t back = pair.b->insert(*pair.a);
-    const uint64_t one = 1, two = 2;
-    std::thread other([&] { post(*pair.b->ep, write_of(back, &two, 8, 0, 43)); });
-    post(*pair.a->ep, write_of(pair.dest, &one, 8, 0, pair.key()));
-    other.join();
-    const auto a = pair.wait(pair.a.get()), b = pair.wait(pair.b.get());
-    BOOST_TEST(a.error == 0, a.text);
-    BOOST_TEST(b.error == 0, b.text);
+    back = pair.b->insert(*pair.a);
   }
+  Refusal call(bool from_a) {  // from two threads at once, which Boost's macros are not for
+    static const uint64_t words[] = {1, 2};
+    const auto access = from_a ? write_of(pair.dest, &words[0], 8, 0, pair.key()) : write_of(back, &words[1], 8, 0, 43);
+    return post(from_a ? *pair.a->ep : *pair.b->ep, access).refusal;
+  }
+  // Both accesses ended: by then each call has, too. True: over one connection, and nobody was told of trouble.
+  bool ended_over_one() {
+    bool one = true;
+    for (Side* side : {pair.a.get(), pair.b.get()}) {
+      const link::TcpLink& tcp = side->host->tcp();
+      BOOST_TEST(tcp.statistics().refused == 0U);
+      BOOST_TEST(tcp.statistics().lost == 0U);
+      BOOST_TEST(tcp.log().empty());
+      one = one && tcp.peers().size() == 1;
+    }
+    return one && pair.a->host->tcp().statistics().accepted + pair.b->host->tcp().statistics().accepted == 1;
+  }
+  [[nodiscard]] bool a_is_smaller() const {
+    const auto uuid_at = [](const Side& side) {
+      return std::static_pointer_cast<link::TcpPeer>(side.host->tcp().peers().at(0))->about.uuid;
+    };
+    return uuid_at(*pair.b) < uuid_at(*pair.a);  // of the other side each
+  }
+  Pair pair;
+  uint64_t back = 0;
+};
+
+BOOST_AUTO_TEST_CASE(test_nics_that_call_each_other_at_once_both_succeed_over_one_connection) {
+  constexpr int kRounds = 100;
+  int two = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Crossing c(false);
+    std::latch both(2);
+    Refusal theirs{};
+    std::thread other([&] {
+      both.arrive_and_wait();
+      theirs = c.call(false);
+    });
+    both.arrive_and_wait();
+    const Refusal ours = c.call(true);
+    other.join();
+    BOOST_REQUIRE(ours == Refusal::none);
+    BOOST_REQUIRE(theirs == Refusal::none);
+    for (Side* side : {c.pair.a.get(), c.pair.b.get()}) {
+      const auto done = c.pair.wait(side);
+      BOOST_TEST(done.error == 0, done.text);
+    }
+    two += c.ended_over_one() ? 0 : 1;
+  }
+  BOOST_TEST(two == 0, two << " of " << kRounds << " rounds ended with two connections");
+}
+
+BOOST_AUTO_TEST_CASE(test_calls_that_cross_in_any_order_of_steps_end_over_one_connection) {
+  const uint64_t seed = test_seed();
+  BOOST_TEST_MESSAGE("WEFT_SEED=" << seed);
+  std::mt19937_64 random(seed);
+  constexpr int kRounds = 300;
+  int two = 0, smaller = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Crossing c(true);
+    std::array<bool, 2> called{}, done{};
+    const uint64_t haste = 1 + random() % 6;  // of calls, among steps
+    const auto step = [&] {
+      const bool a = random() % 2 == 0;
+      Side& side = a ? *c.pair.a : *c.pair.b;
+      if (!called[a] && random() % haste == 0) {
+        BOOST_REQUIRE(c.call(a) == Refusal::none);
+        called[a] = true;
+      } else {
+        side.nic().progress();
+      }
+      if (const auto end = try_completion(side)) {
+        BOOST_TEST(end->error == 0, end->text);
+        done[a] = true;
+      }
+    };
+    BOOST_REQUIRE_MESSAGE(poll_until([&] { return done[0] && done[1]; }, step),
+                          "WEFT_SEED=" << seed << ", round " << round);
+    two += c.ended_over_one() ? 0 : 1;
+    smaller += c.a_is_smaller() ? 1 : 0;
+  }
+  BOOST_TEST(two == 0, two << " of " << kRounds << " rounds ended with two connections, WEFT_SEED=" << seed);
+  BOOST_TEST(smaller > 0);
+  BOOST_TEST(smaller < kRounds);
+}
+
+BOOST_AUTO_TEST_CASE(test_a_call_waits_for_the_greeting_of_its_peer_and_uses_it) {
+  for (const bool seen : {false, true}) {
+    Victim v(kForever);
+    const Listener there;
+    Rogue rogue(v);
+    rogue.as(kSmallestUuid, there.at).say_hello();
+    wire::Greeting proof;
+    if (seen) {
+      BOOST_REQUIRE((rogue.hear_one(&proof) == link::Handshake::Step::reply));
+    } else {  // the hello is in the kernel, and nobody has looked
+      rogue.wait_until_taken();
+    }
+    v.call(there.at);
+    BOOST_TEST(v.counts().called == 0U);
+    if (seen) rogue.say(proof);
+    BOOST_REQUIRE(rogue.go_on());
+    BOOST_TEST(rogue.is_told());
+    BOOST_TEST(v.connections() == 1U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_half_a_greeting_from_the_peer_s_address_does_not_hold_a_call_up) {
+  Victim v(kForever), good(kForever);
+  Rogue stranger(v, "not the secret of this place");
+  stranger.as(kLargestUuid, good.at).say_hello();
+  stranger.wait_until_taken();
+  v.call(good.at);
+  BOOST_TEST(v.counts().called == 0U);
+  std::optional<Completion> c;
+  BOOST_REQUIRE(poll_until([&] { return (c = try_completion(v.side)).has_value(); },
+                           [&] {
+                             v.step(1);
+                             good.step(1);
+                           }));
+  BOOST_TEST(c->error == fi_err::kECONNREFUSED, c->text);  // there is no such endpoint: it was asked
+  BOOST_TEST(v.counts().called == 1U);
+  stranger.drain();
+  BOOST_TEST(!stranger.hung_up);  // it is still being waited for
+}
+
+BOOST_AUTO_TEST_CASE(test_a_greeting_that_took_too_long_gives_way_to_the_call_that_waited_for_it) {
+  Victim v(kForever);
+  const Listener there;
+  Rogue slow(v);
+  slow.as(kLargestUuid, there.at).say_hello();
+  wire::Greeting proof;
+  BOOST_REQUIRE((slow.hear_one(&proof) == link::Handshake::Step::reply));
+  v.call(there.at);
+  Rogue called(v, there);
+  slow.say(proof);
+  BOOST_TEST(!slow.go_on());
+  BOOST_TEST((slow.refused == wire::TcpReject::crossed));
+  called.as(kLargestUuid, there.at);
+  BOOST_REQUIRE(called.greet());
+  BOOST_TEST(called.is_told());
+  BOOST_TEST(v.connections() == 1U);
+  BOOST_TEST(v.counts().refused == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_a_call_that_its_peer_turns_down_goes_over_the_peer_s_own) {
+  for (const bool late : {false, true}) {
+    Victim v(kForever);
+    const Listener there;
+    v.call(there.at);
+    Rogue theirs(v), called(v, there);  // theirs is the smaller uuid's: the victim answers in spite of its own call
+    theirs.as(kSmallestUuid, there.at);
+    called.as(kSmallestUuid, there.at);
+    if (!late) BOOST_REQUIRE(theirs.greet());
+    BOOST_REQUIRE(called.hear());
+    wire::Greeting crossed;
+    crossed.type = wire::GreetingType::reject;
+    crossed.reason = wire::TcpReject::crossed;
+    called.say(crossed);
+    BOOST_TEST(called.dropped());
+    if (late) BOOST_REQUIRE(theirs.greet());
+    BOOST_TEST(theirs.is_told());
+    BOOST_TEST(v.counts().refused == 0U);
+    BOOST_TEST(v.connections() == 1U);
+  }
+}
+
+// The peer has lost the connection, and the victim does not know: the peer's next call but one comes through, whether
+// its kernel answers the ping (with a reset) or nothing ever comes back.
+BOOST_AUTO_TEST_CASE(test_a_peer_that_lost_the_connection_gets_in_again) {
+  for (const bool answers : {true, false}) {
+    Victim v(kForever);
+    const Listener there;
+    v.call(there.at);
+    Rogue first(v, there);
+    Rogue early(v);
+    BOOST_TEST(!early.as(kLargestUuid, there.at).greet());  // the victim's own call is under way
+    BOOST_TEST((early.refused == wire::TcpReject::crossed));
+    BOOST_REQUIRE(first.as(kLargestUuid, there.at).greet());
+    BOOST_REQUIRE(first.is_told());
+    {
+      Rogue mute(v);  // cannot be called, so that no call of ours can be the one that goes on
+      BOOST_TEST(mute.as(kLargestUuid, {}).greet());
+      Rogue renamed(v);  // calls what the connection is not known by
+      renamed.as(kLargestUuid, there.at);
+      wire::HostAddress elsewhere = v.at;
+      elsewhere.ip[3] = 99;
+      renamed.hand.emplace(true, bytes_of(kSecret), renamed.self, uint16_t{0}, elsewhere);
+      renamed.say(renamed.hand->hello());
+      BOOST_TEST(renamed.go_on());
+      mute.reset();
+      renamed.reset();
+    }
+    BOOST_REQUIRE(poll_until([&] { return v.connections() == 1; }, [&] { v.step(1); }));
+    first.drain();
+    Rogue again(v);
+    BOOST_TEST(!again.as(kLargestUuid, there.at).greet());
+    BOOST_TEST((again.refused == wire::TcpReject::crossed));
+    BOOST_TEST(first.is_told());  // the ping
+    if (answers) {
+      first.reset();
+      BOOST_REQUIRE(poll_until([&] { return v.connections() == 0; }, [&] { v.step(1); }));
+    }
+    Rogue last(v);
+    BOOST_REQUIRE(last.as(kLargestUuid, there.at).greet());
+    BOOST_TEST(v.connections() == (answers ? 1U : 2U));
+    v.call(there.at, 6);  // over the connection that works
+    BOOST_TEST(last.is_told());
+    BOOST_TEST(v.counts().called == 1U);
+    BOOST_TEST(v.counts().refused == 0U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_a_process_that_replaced_another_is_the_one_that_is_found) {
+  Victim v(kForever);
+  const Listener there;
+  Rogue old(v), fresh(v);
+  BOOST_REQUIRE(old.as({1}, there.at).greet());
+  BOOST_REQUIRE(fresh.as({2}, there.at).greet());
+  v.call(there.at);
+  BOOST_TEST(fresh.is_told());
+  BOOST_TEST(old.drain() == 0U);
 }
 
 // Few connections are read one by one while somebody polls, and are in no epoll set meanwhile; many are asked for by
