@@ -775,8 +775,8 @@ void send_all(int fd, const std::byte* from, size_t n) {
   }
 }
 
-// This process, its engine too, on one core: where the scheduler puts two engines beside two pollers on few cores decides
-// more than what is measured.
+// This process, its engine too, on one core: where the scheduler puts two engines beside two pollers on few cores
+// decides more than what is measured.
 void stay_on_core(int which) {
   cpu_set_t all, one;
   sched_getaffinity(0, sizeof(all), &all);

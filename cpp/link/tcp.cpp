@@ -135,9 +135,10 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   size_t n = 0;
   const auto serve = [&](const std::shared_ptr<TcpPeer>& peer) {
     if (n < budget) n += peer->receive(sink, peer, *this, budget - n);
-    // SYNC POINT: no socket tells of packets that were read and stay behind. Whoever looked before the flag was set,
-    // and sleeps by now, is woken; whoever looks later sees it.
-    if (peer->has_buffered()) [[unlikely]]
+    // SYNC POINT: no socket tells of what was read and stays behind. Whoever looked before the flag was set, and sleeps
+    // by now, is woken; whoever looks later sees it. For an answer that can be a millisecond late nobody is woken who
+    // has not armed the sockets, which he does before he looks (prepare_sleep).
+    if (peer->has_packets() || (peer->has_buffered() && armed_.load(std::memory_order_seq_cst))) [[unlikely]]
       waiter_.wake();
   };
   if (live_.size() <= kAskEach) {
@@ -193,7 +194,7 @@ void TcpLink::leave_to_polls() {
 }
 
 void TcpLink::arm(bool armed) {
-  if (armed_.exchange(armed, std::memory_order_relaxed) != armed) watch();
+  if (armed_.exchange(armed, std::memory_order_seq_cst) != armed) watch();
 }
 
 // Armed: a packet wakes the engine. Unarmed: polls read few connections one by one, which then are in no set; of many
@@ -233,7 +234,7 @@ bool TcpLink::prepare_sleep() {
   }
   arm(true);  // what has come meanwhile wakes at once
   busy_ = 0;
-  return true;
+  return std::ranges::none_of(live_, [](const auto& peer) { return peer->has_buffered(); });  // SYNC POINT: see poll()
 }
 
 bool TcpLink::has_timers() const {

@@ -113,6 +113,7 @@ class TcpLink final : public Link, private TcpControl {
   wire::ResolveBody on_resolve(TcpPeer& peer, const wire::ResolveBody& asked) override;
   void on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) override;
   bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) override;
+  [[nodiscard]] bool polled() const noexcept override { return !armed_.load(std::memory_order_relaxed); }
 
   // All with mutex_.
   bool start();

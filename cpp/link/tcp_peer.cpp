@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "link/routes.hpp"
 
@@ -91,6 +92,7 @@ void TcpPeer::die(Status why) {
   if (fd_.valid() && watched_) set_->remove(fd_.get());
   fd_.reset();
   clear_out();
+  answer_ = {};
 }
 
 // ---- sending -----------------------------------------------------------------------------------------------------
@@ -141,9 +143,16 @@ void TcpPeer::append(std::span<const std::byte> bytes) {
   out_end_ += bytes.size();
 }
 
+void TcpPeer::emit_done() {
+  std::byte* head = room(wire::kPacketHeadMax);
+  out_end_ += wire::emit_packet(keys_.send, sent_++, wire::PacketType::done, std::exchange(answer_, {}),
+                                std::span(head, wire::kPacketHeadMax));
+}
+
 bool TcpPeer::flush_locked() {
   bool any = false;
   out_cost_ = 0;
+  if (answer_.there != 0) emit_done();
   while (out_bytes() != 0) {
     const ssize_t n = send_now(fd_.get(), out_.data() + out_at_, out_bytes());
     if (n < 0) {
@@ -184,9 +193,8 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (!answer) {
     frame.payload_length = static_cast<uint32_t>(payload.size());
     cost = frame.staged_chunk = wire::cost_of(frame);
-    if (waiting >= wire::kTcpInFlightFrames ||
-        (waiting != 0 && ours_.open_bytes() + cost > wire::kTcpInFlightBytes)) {
-      if (out_bytes() != 0) flush_locked();
+    if (waiting >= wire::kTcpInFlightFrames || (waiting != 0 && ours_.open_bytes() + cost > wire::kTcpInFlightBytes)) {
+      if (out_bytes() != 0 || answer_.there != 0) flush_locked();
       return Status::again;
     }
   }
@@ -200,29 +208,36 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   } else {
     ours_.begin(cost);
   }
-  const auto emit = [&](std::span<std::byte> head) {
-    if (answer && frame.status == 0 && payload.empty()) {
-      return wire::emit_packet(keys_.send, sent_, wire::PacketType::done, wire::DoneBody{frame.op_id, cost, 0}, 0,
-                               head);
-    }
-    frame.payload_length = 0;  // the prefix tells it
-    if (answer) frame.source = {};
-    return wire::emit_packet(keys_.send, sent_, wire::PacketType::frame, frame, payload.size(), head);
-  };
-  if (payload.size() <= kCopyMax) {
-    std::byte* head = room(wire::kPacketHeadMax + payload.size());
-    const size_t head_bytes = emit({head, wire::kPacketHeadMax});
-    if (!payload.empty()) std::memcpy(head + head_bytes, payload.data(), payload.size());
-    out_end_ += head_bytes + payload.size();
-    out_cost_ += cost;
+  spoke_.store(true, std::memory_order_relaxed);
+  const auto flush_if_due = [&] {
     if (!wants_out_ && (out_bytes() >= kBatchBytes || out_cost_ >= kBatchCost || (!answer && waiting == 0))) {
       flush_locked();
     } else {
       unflushed_.store(true, std::memory_order_relaxed);
     }
+  };
+  if (answer && frame.status == 0 && payload.empty()) {
+    if (answer_.there != 0) emit_done();
+    answer_ = {frame.op_id, cost, 1};
+    out_cost_ += cost;
+    flush_if_due();
+    return Status::ok;
+  }
+  frame.payload_length = 0;  // the prefix tells it
+  if (answer) frame.source = {};
+  const wire::DoneBody with = std::exchange(answer_, {});
+  if (payload.size() <= kCopyMax) {
+    std::byte* head = room(wire::kPacketHeadMax + payload.size());
+    const size_t head_bytes =
+        wire::emit_frame(keys_.send, sent_, frame, with, payload.size(), std::span(head, wire::kPacketHeadMax));
+    if (!payload.empty()) std::memcpy(head + head_bytes, payload.data(), payload.size());
+    out_end_ += head_bytes + payload.size();
+    ++sent_;
+    out_cost_ += cost;
+    flush_if_due();
   } else {
     std::array<std::byte, wire::kPacketHeadMax> head;
-    const size_t head_bytes = emit(head);
+    const size_t head_bytes = wire::emit_frame(keys_.send, sent_, frame, with, payload.size(), head);
     iovec pieces[3] = {{out_.data() + out_at_, out_bytes()},
                        {head.data(), head_bytes},
                        {const_cast<std::byte*>(payload.data()), payload.size()}};
@@ -242,9 +257,11 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     if (took <= before) {  // nothing of this packet: it was never begun
       out_at_ += took;
       want_out(true);
+      answer_ = with;
       answer ? theirs_.end(cost, true) : ours_.begin(cost, true);
       return Status::again;
     }
+    ++sent_;
     clear_out();
     out_cost_ = 0;
     const size_t mine = took - before;
@@ -253,8 +270,6 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     unflushed_.store(out_bytes() != 0, std::memory_order_relaxed);
     want_out(out_bytes() != 0);
   }
-  ++sent_;
-  spoke_.store(true, std::memory_order_relaxed);
   return Status::ok;
 }
 
@@ -262,14 +277,14 @@ void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body)
   const std::lock_guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok) return;
   std::array<std::byte, wire::kPacketHeadMax> head;
-  append(std::span(head).first(wire::emit_packet(keys_.send, sent_++, type, body, 0, std::span(head))));
+  append(std::span(head).first(wire::emit_packet(keys_.send, sent_++, type, body, std::span(head))));
   flush_locked();
 }
 
 void TcpPeer::ping_if_silent() {
   if (spoke_.exchange(false, std::memory_order_relaxed)) return;
   const std::lock_guard lock(send_mutex_);
-  if (!fd_.valid() || broken() != Status::ok || out_bytes() != 0) return;
+  if (!fd_.valid() || broken() != Status::ok || out_bytes() != 0 || answer_.there != 0) return;
   std::array<std::byte, wire::kPacketHeadMax> head;
   append(std::span(head).first(wire::emit_ping(keys_.send, sent_++, std::span(head))));
   flush_locked();
@@ -366,10 +381,14 @@ bool TcpPeer::fill() {
 }
 
 size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget) {
-  if (!fd_.valid()) return 0;
   size_t n = 0;
+  if (taken_.there != 0) {
+    deliver_done(sink, self);
+    n = 1;
+  }
+  if (!fd_.valid()) return n;
   dry_ = false;
-  buffered_.store(false, std::memory_order_relaxed);
+  buffered_.store(Left::nothing, std::memory_order_relaxed);
   if (full_.load(std::memory_order_relaxed)) [[unlikely]] {
     pollfd p{fd_.get(), POLLOUT, 0};
     if (::poll(&p, 1, 0) == 1) {
@@ -386,12 +405,14 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
     heard = heard || parsed != 0;
     if (broken() != Status::ok) return n;
     if (n >= budget) {
-      buffered_.store(in_begin_ != in_end_, std::memory_order_seq_cst);
+      if (taken_.there != 0) deliver_done(sink, self);
+      buffered_.store(in_begin_ != in_end_ ? Left::packets : Left::nothing, std::memory_order_seq_cst);
       return n;
     }
     if (dry_ || !fill()) break;
     heard = true;
   }
+  if (taken_.there != 0) buffered_.store(Left::answer, std::memory_order_seq_cst);
   if (!dry_) return n != 0 ? n : 1;  // there is more, for the next round
   // Nothing new: what waited for company goes now.
   if (!heard && unflushed_.load(std::memory_order_relaxed)) flush();
@@ -487,10 +508,32 @@ bool TcpPeer::take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self) {
   return true;
 }
 
+// An answer that went well: counted at once, for deliver_done() to give to the NIC. False: the connection is broken.
+bool TcpPeer::take_done(TcpControl& control, const wire::DoneBody& done) {
+  if (done.there != 1) {
+    fail(Status::protocol, "an answer with a field outside its range");
+    return false;
+  }
+  wire::Frame answer;
+  answer.kind = wire::FrameKind::answer;
+  answer.staged_chunk = done.cost;
+  if (!admit(answer, control)) return false;
+  taken_ = done;
+  return true;
+}
+
+void TcpPeer::deliver_done(FrameSink& sink, const std::shared_ptr<Peer>& self) {
+  wire::Frame answer;
+  answer.kind = wire::FrameKind::answer;
+  answer.op_id = std::exchange(taken_, {}).op_id;
+  sink.on_frame(self, answer, {});
+}
+
 // Whole packets in the buffer. Every field is checked before it is used; what is wrong ends the connection.
 size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget) {
   size_t n = 0;
   while (n < budget && broken() == Status::ok) {
+    if (taken_.there != 0 && in_begin_ != in_end_) deliver_done(sink, self);  // the frame it came with was not the last
     if (taking_ != Taking::nothing) {
       const uint64_t before = done_;
       const bool complete = take_payload(sink, self);
@@ -525,13 +568,9 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       if (prefix->type == wire::PacketType::done) {
         wire::DoneBody done;
         std::memcpy(&done, bytes.data(), sizeof(done));
-        wire::Frame answer;
-        answer.kind = wire::FrameKind::answer;
-        answer.op_id = done.op_id;
-        answer.staged_chunk = done.cost;
-        if (!admit(answer, control)) return n;
+        if (!take_done(control, done)) return n;
+        deliver_done(sink, self);
         ++n;
-        sink.on_frame(self, answer, {});
         continue;
       }
       wire::ResolveBody said;
@@ -550,9 +589,17 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       fail(Status::protocol, "a frame with a field outside its range");
       return n;
     }
+    wire::DoneBody with;
+    std::memcpy(&with, bytes.data() + offsetof(wire::FrameBody, done), sizeof(with));
+    const bool whole = in.size() - head >= payload_length;
+    if (with.there != 0) {
+      if (!take_done(control, with)) return n;
+      // Answers reach the NIC in the order in which they came.
+      if (!whole || frame->kind == wire::FrameKind::answer || !control.polled()) deliver_done(sink, self);
+    }
     if (!admit(*frame, control)) return n;
     in_begin_ += head;
-    if (in.size() - head >= payload_length) {
+    if (whole) {
       in_begin_ += payload_length;
       ++n;
       sink.on_frame(self, *frame, in.subspan(head, payload_length));

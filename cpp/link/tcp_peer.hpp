@@ -5,7 +5,9 @@
 //   poll, or somebody goes to sleep): the answer will bring a thread here that sends them. Answers wait for the next
 //   poll that finds nothing new, so that they travel with what the application says next. Neither waits once kBatchCost
 //   bytes of payload depend on it.
-// Receiving: the polling thread only. Payload that is not in the buffer yet goes to its place by readv.
+// Receiving: the polling thread only. Payload that is not in the buffer yet goes to its place by readv. An answer that
+//   came with the last frame is left for the next round where there will be one: whoever waits for the frame goes
+//   first.
 // Limits: a request that passes kTcpInFlightFrames or kTcpInFlightBytes is not sent before others are answered; a peer
 //   that does not keep to them is dropped.
 #pragma once
@@ -32,6 +34,8 @@ class TcpControl {
   virtual void on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) = 0;
   // An endpoint of this NIC that a peer of `vni` may name.
   virtual bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) = 0;
+  // Somebody polls, or the engine looks in soon: a short thing may be left for the next round.
+  [[nodiscard]] virtual bool polled() const noexcept = 0;
 };
 
 Status status_of_errno(int error) noexcept;
@@ -68,8 +72,12 @@ class TcpPeer final : public Peer {
 
   // ---- receiving
   size_t receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
-  // Packets that the budget left. Any thread: who is about to sleep looks at it.
-  [[nodiscard]] bool has_buffered() const noexcept { return buffered_.load(std::memory_order_seq_cst); }
+  // Something was left for the next round. Any thread: who is about to sleep looks at it.
+  [[nodiscard]] bool has_buffered() const noexcept {
+    return buffered_.load(std::memory_order_seq_cst) != Left::nothing;
+  }
+  // Packets that the budget left, for which nobody might come.
+  [[nodiscard]] bool has_packets() const noexcept { return buffered_.load(std::memory_order_relaxed) == Left::packets; }
 
   // Something is wrong with the connection; who polls drops it. ok: nothing.
   [[nodiscard]] Status broken() const noexcept { return broken_.load(std::memory_order_acquire); }
@@ -125,7 +133,10 @@ class TcpPeer final : public Peer {
   void append(std::span<const std::byte> bytes);
   [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
   void clear_out() noexcept { out_at_ = out_end_ = 0; }
+  void emit_done();  // answer_ becomes a packet of its own
   bool fill();
+  bool take_done(TcpControl& control, const wire::DoneBody& done);
+  void deliver_done(FrameSink& sink, const std::shared_ptr<Peer>& self);
   size_t parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
   bool take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self);
   bool admit(wire::Frame& frame, TcpControl& control);
@@ -139,7 +150,8 @@ class TcpPeer final : public Peer {
   std::vector<std::byte> out_;
   size_t out_at_ = 0, out_end_ = 0;
   uint64_t sent_ = 0;      // packets
-  uint64_t out_cost_ = 0;  // what the packets in out_ answer or ask for, in bytes
+  wire::DoneBody answer_;  // the last answer that waits: the next frame takes it along
+  uint64_t out_cost_ = 0;  // what the packets in out_, and answer_, answer or ask for, in bytes
   bool wants_out_ = false, watched_ = false;
   std::atomic<bool> unflushed_{false}, spoke_{false}, full_{false};
   Requests ours_, theirs_;  // ours: begun with send_mutex_, ended by who polls; theirs: the other way round
@@ -147,7 +159,9 @@ class TcpPeer final : public Peer {
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;
   uint64_t received_ = 0;  // packets
-  std::atomic<bool> buffered_{false};
+  wire::DoneBody taken_;   // an answer that the NIC has not been given yet
+  enum class Left : uint8_t { nothing, answer, packets };
+  std::atomic<Left> buffered_{Left::nothing};
   bool dry_ = false;
   bool long_ = false;  // the last packet's payload was long
   Taking taking_ = Taking::nothing;

@@ -367,9 +367,9 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
 }
 
 // To a peer that shares no memory there is one way only. With the domain's lock.
-[[gnu::noinline]] PostResult Endpoint::post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr,
-                                                   uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
-                                                   bool inject_call) {
+[[gnu::noinline]] PostResult Endpoint::post_framed(OpKind kind, void* local, uint64_t length, uint64_t to,
+                                                   uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
+                                                   uint64_t imm, bool inject_call) {
   bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
   if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
   if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
@@ -474,7 +474,8 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
-  Op* op = make_op(args.kind, kept ? kept : *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  Op* op =
+      make_op(args.kind, kept ? kept : *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());

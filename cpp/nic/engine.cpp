@@ -292,8 +292,8 @@ bool Nic::must_follow(const link::Peer& peer) const noexcept {
   return false;
 }
 
-// HOT. A write into plain memory of which nothing more is asked; false: nothing was done, take the long way. Touches the
-// endpoint's entry and the region's, the target's lines, and what the link sends the answer by.
+// HOT. A write into plain memory of which nothing more is asked; false: nothing was done, take the long way. Touches
+// the endpoint's entry and the region's, the target's lines, and what the link sends the answer by.
 bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                       std::span<const std::byte> payload) {
   if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0) [[unlikely]]

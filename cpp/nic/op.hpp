@@ -25,8 +25,8 @@ enum class OpKind : uint8_t { write, read, atomic, batch, cm };
 
 // What every operation needs stands in front: of one with one buffer and one range few lines are touched.
 struct Op {
-  uint64_t id = 0;        // what answers name it by; 0: of no operation
-  uint64_t sequence = 0;  // in the order of posting
+  uint64_t id = 0;         // what answers name it by; 0: of no operation
+  uint64_t sequence = 0;   // in the order of posting
   Endpoint* ep = nullptr;  // it ends all its operations before it goes
   std::shared_ptr<PeerEp> target;
   const link::Peer* peer = nullptr;  // once frames went there; when it is lost the operation ends
@@ -61,6 +61,7 @@ struct Op {
 class OpTable {
  public:
   static constexpr uint32_t kSlotBits = 24, kSequenceBits = 24;
+  static constexpr uint64_t kSequenceMask = (uint64_t{1} << kSequenceBits) - 1;
   static constexpr uint32_t domain_of(uint64_t id) noexcept {
     return static_cast<uint32_t>(id >> (kSlotBits + kSequenceBits));
   }
@@ -75,9 +76,10 @@ class OpTable {
     if (!slots_[slot]) [[unlikely]]
       slots_[slot] = std::make_unique<Op>();
     Op* op = slots_[slot].get();
+    if ((next_ & kSequenceMask) == 0) [[unlikely]]
+      ++next_;  // 0 is no operation
     op->sequence = next_++;
-    op->id = uint64_t{domain_} << (kSlotBits + kSequenceBits) |
-             (op->sequence & ((uint64_t{1} << kSequenceBits) - 1)) << kSlotBits | slot;
+    op->id = uint64_t{domain_} << (kSlotBits + kSequenceBits) | (op->sequence & kSequenceMask) << kSlotBits | slot;
     return op;
   }
 

@@ -8,7 +8,7 @@
 //   reject     with a reason; the sender hangs up
 // The acceptor proves itself last, so that a stranger who calls gets nothing that was made with the secret.
 //
-// Then packets: a prefix of 24 bytes, a body whose length the type tells, and for frames `length - 88` bytes of
+// Then packets: a prefix of 24 bytes, a body whose length the type tells, and for frames `length - 104` bytes of
 // payload. The prefix (but the tag) and the body are covered by the tag (base/mac.hpp), keyed for this connection and
 // direction; payload is not. `sequence` counts packets from 0, so that none can be repeated, dropped or moved.
 //
@@ -122,16 +122,24 @@ static_assert(sizeof(ResolveBody) == 32);
 struct DoneBody {
   uint64_t op_id = 0;
   uint32_t cost = 0;
-  uint32_t reserved = 0;
+  uint32_t there = 0;  // 1; or 0 behind a frame that brings none
 };
 static_assert(sizeof(DoneBody) == 16);
+
+// frame: with room for a `done` that travels with it. Prefix and body are two cache lines: payload behind payload keeps
+// the alignment that it has in memory, without which the kernel copies slower.
+struct FrameBody {
+  Frame frame;
+  DoneBody done;
+};
+static_assert(sizeof(FrameBody) == 104 && sizeof(PacketPrefix) + sizeof(FrameBody) == 128);
 
 constexpr size_t body_bytes(PacketType type) noexcept {
   switch (type) {
     case PacketType::done:
       return sizeof(DoneBody);
     case PacketType::frame:
-      return sizeof(Frame);
+      return sizeof(FrameBody);
     case PacketType::ping:
       return 0;
     case PacketType::resolve:
@@ -140,7 +148,7 @@ constexpr size_t body_bytes(PacketType type) noexcept {
   }
   return 0;
 }
-constexpr size_t kPacketHeadMax = sizeof(PacketPrefix) + sizeof(Frame);
+constexpr size_t kPacketHeadMax = sizeof(PacketPrefix) + sizeof(FrameBody);
 
 // The prefix in `in`, or nothing where a field is outside its range. The tag is checked by seal_holds().
 inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) noexcept {
@@ -168,29 +176,32 @@ inline bool seal_holds(const MacKey& key, uint64_t sequence, std::span<const std
   return tag == packet_tag(key, sequence, head);
 }
 
-// Writes prefix and body; returns how many bytes that is.
-template <typename Body>
-size_t emit_packet(const MacKey& key, uint64_t sequence, PacketType type, const Body& body, size_t payload_length,
-                   std::span<std::byte> out) noexcept {
+// Writes prefix and body, which may be given in two parts; returns how many bytes that is.
+template <typename... Part>
+size_t emit_packet_of(const MacKey& key, uint64_t sequence, PacketType type, size_t payload_length,
+                      std::span<std::byte> out, const Part&... part) noexcept {
   PacketPrefix p;
   p.sequence = sequence;
-  p.length = static_cast<uint32_t>(sizeof(Body) + payload_length);
+  p.length = static_cast<uint32_t>((sizeof(Part) + ... + 0) + payload_length);
   p.type = type;
   std::memcpy(out.data(), &p, sizeof(p));
-  std::memcpy(out.data() + sizeof(p), &body, sizeof(Body));
-  const size_t head = sizeof(p) + sizeof(Body);
+  size_t head = sizeof(p);
+  ((std::memcpy(out.data() + head, &part, sizeof(part)), head += sizeof(part)), ...);
   const uint64_t tag = packet_tag(key, sequence, out.first(head));
   std::memcpy(out.data(), &tag, sizeof(tag));
   return head;
 }
+template <typename Body>
+size_t emit_packet(const MacKey& key, uint64_t sequence, PacketType type, const Body& body,
+                   std::span<std::byte> out) noexcept {
+  return emit_packet_of(key, sequence, type, 0, out, body);
+}
 inline size_t emit_ping(const MacKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
-  PacketPrefix p;
-  p.sequence = sequence;
-  p.type = PacketType::ping;
-  std::memcpy(out.data(), &p, sizeof(p));
-  const uint64_t tag = packet_tag(key, sequence, out.first(sizeof(p)));
-  std::memcpy(out.data(), &tag, sizeof(tag));
-  return sizeof(p);
+  return emit_packet_of(key, sequence, PacketType::ping, 0, out);
+}
+inline size_t emit_frame(const MacKey& key, uint64_t sequence, const Frame& frame, const DoneBody& done,
+                         size_t payload_length, std::span<std::byte> out) noexcept {
+  return emit_packet_of(key, sequence, PacketType::frame, payload_length, out, frame, done);
 }
 
 // What a request counts against kTcpInFlightBytes: its payload, or what it asks for.
