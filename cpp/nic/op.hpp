@@ -85,7 +85,7 @@ class OpTable {
 
   [[nodiscard]] Op* find(uint64_t id) const noexcept {
     const uint64_t slot = slot_of(id);
-    if (slot >= slots_.size() || !slots_[slot] || slots_[slot]->id != id) return nullptr;
+    if (id == 0 || slot >= slots_.size() || !slots_[slot] || slots_[slot]->id != id) return nullptr;
     return slots_[slot].get();
   }
 

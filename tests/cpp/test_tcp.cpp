@@ -196,11 +196,11 @@ struct Rogue {
     ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     fd.reset();
   }
-  std::vector<std::byte> packet(wire::Frame f, std::span<const std::byte> payload) {
+  std::vector<std::byte> packet(wire::Frame f, std::span<const std::byte> payload, const wire::DoneBody& done = {}) {
     f.where = wire::PayloadWhere::none;
     f.payload_length = 0;
     std::vector<std::byte> out(wire::kPacketHeadMax);
-    wire::emit_frame(keys.send, sequence++, f, {}, payload.size(), std::span(out));
+    wire::emit_frame(keys.send, sequence++, f, done, payload.size(), std::span(out));
     out.insert(out.end(), payload.begin(), payload.end());
     return out;
   }
@@ -551,6 +551,13 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     f.kind = wire::FrameKind::answer;
     r.send(r.packet(f, {}));
   });
+  attack("nobody asked for", [&](Rogue& r) { r.send(r.packet(r.write(1000, 0), data, {7, 8, 1})); });
+  attack("outside its range", [&](Rogue& r) { r.send(r.packet(r.write(1000, 0), data, {7, 8, 2})); });
+  attack("outside its range", [&](Rogue& r) {
+    std::vector<std::byte> out(wire::kPacketHeadMax);
+    out.resize(wire::emit_packet(r.keys.send, r.sequence++, wire::PacketType::done, wire::DoneBody{7, 8, 0}, out));
+    r.send(out);
+  });
   attack("another VNI", [&](Rogue& r) {
     auto f = r.write(1000, 0);
     f.source.vni = 9;
@@ -746,6 +753,69 @@ struct Crossing {
   Pair pair;
   uint64_t back = 0;
 };
+
+// Two NICs that write to each other in turn: the answer to what one wrote comes with what the other writes.
+struct Exchange {
+  explicit Exchange(bool manual) : pair(pair_of(Path::tcp, manual)) {
+    words = reinterpret_cast<uint64_t*>(pair.a->alloc(4096));
+    std::memset(words, 0, 4096);
+    region = pair.a->reg(words, 4096, 43);
+    back = pair.b->insert(*pair.a);
+  }
+  // Both have sent one, and the second has arrived. Each side posts, and polls for what it waits for only.
+  void turn() {
+    ++value;
+    BOOST_TEST_REQUIRE(post(*pair.a->ep, write_of(pair.dest, &value, 8, 0, pair.key())).refusal == Refusal::none);
+    auto* there = reinterpret_cast<uint64_t*>(pair.memory);
+    until(*pair.b, [&] { return __atomic_load_n(there, __ATOMIC_ACQUIRE) == value; }, *pair.a);
+    BOOST_TEST_REQUIRE(post(*pair.b->ep, write_of(back, &value, 8, 0, 43)).refusal == Refusal::none);
+    until(*pair.a, [&] { return __atomic_load_n(words, __ATOMIC_ACQUIRE) == value; }, *pair.b);
+  }
+  template <typename Done>
+  void until(Side& waits, Done&& done, Side& other) {
+    BOOST_REQUIRE(poll_until(done, [&] {
+      waits.progress();
+      if (!done() && waits.manual) other.progress();
+    }));
+  }
+  Pair pair;
+  uint64_t* words;
+  std::shared_ptr<nic::MemoryRegion> region;
+  uint64_t back, value = 0;
+};
+
+BOOST_AUTO_TEST_CASE(test_an_answer_gives_way_to_the_frame_it_came_with_and_is_there_in_the_next_round) {
+  Exchange x(true);
+  link::TcpLink& link = x.pair.a->host->tcp();
+  int late = 0;
+  for (int i = 0; i < 100; ++i) {
+    x.turn();
+    if (x.pair.a->unread() == 0) {
+      ++late;
+      BOOST_TEST(!link.prepare_sleep());  // nobody may sleep on it
+      x.pair.a->progress();
+    }
+    BOOST_TEST_REQUIRE(x.pair.a->unread() == 1U);
+    while (x.pair.b->unread() == 0) {
+      x.pair.a->progress();
+      x.pair.b->progress();
+    }
+    BOOST_TEST_REQUIRE(try_completion(*x.pair.a)->error == 0);
+    BOOST_TEST_REQUIRE(try_completion(*x.pair.b)->error == 0);
+  }
+  BOOST_TEST(late >= 50);  // not before somebody has polled for a while
+}
+
+BOOST_AUTO_TEST_CASE(test_an_answer_that_gave_way_is_taken_also_when_nobody_polls_any_more) {
+  Exchange x(false);
+  for (int i = 0; i < 500; ++i) {
+    x.turn();
+    // From here on the engines alone.
+    BOOST_REQUIRE(poll_until([&] { return x.pair.a->unread() == 1 && x.pair.b->unread() == 1; }, [] {}));
+    BOOST_TEST_REQUIRE(try_completion(*x.pair.a)->error == 0);
+    BOOST_TEST_REQUIRE(try_completion(*x.pair.b)->error == 0);
+  }
+}
 
 BOOST_AUTO_TEST_CASE(test_nics_that_call_each_other_at_once_both_succeed_over_one_connection) {
   constexpr int kRounds = 100;

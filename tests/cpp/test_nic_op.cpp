@@ -1,0 +1,75 @@
+// tests/cpp/test_nic_op.cpp: operations that are under way are found by their numbers, and by no other.
+#include <set>
+
+#include "fabric.hpp"
+#include "nic/op.hpp"
+
+namespace {
+
+using namespace weft;
+using nic::Op;
+using nic::OpTable;
+
+BOOST_AUTO_TEST_SUITE(nic_op)
+
+BOOST_AUTO_TEST_CASE(test_operation_is_found_by_its_number_until_it_is_removed) {
+  OpTable table(7, 1);
+  std::vector<Op*> ops;
+  std::set<uint64_t> numbers;
+  for (int i = 0; i < 3000; ++i) {  // more than are kept to be used again
+    ops.push_back(table.add());
+    BOOST_TEST_REQUIRE(OpTable::domain_of(ops.back()->id) == 7U);
+    BOOST_TEST_REQUIRE(numbers.insert(ops.back()->id).second);
+    BOOST_TEST_REQUIRE(table.find(ops.back()->id) == ops.back());
+    if (i != 0) BOOST_TEST_REQUIRE(ops.back()->sequence > ops[static_cast<size_t>(i) - 1]->sequence);
+  }
+  size_t seen = 0;
+  table.each([&](Op*) { ++seen; });
+  BOOST_TEST(seen == 3000U);
+  for (Op* op : ops) table.remove(op);
+  for (const uint64_t id : numbers) BOOST_TEST_REQUIRE(table.find(id) == nullptr);
+  table.each([](Op*) { BOOST_ERROR("none is left"); });
+  for (int i = 0; i < 3000; ++i) {  // their slots are used again, their numbers are not
+    Op* op = table.add();
+    BOOST_TEST_REQUIRE(numbers.insert(op->id).second);
+    BOOST_TEST_REQUIRE(table.find(op->id) == op);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_removed_operation_leaves_nothing_to_the_next) {
+  OpTable table(0, 1);
+  Op* op = table.add();
+  op->held.assign(100, std::byte{9});
+  op->cookies = {1, 2};
+  op->status = Status::fault;
+  op->submitted = op->counted = op->holds_cq_room = true;
+  op->remote_count = 3;
+  op->at_total = 77;
+  table.remove(op);
+  const Op* next = table.add();
+  BOOST_TEST_REQUIRE(next == op);
+  BOOST_TEST((next->held.empty() && next->cookies.empty() && next->status == Status::ok));
+  BOOST_TEST(!(next->submitted || next->counted || next->holds_cq_room));
+  BOOST_TEST((next->remote_count == 0 && next->at_total == 0 && next->peer == nullptr && !next->target));
+}
+
+BOOST_AUTO_TEST_CASE(test_no_number_is_that_of_no_operation_also_when_the_count_starts_again) {
+  OpTable table(0, OpTable::kSequenceMask - 2);
+  std::set<uint64_t> numbers;
+  for (int i = 0; i < 8; ++i) {
+    Op* op = table.add();
+    BOOST_TEST_REQUIRE(op->id != 0U);
+    BOOST_TEST_REQUIRE(numbers.insert(op->id).second);
+    BOOST_TEST_REQUIRE(table.find(op->id) == op);
+    const uint64_t id = op->id;
+    table.remove(op);  // always the same slot
+    BOOST_TEST_REQUIRE(table.find(id) == nullptr);
+  }
+  BOOST_TEST(table.find(0) == nullptr);
+  BOOST_TEST(table.find(~uint64_t{0}) == nullptr);
+  BOOST_TEST(table.next() > OpTable::kSequenceMask);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
