@@ -163,17 +163,18 @@ bool descs_ok(EndpointCore* core, PyObject* descs, const char* method, bool some
 
 // Keeps the buffers of an operation that is under way.
 bool hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count) {
-  std::vector<uint64_t> cookies;
-  for (size_t i = 0; i < count; ++i) {
+  std::array<uint64_t, 3 * nic::kIovMax> cookies;  // an atomic's operands, compare values and results
+  size_t held = 0;
+  for (size_t i = 0; i < count && held < cookies.size(); ++i) {
     PyObject* o = bufs[i]->hold();
     if (o == nullptr)
       PyErr_Clear();
     else
-      cookies.push_back(reinterpret_cast<uint64_t>(o));
+      cookies[held++] = reinterpret_cast<uint64_t>(o);
   }
-  std::vector<uint64_t> not_attached;
-  core->box->domain->attach(op_id, cookies, &not_attached);
-  for (const uint64_t c : not_attached) Py_DECREF(reinterpret_cast<PyObject*>(c));
+  if (!core->box->domain->attach(op_id, std::span(cookies).first(held))) {
+    for (size_t i = 0; i < held; ++i) Py_DECREF(reinterpret_cast<PyObject*>(cookies[i]));
+  }
   return true;
 }
 
@@ -278,7 +279,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
     refuse(core, method, r.refusal, args.dest, b.length);
     return nullptr;
   }
-  if (r.op_id != 0) [[unlikely]] {
+  if (r.op_id != 0 && !inject) [[unlikely]] {  // what is injected was copied
     const Buf* bufs[] = {&b};
     hold_buffers(core, r.op_id, bufs, 1);
   }

@@ -398,21 +398,30 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
       n = 1;  // who waits for room tries again now
     }
   }
+  // An answer that came with the last frame is for the next round, if there is one.
+  const auto settle = [&](bool again) {
+    if (taken_.there == 0) return;
+    if (again && broken() == Status::ok) {
+      buffered_.store(Left::answer, std::memory_order_seq_cst);
+    } else {
+      deliver_done(sink, self);
+    }
+  };
   bool heard = false;
   for (int round = 0; round < kRoundsMax; ++round) {
     const size_t parsed = parse(sink, self, control, budget > n ? budget - n : 1);
     n += parsed;
     heard = heard || parsed != 0;
+    if (broken() != Status::ok || n >= budget) settle(false);
     if (broken() != Status::ok) return n;
     if (n >= budget) {
-      if (taken_.there != 0) deliver_done(sink, self);
       buffered_.store(in_begin_ != in_end_ ? Left::packets : Left::nothing, std::memory_order_seq_cst);
       return n;
     }
     if (dry_ || !fill()) break;
     heard = true;
   }
-  if (taken_.there != 0) buffered_.store(Left::answer, std::memory_order_seq_cst);
+  settle(true);
   if (!dry_) return n != 0 ? n : 1;  // there is more, for the next round
   // Nothing new: what waited for company goes now.
   if (!heard && unflushed_.load(std::memory_order_relaxed)) flush();

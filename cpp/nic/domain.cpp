@@ -125,13 +125,12 @@ void Domain::release_context(uint64_t context) {
   released_count_.store(released_.size(), std::memory_order_relaxed);
 }
 
-void Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached) {
+bool Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies) {
   const DomainLock guard(this);
-  if (Op* op = ops_.find(op_id); op != nullptr) {
-    op->cookies.insert(op->cookies.end(), cookies.begin(), cookies.end());
-  } else {
-    not_attached->insert(not_attached->end(), cookies.begin(), cookies.end());
-  }
+  Op* op = ops_.find(op_id);
+  if (op == nullptr) return false;
+  op->cookies.insert(op->cookies.end(), cookies.begin(), cookies.end());
+  return true;
 }
 
 std::vector<uint64_t> Domain::take_released() {

@@ -13,6 +13,7 @@ namespace weft::nic {
 namespace {
 
 constexpr uint32_t kMaxPieces = 64;
+constexpr uint64_t kMuchBytes = uint64_t{64} << 10;  // of one operation: its sending takes some 10 us
 // Flags of an operation that is more than a copy.
 constexpr uint64_t kLongWay = flag::kRemoteCqData | flag::kFence | flag::kCommitComplete;
 
@@ -749,7 +750,8 @@ Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
 }
 
 uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
-  domain_->nic_->note_app();
+  // While it sends much, what is acknowledged can wait for its next poll: the engine would take turns with it.
+  if (op->total >= kMuchBytes) domain_->nic_->note_app();
   const uint64_t id = op->id;  // it may be over, and another one's, when advance() returns
   if (target.waiting.empty() && advance(op)) [[likely]]
     return id;

@@ -456,8 +456,8 @@ class Domain {
     return it == raw_keys_.end() ? wire::kKeyNotAvail : it->second;
   }
 
-  // Cookies of operations that are done: the caller owns them again.
-  void attach(uint64_t op_id, std::span<const uint64_t> cookies, std::vector<uint64_t>* not_attached);
+  // What an operation needs until it is done; then the caller owns it again. False: it is done already.
+  bool attach(uint64_t op_id, std::span<const uint64_t> cookies);
   [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
   std::vector<uint64_t> take_released();
 

@@ -95,10 +95,13 @@ class OpTable {
       slots_[slot].reset();
     } else {
       std::vector<std::byte> held = std::move(op->held);
+      std::vector<uint64_t> cookies = std::move(op->cookies);
       held.clear();
+      cookies.clear();
       std::destroy_at(op);
-      ::new (op) Op;  // not Op{}: what has no first value here need not be cleared, and it is most of it
-      op->held = std::move(held);
+      ::new (op) Op;               // not Op{}: what has no first value here need not be cleared, and it is most of it
+      op->held = std::move(held);  // their memory is used again
+      op->cookies = std::move(cookies);
     }
     free_.push_back(slot);  // grow() has made room for all
   }
