@@ -199,9 +199,9 @@ struct Rogue {
   std::vector<std::byte> packet(wire::Frame f, std::span<const std::byte> payload, const wire::DoneBody& done = {}) {
     f.where = wire::PayloadWhere::none;
     f.payload_length = 0;
-    std::vector<std::byte> out(wire::kPacketHeadMax);
-    wire::emit_frame(keys.send, sequence++, f, done, payload.size(), std::span(out));
-    out.insert(out.end(), payload.begin(), payload.end());
+    std::vector<std::byte> out(wire::kPacketHeadMax + payload.size());
+    const size_t head = wire::emit_frame(keys.send, sequence++, f, done, payload.size(), std::span(out));
+    std::ranges::copy(payload, out.begin() + static_cast<std::ptrdiff_t>(head));
     return out;
   }
   // A write that the victim's endpoint grants.
