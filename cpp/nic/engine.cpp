@@ -310,8 +310,10 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
         e.segment == mem::kDeviceSegment || frame.frag_offset > frame.length ||
         payload.size() > frame.length - frame.frag_offset) [[unlikely]]
       return false;
-    copy_bytes(reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset), payload.data(),
-               payload.size());
+    if (!payload.empty()) {
+      copy_bytes(reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset), payload.data(),
+                 payload.size());
+    }
     slot = view.slot;
   }
   if ((frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, false, frame.length);
