@@ -817,6 +817,23 @@ BOOST_AUTO_TEST_CASE(test_an_answer_that_gave_way_is_taken_also_when_nobody_poll
   }
 }
 
+BOOST_AUTO_TEST_CASE(test_an_answer_that_gave_way_counts_although_the_connection_is_lost_behind_it) {
+  Exchange x(true);
+  for (int i = 0; i < 40; ++i) {  // until answers give way
+    x.turn();
+    x.until(*x.pair.a, [&] { return x.pair.a->unread() == 1 && x.pair.b->unread() == 1; }, *x.pair.b);
+    BOOST_TEST_REQUIRE(try_completion(*x.pair.a)->error == 0);
+    BOOST_TEST_REQUIRE(try_completion(*x.pair.b)->error == 0);
+  }
+  x.turn();
+  BOOST_TEST_REQUIRE(x.pair.a->unread() == 0U);
+  x.pair.b.reset();
+  BOOST_REQUIRE(poll_until([&] { return x.pair.a->nic().statistics().peers == 0; }, [&] { x.pair.a->progress(); }));
+  const auto c = try_completion(*x.pair.a);
+  BOOST_TEST_REQUIRE(c.has_value());
+  BOOST_TEST(c->error == 0, c->text);
+}
+
 BOOST_AUTO_TEST_CASE(test_nics_that_call_each_other_at_once_both_succeed_over_one_connection) {
   constexpr int kRounds = 100;
   int two = 0;
