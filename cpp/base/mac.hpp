@@ -8,7 +8,7 @@
 // 1 gives their hashes a certain difference. No number may be used twice under one key, and the length of a message
 // must be told by its words.
 //
-// HOT: 120 bytes take some 15 ns, 30 multiplications that do not wait for each other; SipHash alone took 65.
+// HOT: 120 bytes take some 50 ns and 32 bytes 30, the pad included; a SipHash of them takes 80 and 30.
 #pragma once
 
 #include <array>

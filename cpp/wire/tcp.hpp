@@ -126,8 +126,7 @@ struct DoneBody {
 };
 static_assert(sizeof(DoneBody) == 16);
 
-// frame: with room for a `done` that travels with it. Prefix and body are two cache lines: payload behind payload keeps
-// the alignment that it has in memory, without which the kernel copies slower.
+// frame: with room for a `done` that travels with it. Prefix and body are two cache lines.
 struct FrameBody {
   Frame frame;
   DoneBody done;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -40,6 +41,9 @@ def measure(*arguments: str, **env: str) -> tuple[list[dict[str, Any]], str]:
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     for row in rows:
         check(row)
+    # Above 1 only where the machine gave the limit's seconds less than ours; never by an order of magnitude. One row's
+    # seconds may have been anybody's, so this is asked of the middle one.
+    assert statistics.median(row["limit_share"] for row in rows) < 10
     return rows, result.stderr
 
 
@@ -56,7 +60,7 @@ def check(row: dict[str, Any]) -> None:
     if row["size"] > 4096:
         reached = row["bandwidth_GBps"] / row["limit_value"]
     assert row["limit_share"] == pytest.approx(reached, rel=0.02, abs=1e-3)
-    assert 0 <= row["limit_share"] < math.inf  # above 1 where the machine gave the limit's seconds less than ours
+    assert 0 <= row["limit_share"] < math.inf
 
 
 def test_perf_quick_has_every_operation_on_every_path() -> None:
