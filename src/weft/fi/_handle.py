@@ -32,6 +32,7 @@ __all__ = [
     "finalize",
     "here",
     "live",
+    "owned",
     "where",
 ]
 
@@ -49,6 +50,12 @@ class Handle(Protocol):
     def _made_in(self) -> int:
         """`_process.generation` at creation."""
         ...
+
+    def close(self) -> None: ...
+
+
+class Closable(Protocol):
+    """What `exit` needs."""
 
     def close(self) -> None: ...
 
@@ -165,6 +172,12 @@ def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Ite
             core_close()
 
 
+def owned(*handles: Handle) -> None:
+    """Handles inside an object that closes them, also when it is collected: they do not warn for themselves."""
+    for handle in handles:
+        handle._site = None
+
+
 def enter(handle: _H) -> _H:
     """`__enter__`."""
     check(handle, "with")
@@ -172,7 +185,15 @@ def enter(handle: _H) -> _H:
 
 
 def exit(
-    handle: Handle, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    handle: Closable, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """`__exit__`: close."""
-    handle.close()
+    """`__exit__`: close. What the block raised is never hidden behind what close() says then (Busy, because the block
+    had no time to close what it made): that becomes a note of it, and the handle stays open."""
+    if error is None:
+        handle.close()
+        return
+    try:
+        handle.close()
+    except errors.FabricError as reason:
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"weft: the `with` block could not close {handle!r}:\n{reason}")

@@ -352,7 +352,7 @@ class AddressVector(_nic.AddressVectorCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, self._parents() if self._site else ())

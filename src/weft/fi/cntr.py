@@ -64,7 +64,7 @@ class Counter(_nic.CounterCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, (self.domain,) if self._site else ())

@@ -203,7 +203,7 @@ class CompletionQueue(_nic.CompletionQueueCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, (self.domain,) if self._site else ())

@@ -356,7 +356,7 @@ class Domain(_nic.DomainCore):
         Raises NoMemory, TypeError (dtype), BadState (the domain is closed).
         """
         _handle.check(self, "alloc")
-        return _process.array(shape, dtype)
+        return _process.array(shape, dtype, call="alloc")
 
     # ---- other calls -------------------------------------------------------------------------------------------------
 
@@ -418,7 +418,7 @@ class Domain(_nic.DomainCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, (self.fabric, *self._bound) if self._site else ())

@@ -325,7 +325,7 @@ class EventQueue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, self._release if self._site else None, (self.fabric,) if self._site else ())

@@ -118,7 +118,7 @@ class Fabric:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, None, ())

@@ -368,7 +368,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def _finalize(self) -> None:
         """Called by the extension when a region is collected that nobody closed."""
