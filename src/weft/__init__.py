@@ -18,9 +18,7 @@ from weft._version import __version__
 __all__ = ["__version__"]
 
 # Rooms reached as `weft.<room>`.
-_ROOMS = frozenset(
-    {"buffers", "errors", "fi", "flags", "fm", "interop", "memory", "observe", "providers", "share", "testing", "ucp"}
-)
+_ROOMS = frozenset({"buffers", "errors", "fi", "flags", "memory", "providers", "settings", "share", "testing", "ucp"})
 
 # Names reached as `weft.<name>`, and the room that defines each.
 _NAMES: dict[str, str] = {
@@ -36,12 +34,7 @@ _NAMES: dict[str, str] = {
 def __getattr__(name: str) -> Any:
     """Import the room that `name` is, or that defines it; the second use finds it in the module."""
     if name in _ROOMS:
-        try:
-            return importlib.import_module(f"weft.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"weft.{name}":  # the room is there, something that it needs is not: say that
-                raise
-            raise AttributeError(f"weft.{name} is not part of weft {__version__}") from None
+        return importlib.import_module(f"weft.{name}")
     if name in _NAMES:
         value = getattr(importlib.import_module(f"weft.{_NAMES[name]}"), name)
         globals()[name] = value
@@ -50,4 +43,25 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS, *_NAMES})
+    return sorted({*(name for name in globals() if name.startswith("__")), *_ROOMS, *_NAMES})
+
+
+def _refuse_subinterpreters() -> None:
+    """One process has one NIC, whose extension holds objects of one interpreter; NumPy is not made for more either."""
+    for module in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13 on; before
+        try:
+            interpreters = importlib.import_module(module)
+            here, first = interpreters.get_current(), interpreters.get_main()
+        except (ImportError, AttributeError):
+            continue
+        if here != first:
+            raise ImportError(
+                "weft works in the main interpreter of a process alone, and this is a subinterpreter\n"
+                "  rule: a process has one NIC, and NumPy serves one interpreter\n"
+                "  try: threads or processes instead; under mod_wsgi: WSGIApplicationGroup %{GLOBAL}",
+                name="weft",
+            )
+        return
+
+
+_refuse_subinterpreters()

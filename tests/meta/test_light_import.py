@@ -52,3 +52,36 @@ def test_unknown_name_is_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         weft.nonsense  # noqa: B018
     assert "fi" in dir(weft)
+
+
+def test_dir_lists_what_there_is() -> None:
+    import weft
+
+    for name in dir(weft):
+        getattr(weft, name)
+    with pytest.raises(AttributeError, match="no attribute 'fm'"):
+        weft.fm  # noqa: B018
+
+
+@pytest.mark.parametrize("statement", ["import weft", "import weft.ucp", "from weft import fi", "import weft.share"])
+def test_subinterpreter_is_told_that_weft_is_not_for_it(statement: str) -> None:
+    program = f"""
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+found = interpreters.create()
+program = '''
+try:
+    {statement}
+    print("imported")
+except ImportError as reason:
+    print(str(reason).splitlines()[0])
+'''
+print(end="", flush=True)
+(getattr(interpreters, "run_string", None) or interpreters.exec)(found, program)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert result.stdout.strip() == (
+        "weft works in the main interpreter of a process alone, and this is a subinterpreter"
+    ), result.stderr
