@@ -8,10 +8,13 @@ NIC of its own.
 from __future__ import annotations
 
 import atexit
+import math
+import operator
 import os
 import re
 import secrets
 import socket
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +106,10 @@ def nic_if_open() -> Nic | None:
 def use_secret(secret: str | bytes) -> None:
     """The secret that this process and those of other hosts prove to each other.
 
-    Raises InvalidArgument (shorter than 16 bytes), Busy (the process has another one already).
+    Raises TypeError, InvalidArgument (shorter than 16 bytes), Busy (the process has another one already).
     """
+    if not isinstance(secret, (str, bytes, bytearray)):
+        raise TypeError(f"secret is a str or bytes, not {type(secret).__name__}")
     nic().tcp_secret(secret.encode() if isinstance(secret, str) else bytes(secret))
 
 
@@ -121,6 +126,8 @@ def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
 
 
 def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
+    if not isinstance(where, str):
+        raise TypeError(f"listen is a str, 'tcp://host:port', not {where!r}")
     found = re.match(r"tcp://(\[[^\]]+\]|[^\[\]:/]*):(\d+)/?\Z", where, re.ASCII)
     if found is None or int(found[2]) >= 1 << 16:
         raise errors.InvalidArgument(
@@ -149,20 +156,32 @@ def own_nic(number: int) -> int:
     return number if route is None or route[:2] != at else route[2]
 
 
-def array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """An uninitialised array in memory of the NIC's segments; freed with the last reference to it and its views."""
+def array(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False, call: str = "empty") -> np.ndarray[Any, Any]:
+    """An array in memory of the NIC's segments; freed with the last reference to it and its views.
+
+    zero   every byte is 0, as numpy.zeros has it for every dtype; else what was there.
+
+    Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths).
+    """
     import numpy
 
     kind = numpy.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"dtype {kind} holds Python objects; another process could not use them")
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    nbytes = kind.itemsize
-    for n in dims:
-        nbytes *= n
-    if nbytes <= 0:
+        raise TypeError(f"{call}: dtype {kind} holds Python objects; another process could not use them")
+    try:
+        dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple(map(operator.index, shape))
+    except TypeError:
+        raise TypeError(f"{call}: a shape is an integer or a tuple of integers, not {shape!r}") from None
+    if any(n < 0 for n in dims):
+        raise ValueError(f"{call}: shape {dims} has a negative length")
+    nbytes = kind.itemsize * math.prod(dims)
+    if nbytes == 0:
         return numpy.empty(dims, kind)
+    if nbytes > sys.maxsize:
+        raise errors.NoMemory(f"{call}: shape {dims} of {kind} takes {nbytes} B, more than an address space has")
     memory: Any = nic().alloc(nbytes)
+    if zero:
+        numpy.frombuffer(memory, numpy.uint8).fill(0)
     found: np.ndarray[Any, Any] = numpy.ndarray(dims, kind, buffer=memory)
     return found
 

@@ -23,16 +23,15 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 
     shape, dtype   as numpy.empty; no object dtypes.
 
-    The memory is freed with the last reference to the array and its views. Raises NoMemory, TypeError (dtype).
+    The memory is freed with the last reference to the array and its views. Raises NoMemory, TypeError (dtype, shape),
+    ValueError (negative lengths).
     """
     return _process.array(shape, dtype)
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
-    """As `empty`, filled with zeros."""
-    array = empty(shape, dtype)
-    array.fill(0)
-    return array
+    """As `empty`, filled with zeros: 0, False, "", and these in every field of a structured dtype."""
+    return _process.array(shape, dtype, zero=True, call="zeros")
 
 
 @contextmanager
