@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
-from .node import Shared as Shared
 from .node import default_node as default_node
 from .node import open as open
 from .remote import RemoteArray as RemoteArray
+from .shared import Shared as Shared
 from .ticket import Ticket as Ticket
 
 __all__ = ["Node", "NodeStatistics", "RemoteArray", "Shared", "Ticket", "default_node", "open"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import buffers, errors
+from .comparing import Comparing
 
 __all__ = ["Array", "alias", "type_name", "values"]
 
@@ -133,8 +134,8 @@ def values(value: Any, dtype: np.dtype[Any], call: str) -> Array:
             return np.asarray(value, dtype)
         except (TypeError, ValueError) as reason:
             raise type(reason)(f"{call}: {value!r} does not become {dtype}: {reason}") from None
-    elif type(value).__name__ == "RemoteArray" and hasattr(value, "read"):
-        found = value.read()
+    elif isinstance(value, Comparing):  # a RemoteArray or a Shared
+        found = np.asarray(value)  # not read(): of one element it makes a scalar
     else:
         try:
             found = alias(value, call)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _process, errors, fi
+from ..fi import _handle
 
 if TYPE_CHECKING:
     from .node import Node
@@ -53,6 +54,7 @@ class Lane:
         self.ep.enable()
         self._scratch = np.zeros(CELL_BYTES_MAX * _CELLS, np.uint8)
         self.mr = domain.mr_reg(self._scratch, fi.READ | fi.WRITE)
+        _handle.owned(self.cq, self.av, self.ep, self.mr)
         self.cells: dict[str, Cell] = {}
         self.read = self.ep.read
         self.write = self.ep.write

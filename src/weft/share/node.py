@@ -6,25 +6,26 @@ import atexit
 import dataclasses
 import html
 import os
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from .. import _keys, _process, errors, fi
+from ..fi import _handle
 from ..memory.cache import statistics as cache_statistics
-from .arrays import Array, alias, type_name
+from .arrays import alias, type_name
 from .lane import Lane
 from .names import NameServer, check_name, lookup, names
 from .remote import RemoteArray, human_bytes, table_html
+from .shared import Shared
 from .ticket import PREFIX, Ticket, encode_dtype, host_id, process_start
+from .waiting import seconds
 
-__all__ = ["Node", "NodeStatistics", "Shared", "default_node", "open"]
+__all__ = ["Node", "NodeStatistics", "default_node", "open"]
 
 _ACCESS = {
     "r": int(fi.REMOTE_READ),
@@ -84,9 +85,9 @@ class Node:
     """
 
     def __init__(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not seconds(timeout, "open: timeout") > 0:
             raise errors.InvalidArgument(f"timeout is {timeout!r}: seconds above 0 are needed, or None for no limit")
-        self.timeout = timeout
+        self.timeout = None if timeout is None else float(timeout)
         hints = fi.Info(
             caps=fi.RMA | fi.ATOMIC,
             domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
@@ -110,6 +111,7 @@ class Node:
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)
+        _handle.owned(self._fabric, self._domain)
         # Where peers arrive. It starts no operations itself, so its queue stays empty.
         self._home = Lane(self, size=16)
         self.address: str = str(self._home.ep.getname())
@@ -139,9 +141,9 @@ class Node:
             check_name(name, "share")
             if name.startswith(PREFIX):
                 raise errors.InvalidArgument(f"share: a name does not start with {PREFIX!r}: that is what tickets do")
-        if isinstance(array, RemoteArray):
+        if isinstance(array, (RemoteArray, Shared)):
             raise TypeError(
-                "share: a RemoteArray belongs to its owner, who shares it already\n"
+                f"share: a {type(array).__name__} belongs to its owner, who shares it already\n"
                 "  try: send array.ticket to the other process"
             )
         local = alias(array, "share")
@@ -151,6 +153,8 @@ class Node:
                 "  try: access='r', or a writable copy"
             )
         mr = self._domain.mr_reg(local, _ACCESS[access]) if local.nbytes else None
+        if mr is not None:
+            _handle.owned(mr)
         ticket = Ticket(
             name or "",
             self.address,
@@ -164,7 +168,7 @@ class Node:
             process_start(os.getpid()),
             host_id(),
         )
-        shared = Shared(self, array, local, mr, ticket)
+        shared = Shared(self, array, local, mr, ticket, _handle.here(2))
         try:
             if name is not None:
                 self._names.publish(name, str(ticket))
@@ -203,7 +207,7 @@ class Node:
         elif isinstance(source, str):
             text = source
             if not source.startswith(PREFIX):
-                text = lookup(check_name(source, "attach"), _seconds(wait, "attach: wait"))
+                text = lookup(check_name(source, "attach"), seconds(wait, "attach: wait"))
             ticket = Ticket.parse(text)
         else:
             raise TypeError(
@@ -362,16 +366,21 @@ class Node:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
-        # A node that nobody holds: its shares and remote arrays are gone with it.
+        # A node that nobody holds: its shares and remote arrays are gone with it. At exit nobody misses them.
         if getattr(self, "_closed", True) or self._made_in != _process.generation:
             return
         try:
-            self.close()
-        except errors.FabricError:
-            pass
+            if not sys.is_finalizing() and not _exiting:
+                for share in self._shared.values():
+                    share._warn_that_it_ends()
+        finally:
+            try:
+                self.close()
+            except errors.FabricError:
+                pass
 
     def _rows(self) -> list[tuple[str, str]]:
         stats = self.statistics()
@@ -408,141 +417,6 @@ class Node:
         self._idle.clear()
         self._loops = {}
         self._lock = threading.RLock()
-
-
-class Shared:
-    """An array that others can reach. Made by `Node.share`; a context manager; closing it revokes the access.
-
-    array      what was given to share().
-    ticket     how others reach it: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
-               its ticket: the receiver gets a RemoteArray.
-    """
-
-    def __init__(self, node: Node, array: Any, local: Array, mr: fi.MemoryRegion | None, ticket: Ticket) -> None:
-        self._node = node
-        self._local: Array | None = local
-        self._mr = mr
-        self.array = array
-        self.ticket = ticket
-        self._closed = False
-
-    @property
-    def name(self) -> str:
-        """The name, "" where there is none."""
-        return self.ticket.name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As NumPy's."""
-        return self.ticket.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """As NumPy's."""
-        return self.ticket.numpy_dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes."""
-        n = self.dtype.itemsize
-        for k in self.shape:
-            n *= k
-        return n
-
-    @property
-    def access(self) -> str:
-        """What others may do: "r", "w" or "rw"."""
-        return self.ticket.access
-
-    @property
-    def path(self) -> str:
-        """How peers reach it: "load/store" or "process_vm"."""
-        return "load/store" if self.ticket.direct else "process_vm"
-
-    @property
-    def ucp_rkey(self) -> bytes:
-        """A remote key of the array for programs that speak `weft.ucp`: ep.rkey_unpack(rkey), on an endpoint to
-        `Node.ucp_address`. Remote addresses begin at `rkey.address` there. Bytes to send.
-
-        Raises BadState (closed), InvalidArgument (an array without elements has no key).
-        """
-        self._node._check("ucp_rkey")
-        if self._closed:
-            raise errors.BadState("ucp_rkey: the share is closed")
-        if self._mr is None:
-            raise errors.InvalidArgument("ucp_rkey: the array has no elements, and so no region")
-        return _keys.of_region(self._mr, self._node._home.ep).pack()
-
-    @property
-    def fi_key(self) -> tuple[str, int, int]:
-        """(name, key, addr) of the array for programs that speak `weft.fi`: av.insert(name), then transfers with
-        this key, from this addr on.
-
-        Raises as ucp_rkey.
-        """
-        self._node._check("fi_key")
-        if self._closed:
-            raise errors.BadState("fi_key: the share is closed")
-        if self._mr is None or self.ticket.key is None:
-            raise errors.InvalidArgument("fi_key: the array has no elements, and so no region")
-        return self.ticket.address, self.ticket.key, self.ticket.base
-
-    @property
-    def closed(self) -> bool:
-        """True after close(), of the share or of its node."""
-        return self._closed
-
-    def close(self) -> None:
-        """Revoke the access: peers get an error from here on. The array stays as it is. Closing again does nothing.
-
-        Raises Busy where a peer that is copying does not come to an end (it is stopped in the middle): try again.
-        """
-        if self._closed:
-            return
-        node = self._node
-        if node._made_in != _process.generation:
-            self._closed = True
-            return
-        if self.name:
-            node._names.withdraw(self.name)
-        if self._mr is not None:
-            self._mr.close()
-        self._closed = True
-        self._local = None
-        with node._lock:
-            node._shared.pop(id(self), None)
-
-    def __enter__(self) -> Shared:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Callable[[Ticket], RemoteArray], tuple[Ticket]]:
-        return RemoteArray._make, (self.ticket,)
-
-    def _why(self) -> str:
-        if self.ticket.direct:
-            return "peers map its memory, which Weft allocated"
-        return "its memory was not allocated by Weft; weft.empty() makes arrays that peers map"
-
-    def __repr__(self) -> str:
-        name = f" {self.name!r}" if self.name else ""
-        state = ", closed" if self._closed else f", access {self.access}, by {self.path}: {self._why()}"
-        return f"<weft.Shared{name} {self.dtype} {self.shape}, {human_bytes(self.nbytes)}{state}>"
-
-    def _repr_html_(self) -> str:
-        return table_html(
-            f"weft.Shared {self.name}",
-            [
-                ("array", f"{self.dtype} {self.shape}, {human_bytes(self.nbytes)}"),
-                ("access", self.access if not self._closed else "closed"),
-                ("path", f"{self.path}: {self._why()}"),
-                ("ticket", str(self.ticket)),
-            ],
-        )
 
 
 def open(
@@ -620,13 +494,6 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _seconds(value: Any, what: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{what} is a number of seconds, not {value!r}") from None
 
 
 def as_dict(statistics: NodeStatistics) -> dict[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,9 +19,11 @@ import numpy as np
 
 from .. import _process, errors, fi
 from .arrays import Array, alias, values
+from .comparing import Comparing
 from .indexing import indices_along, offsets, pieces, select
 from .lane import CELL_BYTES_MAX, Lane, Post
 from .ticket import USER_DEFINED, Ticket, host_id, process_is_stopped, process_start
+from .waiting import condition, deadline_in, pauses
 
 if TYPE_CHECKING:
     from .node import Node
@@ -72,12 +74,13 @@ def _no_lane() -> Lane:
     raise IndexError  # as an empty list: the caller asks _lane(), which attaches
 
 
-class RemoteArray:
+class RemoteArray(Comparing):
     """An array of another process. Made by `Node.attach`; pickled, it is used wherever it arrives.
 
     shape dtype ndim size nbytes itemsize, len(t)     as NumPy's
     t[10:20], t[3, :], t[..., None], t[::-1]         reads: NumPy arrays, or a scalar for one element
     t[10:20] = x                                     writes
+    t == x, t < x ..., x in t, bool(t)               as NumPy's, of all elements, which are read
     t[[4, 2, 2]], t.take(...), t.put(...)            rows by index arrays: one vectored operation
     t.at[10:20]                                      the selection as a RemoteArray: nothing is moved
     read(out=...) write(x) fill(v) numpy.asarray(t)  the whole
@@ -87,6 +90,9 @@ class RemoteArray:
 
     Reads and writes of several elements are not atomic as a whole: another process may be writing meanwhile. Aligned
     elements of 1, 2, 4 or 8 bytes are whole.
+
+    What a read returns is a copy, and the caller's: `t[0][1] = 7` changes the copy and is lost, `t[0, 1] = 7` or
+    `t.at[0][1] = 7` writes.
 
     Thread safety: any thread. Raises ConnectionReset (the owner's process is gone), KeyRejected (the owner closed the
     share), AccessDenied (not shared for that), and as NumPy IndexError, ValueError (shapes), TypeError (dtypes).
@@ -250,7 +256,8 @@ class RemoteArray:
             raise ValueError(
                 "a remote array cannot become a NumPy array without a copy: the memory is another process's"
             )
-        found: Array = np.asarray(self.read())
+        found = np.empty(self._shape, self._dtype)  # not read(): of one text it makes a str, which has another dtype
+        self._run(self._move_job(True, found, self._base, self._shape, self._strides, _nothing))
         return found if dtype is None else found.astype(dtype, copy=False)
 
     # ---- short ways -------------------------------------------------------------------------------------------------
@@ -490,9 +497,9 @@ class RemoteArray:
         Reads again and again, at once at first, then at growing intervals of up to 2 ms: the owner sends no notice.
         Raises TimedOut, saying what was there.
         """
-        holds = _condition(value)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for pause in _pauses():
+        holds = condition(value, self._dtype, "wait_until")
+        deadline = deadline_in(timeout, "wait_until: timeout")
+        for pause in pauses():
             found = self[index]
             if holds(found):
                 return found
@@ -551,10 +558,10 @@ class RemoteArray:
         """`wait_until`, awaitable: `await t.await_until(0, 7)`."""
         import asyncio
 
-        holds = _condition(value)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        holds = condition(value, self._dtype, "await_until")
+        deadline = deadline_in(timeout, "await_until: timeout")
         part = self.at[index]
-        for pause in _pauses():
+        for pause in pauses():
             found = await part.aread()
             if holds(found):
                 return found
@@ -744,7 +751,7 @@ class RemoteArray:
 
     def _atomic(self, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Any:
         # HOT for one element of one dimension and a Python integer: no array is made.
-        if self._code and type(value) is int and (expected is None or type(expected) is int):
+        if self._code and type(value) is int and (family != _COMPARE or type(expected) is int):
             kind = type(index)
             if kind is int and self._vector and 0 <= index < self._n:
                 at = index * self._step if self._step else None
@@ -766,7 +773,7 @@ class RemoteArray:
                     cell = lane.cell(self._dtype, code)
                 try:
                     cell[1][0] = value
-                    if expected is not None:
+                    if family == _COMPARE:
                         cell[5][0] = expected
                 except (OverflowError, ValueError):
                     self._push(lane)  # the long way says what is wrong, or wraps
@@ -1005,7 +1012,8 @@ class RemoteArray:
     def _timed_out(self, index: Any, value: Any, timeout: float | None, found: Any) -> errors.TimedOut:
         wanted = "the condition" if callable(value) else _short(value)
         return errors.TimedOut(
-            f"wait_until: {self._what()}[{_short(index)}] is {_short(found)} after {timeout:g} s, not {wanted}"
+            f"wait_until: {self._what()}[{_short(index)}] is {_short(found)} after {float(timeout or 0):g} s, "
+            f"not {wanted}"
         )
 
     # ---- what it is -------------------------------------------------------------------------------------------------
@@ -1152,24 +1160,6 @@ def _op(op: Any) -> fi.Op:
 
 def _op_name(op: fi.Op) -> str:
     return next((name for name, known in _OPS.items() if known == op), op.name.lower())
-
-
-def _condition(value: Any) -> Callable[[Any], bool]:
-    if callable(value):
-        return lambda found: bool(value(found))
-    return lambda found: bool(np.all(found == value))
-
-
-def _pauses() -> Iterable[float]:
-    """Seconds to sleep between looks, -1 for not at all: at once, then giving the core away, then longer and longer."""
-    for _ in range(100):
-        yield -1
-    for _ in range(100):
-        yield 0
-    pause = 50e-6
-    while True:
-        yield pause
-        pause = min(pause * 1.5, 2e-3)
 
 
 def _named(ticket: Ticket) -> str:

@@ -1,0 +1,50 @@
+"""What `==`, `<`, `bool()` and `in` mean for an array of another process: as for NumPy's, on a copy that is read now.
+
+Python's own meaning (the same object; true) is wrong without a word for people who write `(t == 0).all()` or `if t:`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Comparing"]
+
+
+def _by(compare: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, object], Any]:
+    def compared(self: Any, other: object) -> Any:
+        return compare(np.asarray(self), np.asarray(other) if isinstance(other, Comparing) else other)
+
+    compared.__name__ = compare.__name__
+    compared.__doc__ = f"`t {symbol} x`: element by element, as NumPy's. Reads all of the array."
+    return compared
+
+
+class Comparing:
+    """Comparisons and truth of a class that has `__array__`, `shape` and `size`."""
+
+    __slots__ = ()
+
+    __eq__ = _by(operator.eq, "==")
+    __ne__ = _by(operator.ne, "!=")
+    __lt__ = _by(operator.lt, "<")
+    __le__ = _by(operator.le, "<=")
+    __gt__ = _by(operator.gt, ">")
+    __ge__ = _by(operator.ge, ">=")
+    __hash__ = object.__hash__  # by identity, so that arrays can be keys
+
+    def __bool__(self) -> bool:
+        """The truth of one element, which is read; ValueError for none or several, as NumPy's."""
+        array: Any = self
+        if array.size != 1:
+            raise ValueError(
+                f"the truth of an array of shape {array.shape} is ambiguous: it has {array.size} elements\n"
+                "  try: (t != 0).any() or (t != 0).all(), which read it; `t is not None`, `len(t)`, `t.size` do not"
+            )
+        return bool(np.asarray(array).reshape(())[()])
+
+    def __contains__(self, value: object) -> bool:
+        return bool(np.any(np.asarray(self) == value))

@@ -1,0 +1,174 @@
+"""What people who know NumPy write does what NumPy does, or says that it does not; nothing is lost without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import errors
+
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.fixture
+def thing(node: weft.Node) -> Any:
+    local = weft.empty((2, 3), "i4")
+    local[:] = [[0, 1, 2], [3, 4, 5]]
+    return node.attach(node.share(local))
+
+
+@pytest.mark.parametrize("compare", COMPARISONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("other", [2, [1, 1, 4], np.full((2, 3), 3), None], ids=["scalar", "row", "array", "None"])
+def test_comparison_is_numpys(thing: Any, compare: Callable[[Any, Any], Any], other: Any) -> None:
+    local = thing.read()
+    try:
+        wanted = compare(local, other)
+    except TypeError:
+        with pytest.raises(TypeError):
+            compare(thing, other)
+        return
+    found = compare(thing, other)
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == wanted.tolist()
+
+
+def test_comparison_of_two_remote_arrays_is_elementwise(thing: Any) -> None:
+    assert (thing == thing.at[...]).all()
+    assert (thing.at[0] == thing.at[1]).tolist() == [False, False, False]
+    assert (np.arange(6).reshape(2, 3) == thing).all()
+    assert (2 == thing).tolist() == [[False, False, True], [False, False, False]]  # noqa: SIM300
+
+
+def test_truth_is_numpys(thing: Any) -> None:
+    with pytest.raises(ValueError, match="ambiguous.*\n.*any"):
+        bool(thing)
+    assert bool(thing.at[1, 1]) is True
+    assert bool(thing.at[0, 0]) is False
+    assert bool(thing.at[0:1, 2:3]) is True
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(thing.at[0:0])
+
+
+def test_membership_is_numpys(thing: Any) -> None:
+    assert 4 in thing
+    assert 9 not in thing
+
+
+def test_remote_arrays_are_keys_by_identity(thing: Any) -> None:
+    row = thing.at[0]
+    assert {thing: 1, row: 2}[row] == 2
+
+
+def test_array_of_one_text_keeps_its_dtype(node: weft.Node) -> None:
+    local = weft.zeros((), "U3")
+    local[()] = "a"
+    remote = node.attach(node.share(local))
+    assert np.asarray(remote).dtype == np.dtype("U3")
+    longer = node.attach(node.share(weft.zeros(2, "U3")))
+    longer[:] = remote
+    assert longer[:].tolist() == ["a", "a"]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f8", "u2"])
+def test_compare_swap_without_expected_value_is_refused(node: weft.Node, dtype: str) -> None:
+    """An earlier call's expected value is never taken for it."""
+    remote = node.attach(node.share(weft.zeros(4, dtype)))
+    assert remote.compare_swap(0, 0, 5) == 0
+    for index in (0, (1,), slice(2, 4)):
+        with pytest.raises(TypeError, match="compare_swap: the value None"):
+            remote.compare_swap(index, None, 9)
+        with pytest.raises(TypeError, match="compare_swap: the value None"):
+            asyncio.run(remote.acompare_swap(index, None, 9))
+    assert remote[:].tolist() == [5, 0, 0, 0]
+    with pytest.raises(TypeError, match="compare_swap: the value None"):
+        remote.compare_swap(0, 5, None)
+    assert remote[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [("U3", ""), ("S3", b""), ("i4,S3", (0, b"")), ("V5", None), ("M8[s]", np.datetime64(0, "s")), ("?", False)],
+)
+def test_zeros_are_numpys(dtype: str, wanted: Any) -> None:
+    used = weft.empty(1000, dtype)
+    used.view(np.uint8)[:] = 0xFF
+    del used  # its place is the next one's
+    found = weft.zeros(1000, dtype)
+    assert found.tobytes() == np.zeros(1000, dtype).tobytes()
+    if wanted is not None:
+        assert found[7] == np.array(wanted, dtype)
+
+
+@pytest.mark.parametrize("make", [weft.zeros, weft.empty])
+@pytest.mark.parametrize(
+    ("shape", "error", "text"),
+    [
+        (10**20, errors.NoMemory, "more than an address space"),
+        ((1 << 40, 1 << 40), errors.NoMemory, "more than an address space"),
+        (1 << 48, errors.NoMemory, "cannot allocate"),
+        (-1, ValueError, "negative length"),
+        (2.5, TypeError, "a tuple of integers, not 2.5"),
+        ("x", TypeError, "a tuple of integers, not 'x'"),
+        ((2, None), TypeError, "a tuple of integers"),
+        (None, TypeError, "a tuple of integers"),
+    ],
+)
+def test_shape_that_cannot_be_is_explained(make: Any, shape: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text) as caught:
+        make(shape)
+    assert "incompatible function arguments" not in str(caught.value)
+
+
+def test_shape_takes_what_numpys_takes() -> None:
+    assert weft.zeros(np.int64(3)).shape == (3,)
+    assert weft.zeros([2, np.int8(3)]).shape == (2, 3)
+    assert weft.zeros(()).shape == ()
+
+
+@pytest.mark.parametrize("timeout", ["x", "5", b"1", [1], object()])
+def test_wait_timeout_that_is_no_number_is_refused(thing: Any, timeout: Any) -> None:
+    with pytest.raises(TypeError, match="timeout is a number of seconds"):
+        thing.wait_until((0, 0), 9, timeout=timeout)
+    with pytest.raises(TypeError, match="timeout is a number of seconds"):
+        asyncio.run(thing.await_until((0, 0), 9, timeout=timeout))
+
+
+def test_wait_timeout_that_is_nan_is_refused(thing: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="nan"):
+        thing.wait_until((0, 0), 9, timeout=float("nan"))
+
+
+@pytest.mark.parametrize("value", [None, "text", b"text", np.datetime64(0, "s")])
+def test_wait_for_what_can_never_be_is_refused(thing: Any, value: Any) -> None:
+    with pytest.raises(TypeError, match="nothing that elements of dtype int32 can become"):
+        thing.wait_until((0, 0), value)
+    with pytest.raises(TypeError, match="nothing that elements of dtype int32 can become"):
+        asyncio.run(thing.await_until((0, 0), value))
+
+
+def test_wait_for_text_and_records_ends(node: weft.Node) -> None:
+    text = node.attach(node.share(weft.zeros(2, "U3")))
+    text[0] = "abc"
+    assert text.wait_until(0, "abc", timeout=50) == "abc"
+    records = node.attach(node.share(weft.zeros(2, "i4,i4")))
+    records[0] = (1, 2)
+    assert records.wait_until(0, np.array((1, 2), "i4,i4"), timeout=50).tolist() == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"timeout": "x"}, "timeout is a number of seconds"),
+        ({"listen": 5}, "listen is a str"),
+        ({"secret": 5}, "secret is a str or bytes"),
+    ],
+)
+def test_open_with_wrong_types_is_explained(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        weft.open(**arguments)
