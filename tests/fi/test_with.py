@@ -12,9 +12,17 @@ from weft import errors, fi
 def test_with_fabric_keeps_the_blocks_error() -> None:
     """A domain that the block had no time to close is no reason to hide why it had none."""
     info = fi.getinfo(hints=fi.Info(caps=fi.RMA))[0]
-    with pytest.raises(KeyError, match="mine") as caught, fi.Fabric(info.fabric_attr) as fabric:
-        domain = fabric.domain(info)
-        raise KeyError("mine")
+    opened: list[fi.Domain] = []
+
+    def block() -> None:
+        with fi.Fabric(info.fabric_attr) as fabric:
+            opened.append(fabric.domain(info))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        block()
+    domain = opened[0]
+    fabric = domain.fabric
     assert not fabric.closed
     if sys.version_info >= (3, 11):
         assert "still used by" in caught.value.__notes__[0]

@@ -82,10 +82,8 @@ def test_bad_names_are_refused(node: weft.Node, bad: str) -> None:
 def test_forked_child_does_not_keep_names(own_owner: Owner, node: weft.Node, name: Any) -> None:
     n = name("a")
     own_owner.tell(f"node.share(np.zeros(3), {n!r})")
-    own_owner.tell("exec('global r, w\\nr, w = os.pipe()')")
-    child = own_owner.tell(
-        "exec('global c\\nc = os.fork()\\nif c == 0:\\n import time; os.write(w, b\"!\"); time.sleep(30); os._exit(0)') or c"
-    )
+    own_owner.tell("import signal\nr, w = os.pipe()\nc = os.fork()\nif c == 0:\n os.write(w, b'!')\n signal.pause()")
+    child = own_owner.tell("c")
     own_owner.tell("os.read(r, 1)")  # the child has left os.fork(), and with it what Weft does there
     try:
         own_owner.kill()

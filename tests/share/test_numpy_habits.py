@@ -46,7 +46,7 @@ def test_comparison_of_two_remote_arrays_is_elementwise(thing: Any) -> None:
 
 
 def test_truth_is_numpys(thing: Any) -> None:
-    with pytest.raises(ValueError, match="ambiguous.*\n.*any"):
+    with pytest.raises(ValueError, match="is ambiguous"):
         bool(thing)
     assert bool(thing.at[1, 1]) is True
     assert bool(thing.at[0, 0]) is False

@@ -121,10 +121,17 @@ def test_with_node_keeps_the_blocks_error(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(self: weft.Node) -> None:
         raise errors.Busy("peers are copying")
 
-    with pytest.raises(KeyError, match="mine") as caught, weft.open() as node:
-        monkeypatch.setattr(weft.Node, "close", refuse)
-        raise KeyError("mine")
+    opened: list[weft.Node] = []
+
+    def block() -> None:
+        with weft.open() as node:
+            opened.append(node)
+            monkeypatch.setattr(weft.Node, "close", refuse)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        block()
     if hasattr(caught.value, "__notes__"):
         assert "peers are copying" in caught.value.__notes__[0]
     monkeypatch.undo()
-    node.close()
+    opened[0].close()
