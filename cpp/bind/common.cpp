@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 namespace weft::bind {
@@ -89,6 +90,33 @@ bool find_numpy() {
   return true;
 }
 
+PyTypeObject* g_ctypes_data = nullptr;  // _ctypes._CData, the base of every ctypes object
+
+// The base of what ctypes exports. weft/buffers.py has imported ctypes before it registers its hook.
+void find_ctypes() {
+  PyObject* module = PyImport_ImportModule("_ctypes");
+  PyObject* structure = module != nullptr ? PyObject_GetAttrString(module, "Structure") : nullptr;
+  if (structure != nullptr) g_ctypes_data = reinterpret_cast<PyTypeObject*>(structure)->tp_base;
+  PyErr_Clear();
+  Py_XDECREF(structure);
+  Py_XDECREF(module);
+}
+
+// HOT. Elements that are, or hold, pointers to Python objects: a peer's write into them would end this process.
+inline bool holds_objects(PyArrayObject* array) {
+  return PyDataType_REFCHK(PyArray_DESCR(array));
+}
+
+// HOT. The same of a memoryview. True where only weft/buffers.py can tell: it looks closely, and words the refusal.
+bool may_hold_objects(PyObject* memoryview) {
+  const Py_buffer* seen = PyMemoryView_GET_BUFFER(memoryview);
+  if (seen->format != nullptr && std::strchr(seen->format, 'O') != nullptr) return true;
+  // ctypes says "B" of a union and of a packed structure, whatever their fields are.
+  PyObject* base = PyMemoryView_GET_BASE(memoryview);
+  return base != nullptr && !PyByteArray_CheckExact(base) && g_ctypes_data != nullptr &&
+         PyObject_TypeCheck(base, g_ctypes_data);
+}
+
 bool too_short(size_t wanted, size_t found) {
   set_error(fi_err::kEINVAL,
             "len is " + std::to_string(wanted) + " but the buffer has " + std::to_string(found) + " bytes");
@@ -134,6 +162,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
     out->readonly = core->readonly;
     out->iface = core->iface;
     out->owner = first;
+    out->region = core;
     return true;
   }
   uint64_t address = 0, length = 0;
@@ -161,8 +190,10 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     bare = slice->core->bare;
     iface = slice->core->iface;
     owner = obj;
+    region = slice->core;
   } else if (g_ndarray != nullptr && (type == g_ndarray || PyType_IsSubtype(type, g_ndarray)) &&
-             PyArray_IS_C_CONTIGUOUS(reinterpret_cast<PyArrayObject*>(obj))) {
+             PyArray_IS_C_CONTIGUOUS(reinterpret_cast<PyArrayObject*>(obj)) &&
+             !holds_objects(reinterpret_cast<PyArrayObject*>(obj))) {
     auto* array = reinterpret_cast<PyArrayObject*>(obj);
     data = static_cast<std::byte*>(PyArray_DATA(array));
     length = static_cast<size_t>(PyArray_NBYTES(array));
@@ -188,9 +219,10 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     bare = core->bare;
     iface = core->iface;
     owner = obj;
+    region = core;
   } else {
     if (g_ndarray == nullptr && find_numpy()) return acquire(obj, writable, length_arg);
-    const bool plain = PyByteArray_CheckExact(obj) || PyMemoryView_Check(obj);
+    const bool plain = PyByteArray_CheckExact(obj) || (PyMemoryView_Check(obj) && !may_hold_objects(obj));
     if (plain && PyObject_GetBuffer(obj, &view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0) {
       has_view = true;
       data = static_cast<std::byte*>(view.buf);
@@ -286,7 +318,8 @@ bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optiona
 
 PyObject* Buf::hold() const {
   if (has_view) return PyMemoryView_FromObject(owner);
-  PyObject* o = keepalive != nullptr ? keepalive : owner;
+  PyObject* memory = region_memory();
+  PyObject* o = keepalive != nullptr ? keepalive : memory != nullptr ? memory : owner;
   Py_INCREF(o);
   return o;
 }
@@ -364,6 +397,7 @@ NB_MODULE(_nic, m) {
       [](nb::object f) {
         Py_XDECREF(g_buffer_hook);
         g_buffer_hook = f.release().ptr();
+        find_ctypes();
       },
       nb::arg("f"),
       nb::sig("def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None"),

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/host.hpp"
@@ -217,9 +218,10 @@ struct Buf {
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
   bool has_view = false;
-  bool bare = false;                  // (address, length), or of a region of such: nobody holds the memory
-  uint32_t iface = mem::kHmemSystem;  // whose memory it is, as far as the object says
-  Py_buffer view;                     // only where has_view: 80 bytes that the fast path does not clear
+  bool bare = false;                         // (address, length), or of a region of such: nobody holds the memory
+  uint32_t iface = mem::kHmemSystem;         // whose memory it is, as far as the object says
+  const MemoryRegionCore* region = nullptr;  // of which it is a slice, or all
+  Py_buffer view;                            // only where has_view: 80 bytes that the fast path does not clear
 
   Buf() noexcept {}  // view stays as it is
   Buf(const Buf&) = delete;
@@ -237,6 +239,11 @@ struct Buf {
   bool acquire_host(PyObject* obj, bool writable);
   // A new reference to something that keeps the memory where it is; null with an error set.
   [[nodiscard]] PyObject* hold() const;
+  // Of a region or a slice of one: what keeps the region's memory where it is, borrowed; otherwise null. The region's
+  // own reference goes when the region is closed, which may be while an operation is under way.
+  [[nodiscard]] PyObject* region_memory() const noexcept {
+    return region == nullptr || region->keep.empty() ? nullptr : region->keep[0].ptr();
+  }
 };
 
 // Whether an acquired buffer is a device's memory, to be copied by its runtime; false with a Python error set where the
@@ -254,6 +261,20 @@ inline bool is_device(DomainBox& box, Buf& buf, const char* method, bool writabl
   *device = *device || found.has_value();
   return true;
 }
+
+// Keeps a buffer's memory where it is while the GIL is released: another thread may close the buffer's region.
+// Everything else is kept by the call's own reference or export.
+class KeptMemory {
+ public:
+  explicit KeptMemory(const Buf& buf) : memory_(buf.region_memory()) { Py_XINCREF(memory_); }
+  ~KeptMemory() { Py_XDECREF(memory_); }
+  KeptMemory(KeptMemory&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+
+ private:
+  PyObject* memory_;
+};
 
 // ---- arguments
 // ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,10 @@ in here:
     info = describe(array, writable=True)
     info.address, info.nbytes, info.readonly, info.device, info.keepalive
 
+Memory whose elements are Python objects (dtype object, StringDType, a structure with such a field, ctypes' py_object)
+is refused with TypeError: they are pointers of this process, and a peer's write into them would end it. What
+`(address, length)` names is not looked at.
+
 Nothing is ever copied. What is not one contiguous piece is refused with the remedy in the message, or sent in pieces
 where the caller asks for it (`scatter_list`). The memory stays valid, and for the buffer protocol exported (a bytearray
 cannot be resized, a memoryview not released), for as long as `keepalive` lives. No array library is imported: the
@@ -322,6 +326,8 @@ class _Export:
 
 
 def _from_buffer(obj: object) -> BufferInfo | None:
+    if isinstance(obj, ctypes.py_object):  # a ctypes call would be given the object that it refers to
+        _refuse_objects(obj)
     if not _check_buffer(obj):
         return None
     try:
@@ -337,12 +343,13 @@ def _from_buffer(obj: object) -> BufferInfo | None:
     shape = tuple(view.shape[: view.ndim]) if view.shape else (view.len // max(view.itemsize, 1),) * bool(view.ndim)
     strides = tuple(view.strides[: view.ndim]) if view.strides else _c_strides(shape, view.itemsize)
     code = view.format.decode() if view.format else _typestr_of(obj)
-    if _holds_objects(code) or getattr(getattr(obj, "dtype", None), "hasobject", False) is True:
-        raise TypeError(
-            f"cannot use {_name(obj)} with elements of type object as a buffer: "
-            "its memory holds pointers of this process\n"
-            "  try: a numeric dtype, or pickle.dumps(...) for a message"
-        )
+    exporter = obj.obj if isinstance(obj, memoryview) else obj
+    if (
+        (view.format and _holds_objects(code))
+        or getattr(getattr(exporter, "dtype", None), "hasobject", False) is True
+        or _ctypes_holds_objects(type(exporter))
+    ):
+        _refuse_objects(obj)
     return BufferInfo(
         view.buf or 0,
         view.len,
@@ -362,9 +369,37 @@ def _typestr_of(obj: object) -> str:
     return str(dtype) if dtype is not None else ""
 
 
+def _refuse_objects(obj: object) -> NoReturn:
+    raise TypeError(
+        f"cannot use {_name(obj)} with elements of type object as a buffer: its memory holds pointers of this process\n"
+        "  found: Python objects, or NumPy's StringDType, as elements or as a field of them\n"
+        "  try: a dtype of numbers, bytes or fixed-width text, or pickle.dumps(...) for a message"
+    )
+
+
 def _holds_objects(code: str) -> bool:
     """PEP 3118: O is a Python object. Field names, between colons, do not count."""
     return "O" in re.sub(r":[^:]*:", "", code)
+
+
+def _ctypes_holds_objects(kind: Any) -> bool:
+    """Is a ctypes type, or one of its fields or elements, a py_object? ctypes gives unions and packed structures the
+    format "B", so that their format says nothing."""
+    if issubclass(kind, ctypes.py_object):
+        return True
+    if issubclass(kind, ctypes.Array):
+        return _ctypes_holds_objects(kind._type_)
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        fields = (field for base in kind.__mro__ for field in base.__dict__.get("_fields_", ()))
+        return any(_ctypes_holds_objects(field[1]) for field in fields)
+    return False
+
+
+def _descr_holds_objects(descr: Any) -> bool:
+    """The fields of an array interface: (name, typestr or fields, shape), whichever a field gives."""
+    if isinstance(descr, str):
+        return re.match(r"[<>|=]?O", descr) is not None
+    return any(_descr_holds_objects(field[1]) for field in descr if isinstance(field, tuple) and len(field) > 1)
 
 
 # ---- __array_interface__ and __cuda_array_interface__ ----------------------------------------------------------------
@@ -397,10 +432,8 @@ def _layout(interface: Mapping[str, Any], obj: object, name: str) -> tuple[int, 
     match = re.fullmatch(r"[<>|=]?([a-zA-Z?])(\d*)", typestr)
     if match is None or match[1] == "t":
         raise ValueError(f"{name} of {_name(obj)} has typestr {typestr!r}: not a whole number of bytes an element")
-    if match[1] == "O":
-        raise TypeError(
-            f"cannot use {_name(obj)} with elements of type object as a buffer: they are pointers of this process"
-        )
+    if match[1] == "O" or _descr_holds_objects(interface.get("descr") or ()):
+        _refuse_objects(obj)
     itemsize = int(match[2] or 1) * (4 if match[1] == "U" else 1)
     if any(n < 0 for n in shape):
         raise ValueError(f"{name} of {_name(obj)} has a negative length: shape {shape}")
@@ -543,6 +576,7 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 _DL_FLAG_READ_ONLY, _DL_FLAG_IS_COPIED = 1, 2
 _DL_CODES = {0: "int", 1: "uint", 2: "float", 3: "handle", 4: "bfloat", 5: "complex", 6: "bool"}  # enum DLDataTypeCode
+_DL_HANDLE = 3
 _DL_CUDA = 2
 _DL_DEVICES = {  # enum DLDeviceType: name, fi_hmem_iface, can the CPU load and store it
     1: ("CPU", HMEM_SYSTEM, True),
@@ -627,6 +661,8 @@ def _from_dlpack(obj: object) -> BufferInfo | None:
     else:
         raise ValueError(f"__dlpack__ of {_name(obj)} gave no DLPack capsule, or one that has been used already")
     bits = tensor.dtype.bits * tensor.dtype.lanes
+    if tensor.dtype.code == _DL_HANDLE:
+        _refuse_objects(obj)
     code = f"{_DL_CODES.get(tensor.dtype.code, 'code' + str(tensor.dtype.code))}{tensor.dtype.bits}"
     if tensor.dtype.lanes != 1:
         code += f"x{tensor.dtype.lanes}"
