@@ -188,6 +188,8 @@ bool post_rma(EndpointCore* core, const char* method, nic::RmaArgs& args, PyObje
   }
   nic::PostResult r;
   if (total >= kReleaseGilBytes || args.device != 0) {
+    std::vector<KeptMemory> kept;
+    for (size_t i = 0; i < buf_count; ++i) kept.emplace_back(*bufs[i]);
     const ReleasedGil released;
     r = core->ep->post(args);
   } else {
@@ -269,6 +271,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   };
   nic::PostResult r;
   if (b.length >= kReleaseGilBytes || device) {
+    const KeptMemory kept(b);
     const ReleasedGil released;
     r = post();
   } else {
@@ -584,6 +587,7 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
                                        descs.length / sizeof(nic::BatchDesc));
   nic::PostResult r;
   if (list.size() > 64 || device) {
+    const KeptMemory kept(local), kept_descs(descs);
     const ReleasedGil released;
     r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c), device);
   } else {

@@ -439,6 +439,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     PyObject* held = b.hold();
     if (held == nullptr) return false;
     keep.push_back(nb::steal(held));
+    if (b.region != nullptr) [[unlikely]]
+      keep.push_back(nb::borrow(b.owner));
   }
   if (length == 0) {
     set_error(fi_err::kEINVAL, "a region has at least 1 byte, fi_mr(3); what was given to register has none");
@@ -641,7 +643,8 @@ void region_finalize(PyObject* self) {
 PyMethodDef g_region_methods[] = {
     {"close", region_close, METH_NOARGS,
      "Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.\n\n"
-     "Waits, for a bounded time, for peers that are copying. Closing again does nothing.\n\n"
+     "Waits, for a bounded time, for peers that are copying. Operations of this process that have the region as their\n"
+     "buffer go on, and hold its memory until they are over. Closing again does nothing.\n\n"
      "Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those\n"
      "first); peers that did not finish in time.\n"
      "Source: fi_mr(3) fi_close."},

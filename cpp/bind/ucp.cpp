@@ -724,6 +724,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   bool device = false;
   if (!is_device(*core->box, b, method, writes, &device)) return translated();
   const Buf* bufs[] = {&b};
+  const KeptMemory kept(b);
   return launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
                 [&](size_t, uint64_t context, uint64_t flags) -> nic::PostResult {
                   const auto post = [&] {
@@ -769,6 +770,7 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
   std::vector<std::unique_ptr<Buf>> bufs;
   std::vector<const Buf*> pointers;
   std::vector<nb::object> held(n);
+  std::vector<KeptMemory> kept;
   std::vector<iovec> pieces;
   EndpointCore* core = ep.worker->ep;
   bool device = false;
@@ -779,6 +781,7 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
     auto b = std::make_unique<Buf>();
     if (!b->acquire(item, writes, nullptr) || !is_device(*core->box, *b, method, writes, &device)) return translated();
     if (b->length == 0) continue;
+    kept.emplace_back(*b);
     total += b->length;
     pieces.push_back({b->data, b->length});
     pointers.push_back(b.get());
@@ -992,6 +995,7 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
     if (PyObject* r = attempt(ep, rkey, a[3], &o, quiet, bufs, replies ? 1 : 0, post); r != nullptr || PyErr_Occurred())
       return r;
   }
+  const KeptMemory kept(reply);
   return launch(ep, method, rkey, a[3], o, 1, replies, quiet, bufs, replies ? 1 : 0,
                 [&](size_t, uint64_t context, uint64_t flags) { return post(context, flags); });
 }

@@ -113,7 +113,8 @@ class Context(_nic.UcpContextCore):
         """Unmap memory (ucp_mem_unmap): its handle and its remote keys are void from here on.
 
         Waits, for a bounded time, for peers that are copying. What Weft allocated goes back to the system when the last
-        array over it is gone.
+        array over it is gone. Operations of this process that have the memory as their buffer go on: it stays where it
+        is until they are over.
 
         Raises UcsError: INVALID_PARAM (unmapped already, or mapped by another context), BUSY (a peer that is copying
         does not come to an end: try again). Source: UCP, "ucp_mem_unmap".
