@@ -26,12 +26,13 @@ enum class Status : int32_t {
   timeout = 13,
   unsupported = 14,
   invalid = 15,
-  again = 16,         // not an end: try later
-  protocol = 17,      // the peer sent something that is not the protocol
-  no_memory = 18,     // could not map or allocate
-  device = 19,        // a device's runtime refused to copy
-  unauthorized = 20,  // the region admits other authorization keys, or another peer
-  unreachable = 21,   // no way to that host
+  again = 16,            // not an end: try later
+  protocol = 17,         // the peer sent something that is not the protocol
+  no_memory = 18,        // could not map or allocate
+  device = 19,           // a device's runtime refused to copy
+  unauthorized = 20,     // the region admits other authorization keys, or another peer
+  unreachable = 21,      // no way to that host
+  endpoint_access = 22,  // the endpoint does not grant what was asked: its capabilities
 };
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
@@ -51,6 +52,7 @@ constexpr int fi_errno(Status status) noexcept {
     case Status::stale_key:
       return fi_err::kEKEYREJECTED;
     case Status::access:
+    case Status::endpoint_access:
     case Status::bounds:
     case Status::not_enabled:
     case Status::wrong_endpoint:

@@ -36,6 +36,20 @@ uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t
   return kNoSlot;
 }
 
+bool TableView::bound_among(uint32_t ep_bound, uint32_t binding) const noexcept {
+  if ((ep_bound & kEpSeveral) == 0) return false;
+  const uint32_t where = ep_bound & ~kEpSeveral;
+  // The table may be a peer's: neither the place nor the count is trusted.
+  if (where >= kIovEntryCount) return false;
+  const auto* list = reinterpret_cast<const uint32_t*>(base_ + layout_.iov_at + where * sizeof(IovEntry));
+  const size_t room = (kIovEntryCount - where) * sizeof(IovEntry) / sizeof(uint32_t) - 1;
+  const size_t count = std::min<size_t>({load_relaxed(list[0]), room, kEpCountMax});
+  for (size_t i = 1; i <= count; ++i) {
+    if (load_relaxed(list[i]) == binding) return true;
+  }
+  return false;
+}
+
 Status TableView::explain(const MrEntry& entry, uint64_t state, uint64_t key, const EpEntry& endpoint) const noexcept {
   const uint64_t generation = generation_of(state);
   if (endpoint.flags.load(std::memory_order_relaxed) & kEpProvKey) {
@@ -137,7 +151,10 @@ uint32_t Table::insert(const MrRequest& request) {
   // Nobody acts on these before the state says "enabled", but whoever looks at the slot meanwhile may read them.
   store_relaxed(e.length, length);
   store_relaxed(e.base, request.base);
-  store_relaxed(e.access, request.access | (request.guard != nullptr ? kMrGuarded : 0));
+  // kRemoteRead << 2 is kAtomicRead, kRemoteWrite << 2 is kAtomicWrite.
+  static_assert(kRemoteRead << 2 == kAtomicRead && kRemoteWrite << 2 == kAtomicWrite);
+  const uint32_t atomics = (request.access & (kRemoteRead | kRemoteWrite)) << 2;
+  store_relaxed(e.access, request.access | atomics | (request.guard != nullptr ? kMrGuarded : 0));
   store_relaxed(e.ep_bound, uint32_t{0});
   store_relaxed(e.domain, request.domain);
   e.local_addr = request.buffers.empty() ? 0 : request.buffers[0].local_addr;
@@ -180,9 +197,31 @@ uint32_t Table::insert(const MrRequest& request) {
   return slot;
 }
 
-void Table::enable(uint32_t slot, uint32_t ep_bound) {
+void Table::release_ep_list(MrEntry& e) noexcept {
+  if ((e.ep_bound & kEpSeveral) == 0) return;
+  const uint32_t where = e.ep_bound & ~kEpSeveral;
+  iov_release(where, iov_per_ep_list(reinterpret_cast<const EpList*>(iov_at(where))->count));
+  store_relaxed(e.ep_bound, uint32_t{0});
+}
+
+void Table::bind_eps(uint32_t slot, std::span<const uint32_t> bindings) {
+  const std::lock_guard lock(mutex_);
   MrEntry& e = entry(slot);
-  store_relaxed(e.ep_bound, ep_bound);
+  if (bindings.size() < 2) {
+    release_ep_list(e);
+    store_relaxed(e.ep_bound, bindings.empty() ? 0 : bindings[0]);
+    return;
+  }
+  const uint32_t where = iov_allocate(iov_per_ep_list(bindings.size()));
+  release_ep_list(e);
+  auto* list = reinterpret_cast<uint32_t*>(iov_at(where));
+  store_relaxed(list[0], static_cast<uint32_t>(bindings.size()));
+  for (size_t i = 0; i < bindings.size(); ++i) store_relaxed(list[i + 1], bindings[i]);
+  store_relaxed(e.ep_bound, kEpSeveral | where);
+}
+
+void Table::enable(uint32_t slot) noexcept {
+  MrEntry& e = entry(slot);
   const uint64_t state = e.state.load(std::memory_order_relaxed);
   if (state_of(state) == MrState::closing) return;  // a single-use region that was used stays so
   e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
@@ -223,6 +262,7 @@ void Table::release(uint32_t slot) noexcept {
   const std::lock_guard lock(mutex_);
   MrEntry& e = entry(slot);
   if (indexed_at_[slot].first != 0) index_erase(slot);
+  release_ep_list(e);
   if (e.segment == kIovSegment) {
     uint32_t count = e.iov_count + ((e.access & kMrGuarded) != 0 ? kIovPerRecord : 0);
     for (uint32_t i = 0; i < e.iov_count; ++i) {

@@ -41,6 +41,10 @@ constexpr uint32_t kDeviceSegment = 0xfffffffd;  // a device's: `where` is the p
 // Access bits are libfabric's (they fit 16 bits); the rest of the word is ours.
 constexpr uint32_t kRemoteRead = 0x1000;
 constexpr uint32_t kRemoteWrite = 0x2000;
+// Atomics have rights of their own in an entry, so that an endpoint can serve RMA and no atomics, or the reverse. A
+// region grants them with REMOTE_READ and REMOTE_WRITE (Table::insert).
+constexpr uint32_t kAtomicRead = 0x4000;
+constexpr uint32_t kAtomicWrite = 0x8000;
 constexpr uint32_t kAccessMask = 0xffff;
 constexpr uint32_t kMrNotifyRead = 1u << 16;  // a counter of the owner counts reads of this region
 constexpr uint32_t kMrNotifyWrite = 1u << 17;
@@ -64,7 +68,7 @@ struct alignas(kCacheLine) MrEntry {
   uint64_t where = 0;       // offset in the segment, or first entry in the iov area
   uint32_t segment = kNoSegment;
   uint32_t access = 0;
-  uint32_t ep_bound = 0;  // endpoint slot + 1, or 0 for any endpoint of the domain
+  uint32_t ep_bound = 0;  // 0: any endpoint of the domain; ep_binding() of the one; kEpSeveral | place of an EpList
   uint16_t domain = 0;
   uint16_t iov_count = 0;
 };
@@ -124,14 +128,35 @@ static_assert(sizeof(AccessGuard) == 128);
 constexpr uint32_t kIovPerRecord = sizeof(DeviceNote) / sizeof(IovEntry);
 static_assert(sizeof(DeviceNote) == sizeof(AccessGuard) && sizeof(DeviceNote) % sizeof(IovEntry) == 0);
 
+// To which endpoint a region is bound: the slot, and as much of the slot's generation as there is room for, so that an
+// endpoint that is given the slot later is not taken for the one that was bound. Never 0: an open endpoint's generation
+// is odd.
+constexpr uint32_t kEpSeveral = 0x80000000;
+constexpr uint32_t ep_binding(uint32_t index, uint32_t generation) noexcept {
+  return (index & (kEpCountMax - 1)) | (generation << 12 & ~kEpSeveral);
+}
+static_assert(kEpCountMax == 1u << 12 && kIovEntryCount < kEpSeveral);
+// A region bound to several endpoints: this, and then their bindings, in the iov area.
+struct EpList {
+  uint32_t count = 0;
+  std::array<uint32_t, 7> first{};
+};
+static_assert(sizeof(EpList) == sizeof(IovEntry));
+constexpr uint32_t iov_per_ep_list(size_t count) noexcept {
+  return static_cast<uint32_t>((sizeof(uint32_t) * (count + 1) + sizeof(IovEntry) - 1) / sizeof(IovEntry));
+}
+
 constexpr uint32_t kEpProvKey = 1;     // keys are provider keys
 constexpr uint32_t kEpNotifyRead = 2;  // a counter counts remote reads of this endpoint
 constexpr uint32_t kEpNotifyWrite = 4;
-constexpr uint32_t kEpRemoteRead = 8;  // the endpoint's capabilities
+constexpr uint32_t kEpRemoteRead = 8;  // the endpoint's capabilities: RMA ...
 constexpr uint32_t kEpRemoteWrite = 16;
-constexpr uint32_t kEpConnected = 64;   // only the endpoint that it is connected with may access its regions
-constexpr uint32_t kEpForeignKey = 32;  // its authorization key is not the domain's: regions must name it
+constexpr uint32_t kEpAtomicRead = 32;  // ... and atomics
+constexpr uint32_t kEpAtomicWrite = 64;
+constexpr uint32_t kEpConnected = 128;   // only the endpoint that it is connected with may access its regions
+constexpr uint32_t kEpForeignKey = 256;  // its authorization key is not the domain's: regions must name it
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
+static_assert((kAtomicRead >> 9) == kEpAtomicRead && (kAtomicWrite >> 9) == kEpAtomicWrite);
 
 struct alignas(kCacheLine) EpEntry {
   std::atomic<uint32_t> generation{0};  // even: closed; odd: open
@@ -211,7 +236,8 @@ class TableView {
   [[nodiscard]] const TableHeader& header() const noexcept { return *reinterpret_cast<const TableHeader*>(base_); }
   [[nodiscard]] uint32_t mr_count_max() const noexcept { return layout_.mr_count_max; }
 
-  // HOT: may `from` access [addr, addr + length) with `want` (kRemoteRead | kRemoteWrite) through endpoint ep_index?
+  // HOT: may `from` access [addr, addr + length) with `want` (kRemoteRead, kRemoteWrite, kAtomicRead, kAtomicWrite)
+  // through endpoint ep_index?
   // Touches the endpoint's line and the entry's line, and for client keys one word of the index. No store.
   Status check(const wire::EpAddress& from, uint32_t ep_index, uint32_t ep_generation, uint64_t key, uint64_t addr,
                uint64_t length, uint32_t want, MrView& out) const noexcept {
@@ -242,7 +268,8 @@ class TableView {
     const uint32_t access = load_relaxed(entry.access);
     if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9 | kEpForeignKey | kEpConnected)) != (want >> 9))
         [[unlikely]] {
-      if ((access & want) != want || (flags & (want >> 9)) != (want >> 9)) return Status::access;
+      if ((access & want) != want) return Status::access;
+      if ((flags & (want >> 9)) != (want >> 9)) return Status::endpoint_access;
       if ((flags & kEpConnected) != 0 && peer_of(endpoint) != from) return Status::unauthorized;
       if ((access & kMrGuarded) != 0 || (flags & kEpForeignKey) != 0) {
         const AccessGuard* g = (access & kMrGuarded) != 0 ? guard(entry) : nullptr;
@@ -250,8 +277,9 @@ class TableView {
       }
     }
     const uint32_t ep_bound = load_relaxed(entry.ep_bound);
-    if (ep_bound != 0 && ep_bound != ep_index + 1) [[unlikely]]
-      return Status::wrong_endpoint;
+    if (ep_bound != 0 && ep_bound != ep_binding(ep_index, ep_generation)) [[unlikely]] {
+      if (!bound_among(ep_bound, ep_binding(ep_index, ep_generation))) return Status::wrong_endpoint;
+    }
     out = {&entry, slot, offset};
     return Status::ok;
   }
@@ -293,6 +321,8 @@ class TableView {
     return reinterpret_cast<const T*>(base_ + layout_.iov_at + where * sizeof(IovEntry));
   }
   [[nodiscard]] uint32_t find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept;
+  // Whether the list that ep_bound names has this binding.
+  [[nodiscard]] bool bound_among(uint32_t ep_bound, uint32_t binding) const noexcept;
   [[nodiscard]] Status explain(const MrEntry& entry, uint64_t state, uint64_t key,
                                const EpEntry& endpoint) const noexcept;
 
@@ -326,7 +356,9 @@ class Table : public TableView {
 
   // Enters a region; throws Error(ENOKEY) for a client key in use, Error(ENOSPC) when full.
   uint32_t insert(const MrRequest& request);
-  void enable(uint32_t slot, uint32_t ep_bound);
+  void enable(uint32_t slot) noexcept;
+  // Binds a region that is not enabled to these endpoints (ep_binding()) and no others. Throws Error(ENOSPC).
+  void bind_eps(uint32_t slot, std::span<const uint32_t> bindings);
   void add_access_flags(uint32_t slot, uint32_t flags);
   // SYNC POINT: after either of these returns every later check() fails; accesses that began before must be waited for.
   void disable(uint32_t slot) noexcept;  // until enable()
@@ -364,6 +396,7 @@ class Table : public TableView {
   void index_rebuild() noexcept;
   uint32_t iov_allocate(size_t count);
   void iov_release(uint32_t first, uint32_t count) noexcept;
+  void release_ep_list(MrEntry& e) noexcept;  // with the mutex
   [[nodiscard]] IovEntry* iov_at(uint64_t where) noexcept {
     return reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at) + where;
   }

@@ -76,12 +76,16 @@ void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, st
                                  uint64_t flags) {
   if (region->closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   const std::lock_guard objects(nic_->objects_mutex_);
-  if ((flags & flag::kRemoteWrite) != 0) region->write_cntr_ = counter;
-  if ((flags & flag::kRemoteRead) != 0) region->read_cntr_ = counter;
+  const auto bound = std::ranges::find(region->counters_, counter, &MemoryRegion::BoundCounter::counter);
+  if (bound != region->counters_.end()) {
+    bound->flags |= flags;
+  } else {
+    region->counters_.push_back({std::move(counter), flags});
+  }
   if (!region->remote_) return;
   nic_->counted_regions_[region->slot_] = region;
-  nic_->table().add_access_flags(
-      region->slot_, (region->write_cntr_ ? mem::kMrNotifyWrite : 0) | (region->read_cntr_ ? mem::kMrNotifyRead : 0));
+  nic_->table().add_access_flags(region->slot_, ((flags & flag::kRemoteWrite) != 0 ? mem::kMrNotifyWrite : 0) |
+                                                    ((flags & flag::kRemoteRead) != 0 ? mem::kMrNotifyRead : 0));
 }
 
 size_t Domain::pump(PeerEp& target) {
@@ -103,6 +107,9 @@ size_t Domain::pump(PeerEp& target) {
 
 uint64_t Domain::map_raw(uint64_t key) {
   const DomainLock guard(this);
+  // Handles stand far from the keys that applications choose and from those that NICs make: a key that was not mapped
+  // is refused, and does not name the region of some handle.
+  if (next_handle_ == 0) next_handle_ = uint64_t{1} << 63 | nic_->random().next() >> 24 << 22;
   const uint64_t handle = next_handle_++;
   raw_keys_.emplace(handle, key);
   return handle;
@@ -233,7 +240,8 @@ uint64_t AddressVector::find(const wire::EpAddress& address) const {
 void MemoryRegion::bind_endpoint(const Endpoint& ep) {
   if (closed() || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
   if (!ep.enabled()) throw Error(fi_err::kEOPBADSTATE, "bind a region to an endpoint that is enabled");
-  ep_bound_ = ep.index() + 1;
+  const uint32_t binding = mem::ep_binding(ep.index(), ep.generation());
+  if (std::ranges::find(eps_, binding) == eps_.end()) eps_.push_back(binding);
 }
 
 bool MemoryRegion::hold() noexcept {
@@ -248,13 +256,21 @@ bool MemoryRegion::hold() noexcept {
 
 void MemoryRegion::enable() {
   if (!hold()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
-  make_usable();
+  try {
+    make_usable();
+  } catch (...) {  // no room for the list of endpoints
+    let_go(Life::open);
+    throw;
+  }
   let_go(Life::open);
 }
 
 void MemoryRegion::make_usable() {
   if (enabled_) return;
-  if (remote_) domain_->nic_->table().enable(slot_, ep_bound_);
+  if (remote_) {
+    if (!eps_.empty()) domain_->nic_->table().bind_eps(slot_, eps_);
+    domain_->nic_->table().enable(slot_);
+  }
   enabled_ = true;
 }
 
@@ -265,7 +281,7 @@ bool MemoryRegion::disable(std::string* why) {
     domain_->nic_->table().disable(slot_);
     *why = domain_->nic_->quiesce(slot_);
     done = why->empty();
-    if (!done) domain_->nic_->table().enable(slot_, ep_bound_);
+    if (!done) domain_->nic_->table().enable(slot_);
   }
   if (done) enabled_ = false;
   let_go(Life::open);
@@ -300,7 +316,7 @@ bool MemoryRegion::revoke(std::string* why) {
       return false;
     }
   }
-  if (write_cntr_ || read_cntr_) {  // before the slot can be another region's
+  if (!counters_.empty()) {  // before the slot can be another region's
     const std::lock_guard objects(nic.objects_mutex_);
     nic.counted_regions_.erase(slot_);
   }

@@ -184,11 +184,6 @@ constexpr uint32_t want_of(OpKind kind) noexcept {
   return kind == OpKind::read ? mem::kRemoteRead : mem::kRemoteWrite;
 }
 
-constexpr uint32_t want_of(AtomicFamily family, AtomicOp op) noexcept {
-  if (family == AtomicFamily::base) return mem::kRemoteWrite;
-  return op == AtomicOp::atomic_read ? mem::kRemoteRead : mem::kRemoteRead | mem::kRemoteWrite;
-}
-
 constexpr uint64_t completion_flags(OpKind kind, AtomicFamily family) noexcept {
   if (kind == OpKind::atomic) return flag::kAtomic | (family == AtomicFamily::base ? flag::kWrite : flag::kRead);
   return flag::kRma | (kind == OpKind::read ? flag::kRead : flag::kWrite);
@@ -330,10 +325,10 @@ void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
   const uint32_t ep_flags = target.ep_entry->flags.load(std::memory_order_relaxed);
   uint32_t allowed = 0;
   if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
-    allowed |= e.access & (ep_flags << 9) & mem::kRemoteRead;
+    allowed |= e.access & (ep_flags << 9) & (mem::kRemoteRead | mem::kAtomicRead);
   }
   if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
-    allowed |= e.access & (ep_flags << 9) & mem::kRemoteWrite;
+    allowed |= e.access & (ep_flags << 9) & (mem::kRemoteWrite | mem::kAtomicWrite);
   }
   target.translations[translation_of(key)] = {
       key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed};
@@ -584,9 +579,10 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
 }
 
 Status Endpoint::send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total,
-                             bool has_data, uint64_t imm) {
+                             bool has_data, uint64_t imm, AtomicOp op) {
   wire::Frame f;
   f.kind = wire::FrameKind::notice;
+  f.atomic_op = static_cast<uint8_t>(op);
   f.flags = static_cast<uint8_t>((has_data ? wire::kFrameHasData : 0) | (read ? wire::kFrameIsRead : 0) |
                                  (atomic ? wire::kFrameIsAtomic : 0) | wire::kFrameLast);
   f.key = range.key;
@@ -620,100 +616,6 @@ void Endpoint::fail(uint64_t context, uint64_t flags, Status status, const std::
   error.olen = total;
   error.text = text;
   tx_cq_->push_error(entry, std::move(error));
-}
-
-std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
-                               Status status) const {
-  char head[192];
-  std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
-                static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
-                static_cast<unsigned long long>(range.key), domain_->nic_->text_of(target.address).c_str());
-  std::string text = head;
-  std::string region;
-  if (target.peer && target.peer->table.valid() && (status == Status::bounds || status == Status::access)) {
-    mem::MrView view;
-    const auto& table = target.peer->table;
-    const mem::EpEntry& ep = table.ep(target.ep_index);
-    uint32_t slot = mem::TableView::kNoSlot;
-    if (ep.flags.load(std::memory_order_relaxed) & mem::kEpProvKey) {
-      slot = static_cast<uint32_t>(range.key & wire::kKeySlotMax);
-    } else {
-      slot = table.find_client_key(ep.domain, range.key);
-    }
-    if (slot < table.mr_count_max()) {
-      const mem::MrEntry& e = table.mr(slot);
-      char tail[160];
-      std::snprintf(tail, sizeof(tail), " (the region has %llu B from address 0x%llx, access %s%s)",
-                    static_cast<unsigned long long>(mem::load_relaxed(e.length)),
-                    static_cast<unsigned long long>(mem::load_relaxed(e.base)),
-                    (mem::load_relaxed(e.access) & mem::kRemoteRead) ? "REMOTE_READ " : "",
-                    (mem::load_relaxed(e.access) & mem::kRemoteWrite) ? "REMOTE_WRITE" : "");
-      region = tail;
-    }
-  }
-  if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
-      status == Status::timeout || status == Status::unreachable || status == Status::protocol) {
-    if (const std::string why = domain_->nic_->explain(target.address); !why.empty()) text += why + "; ";
-  }
-  switch (status) {
-    case Status::no_key:
-      if (range.key == wire::kKeyNotAvail) {
-        return text + "the owner registered the region for itself alone: nobody else has rights to it";
-      }
-      return text + "no region there has this key: register it, and compare the key with the one that its owner has";
-    case Status::stale_key:
-      return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
-    case Status::access:
-      return text + "the region or the endpoint does not grant this access" + region + ": have its owner grant it";
-    case Status::bounds:
-      return text + "passes the end of the region" + region;
-    case Status::not_enabled:
-      return text + "the region is not enabled: bind it and call enable()";
-    case Status::wrong_endpoint:
-      return text + "the region is bound to another endpoint of the peer: send to that endpoint's address";
-    case Status::unauthorized:
-      if (!speaks_to(target)) {
-        return text + "the endpoint's authorization key is VNI " + std::to_string(config_.vni) +
-               ", the peer's is VNI " + std::to_string(target.address.vni) + ": open one with the peer's key";
-      }
-      return text +
-             "the region was registered for another authorization key, or for one other peer: use an endpoint that it "
-             "admits";
-    case Status::device:
-      return text +
-             "the device's runtime could not copy: the memory was freed, a kernel of its context failed, or a library "
-             "of the device is missing in the process that copies";
-    case Status::no_endpoint:
-      return text +
-             "no endpoint is open at that address: compare it with the peer's getname(), and enable the peer first";
-    case Status::peer_gone:
-      return text + "the peer's process died or closed its NIC: insert the address of the one that takes its place";
-    case Status::refused:
-      return text +
-             "the peer refused the connection: it runs as another user or another version of Weft, or has no room "
-             "(descriptors, peers) for one more";
-    case Status::misaligned:
-      return text + "the address is not a multiple of the datatype's alignment: align the element in the region";
-    case Status::canceled:
-      return text + "canceled: the endpoint was closed or cancel() was called before it ended";
-    case Status::fault:
-      return text +
-             "no memory behind that address in the peer (unmapped, or not accessible so): keep a region's memory "
-             "mapped until the region is closed";
-    case Status::unsupported:
-      return text + "the owner cannot do that there: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
-    case Status::timeout:
-      return text + "the peer did not answer in time; is its progress manual and nobody polling?";
-    case Status::unreachable:
-      return text + "there is no way to that host: is its network up, and is the address right?";
-    case Status::protocol:
-      return text + "what came was not the protocol: the connection was dropped, and the next operation calls again";
-    case Status::no_memory:
-      return text + "out of memory or file descriptors: close what is not needed, or raise the limit (ulimit -n)";
-    default:
-      return text + "failed (status " + std::to_string(static_cast<int>(status)) +
-             "): this is a defect of Weft, please report it with this text";
-  }
 }
 
 // ---- operations that take time -----------------------------------------------------------------------------------
@@ -843,8 +745,9 @@ bool Endpoint::advance(Op* op) {
   const bool ordered_behind = t.outstanding != 0 && config_.msg_order != 0;
   if (op->data_done) {
     const bool atomic = op->kind == OpKind::atomic;
-    const Status s = send_notice(t, op->kind == OpKind::read, atomic, op->remote[0], op->total,
-                                 (op->flags & flag::kRemoteCqData) != 0, op->imm);
+    const bool read = op->kind == OpKind::read || (atomic && op->family != AtomicFamily::base);
+    const Status s = send_notice(t, read, atomic, op->remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
+                                 op->imm, op->atomic_op);
     if (s == Status::again) return false;
     op->status = s;
     finish(op);
@@ -1263,12 +1166,12 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
   ++domain_->statistics.direct;
   domain_->statistics.bytes += total;
   const bool read = args.family != AtomicFamily::base;
-  const uint32_t notify = read ? mem::kMrNotifyRead : mem::kMrNotifyWrite;
+  const uint32_t notify = region_notify(read, true, args.op);
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
   const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
   if (has_data || (entry_flags & notify) != 0 ||
       (peer.table.ep(target.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
-    *status = send_notice(target, read, true, args.remote[0], total, has_data, args.imm);
+    *status = send_notice(target, read, true, args.remote[0], total, has_data, args.imm, args.op);
     if (*status == Status::again) return Direct::no_room;
     if (*status != Status::ok) return Direct::failed;
   }
@@ -1531,8 +1434,12 @@ void Endpoint::bind_av(std::shared_ptr<AddressVector> av) {
 
 uint32_t Endpoint::table_flags() const noexcept {
   uint32_t flags = domain_->config_.prov_key ? mem::kEpProvKey : 0;
-  if ((config_.caps & flag::kRemoteRead) != 0) flags |= mem::kEpRemoteRead;
-  if ((config_.caps & flag::kRemoteWrite) != 0) flags |= mem::kEpRemoteWrite;
+  uint32_t served = 0;  // the rights that the capabilities grant to peers
+  if ((config_.caps & flag::kRma) != 0) served |= mem::kEpRemoteRead | mem::kEpRemoteWrite;
+  if ((config_.caps & flag::kAtomic) != 0) served |= mem::kEpAtomicRead | mem::kEpAtomicWrite;
+  if ((config_.caps & flag::kRemoteRead) == 0) served &= ~(mem::kEpRemoteRead | mem::kEpAtomicRead);
+  if ((config_.caps & flag::kRemoteWrite) == 0) served &= ~(mem::kEpRemoteWrite | mem::kEpAtomicWrite);
+  flags |= served;
   if (remote_read_cntr_) flags |= mem::kEpNotifyRead;
   if (remote_write_cntr_) flags |= mem::kEpNotifyWrite;
   if (config_.foreign_key) flags |= mem::kEpForeignKey;

@@ -345,9 +345,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
       return;
     }
     read = family != AtomicFamily::base;
-    want = !read                         ? mem::kRemoteWrite
-           : op == AtomicOp::atomic_read ? mem::kRemoteRead
-                                         : mem::kRemoteRead | mem::kRemoteWrite;
+    want = want_of(family, op);
   } else if (frame.kind == wire::FrameKind::read || (frame.flags & wire::kFrameIsRead) != 0) {
     read = true;
     want = mem::kRemoteRead;
@@ -684,7 +682,8 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
 // A peer accessed our memory: count it, deliver its immediate data.
 void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes) {
   // Mostly nobody wants to know. The flags are those by which peers decide whether to tell of a direct access.
-  const uint32_t notify = read ? mem::kMrNotifyRead : mem::kMrNotifyWrite;
+  const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
+  const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
   if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
       (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 &&
@@ -702,14 +701,16 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
   if (slot != mem::TableView::kNoSlot && (ep->config_.caps & flag::kRmaEvent) != 0) {
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
-        const auto& c = read ? region->read_cntr_ : region->write_cntr_;
-        if (c) c->add(c->counts_bytes ? bytes : 1);
+        const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |
+                                ((notify & mem::kMrNotifyWrite) != 0 ? flag::kRemoteWrite : 0);
+        for (const auto& [c, flags] : region->counters_) {
+          if ((flags & events) != 0) c->add(c->counts_bytes ? bytes : 1);
+        }
       }
     }
   }
   if ((frame.flags & wire::kFrameHasData) != 0 && ep->rx_cq_) {
     CqEntry entry;
-    const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
     entry.len = bytes;
     entry.data = frame.imm_data;

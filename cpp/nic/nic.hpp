@@ -64,7 +64,7 @@ struct alignas(kCacheLine) Translation {
   uint64_t base = 0;
   uint64_t length = 0;
   std::byte* pointer = nullptr;  // to the region's first byte
-  uint32_t allowed = 0;          // kRemoteRead, kRemoteWrite: what needs no notice and is granted
+  uint32_t allowed = 0;          // the rights that are granted and need no notice
 };
 static_assert(sizeof(Translation) == kCacheLine);
 constexpr size_t kTranslationCount = 4;
@@ -117,6 +117,19 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noex
   } else {
     std::memcpy(to, from, length);
   }
+}
+
+// The rights that an atomic needs at the target.
+constexpr uint32_t want_of(AtomicFamily family, AtomicOp op) noexcept {
+  if (family == AtomicFamily::base) return mem::kAtomicWrite;
+  return op == AtomicOp::atomic_read ? mem::kAtomicRead : mem::kAtomicRead | mem::kAtomicWrite;
+}
+
+// Who of a region's counters hears of an access. A fetching atomic reads for its initiator and modifies the region,
+// both; fi_mr(3) fi_mr_bind counts what modifies. An endpoint's counters go by what the initiator asked for.
+constexpr uint32_t region_notify(bool read, bool atomic, AtomicOp op) noexcept {
+  const bool modifies = atomic ? op != AtomicOp::atomic_read : !read;
+  return (read ? mem::kMrNotifyRead : 0) | (modifies ? mem::kMrNotifyWrite : 0);
 }
 
 // Spreads `length` bytes over a list, from byte `offset` of it on.
@@ -247,6 +260,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
   [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] const wire::EpAddress& address() const noexcept { return address_; }
   [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
   [[nodiscard]] bool selective() const noexcept { return selective_; }
@@ -300,7 +314,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
   Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
-                     uint64_t imm);
+                     uint64_t imm, AtomicOp op = {});
   void count_remote(bool read, bool failed, uint64_t bytes);
 
   Domain* domain_;
@@ -399,8 +413,12 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   bool remote_;  // has an entry in the table
   bool enabled_ = false;
   std::atomic<Life> life_{Life::open};
-  uint32_t ep_bound_ = 0;
-  std::shared_ptr<Counter> write_cntr_, read_cntr_;
+  std::vector<uint32_t> eps_;  // mem::ep_binding() of the endpoints that it is bound to; none: any of the domain
+  struct BoundCounter {
+    std::shared_ptr<Counter> counter;
+    uint64_t flags;  // kRemoteRead, kRemoteWrite
+  };
+  std::vector<BoundCounter> counters_;
 };
 
 struct RegionExtra {                         // what few regions have
@@ -492,7 +510,7 @@ class Domain {
   std::atomic<uint64_t> released_count_{0};
   std::vector<std::weak_ptr<PeerEp>> peer_eps_;
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
-  uint64_t next_handle_ = 1;
+  uint64_t next_handle_ = 0;
 };
 
 struct DomainLock {

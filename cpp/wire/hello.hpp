@@ -16,7 +16,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kHelloMagic = 0x54464557;  // "WEFT"
-constexpr uint16_t kHelloVersion = 1;
+constexpr uint16_t kHelloVersion = 2;
 
 enum class HelloType : uint8_t {
   hello = 1,            // initiator to target, with descriptors

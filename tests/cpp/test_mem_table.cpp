@@ -34,7 +34,7 @@ struct Fixture {
   }
   uint32_t open(std::optional<uint64_t> key, uint64_t length = 100, uint32_t access = kBoth) {
     const uint32_t slot = insert(key, length, access);
-    table.enable(slot, 0);
+    table.enable(slot);
     return slot;
   }
   void close(uint32_t slot) {
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(test_region_is_reachable_from_enable_to_close) {
   Fixture f;
   const uint32_t slot = f.insert(42);
   BOOST_TEST(f.check(42) == Status::not_enabled);
-  f.table.enable(slot, 0);
+  f.table.enable(slot);
   BOOST_TEST(f.check(42) == Status::ok);
   f.table.begin_close(slot);
   BOOST_TEST(f.check(42) == Status::stale_key);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(test_bounds_at_every_edge) {
   BOOST_TEST(f.check(1, ~uint64_t{0}, 1) == Status::bounds);
   BOOST_TEST(f.check(1, 1, ~uint64_t{0}) == Status::bounds);
   const uint32_t slot = f.insert(2, 100, kBoth, 3, 0x7000);
-  f.table.enable(slot, 0);
+  f.table.enable(slot);
   MrView view;
   BOOST_TEST(f.table.check(f.from, f.ep, f.generation, 2, 0x7010, 4, kRemoteRead, view) == Status::ok);
   BOOST_TEST(view.offset == 0x10U);
@@ -140,18 +140,84 @@ BOOST_AUTO_TEST_CASE(test_access_needs_region_and_endpoint) {
   f.open(3);
   f.table.set_ep_flags(f.ep, kEpRemoteRead);
   BOOST_TEST(f.check(3, 0, 1, kRemoteRead) == Status::ok);
-  BOOST_TEST(f.check(3, 0, 1, kRemoteWrite) == Status::access);
+  BOOST_TEST(f.check(3, 0, 1, kRemoteWrite) == Status::endpoint_access);
+}
+
+BOOST_AUTO_TEST_CASE(test_endpoint_serves_atomics_and_rma_by_rights_of_their_own) {
+  Fixture f;
+  f.open(1);
+  f.open(2, 100, kRemoteRead);
+  BOOST_TEST(f.check(1, 0, 8, kAtomicWrite) == Status::endpoint_access);
+  f.table.set_ep_flags(f.ep, kEpAtomicRead | kEpAtomicWrite);
+  BOOST_TEST(f.check(1, 0, 8, kAtomicRead | kAtomicWrite) == Status::ok);
+  BOOST_TEST(f.check(1, 0, 8, kRemoteWrite) == Status::endpoint_access);
+  BOOST_TEST(f.check(2, 0, 8, kAtomicRead) == Status::ok);
+  BOOST_TEST(f.check(2, 0, 8, kAtomicWrite) == Status::access);
 }
 
 BOOST_AUTO_TEST_CASE(test_bound_region_is_reachable_through_its_endpoint_only) {
   Fixture f;
   const uint32_t slot = f.insert(1);
-  f.table.enable(slot, f.ep + 1);
+  const uint32_t binding = ep_binding(f.ep, f.generation);
+  f.table.bind_eps(slot, {&binding, 1});
+  f.table.enable(slot);
   uint32_t generation = 0;
   const uint32_t other = f.table.open_ep(3, kEpBoth, {}, &generation);
   MrView view;
   BOOST_TEST(f.check(1) == Status::ok);
   BOOST_TEST(f.table.check(f.from, other, generation, 1, 0, 1, kRemoteWrite, view) == Status::wrong_endpoint);
+}
+
+BOOST_AUTO_TEST_CASE(test_bound_region_is_closed_to_a_later_endpoint_of_the_slot) {
+  Fixture f;
+  const uint32_t slot = f.insert(1);
+  const uint32_t binding = ep_binding(f.ep, f.generation);
+  f.table.bind_eps(slot, {&binding, 1});
+  f.table.enable(slot);
+  f.table.close_ep(f.ep);
+  uint32_t generation = 0;
+  while (f.table.open_ep(3, kEpBoth, {}, &generation) != f.ep) {
+  }
+  f.generation = generation;
+  BOOST_TEST(f.check(1) == Status::wrong_endpoint);
+}
+
+BOOST_AUTO_TEST_CASE(test_region_bound_to_several_endpoints_serves_each_of_them) {
+  Fixture f;
+  // More bindings than the list's first entry holds; what they take of the iov area comes back.
+  struct Ep {
+    uint32_t index, generation;
+  };
+  std::vector<Ep> eps{{f.ep, f.generation}};
+  for (int i = 1; i < 40; ++i) {
+    uint32_t generation = 0;
+    const uint32_t index = f.table.open_ep(3, kEpBoth, {}, &generation);
+    eps.push_back({index, generation});
+  }
+  const Ep stranger = eps.back();
+  eps.pop_back();
+  std::vector<uint32_t> bindings;
+  for (const Ep& ep : eps) bindings.push_back(ep_binding(ep.index, ep.generation));
+  MrView view;
+  for (uint64_t round = 0; round < kIovEntryCount; ++round) {
+    const uint32_t slot = f.insert(1);
+    f.table.bind_eps(slot, bindings);
+    f.table.enable(slot);
+    if (round == 0) {
+      for (const Ep& ep : eps) {
+        BOOST_TEST(f.table.check(f.from, ep.index, ep.generation, 1, 0, 1, kRemoteWrite, view) == Status::ok);
+      }
+      BOOST_TEST(f.table.check(f.from, stranger.index, stranger.generation, 1, 0, 1, kRemoteWrite, view) ==
+                 Status::wrong_endpoint);
+      f.table.disable(slot);
+      f.table.bind_eps(slot, std::span(bindings).first(2));  // again, with others: the first list is given back
+      f.table.enable(slot);
+      BOOST_TEST(f.table.check(f.from, eps[1].index, eps[1].generation, 1, 0, 1, kRemoteWrite, view) == Status::ok);
+      BOOST_TEST(f.table.check(f.from, eps[2].index, eps[2].generation, 1, 0, 1, kRemoteWrite, view) ==
+                 Status::wrong_endpoint);
+    }
+    f.close(slot);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(test_closed_endpoint_and_its_reused_slot_refuse_the_old_generation) {
@@ -185,12 +251,12 @@ BOOST_AUTO_TEST_CASE(test_client_keys_are_unique_per_domain) {
   f.open(42);
   BOOST_CHECK_EXCEPTION(f.insert(42), Error, [](const Error& e) { return e.fi_code() == fi_err::kENOKEY; });
   const uint32_t other = f.insert(42, 100, kBoth, 4);
-  f.table.enable(other, 0);
+  f.table.enable(other);
   BOOST_TEST(f.table.find_client_key(4, 42) == other);
   BOOST_TEST(f.table.find_client_key(5, 42) == TableView::kNoSlot);
   // A key of another domain does not reach through this endpoint.
   const uint32_t only_there = f.insert(43, 100, kBoth, 4);
-  f.table.enable(only_there, 0);
+  f.table.enable(only_there);
   BOOST_TEST(f.check(43) == Status::no_key);
 }
 
@@ -384,7 +450,7 @@ void hammer(bool provider_keys) {
     slots[i] = f.insert(provider_keys ? std::nullopt : std::optional(key));
     const uint64_t real = provider_keys ? f.table.mr(slots[i]).key : key;
     guard.open.store(real, std::memory_order_relaxed);
-    f.table.enable(slots[i], 0);
+    f.table.enable(slots[i]);
     guard.key.store(real, std::memory_order_relaxed);
     if (round % 16 == 0) std::this_thread::yield();
   }
@@ -445,7 +511,7 @@ BOOST_AUTO_TEST_CASE(guarded_region_admits_its_keys_and_its_peer_alone) {
     request.client_key = key;
     request.guard = &guard;
     const uint32_t slot = f.table.insert(request);
-    f.table.enable(slot, 0);
+    f.table.enable(slot);
     return slot;
   };
   const uint32_t by_key = enter(1);
@@ -480,7 +546,7 @@ BOOST_AUTO_TEST_CASE(device_notes_lie_with_their_buffers_and_are_given_back) {
     request.access = kBoth;
     request.client_key = 1;
     const uint32_t slot = f.table.insert(request);
-    f.table.enable(slot, 0);
+    f.table.enable(slot);
     const auto list = f.table.iov(f.table.mr(slot));
     BOOST_REQUIRE(list.size() == 2);
     BOOST_TEST(list[0].segment == kNoSegment);

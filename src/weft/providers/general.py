@@ -133,6 +133,7 @@ PROV_ERRORS = {
     19: "the device's runtime could not copy",
     20: "the region admits other authorization keys, or another peer",
     21: "there is no way to the peer's host",
+    22: "the endpoint does not serve that access",
 }
 
 

@@ -1,0 +1,160 @@
+// cpp/nic/explain.cpp: why an operation failed, in words, for the error entry that the application reads.
+// Not on any path of an operation that succeeds: everything here may allocate.
+#include <cstdio>
+
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+// The entry of the region that a range names; null where the peer's table is not shared, or no region has the key.
+const mem::MrEntry* entry_of(const wire::RmaRange& range, const PeerEp& target) noexcept {
+  if (!target.peer || !target.peer->table.valid()) return nullptr;
+  const auto& table = target.peer->table;
+  const mem::EpEntry& ep = table.ep(target.ep_index);
+  const uint32_t slot = (ep.flags.load(std::memory_order_relaxed) & mem::kEpProvKey) != 0
+                            ? static_cast<uint32_t>(range.key & wire::kKeySlotMax)
+                            : table.find_client_key(ep.domain, range.key);
+  return slot < table.mr_count_max() ? &table.mr(slot) : nullptr;
+}
+
+std::string region_text(const wire::RmaRange& range, const PeerEp& target) {
+  const mem::MrEntry* e = entry_of(range, target);
+  if (e == nullptr) return {};
+  const uint32_t access = mem::load_relaxed(e->access);
+  const bool read = (access & mem::kRemoteRead) != 0, write = (access & mem::kRemoteWrite) != 0;
+  char text[160];
+  std::snprintf(text, sizeof(text), " (the region has %llu B from address 0x%llx, access %s)",
+                static_cast<unsigned long long>(mem::load_relaxed(e->length)),
+                static_cast<unsigned long long>(mem::load_relaxed(e->base)),
+                read && write ? "REMOTE_READ REMOTE_WRITE"
+                : read        ? "REMOTE_READ"
+                : write       ? "REMOTE_WRITE"
+                              : "none");
+  return text;
+}
+
+std::string endpoint_text(const PeerEp& target) {
+  if (!target.peer || !target.peer->table.valid()) {
+    return " (RMA needs RMA, atomics ATOMIC, and both REMOTE_READ or REMOTE_WRITE)";
+  }
+  const uint32_t flags = target.peer->table.ep(target.ep_index).flags.load(std::memory_order_relaxed);
+  std::string text = " (it serves";
+  if ((flags & mem::kEpRemoteRead) != 0) text += " RMA reads";
+  if ((flags & mem::kEpRemoteWrite) != 0) text += " RMA writes";
+  if ((flags & mem::kEpAtomicRead) != 0) text += " atomics that read";
+  if ((flags & mem::kEpAtomicWrite) != 0) text += " atomics that write";
+  if ((flags & (mem::kEpRemoteRead | mem::kEpRemoteWrite | mem::kEpAtomicRead | mem::kEpAtomicWrite)) == 0) {
+    text += " nothing";
+  }
+  return text + "; RMA needs RMA, atomics ATOMIC, and both REMOTE_READ or REMOTE_WRITE)";
+}
+
+// A range out of bounds is often a virtual address where the owner's domain counts from 0, or the reverse.
+std::string addressing_text(const wire::RmaRange& range, const PeerEp& target) {
+  const mem::MrEntry* e = entry_of(range, target);
+  char text[224];
+  if (e == nullptr) {
+    if (range.addr < uint64_t{1} << 32) return {};
+    return "; is it a virtual address? Peers name bytes so only where the owner's domain was opened with MR_VIRT_ADDR, "
+           "otherwise by their offset in the region";
+  }
+  const uint64_t base = mem::load_relaxed(e->base), length = mem::load_relaxed(e->length),
+                 local = mem::load_relaxed(e->local_addr);
+  if (base == 0 && range.addr - local < length) {
+    std::snprintf(text, sizeof(text),
+                  "; it is a virtual address of the region, whose domain was opened without MR_VIRT_ADDR: give the "
+                  "offset 0x%llx",
+                  static_cast<unsigned long long>(range.addr - local));
+    return text;
+  }
+  if (base != 0 && range.addr < length) {
+    std::snprintf(text, sizeof(text),
+                  "; it is an offset, and the region's domain was opened with MR_VIRT_ADDR: give the virtual address "
+                  "0x%llx",
+                  static_cast<unsigned long long>(base + range.addr));
+    return text;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
+                               Status status) const {
+  char head[192];
+  std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
+                static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
+                static_cast<unsigned long long>(range.key), domain_->nic_->text_of(target.address).c_str());
+  std::string text = head;
+  if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
+      status == Status::timeout || status == Status::unreachable || status == Status::protocol) {
+    if (const std::string why = domain_->nic_->explain(target.address); !why.empty()) text += why + "; ";
+  }
+  switch (status) {
+    case Status::no_key:
+      if (range.key == wire::kKeyNotAvail) {
+        return text + "the owner registered the region for itself alone: nobody else has rights to it";
+      }
+      return text + "no region there has this key: register it, and compare the key with the one that its owner has";
+    case Status::stale_key:
+      return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
+    case Status::access:
+      return text + "the region does not grant this access" + region_text(range, target) +
+             ": register it with the access that is needed";
+    case Status::endpoint_access:
+      return text + "the endpoint at that address does not serve this access" + endpoint_text(target) +
+             ": open it with these among the capabilities of the hints";
+    case Status::bounds:
+      return text + "passes the end of the region" + region_text(range, target) + addressing_text(range, target);
+    case Status::not_enabled:
+      return text + "the region is not enabled: bind it and call enable()";
+    case Status::wrong_endpoint:
+      return text + "the region is bound to another endpoint of the peer: send to that endpoint's address";
+    case Status::unauthorized:
+      if (!speaks_to(target)) {
+        return text + "the endpoint's authorization key is VNI " + std::to_string(config_.vni) +
+               ", the peer's is VNI " + std::to_string(target.address.vni) + ": open one with the peer's key";
+      }
+      return text +
+             "the region was registered for another authorization key, or for one other peer: use an endpoint that it "
+             "admits";
+    case Status::device:
+      return text +
+             "the device's runtime could not copy: the memory was freed, a kernel of its context failed, or a library "
+             "of the device is missing in the process that copies";
+    case Status::no_endpoint:
+      return text +
+             "no endpoint is open at that address: compare it with the peer's getname(), and enable the peer first";
+    case Status::peer_gone:
+      return text + "the peer's process died or closed its NIC: insert the address of the one that takes its place";
+    case Status::refused:
+      return text +
+             "the peer refused the connection: it runs as another user or another version of Weft, or has no room "
+             "(descriptors, peers) for one more";
+    case Status::misaligned:
+      return text + "the address is not a multiple of the datatype's alignment: align the element in the region";
+    case Status::canceled:
+      return text + "canceled: the endpoint was closed or cancel() was called before it ended";
+    case Status::fault:
+      return text +
+             "no memory behind that address in the peer (unmapped, or not accessible so): keep a region's memory "
+             "mapped until the region is closed";
+    case Status::unsupported:
+      return text + "the owner cannot do that there: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
+    case Status::timeout:
+      return text + "the peer did not answer in time; is its progress manual and nobody polling?";
+    case Status::unreachable:
+      return text + "there is no way to that host: is its network up, and is the address right?";
+    case Status::protocol:
+      return text + "what came was not the protocol: the connection was dropped, and the next operation calls again";
+    case Status::no_memory:
+      return text + "out of memory or file descriptors: close what is not needed, or raise the limit (ulimit -n)";
+    default:
+      return text + "failed (status " + std::to_string(static_cast<int>(status)) +
+             "): this is a defect of Weft, please report it with this text";
+  }
+}
+
+}  // namespace weft::nic
