@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <cstdio>
 #include <mutex>
+#include <string_view>
 
 namespace weft::bind {
 
@@ -135,7 +137,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
   if (PyObject_TypeCheck(first, g_mr_type)) {  // (region, offset), with len=
     auto* core = nb::inst_ptr<MemoryRegionCore>(first);
     uint64_t offset = 0;
-    if (!to_u64(second, &offset)) return false;
+    if (!to_u64(second, &offset, "(region, offset)", "offset")) return false;
     uint64_t length = core->length - std::min(core->length, offset);
     if (offset > core->length) {
       set_error(fi_err::kEINVAL, "offset " + std::to_string(offset) + " passes the end of the region of " +
@@ -153,7 +155,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
     }
     if (length_arg != nullptr && length_arg != Py_None) {
       uint64_t n = 0;
-      if (!to_u64(length_arg, &n)) return false;
+      if (!to_u64(length_arg, &n, "buffer", "len")) return false;
       if (n > length) return too_short(n, length);
       length = n;
     }
@@ -166,7 +168,17 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
     return true;
   }
   uint64_t address = 0, length = 0;
-  if (!to_u64(first, &address) || !to_u64(second, &length)) return false;
+  if (!to_u64(first, &address, "(address, length)", "address") ||
+      !to_u64(second, &length, "(address, length)", "length")) {
+    return false;
+  }
+  if (address + length < address) {
+    char text[128];
+    std::snprintf(text, sizeof(text), "%llu B from address 0x%llx pass the end of the address space",
+                  static_cast<unsigned long long>(length), static_cast<unsigned long long>(address));
+    set_error(fi_err::kEINVAL, text);
+    return false;
+  }
   out->data = reinterpret_cast<std::byte*>(address);
   out->length = length;
   out->owner = tuple;
@@ -260,7 +272,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     return read_only_error(obj);
   if (length_arg != nullptr && length_arg != Py_None) [[unlikely]] {
     uint64_t n = 0;
-    if (!to_u64(length_arg, &n)) return false;
+    if (!to_u64(length_arg, &n, "buffer", "len")) return false;
     if (n > length) return too_short(n, length);
     length = n;
   }
@@ -325,6 +337,26 @@ PyObject* Buf::hold() const {
 }
 
 // ---- arguments -----------------------------------------------------------------------------------------------------
+
+void name_bad_number(PyObject* o, const char* method, const char* name) {
+  const bool number = PyLong_Check(o) || PyErr_ExceptionMatches(PyExc_OverflowError);
+  if (!number && !PyErr_ExceptionMatches(PyExc_TypeError)) return;  // what __index__ raised
+  PyErr_Clear();
+  if (number) {
+    PyObject* text = PyUnicode_FromFormat("%s: %s is %R; it has to be 0 to 2**64 - 1", method, name, o);
+    const char* utf8 = text != nullptr ? PyUnicode_AsUTF8(text) : nullptr;
+    if (utf8 != nullptr) set_error(fi_err::kEINVAL, utf8);
+    Py_XDECREF(text);
+    return;
+  }
+  const std::string_view what = name;
+  const char* tip = what == "dest_addr" || what == "src_addr"
+                        ? ": pass what av.insert() returned for the peer's address"
+                    : what == "key"  ? ": pass mr.key of the peer's region"
+                    : what == "addr" ? ": pass the offset in the peer's region (a virtual address under MR_VIRT_ADDR)"
+                                     : "";
+  PyErr_Format(PyExc_TypeError, "%s: %s must be an int, not %R%s", method, name, o, tip);
+}
 
 bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out) {
   const size_t n = s.names.size();

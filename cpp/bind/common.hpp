@@ -202,6 +202,7 @@ struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;
   bool can_read = false, can_write = false, can_atomic = false;
+  uint64_t iov_limit = 0, rma_iov_limit = 0;
   ~EndpointCore();
 };
 
@@ -301,6 +302,15 @@ inline bool to_u64(PyObject* o, uint64_t* out) {
     Py_DECREF(index);
   }
   return !(*out == ~uint64_t{0} && PyErr_Occurred());
+}
+
+// The error of an argument that is no number from 0 to 2**64 - 1, in place of the one that is set.
+void name_bad_number(PyObject* o, const char* method, const char* name);
+inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* name) {
+  if (to_u64(o, out)) [[likely]]
+    return true;
+  name_bad_number(o, method, name);
+  return false;
 }
 
 PyObject* none_or(PyObject* o);

@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind/common.hpp"
+#include "bind/desc.hpp"
 
 namespace weft::bind {
 
@@ -108,59 +109,6 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
   return false;
 }
 
-// desc is None or a region of the endpoint's domain that is still open.
-bool desc_ok(EndpointCore* core, PyObject* desc, const char* method, PyObject* buf = nullptr, bool device = false) {
-  if (desc == nullptr || desc == Py_None) [[likely]] {
-    const bool of_device = device && core->box->mr_hmem;
-    if (!core->box->mr_local && !of_device) [[likely]]
-      return true;
-    // A slice of a region, or (region, offset), is its own descriptor.
-    if (buf != nullptr && (Py_TYPE(buf) == g_mr_slice_type || PyObject_TypeCheck(buf, g_mr_type) ||
-                           (PyTuple_Check(buf) && PyTuple_GET_SIZE(buf) == 2 &&
-                            PyObject_TypeCheck(PyTuple_GET_ITEM(buf, 0), g_mr_type)))) {
-      return true;
-    }
-    set_error(fi_err::kEINVAL,
-              std::string(method) +
-                  (of_device ? ": the buffer is device memory, the domain requires MR_HMEM, and no desc was given: "
-                               "register the buffer with mr_regattr and pass mr.desc, or a slice of the region"
-                             : ": the domain requires MR_LOCAL and no desc was given: register the "
-                               "buffer and pass mr.desc, or a slice of the region"));
-    return false;
-  }
-  if (core->box->desc_ignored) [[unlikely]]
-    return true;
-  if (!PyObject_TypeCheck(desc, g_mr_type)) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": desc is " + Py_TYPE(desc)->tp_name +
-                                   ": pass mr.desc of a region that covers the buffer, or None");
-    return false;
-  }
-  auto* mr = nb::inst_ptr<MemoryRegionCore>(desc);
-  if (mr->region->closed()) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": the region of desc is closed");
-    return false;
-  }
-  if (mr->box != core->box) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": the region of desc belongs to another domain");
-    return false;
-  }
-  return true;
-}
-
-// Of a list of buffers; some_device: one of them is a device's memory, and then all of them want a descriptor.
-bool descs_ok(EndpointCore* core, PyObject* descs, const char* method, bool some_device = false) {
-  if (descs == nullptr || descs == Py_None) return desc_ok(core, nullptr, method, nullptr, some_device);
-  if (!PySequence_Check(descs) || PyObject_TypeCheck(descs, g_mr_type)) return desc_ok(core, descs, method);
-  PyObject* fast = PySequence_Fast(descs, "desc must be a sequence");
-  if (fast == nullptr) return false;
-  bool ok = true;
-  for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(fast); ++i) {
-    ok = desc_ok(core, PySequence_Fast_GET_ITEM(fast, i), method, nullptr, some_device);
-  }
-  Py_DECREF(fast);
-  return ok;
-}
-
 // Keeps the buffers of an operation that is under way.
 bool hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count) {
   std::array<uint64_t, 3 * nic::kIovMax> cookies;  // an atomic's operands, compare values and results
@@ -212,6 +160,25 @@ bool inject_length_ok(EndpointCore* core, const char* method, uint64_t length) {
   return false;
 }
 
+// Where at the peer: both are asked for, because a transfer that forgot one would go to the region with key 0.
+bool target_ok(const char* method, PyObject* addr, PyObject* key, wire::RmaRange* range) {
+  if (addr == nullptr || key == nullptr) [[unlikely]] {
+    PyErr_Format(PyExc_TypeError,
+                 "%s() needs the argument '%s': the place in the peer's region (an offset from its start; a virtual "
+                 "address under MR_VIRT_ADDR) and the region's key",
+                 method, addr == nullptr ? "addr" : "key");
+    return false;
+  }
+  return to_u64(addr, &range->addr, method, "addr") && to_u64(key, &range->key, method, "key");
+}
+
+constexpr const char* peer_name(OpKind kind) noexcept {
+  return kind == OpKind::read ? "src_addr" : "dest_addr";
+}
+constexpr LocalUse use_of(OpKind kind) noexcept {
+  return kind == OpKind::read ? LocalUse::result : LocalUse::source;
+}
+
 // ---- fi_rma(3): one buffer
 // -------------------------------------------------------------------------------------------
 
@@ -235,7 +202,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   args.kind = kind;
   args.dest = ~uint64_t{0};
   args.flags = core->ep->config().tx_op_flags;
-  if (!to_u64(dest, &args.dest) || !to_u64(addr, &range.addr) || !to_u64(key, &range.key)) [[unlikely]]
+  if (!target_ok(method, addr, key, &range) || !to_u64(dest, &args.dest, method, peer_name(kind))) [[unlikely]]
     return nullptr;
   bool device = false;
   if (b.bare && b.length > core->ep->config().max_msg_size) [[unlikely]] {  // before anybody looks for so much memory
@@ -244,11 +211,11 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
   }
   if (!is_device(*core->box, b, method, kind == OpKind::read, &device)) [[unlikely]]
     return nullptr;
-  if ((!inject || device) && !desc_ok(core, desc, method, buf, device)) [[unlikely]]
+  if ((!inject || device) && !desc_ok(core, desc, b, use_of(kind), device, method)) [[unlikely]]
     return nullptr;
   if (has_data) {
     args.flags |= nic::flag::kRemoteCqData;
-    if (!to_u64(data, &args.imm)) return nullptr;
+    if (!to_u64(data, &args.imm, method, "data")) return nullptr;
   }
   if (inject) {
     args.inject_call = true;
@@ -332,7 +299,7 @@ struct BufList {
   uint8_t device = 0;  // bit i: bufs[i] is a device's memory
 
   // `list`: a sequence of buffers (or of objects with .addr and .count, then in elements of `element` bytes).
-  bool acquire(DomainBox& box, PyObject* list, bool writable, PyObject* count_arg, const char* method,
+  bool acquire(EndpointCore& core, PyObject* list, bool writable, PyObject* count_arg, const char* method,
                size_t element = 0) {
     if (list == nullptr || list == Py_None) return true;
     PyObject* fast = PySequence_Fast(list, "");
@@ -345,7 +312,7 @@ struct BufList {
     size_t n = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast));
     if (count_arg != nullptr && count_arg != Py_None) {
       uint64_t wanted = 0;
-      if (!to_u64(count_arg, &wanted)) {
+      if (!to_u64(count_arg, &wanted, method, "count")) {
         Py_DECREF(fast);
         return false;
       }
@@ -357,10 +324,10 @@ struct BufList {
       }
       n = wanted;
     }
-    bool ok = n <= nic::kIovMax;
+    bool ok = n <= core.iov_limit;
     if (!ok) {
       set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(n) + " buffers are more than iov_limit, " +
-                                     std::to_string(nic::kIovMax) + ": split the call");
+                                     std::to_string(core.iov_limit) + ": split the call");
     }
     for (size_t i = 0; ok && i < n; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(fast, static_cast<Py_ssize_t>(i));
@@ -373,12 +340,12 @@ struct BufList {
       }
       bool of_device = false;
       ok = bufs[i].acquire(addr != nullptr ? addr : item, writable) &&
-           is_device(box, bufs[i], method, writable, &of_device);
+           is_device(*core.box, bufs[i], method, writable, &of_device);
       if (of_device) device = static_cast<uint8_t>(device | 1u << i);
       if (ok && elements != nullptr && elements != Py_None) {
         uint64_t e = 0;
-        ok = to_u64(elements, &e);
-        if (ok && e * element > bufs[i].length) {
+        ok = to_u64(elements, &e, method, "count");
+        if (ok && e > bufs[i].length / element) {
           set_error(fi_err::kEINVAL, std::string(method) + ": count " + std::to_string(e) +
                                          " passes the end of a buffer of " + std::to_string(bufs[i].length) + " bytes");
           ok = false;
@@ -398,6 +365,9 @@ struct BufList {
     return ok;
   }
   [[nodiscard]] std::span<const iovec> span() const { return {iov.data(), count}; }
+  [[nodiscard]] bool descs_ok(EndpointCore* core, PyObject* descs, LocalUse use, const char* method) const {
+    return bind::descs_ok(core, descs, std::span(bufs).first(count), device, use, method);
+  }
 };
 
 Signature g_readv{"readv", {"iov", "desc", "src_addr", "addr", "key", "context", "count"}, 6, 1, {}};
@@ -407,14 +377,14 @@ PyObject* vector_call(EndpointCore* core, const char* method, OpKind kind, PyObj
   const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
   if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
   BufList list;
-  if (!list.acquire(*core->box, a[0], kind == OpKind::read, a[6], method)) return nullptr;
+  if (!list.acquire(*core, a[0], kind == OpKind::read, a[6], method)) return nullptr;
   wire::RmaRange range{0, list.total, 0};
   nic::RmaArgs args;
   args.kind = kind;
   args.dest = ~uint64_t{0};
   args.flags = core->ep->config().tx_op_flags;
-  if (!to_u64(a[2], &args.dest) || !to_u64(a[3], &range.addr) || !to_u64(a[4], &range.key)) return nullptr;
-  if (!descs_ok(core, a[1], method, list.device != 0)) return nullptr;
+  if (!target_ok(method, a[3], a[4], &range) || !to_u64(a[2], &args.dest, method, peer_name(kind))) return nullptr;
+  if (!list.descs_ok(core, a[1], use_of(kind), method)) return nullptr;
   args.device = list.device;
   args.local = list.span();
   args.remote = {&range, 1};
@@ -448,15 +418,21 @@ struct Attr {
 };
 
 // The remote list of a message: objects with .addr, .len (or .count, in elements) and .key, or triples.
-bool remote_list(PyObject* list, PyObject* count_arg, const char* method, size_t element,
+bool remote_list(const EndpointCore& core, PyObject* list, PyObject* count_arg, const char* method, size_t element,
                  std::array<wire::RmaRange, nic::kIovMax>& out, size_t* count) {
-  PyObject* fast = PySequence_Fast(list, "rma_iov must be a sequence");
-  if (fast == nullptr) return false;
+  PyObject* fast = PySequence_Fast(list, "");
+  if (fast == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Format(PyExc_TypeError, "%s: rma_iov must be a sequence of fi.RmaIov (fi.RmaIoc for atomics), not %R",
+                   method, list);
+    }
+    return false;
+  }
   size_t n = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast));
   bool ok = true;
   if (count_arg != nullptr && count_arg != Py_None) {
     uint64_t wanted = 0;
-    ok = to_u64(count_arg, &wanted);
+    ok = to_u64(count_arg, &wanted, method, "rma_iov_count");
     if (ok && wanted > n) {
       set_error(fi_err::kEINVAL, std::string(method) + ": rma_iov_count is " + std::to_string(wanted) +
                                      " but rma_iov has " + std::to_string(n) + " entries");
@@ -464,21 +440,24 @@ bool remote_list(PyObject* list, PyObject* count_arg, const char* method, size_t
     }
     n = wanted;
   }
-  if (ok && (n == 0 || n > nic::kIovMax)) {
+  if (ok && (n == 0 || n > core.rma_iov_limit)) {
     set_error(fi_err::kEINVAL, std::string(method) + ": rma_iov has " + std::to_string(n) + " entries; 1 to " +
-                                   std::to_string(nic::kIovMax) + " (rma_iov_limit) are possible");
+                                   std::to_string(core.rma_iov_limit) + " (rma_iov_limit) are possible");
     ok = false;
   }
   for (size_t i = 0; ok && i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(fast, static_cast<Py_ssize_t>(i));
     uint64_t length = 0;
     if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 3) {
-      ok = to_u64(PyTuple_GET_ITEM(item, 0), &out[i].addr) && to_u64(PyTuple_GET_ITEM(item, 1), &length) &&
-           to_u64(PyTuple_GET_ITEM(item, 2), &out[i].key);
+      ok = to_u64(PyTuple_GET_ITEM(item, 0), &out[i].addr, method, "addr of a remote piece") &&
+           to_u64(PyTuple_GET_ITEM(item, 1), &length, method, "len of a remote piece") &&
+           to_u64(PyTuple_GET_ITEM(item, 2), &out[i].key, method, "key of a remote piece");
     } else {
       const Attr addr(item, "addr"), len(item, element != 0 ? "count" : "len"), key(item, "key");
-      ok = addr.value != nullptr && len.value != nullptr && key.value != nullptr && to_u64(addr.value, &out[i].addr) &&
-           to_u64(len.value, &length) && to_u64(key.value, &out[i].key);
+      ok = addr.value != nullptr && len.value != nullptr && key.value != nullptr &&
+           to_u64(addr.value, &out[i].addr, method, "addr of a remote piece") &&
+           to_u64(len.value, &length, method, "len of a remote piece") &&
+           to_u64(key.value, &out[i].key, method, "key of a remote piece");
     }
     if (ok && element != 0 && length > ~uint64_t{0} / element) {
       set_error(fi_err::kEMSGSIZE, std::string(method) + ": count " + std::to_string(length) + " is too large");
@@ -507,7 +486,7 @@ PyObject* msg_call(EndpointCore* core, const char* method, OpKind kind, PyObject
   const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
   if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
   uint64_t flags = 0;
-  if (!to_u64(flags_arg, &flags)) return nullptr;
+  if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
   const uint64_t allowed =
       kind == OpKind::read ? kMsgFlags & ~(nic::flag::kRemoteCqData | nic::flag::kInject | nic::flag::kCommitComplete)
                            : kMsgFlags;
@@ -521,9 +500,10 @@ PyObject* msg_call(EndpointCore* core, const char* method, OpKind kind, PyObject
   std::array<wire::RmaRange, nic::kIovMax> remote;
   size_t remote_count = 0;
   nic::RmaArgs args;
-  if (!list.acquire(*core->box, iov.value, kind == OpKind::read, iov_count.value, method) ||
-      !remote_list(rma.value, rma_count.value, method, 0, remote, &remote_count) || !to_u64(addr.value, &args.dest) ||
-      !to_u64(data.value, &args.imm) || !descs_ok(core, desc.value, method, list.device != 0)) {
+  if (!list.acquire(*core, iov.value, kind == OpKind::read, iov_count.value, method) ||
+      !remote_list(*core, rma.value, rma_count.value, method, 0, remote, &remote_count) ||
+      !to_u64(addr.value, &args.dest, method, "addr") || !to_u64(data.value, &args.imm, method, "data") ||
+      !list.descs_ok(core, desc.value, use_of(kind), method)) {
     return nullptr;
   }
   if ((flags & nic::flag::kInject) != 0 && !inject_length_ok(core, method, list.total)) return nullptr;
@@ -560,7 +540,7 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
   if (!local.acquire(a[0], kind == OpKind::read) || !descs.acquire(a[1], true)) return nullptr;
   bool device = false;
   if (!is_device(*core->box, local, method, kind == OpKind::read, &device) ||
-      !desc_ok(core, nullptr, method, a[0], device))
+      !desc_ok(core, nullptr, local, use_of(kind), device, method))
     return nullptr;
   if (descs.iface != mem::kHmemSystem) {
     set_error(fi_err::kEINVAL, std::string(method) + ": descs is device memory; descriptors are the host's");
@@ -575,7 +555,7 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
   uint64_t flags = core->ep->config().tx_op_flags;
   if (a[3] != nullptr && a[3] != Py_None) {
     flags = 0;
-    if (!to_u64(a[3], &flags)) return nullptr;
+    if (!to_u64(a[3], &flags, method, "flags")) return nullptr;
   }
   constexpr uint64_t kBatchFlags = nic::flag::kCompletion | nic::flag::kMore | nic::flag::kTransmitComplete |
                                    nic::flag::kDeliveryComplete | nic::flag::kInjectComplete |
@@ -664,8 +644,8 @@ PyObject* one_atomic(EndpointCore* core, const char* method, nic::AtomicFamily f
   args.dest = ~uint64_t{0};
   uint64_t datatype = ~uint64_t{0}, op = ~uint64_t{0};
   wire::RmaRange range;
-  if (!to_u64(p.datatype, &datatype) || !to_u64(p.op, &op) || !to_u64(p.dest, &args.dest) ||
-      !to_u64(p.addr, &range.addr) || !to_u64(p.key, &range.key)) [[unlikely]] {
+  if (!to_u64(p.datatype, &datatype, method, "datatype") || !to_u64(p.op, &op, method, "op") ||
+      !to_u64(p.dest, &args.dest, method, "dest_addr") || !target_ok(method, p.addr, p.key, &range)) [[unlikely]] {
     return nullptr;
   }
   if (!atomic_pair(method, datatype, op, family, &args)) [[unlikely]]
@@ -688,12 +668,14 @@ PyObject* one_atomic(EndpointCore* core, const char* method, nic::AtomicFamily f
   args.compare_device = of_c ? 1 : 0;
   args.result_device = of_r ? 1 : 0;
   if (!inject || of_b) {
-    if (!desc_ok(core, p.desc, method, p.buf, of_b)) return nullptr;
-    if (family == nic::AtomicFamily::compare && !desc_ok(core, p.compare_desc, method, p.compare, of_c)) return nullptr;
-    if (family != nic::AtomicFamily::base && !desc_ok(core, p.result_desc, method, p.result, of_r)) return nullptr;
+    if (uses_operand && !desc_ok(core, p.desc, b, LocalUse::source, of_b, method)) return nullptr;
+    if (family == nic::AtomicFamily::compare && !desc_ok(core, p.compare_desc, c, LocalUse::source, of_c, method))
+      return nullptr;
+    if (family != nic::AtomicFamily::base && !desc_ok(core, p.result_desc, r, LocalUse::result, of_r, method))
+      return nullptr;
   }
   uint64_t count = (uses_operand ? b.length : r.length) / size;
-  if (p.count != nullptr && p.count != Py_None && !to_u64(p.count, &count)) return nullptr;
+  if (p.count != nullptr && p.count != Py_None && !to_u64(p.count, &count, method, "count")) return nullptr;
   const uint64_t total = count > ~uint64_t{0} / size ? ~uint64_t{0} : count * size;
   const auto holds = [&](const Buf& x, const char* what) {
     if (total <= x.length) return true;
@@ -824,8 +806,9 @@ PyObject* list_atomic(EndpointCore* core, const char* method, nic::AtomicFamily 
   nic::AtomicArgs args;
   args.dest = ~uint64_t{0};
   uint64_t datatype = ~uint64_t{0}, op = ~uint64_t{0};
-  if (!to_u64(datatype_arg, &datatype) || !to_u64(op_arg, &op) || !to_u64(dest, &args.dest) ||
-      !to_u64(data, &args.imm) || !atomic_pair(method, datatype, op, family, &args)) {
+  if (!to_u64(datatype_arg, &datatype, method, "datatype") || !to_u64(op_arg, &op, method, "op") ||
+      !to_u64(dest, &args.dest, method, "dest_addr") || !to_u64(data, &args.imm, method, "data") ||
+      !atomic_pair(method, datatype, op, family, &args)) {
     return nullptr;
   }
   const size_t size = nic::datatype_size(args.datatype);
@@ -833,23 +816,22 @@ PyObject* list_atomic(EndpointCore* core, const char* method, nic::AtomicFamily 
   BufList operand, compare, result;
   std::array<wire::RmaRange, nic::kIovMax> remote;
   size_t remote_count = 0;
-  DomainBox& box = *core->box;
-  if (uses_operand && !operand.acquire(box, iov, false, iov_count, method, size)) return nullptr;
-  if (family == nic::AtomicFamily::compare && !compare.acquire(box, comparev, false, nullptr, method, size))
+  if (uses_operand && !operand.acquire(*core, iov, false, iov_count, method, size)) return nullptr;
+  if (family == nic::AtomicFamily::compare && !compare.acquire(*core, comparev, false, nullptr, method, size))
     return nullptr;
-  if (family != nic::AtomicFamily::base && !result.acquire(box, resultv, true, nullptr, method, size)) return nullptr;
-  if (!descs_ok(core, descs[0], method, operand.device != 0) ||
-      (family == nic::AtomicFamily::compare && !descs_ok(core, descs[1], method, compare.device != 0)) ||
-      (family != nic::AtomicFamily::base && !descs_ok(core, descs[2], method, result.device != 0))) {
+  if (family != nic::AtomicFamily::base && !result.acquire(*core, resultv, true, nullptr, method, size)) return nullptr;
+  if ((uses_operand && !operand.descs_ok(core, descs[0], LocalUse::source, method)) ||
+      (family == nic::AtomicFamily::compare && !compare.descs_ok(core, descs[1], LocalUse::source, method)) ||
+      (family != nic::AtomicFamily::base && !result.descs_ok(core, descs[2], LocalUse::result, method))) {
     return nullptr;
   }
   const uint64_t total = uses_operand ? operand.total : result.total;
   if (rma != nullptr) {
-    if (!remote_list(rma, rma_count, method, size, remote, &remote_count)) return nullptr;
+    if (!remote_list(*core, rma, rma_count, method, size, remote, &remote_count)) return nullptr;
   } else {
     remote[0] = {0, total, 0};
     remote_count = 1;
-    if (!to_u64(addr, &remote[0].addr) || !to_u64(key, &remote[0].key)) return nullptr;
+    if (!target_ok(method, addr, key, &remote[0])) return nullptr;
   }
   for (const BufList* l : {&operand, &compare, &result}) {
     for (size_t i = 0; i < l->count; ++i) {
@@ -933,7 +915,7 @@ PyObject* atomic_message(EndpointCore* core, const char* method, nic::AtomicFami
                          PyObject* comparev, PyObject* resultv, PyObject* flags_arg, PyObject* compare_desc = nullptr,
                          PyObject* result_desc = nullptr) {
   uint64_t flags = 0;
-  if (!to_u64(flags_arg, &flags)) return nullptr;
+  if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
   const uint64_t allowed =
       family == nic::AtomicFamily::base ? kMsgFlags : kMsgFlags & ~(nic::flag::kInject | nic::flag::kRemoteCqData);
   if (!flags_ok(flags, allowed, method)) return nullptr;
@@ -1068,8 +1050,6 @@ void register_endpoint(nb::module_& m) {
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
              uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
              uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected) {
-            (void)iov_limit;
-            (void)rma_iov_limit;
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -1082,6 +1062,11 @@ void register_endpoint(nb::module_& m) {
             config.foreign_key = foreign_key;
             config.connected = connected;
             new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
+            const auto limit = [](uint64_t asked) {  // 0: as many as there may be
+              return asked == 0 ? nic::kIovMax : std::min<uint64_t>(asked, nic::kIovMax);
+            };
+            self->iov_limit = limit(iov_limit);
+            self->rma_iov_limit = limit(rma_iov_limit);
             const bool rma = (caps & nic::flag::kRma) != 0;
             self->can_read = rma && (caps & nic::flag::kRead) != 0;
             self->can_write = rma && (caps & nic::flag::kWrite) != 0;

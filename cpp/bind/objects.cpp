@@ -432,6 +432,10 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
       return false;
     }
     list[i] = {b.data, b.length};
+    if (b.length > ~uint64_t{0} - length) {
+      set_error(fi_err::kEINVAL, "mr_reg: the buffers together have more bytes than an address space");
+      return false;
+    }
     length += b.length;
     readonly = readonly || b.readonly;
     // Memory that a device's runtime vouches for is there, whoever names it.
@@ -750,6 +754,13 @@ EndpointCore::~EndpointCore() {
     ep->close();
   }
   box->drain();
+}
+
+// A number from Python, or the error that names the argument.
+static uint64_t number_of(nb::handle value, const char* method, const char* name) {
+  uint64_t n = 0;
+  if (!to_u64(value.ptr(), &n, method, name)) throw nb::python_error();
+  return n;
 }
 
 void register_objects(nb::module_& m) {
@@ -1163,8 +1174,8 @@ void register_objects(nb::module_& m) {
           "Entries that nobody has read yet.")
       .def(
           "readerr",
-          [](CompletionQueueCore& c, uint64_t flags) {
-            (void)flags;
+          [](CompletionQueueCore& c, nb::handle flags) {
+            (void)number_of(flags, "cq.readerr", "flags");
             check_usable(c, "completion queue");
             nic::CqEntry e;
             nic::CqError error;
@@ -1253,32 +1264,33 @@ void register_objects(nb::module_& m) {
           "The number of failed events so far (fi_cntr_readerr).")
       .def(
           "add",
-          [](CounterCore& c, uint64_t n) {
+          [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->add(n);
+            c.counter->add(number_of(value, "cntr.add", "value"));
           },
-          nb::arg("n"), "Adds to the value (fi_cntr_add).")
+          nb::arg("value"), nb::sig("def add(self, value: int) -> None"), "Adds to the value (fi_cntr_add).")
       .def(
           "set",
-          [](CounterCore& c, uint64_t n) {
+          [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->set(n);
+            c.counter->set(number_of(value, "cntr.set", "value"));
           },
-          nb::arg("n"), "Sets the value (fi_cntr_set).")
+          nb::arg("value"), nb::sig("def set(self, value: int) -> None"), "Sets the value (fi_cntr_set).")
       .def(
           "adderr",
-          [](CounterCore& c, uint64_t n) {
+          [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->add_errors(n);
+            c.counter->add_errors(number_of(value, "cntr.adderr", "value"));
           },
-          nb::arg("n"), "Adds to the error value (fi_cntr_adderr).")
+          nb::arg("value"), nb::sig("def adderr(self, value: int) -> None"),
+          "Adds to the error value (fi_cntr_adderr).")
       .def(
           "seterr",
-          [](CounterCore& c, uint64_t n) {
+          [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->set_errors(n);
+            c.counter->set_errors(number_of(value, "cntr.seterr", "value"));
           },
-          nb::arg("n"), "Sets the error value (fi_cntr_seterr).")
+          nb::arg("value"), nb::sig("def seterr(self, value: int) -> None"), "Sets the error value (fi_cntr_seterr).")
       .def("close", [](CounterCore& c) {
         c.closed = true;
         if (!c.box->forked()) c.counter->event.tell();

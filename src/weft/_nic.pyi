@@ -366,16 +366,16 @@ class CounterCore:
     def readerr(self) -> int:
         """The number of failed events so far (fi_cntr_readerr)."""
 
-    def add(self, n: int) -> None:
+    def add(self, value: int) -> None:
         """Adds to the value (fi_cntr_add)."""
 
-    def set(self, n: int) -> None:
+    def set(self, value: int) -> None:
         """Sets the value (fi_cntr_set)."""
 
-    def adderr(self, n: int) -> None:
+    def adderr(self, value: int) -> None:
         """Adds to the error value (fi_cntr_adderr)."""
 
-    def seterr(self, n: int) -> None:
+    def seterr(self, value: int) -> None:
         """Sets the error value (fi_cntr_seterr)."""
 
     def close(self) -> None: ...
@@ -494,7 +494,7 @@ class EndpointCore:
 
     def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False) -> None: ...
 
-    def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
+    def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
         Copies bytes of a peer's region into buf (fi_read).
 
@@ -511,7 +511,7 @@ class EndpointCore:
         What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_read.
         """
 
-    def readv(self, iov: Sequence[object], desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, count: int | None = None) -> None:
+    def readv(self, iov: Sequence[object], desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         As read, into a list of up to iov_limit buffers, in order (fi_readv).
 
@@ -526,7 +526,7 @@ class EndpointCore:
         Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg.
         """
 
-    def write(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
+    def write(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
         Copies buf into a peer's region (fi_write).
 
@@ -539,7 +539,7 @@ class EndpointCore:
         What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write.
         """
 
-    def writev(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, count: int | None = None) -> None:
+    def writev(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         As write, from a list of up to iov_limit buffers, in order (fi_writev).
 
@@ -555,20 +555,20 @@ class EndpointCore:
         Several remote pieces are checked before the first is written. Source: fi_rma(3) fi_writemsg.
         """
 
-    def inject_write(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, *, len: int | None = None) -> None:
+    def inject_write(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
         As write, of at most inject_size bytes; buf may be reused at once, and success is not reported
         (fi_inject_write). A failure is. Source: fi_rma(3) fi_inject_write.
         """
 
-    def writedata(self, buf: object, desc: object = None, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, context: object = None, *, len: int | None = None) -> None:
+    def writedata(self, buf: object, desc: object = None, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
         As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).
 
         Source: fi_rma(3) fi_writedata.
         """
 
-    def inject_writedata(self, buf: object, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, *, len: int | None = None) -> None:
+    def inject_writedata(self, buf: object, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
         As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).
 
@@ -590,7 +590,7 @@ class EndpointCore:
         Many writes in one call, with one completion for all of them. Arguments as read_batch.
         """
 
-    def atomic(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+    def atomic(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         Updates elements of a peer's region with those of buf, each atomically (fi_atomic).
 
@@ -601,7 +601,7 @@ class EndpointCore:
         Raises NotSupported, Again, MessageTooLong (more elements than atomicvalid() tells). Source: fi_atomic(3).
         """
 
-    def atomicv(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None) -> None:
+    def atomicv(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
         """As atomic, from a list of buffers (fi_atomicv). Source: fi_atomic(3)."""
 
     def atomicmsg(self, msg: object, flags: int = 0) -> None:
@@ -609,13 +609,13 @@ class EndpointCore:
         An atomic in full: msg is an fi.MsgAtomic; flags for this call alone (fi_atomicmsg). Source: fi_atomic(3).
         """
 
-    def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
+    def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
         """
         As atomic, of at most inject_size bytes; buf may be reused at once, success is not reported
         (fi_inject_atomic). Source: fi_atomic(3).
         """
 
-    def fetch_atomic(self, buf: object, desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+    def fetch_atomic(self, buf: object, desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         As atomic, and result receives the elements as they were before (fi_fetch_atomic).
 
@@ -623,7 +623,7 @@ class EndpointCore:
         result  writable, as long as buf. Held until completion. Source: fi_atomic(3).
         """
 
-    def fetch_atomicv(self, iov: Sequence[object] | None, desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None) -> None:
+    def fetch_atomicv(self, iov: Sequence[object] | None, desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
         """
         As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3).
         """
@@ -631,7 +631,7 @@ class EndpointCore:
     def fetch_atomicmsg(self, msg: object, resultv: Sequence[object], result_desc: object = None, flags: int = 0) -> None:
         """A fetching atomic in full (fi_fetch_atomicmsg). Source: fi_atomic(3)."""
 
-    def compare_atomic(self, buf: object, desc: object = None, compare: object = ..., compare_desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+    def compare_atomic(self, buf: object, desc: object = None, compare: object = ..., compare_desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         Compares elements of a peer's region with compare and, where they satisfy op (CSWAP ... MSWAP), puts buf
         there, each atomically; result receives the elements as they were before (fi_compare_atomic).
@@ -639,7 +639,7 @@ class EndpointCore:
         Source: fi_atomic(3).
         """
 
-    def compare_atomicv(self, iov: Sequence[object], desc: object = None, comparev: Sequence[object] = ..., compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = 0, key: int = 0, datatype: int = ..., op: int = ..., context: object = None) -> None:
+    def compare_atomicv(self, iov: Sequence[object], desc: object = None, comparev: Sequence[object] = ..., compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
         """
         As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3).
         """

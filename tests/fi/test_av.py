@@ -39,7 +39,7 @@ def test_av_removed_address_cannot_be_used(node: Node) -> None:
     me = node.me
     node.av.remove(me)
     with pytest.raises(fi.InvalidArgument):
-        node.ep.write(b"x", dest_addr=me, key=1)
+        node.ep.write(b"x", dest_addr=me, addr=0, key=1)
 
 
 @pytest.mark.parametrize(

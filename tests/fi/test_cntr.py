@@ -33,9 +33,9 @@ def test_cntr_counts_operations_of_this_side() -> None:
         target.reg(bytearray(64), requested_key=KEY)
         peer = initiator.av.insert(target.name)
         for _ in range(5):
-            initiator.ep.write(b"abc", dest_addr=peer, key=KEY)
+            initiator.ep.write(b"abc", dest_addr=peer, addr=0, key=KEY)
         for _ in range(3):
-            initiator.ep.read(bytearray(2), src_addr=peer, key=KEY)
+            initiator.ep.read(bytearray(2), src_addr=peer, addr=0, key=KEY)
         initiator.ep.inject_write(b"x", peer, 0, KEY)  # no completion entry, but it counts
         counters[fi.WRITE].wait(6, timeout=30)
         counters[fi.READ].wait(3, timeout=30)
@@ -49,8 +49,8 @@ def test_cntr_counts_operations_of_peers() -> None:
         target.reg(bytearray(64), requested_key=KEY)
         peer = initiator.av.insert(target.name)
         for _ in range(4):
-            initiator.ep.write(b"abc", dest_addr=peer, key=KEY)
-        initiator.ep.read(bytearray(2), src_addr=peer, key=KEY)
+            initiator.ep.write(b"abc", dest_addr=peer, addr=0, key=KEY)
+        initiator.ep.read(bytearray(2), src_addr=peer, addr=0, key=KEY)
         initiator.wait(5)
         counters[fi.REMOTE_WRITE].wait(4, timeout=30)
         counters[fi.REMOTE_READ].wait(1, timeout=30)
@@ -66,11 +66,11 @@ def test_cntr_of_bytes_counts_bytes_and_failures_by_one() -> None:
         initiator.ep.bind(cntr, fi.WRITE)
         initiator.ep.enable()
         peer = initiator.av.insert(target.name)
-        initiator.ep.write(b"12345", dest_addr=peer, key=KEY)
-        initiator.ep.write(b"1234567", dest_addr=peer, key=KEY)
+        initiator.ep.write(b"12345", dest_addr=peer, addr=0, key=KEY)
+        initiator.ep.write(b"1234567", dest_addr=peer, addr=0, key=KEY)
         initiator.wait(2)
         assert cntr.read() == 12
-        initiator.ep.write(b"123", dest_addr=peer, key=KEY + 1)
+        initiator.ep.write(b"123", dest_addr=peer, addr=0, key=KEY + 1)
         initiator.wait_error()
         assert (cntr.read(), cntr.readerr()) == (12, 1)
 
@@ -95,7 +95,7 @@ def test_cntr_failure_counts_as_error_and_wakes_waiters() -> None:
         waiter.start()
         assert started.wait(30)
         while waiter.is_alive():  # the wait may begin after a failure; then the next one ends it
-            initiator.ep.write(b"x", dest_addr=peer, key=KEY)
+            initiator.ep.write(b"x", dest_addr=peer, addr=0, key=KEY)
             initiator.wait_error()
             waiter.join(0.05)
         assert [type(e) for e in raised] == [fi.Available]

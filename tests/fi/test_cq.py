@@ -17,7 +17,7 @@ KEY = 3
 
 
 def write(initiator: Node, peer: int, context: Any = None, key: int = KEY) -> None:
-    initiator.ep.write(b"x", dest_addr=peer, key=key, context=context)
+    initiator.ep.write(b"x", dest_addr=peer, addr=0, key=key, context=context)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_cq_entries_have_the_format_s_fields(format: int, cls: type, fields: tup
         if "flags" in fields:
             assert entry.flags & (fi.RMA | fi.WRITE) == fi.RMA | fi.WRITE
         if "data" in fields:
-            initiator.ep.writedata(b"x", data=0xFFFF, dest_addr=peer, key=KEY)
+            initiator.ep.writedata(b"x", data=0xFFFF, dest_addr=peer, addr=0, key=KEY)
             (event,) = target.wait()
             assert event.data == 0xFFFF
 
@@ -70,7 +70,7 @@ def test_cq_readfrom_pairs_entries_with_sources(duo: tuple[Node, Node, int]) -> 
     """fi_cq(3): operations of this side, and peers not in the vector, have FI_ADDR_NOTAVAIL."""
     initiator, target, peer = duo
     target.reg(bytearray(8), requested_key=KEY)
-    initiator.ep.writedata(b"x", data=1, dest_addr=peer, key=KEY, context="c")
+    initiator.ep.writedata(b"x", data=1, dest_addr=peer, addr=0, key=KEY, context="c")
     ((entry, source),) = initiator.cq.sreadfrom(timeout=30)
     assert (entry.op_context, source) == ("c", fi.ADDR_NOTAVAIL)
     ((entry, source),) = target.cq.sreadfrom(timeout=30)
@@ -123,7 +123,7 @@ def test_cq_sread_waits_for_a_peer(duo: tuple[Node, Node, int]) -> None:
     found: list[Any] = []
     waiter = threading.Thread(target=lambda: found.extend(target.cq.sread(timeout=30)))
     waiter.start()
-    initiator.ep.writedata(b"x", data=44, dest_addr=peer, key=KEY)
+    initiator.ep.writedata(b"x", data=44, dest_addr=peer, addr=0, key=KEY)
     waiter.join(60)
     assert [e.data for e in found] == [44]
 
@@ -163,7 +163,7 @@ def test_cq_threshold_condition_waits_for_as_many() -> None:
         waiter.start()
         assert started.wait(30)
         for i in range(3):
-            initiator.ep.writedata(b"x", data=i, dest_addr=peer, key=KEY)
+            initiator.ep.writedata(b"x", data=i, dest_addr=peer, addr=0, key=KEY)
         waiter.join(60)
         assert sorted(e.data for e in found) == [0, 1, 2]
 
@@ -196,7 +196,7 @@ def test_cq_fd_is_readable_while_entries_wait() -> None:
         poll.register(fd, select.POLLIN)
         target.fabric.trywait([target.cq])
         for value in range(3):
-            initiator.ep.writedata(b"x", data=value, dest_addr=peer, key=KEY)
+            initiator.ep.writedata(b"x", data=value, dest_addr=peer, addr=0, key=KEY)
             assert poll.poll(30_000)
             with pytest.raises(fi.Again):
                 target.fabric.trywait([target.cq])
@@ -283,7 +283,7 @@ def test_cq_repr_says_how_full_it_is(duo: tuple[Node, Node, int]) -> None:
 
 
 def test_failure_of_the_initiators_own_names_no_peer(node: Node) -> None:
-    node.ep.write(b"x", dest_addr=node.me, key=12345)
+    node.ep.write(b"x", dest_addr=node.me, addr=0, key=12345)
     failed = node.wait_error().exception()
     assert isinstance(failed, fi.KeyRejected)
     assert failed.peer is None

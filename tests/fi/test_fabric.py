@@ -99,7 +99,7 @@ def test_weft_empty_and_zeros() -> None:
 def test_trywait_refuses_what_has_something_to_read(node: Node) -> None:
     node.fabric.trywait([node.cq])
     node.reg(bytearray(8), requested_key=1)
-    node.ep.write(b"x", dest_addr=node.me, key=1)
+    node.ep.write(b"x", dest_addr=node.me, addr=0, key=1)
     while not node.cq.pending():
         pass
     with pytest.raises(fi.Again, match="CompletionQueue"):

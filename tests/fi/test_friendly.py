@@ -116,7 +116,7 @@ def test_argument_of_a_useless_type_is_refused_and_named(name: str, method: str)
         # Nothing was begun, nothing is broken.
         node: Node = handles["node"]
         source = np.arange(8, dtype=np.uint8)
-        node.ep.write(source, dest_addr=node.me, key=KEY)
+        node.ep.write(source, dest_addr=node.me, addr=0, key=KEY)
         assert len(node.wait()) == 1
 
 

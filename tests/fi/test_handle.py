@@ -157,8 +157,8 @@ def test_fork_child_is_refused_every_handle(node: Node) -> None:
             lambda: node.av.insert("weft://0/1/1"),
             lambda: node.av.lookup(0),
             lambda: node.ep.getname(),
-            lambda: node.ep.write(b"x", dest_addr=me, key=1),
-            lambda: node.ep.read(bytearray(1), src_addr=me, key=1),
+            lambda: node.ep.write(b"x", dest_addr=me, addr=0, key=1),
+            lambda: node.ep.read(bytearray(1), src_addr=me, addr=0, key=1),
             lambda: node.cq.read(),
             lambda: node.cq.sread(timeout=1),
             lambda: cntr.read(),
@@ -171,7 +171,7 @@ def test_fork_child_is_refused_every_handle(node: Node) -> None:
             refused(call)
 
     in_fork(child)
-    node.ep.write(b"mine", dest_addr=me, key=1)
+    node.ep.write(b"mine", dest_addr=me, addr=0, key=1)
     node.wait()
 
 
@@ -189,7 +189,7 @@ def test_fork_child_closes_copies_without_harm(node: Node) -> None:
             gc.collect()
 
     in_fork(child)
-    node.ep.write(b"parent", dest_addr=me, key=1)
+    node.ep.write(b"parent", dest_addr=me, addr=0, key=1)
     node.wait()
     assert data[:6] == b"parent"
 
@@ -202,7 +202,7 @@ def test_fork_child_opens_a_fabric_of_its_own(node: Node) -> None:
             data = mine.domain.alloc(8, "u1")
             data.fill(0)
             mine.reg(data, requested_key=1)
-            mine.ep.write(b"child", dest_addr=mine.me, key=1)
+            mine.ep.write(b"child", dest_addr=mine.me, addr=0, key=1)
             mine.wait()
             assert bytes(data[:5]) == b"child"
             assert mine.name != name
@@ -235,7 +235,7 @@ def test_fork_memory_of_the_parent_is_private_to_it(node: Node) -> None:
         with opened() as mine:
             theirs = mine.domain.alloc(8, "u1")
             mine.reg(theirs, requested_key=1)
-            mine.ep.write(b"\x09" * 8, dest_addr=mine.me, key=1)
+            mine.ep.write(b"\x09" * 8, dest_addr=mine.me, addr=0, key=1)
             mine.wait()
 
     in_fork(child)

@@ -331,9 +331,10 @@ def test_mr_every_region_has_a_descriptor(duo: Duo) -> None:
     initiator, target, peer = duo
     data = memory(target)
     target.reg(data, requested_key=1)
-    local = initiator.reg(bytearray(b"abc"), fi.WRITE)
+    source = bytearray(b"abc")
+    local = initiator.reg(source, fi.WRITE)
     assert local.desc is not None
-    initiator.ep.write(b"abc", local.desc, peer, 0, 1)
+    initiator.ep.write(source, local.desc, peer, 0, 1)
     initiator.wait()
     assert bytes(data[:3]) == b"abc"
 
@@ -919,7 +920,7 @@ def test_mr_close_under_traffic_never_crashes(duo: Duo) -> None:
     for _ in range(20):
         mr = target.domain.mr_reg(data, RW, requested_key=1)
         for i in range(8):
-            initiator.ep.write(local, dest_addr=peer, key=1, context=i)
+            initiator.ep.write(local, dest_addr=peer, addr=0, key=1, context=i)
         mr.close()
         seen = 0
         while seen < 8:

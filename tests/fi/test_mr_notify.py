@@ -79,7 +79,7 @@ def test_pages_put_in_place_of_others_are_reached_after_a_refresh(
     assert not addresses.array().any()
     mr.refresh()
     into = np.full(16, 9, np.uint8)
-    initiator.ep.read(into, src_addr=peer, key=KEY)
+    initiator.ep.read(into, src_addr=peer, addr=0, key=KEY)
     initiator.wait()
     assert not into.any()
     assert outcome(initiator, peer) == 0

@@ -107,8 +107,9 @@ def test_rma_write_takes_c_s_arguments_in_order(duo: Duo) -> None:
     """fi_rma(3) fi_write(ep, buf, len, desc, dest_addr, addr, key, context)."""
     initiator, target, peer = duo
     memory = region(target)
-    local = initiator.reg(pattern(8), fi.WRITE)
-    assert initiator.ep.write(pattern(8), local.desc, peer, 4, KEY, "ctx", len=6) is None
+    source = pattern(8)
+    local = initiator.reg(source, fi.WRITE)
+    assert initiator.ep.write(source, local.desc, peer, 4, KEY, "ctx", len=6) is None
     assert initiator.wait()[0].op_context == "ctx"
     assert memory[4:12].tolist() == [*range(1, 7), 0, 0]
 
@@ -117,7 +118,7 @@ def test_rma_write_takes_c_s_arguments_in_order(duo: Duo) -> None:
 def test_rma_write_len_limits_the_transfer(duo: Duo) -> None:
     initiator, target, peer = duo
     memory = region(target)
-    initiator.ep.write(pattern(100), dest_addr=peer, key=KEY, len=3)
+    initiator.ep.write(pattern(100), dest_addr=peer, addr=0, key=KEY, len=3)
     initiator.wait()
     assert memory[:5].tolist() == [1, 2, 3, 0, 0]
 
@@ -126,7 +127,7 @@ def test_rma_write_len_beyond_the_buffer_is_refused(duo: Duo) -> None:
     initiator, target, peer = duo
     memory = region(target)
     with pytest.raises(fi.InvalidArgument):
-        initiator.ep.write(pattern(4), dest_addr=peer, key=KEY, len=5)
+        initiator.ep.write(pattern(4), dest_addr=peer, addr=0, key=KEY, len=5)
     assert not memory.any()
 
 
@@ -199,7 +200,7 @@ def test_rma_remote_data_has_its_source(duo: Duo) -> None:
     initiator, target, peer = duo
     region(target)
     back = target.av.insert(initiator.name)
-    initiator.ep.writedata(b"x", data=1, dest_addr=peer, key=KEY)
+    initiator.ep.writedata(b"x", data=1, dest_addr=peer, addr=0, key=KEY)
     initiator.wait()
     ((event, source),) = target.cq.sreadfrom(timeout=30)
     assert (event.data, source) == (1, back)
@@ -210,9 +211,9 @@ def test_rma_target_sees_no_event_of_plain_accesses(duo: Duo) -> None:
     """fi_rma(3): by default nothing tells the remote endpoint of an access."""
     initiator, target, peer = duo
     region(target)
-    initiator.ep.write(b"abc", dest_addr=peer, key=KEY)
-    initiator.ep.read(bytearray(3), src_addr=peer, key=KEY)
-    initiator.ep.writedata(b"d", data=5, dest_addr=peer, key=KEY)  # told, and posted last
+    initiator.ep.write(b"abc", dest_addr=peer, addr=0, key=KEY)
+    initiator.ep.read(bytearray(3), src_addr=peer, addr=0, key=KEY)
+    initiator.ep.writedata(b"d", data=5, dest_addr=peer, addr=0, key=KEY)  # told, and posted last
     initiator.wait(3)
     (event,) = target.wait()
     assert event.data == 5
@@ -263,7 +264,7 @@ def test_rma_read_into_read_only_memory_is_refused(duo: Duo) -> None:
     initiator, target, peer = duo
     region(target)
     with pytest.raises(fi.FabricError):
-        initiator.ep.read(b"constant", src_addr=peer, key=KEY)
+        initiator.ep.read(b"constant", src_addr=peer, addr=0, key=KEY)
 
 
 def test_rma_read_batch_fills_each_piece(duo: Duo) -> None:
@@ -307,7 +308,7 @@ def test_rma_zero_bytes_are_valid(duo: Duo) -> None:
     memory = region(target)
     initiator.ep.write(b"", dest_addr=peer, addr=0, key=KEY, context=1)
     initiator.ep.read(bytearray(), src_addr=peer, addr=256, key=KEY, context=2)
-    initiator.ep.write(b"xyz", dest_addr=peer, key=KEY, len=0, context=3)
+    initiator.ep.write(b"xyz", dest_addr=peer, addr=0, key=KEY, len=0, context=3)
     assert [e.op_context for e in initiator.wait(3)] == [1, 2, 3]
     assert not memory.any()
 
@@ -321,11 +322,11 @@ def test_rma_longer_than_max_msg_size_is_refused() -> None:
 
     with pair(edit=limit) as (initiator, target, peer):
         memory = region(target)
-        initiator.ep.write(pattern(100), dest_addr=peer, key=KEY)
+        initiator.ep.write(pattern(100), dest_addr=peer, addr=0, key=KEY)
         initiator.wait()
         memory.fill(0)
         with pytest.raises(fi.MessageTooLong) as caught:
-            initiator.ep.write(pattern(101), dest_addr=peer, key=KEY)
+            initiator.ep.write(pattern(101), dest_addr=peer, addr=0, key=KEY)
         assert "100" in str(caught.value)
         with pytest.raises(fi.MessageTooLong):
             initiator.ep.writev([pattern(60), pattern(60)], None, peer, 0, KEY)
@@ -359,10 +360,10 @@ def test_rma_round_trip_of_every_size(duo: Duo, kind: str, nbytes: int) -> None:
     target.reg(memory, requested_key=KEY)
     data = pattern(nbytes)
     back = np.zeros_like(data)
-    initiator.ep.write(data, dest_addr=peer, key=KEY)
+    initiator.ep.write(data, dest_addr=peer, addr=0, key=KEY)
     initiator.wait()
     assert np.array_equal(memory, data)
-    initiator.ep.read(back, src_addr=peer, key=KEY)
+    initiator.ep.read(back, src_addr=peer, addr=0, key=KEY)
     initiator.wait()
     assert np.array_equal(back, data)
 
@@ -481,7 +482,7 @@ def test_rma_completion_flag_makes_an_entry_on_a_selective_queue() -> None:
 def test_rma_selective_queue_reports_failures_always() -> None:
     with pair(cq_flags=fi.TRANSMIT | fi.RECV | fi.SELECTIVE_COMPLETION) as (initiator, target, peer):
         region(target)
-        initiator.ep.write(b"x", dest_addr=peer, key=KEY + 1, context="bad")
+        initiator.ep.write(b"x", dest_addr=peer, addr=0, key=KEY + 1, context="bad")
         failed = initiator.wait_error()
         assert (failed.op_context, failed.err) == ("bad", fi.EKEYREJECTED)
 
@@ -506,7 +507,7 @@ def test_rma_message_flags_take_the_place_of_the_endpoint_s() -> None:
     ):
         region(target)
         initiator.ep.writemsg(message(b"x", peer, 0, KEY, "override"), 0)
-        initiator.ep.write(b"x", dest_addr=peer, key=KEY, context="default")
+        initiator.ep.write(b"x", dest_addr=peer, addr=0, key=KEY, context="default")
         assert [e.op_context for e in initiator.wait()] == ["default"]
         assert initiator.cq.read() == []
 
@@ -581,7 +582,7 @@ def test_rma_fence_sees_what_was_posted_before(duo: Duo) -> None:
     target.reg(memory, requested_key=KEY)
     data = pattern(1 << 20)
     back = np.zeros(16, np.uint8)
-    initiator.ep.write(data, dest_addr=peer, key=KEY, context="before")
+    initiator.ep.write(data, dest_addr=peer, addr=0, key=KEY, context="before")
     initiator.ep.readmsg(message(back, peer, (1 << 20) - 16, KEY, "fenced"), fi.FENCE)
     initiator.ep.write(b"\xff", dest_addr=peer, addr=0, key=KEY, context="after")
     assert [e.op_context for e in initiator.wait(3)] == ["before", "fenced", "after"]
@@ -610,8 +611,8 @@ def test_rma_writes_of_one_endpoint_arrive_in_order(duo: Duo) -> None:
     assert initiator.info.tx_attr.msg_order & (fi.ORDER_RMA_WAW | fi.ORDER_RMA_RAW)
     back = bytearray(8)
     for i in range(100):
-        initiator.ep.write(bytes([i]) * 8, dest_addr=peer, key=KEY)
-    initiator.ep.read(back, src_addr=peer, key=KEY)
+        initiator.ep.write(bytes([i]) * 8, dest_addr=peer, addr=0, key=KEY)
+    initiator.ep.read(back, src_addr=peer, addr=0, key=KEY)
     initiator.wait(101)
     assert back == bytes([99]) * 8
 
@@ -671,14 +672,14 @@ def test_rma_access_is_what_was_granted(duo: Duo) -> None:
     readable, writable = region(target, key=1, access=fi.REMOTE_READ), region(target, key=2, access=fi.REMOTE_WRITE)
     readable.fill(3)
     back = bytearray(4)
-    initiator.ep.read(back, src_addr=peer, key=1)
-    initiator.ep.write(b"\x05", dest_addr=peer, key=2)
+    initiator.ep.read(back, src_addr=peer, addr=0, key=1)
+    initiator.ep.write(b"\x05", dest_addr=peer, addr=0, key=2)
     initiator.wait(2)
     assert back == b"\x03" * 4
     assert writable[0] == 5
-    initiator.ep.write(b"\x09", dest_addr=peer, key=1)
+    initiator.ep.write(b"\x09", dest_addr=peer, addr=0, key=1)
     assert initiator.wait_error().err == fi.EACCES
-    initiator.ep.read(back, src_addr=peer, key=2)
+    initiator.ep.read(back, src_addr=peer, addr=0, key=2)
     assert initiator.wait_error().err == fi.EACCES
     assert (readable == 3).all()
     assert back == b"\x03" * 4
@@ -687,7 +688,7 @@ def test_rma_access_is_what_was_granted(duo: Duo) -> None:
 def test_rma_to_an_address_without_endpoint_is_refused(duo: Duo) -> None:
     initiator, _, _ = duo
     nobody = initiator.av.insert("weft://0/1/4000000000")
-    initiator.ep.write(b"x", dest_addr=nobody, key=KEY, context="nobody")
+    initiator.ep.write(b"x", dest_addr=nobody, addr=0, key=KEY, context="nobody")
     failed = initiator.wait_error()
     assert (failed.err, failed.op_context) == (fi.ECONNREFUSED, "nobody")
 
@@ -696,19 +697,19 @@ def test_rma_to_an_address_without_endpoint_is_refused(duo: Duo) -> None:
 def test_rma_to_a_fi_addr_not_in_the_vector_is_invalid(duo: Duo, peer: int) -> None:
     initiator, _, _ = duo
     with pytest.raises(fi.InvalidArgument):
-        initiator.ep.write(b"x", dest_addr=peer, key=KEY)
+        initiator.ep.write(b"x", dest_addr=peer, addr=0, key=KEY)
 
 
 def test_rma_before_enable_is_badstate() -> None:
     with opened(enable=False) as node, pytest.raises(fi.BadState):
-        node.ep.write(b"x", dest_addr=0, key=0)
+        node.ep.write(b"x", dest_addr=0, addr=0, key=0)
 
 
 def test_rma_after_close_is_badstate(duo: Duo) -> None:
     initiator, _, peer = duo
     initiator.ep.close()
     with pytest.raises(fi.BadState):
-        initiator.ep.write(b"x", dest_addr=peer, key=KEY)
+        initiator.ep.write(b"x", dest_addr=peer, addr=0, key=KEY)
 
 
 @pytest.mark.clause("rma.err.eagain")
@@ -739,12 +740,12 @@ def test_rma_capability_that_was_not_opened_is_refused() -> None:
     with pair(caps=fi.RMA | fi.WRITE | fi.REMOTE_WRITE) as (initiator, target, peer):
         region(target)
         with pytest.raises(fi.NotSupported):
-            initiator.ep.read(bytearray(1), src_addr=peer, key=KEY)
-        initiator.ep.write(b"x", dest_addr=peer, key=KEY)
+            initiator.ep.read(bytearray(1), src_addr=peer, addr=0, key=KEY)
+        initiator.ep.write(b"x", dest_addr=peer, addr=0, key=KEY)
         initiator.wait()
     with opened(caps=fi.RMA | fi.READ | fi.REMOTE_READ) as target, opened() as initiator:
         memory = region(target)
-        initiator.ep.write(b"x", dest_addr=initiator.av.insert(target.name), key=KEY)
+        initiator.ep.write(b"x", dest_addr=initiator.av.insert(target.name), addr=0, key=KEY)
         assert initiator.wait_error().err == fi.EACCES
         assert not memory.any()
 
@@ -755,7 +756,7 @@ def test_rma_dest_addr_selects_the_peer() -> None:
         memories = [region(one), region(two)]
         peers = initiator.av.insert([one.name, two.name])
         for value, peer in zip((b"\x01", b"\x02"), peers, strict=True):
-            initiator.ep.write(value, dest_addr=peer, key=KEY)
+            initiator.ep.write(value, dest_addr=peer, addr=0, key=KEY)
         initiator.wait(2)
         assert [m[0] for m in memories] == [1, 2]
 

@@ -179,7 +179,7 @@ def works(world: World) -> bool:
     mine = side.domain.alloc(8, np.uint8)
     mine[:] = 0
     with side.domain.mr_reg(mine, RW, requested_key=999_999):
-        side.ep.write(b"12345678", dest_addr=side.av.insert(side.name), key=999_999)
+        side.ep.write(b"12345678", dest_addr=side.av.insert(side.name), addr=0, key=999_999)
         side.done()
     return bytes(mine) == b"12345678"
 
@@ -240,7 +240,7 @@ def write_moves_bytes_and_nothing_else(pair: Pair) -> None:
 def read_moves_bytes_and_nothing_else(pair: Pair) -> None:
     region = pair.expose(5000)
     data = pair.local(5000)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=region.key)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=region.key)
     pair.me.done()
     for offset, length in ((0, 1), (3, 8), (100, 4096), (4999, 1), (0, 5000)):
         into = pair.local(length + 16, seed=7)
@@ -273,7 +273,7 @@ def writev_gathers(pair: Pair) -> None:
 def readv_scatters(pair: Pair) -> None:
     region = pair.expose(1000)
     data = pair.local(1000)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=region.key)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=region.key)
     pair.me.done()
     parts = [pair.local(n, seed=3) for n in (9, 100, 1)]
     pair.me.ep.readv(parts, src_addr=pair.peer, addr=17, key=region.key)
@@ -381,7 +381,7 @@ def inject_refuses_what_is_longer_than_inject_size(pair: Pair) -> None:
     limit = pair.me.ep.info.tx_attr.inject_size
     data = pair.local(limit + 1)
     for call in (
-        lambda: pair.me.ep.inject_write(data, dest_addr=pair.peer, key=region.key),
+        lambda: pair.me.ep.inject_write(data, dest_addr=pair.peer, addr=0, key=region.key),
         lambda: pair.me.ep.writemsg(fi.MsgRma([data], [fi.RmaIov(0, limit + 1, region.key)], pair.peer), fi.INJECT),
     ):
         with pytest.raises(fi.MessageTooLong):
@@ -426,8 +426,8 @@ def immediate_data_arrives_with_its_source_after_the_bytes(pair: Pair) -> None:
 def plain_reads_and_writes_are_silent_at_the_target(pair: Pair) -> None:
     region = pair.expose(64)
     data = pair.local(64)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=region.key)
-    pair.me.ep.read(data, src_addr=pair.peer, key=region.key)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=region.key)
+    pair.me.ep.read(data, src_addr=pair.peer, addr=0, key=region.key)
     pair.me.done(2)
     assert pair.there(no_events)
     region.close()
@@ -468,7 +468,7 @@ def longer_than_max_msg_size_is_refused(pair: Pair) -> None:
     region = pair.expose(64)
     limit = pair.me.ep.info.ep_attr.max_msg_size
     with pytest.raises(fi.MessageTooLong):
-        pair.me.ep.write((int(np.zeros(1).ctypes.data), limit + 1), dest_addr=pair.peer, key=region.key)
+        pair.me.ep.write((int(np.zeros(1).ctypes.data), limit + 1), dest_addr=pair.peer, addr=0, key=region.key)
     assert pair.me.silent()
     region.close()
 
@@ -482,13 +482,13 @@ def a_wrong_key_touches_nothing(pair: Pair) -> None:
     data = pair.local(64)
     before = bytes(data)
     for key in (region.key + 500_000, 0, 2**64 - 2, 2**63):
-        pair.me.ep.write(data, dest_addr=pair.peer, key=key, context=("w", key))
+        pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=key, context=("w", key))
         entry = pair.me.failed()
         assert (entry.err, entry.op_context) == (fi.EKEYREJECTED, ("w", key))
         assert isinstance(entry.exception(), fi.KeyRejected)
-        pair.me.ep.read(data, src_addr=pair.peer, key=key)
+        pair.me.ep.read(data, src_addr=pair.peer, addr=0, key=key)
         assert pair.me.failed().err == fi.EKEYREJECTED
-        pair.me.ep.fetch_atomic(np.ones(1, np.uint64), result=data[:8], dest_addr=pair.peer, key=key, **U64_SUM)
+        pair.me.ep.fetch_atomic(np.ones(1, np.uint64), result=data[:8], dest_addr=pair.peer, addr=0, key=key, **U64_SUM)
         assert pair.me.failed().err == fi.EKEYREJECTED
     assert bytes(data) == before
     assert region.bytes() == b"\xee" * 64
@@ -526,20 +526,20 @@ def wrong_access_touches_nothing(pair: Pair) -> None:
     data = pair.local(64)
     before = bytes(data)
     one, result = np.ones(1, np.uint64), np.zeros(1, np.uint64)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=readable.key)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=readable.key)
     assert pair.me.failed().err == fi.EACCES
-    pair.me.ep.atomic(one, dest_addr=pair.peer, key=readable.key, **U64_SUM)
+    pair.me.ep.atomic(one, dest_addr=pair.peer, addr=0, key=readable.key, **U64_SUM)
     assert pair.me.failed().err == fi.EACCES
-    pair.me.ep.read(data, src_addr=pair.peer, key=writable.key)
+    pair.me.ep.read(data, src_addr=pair.peer, addr=0, key=writable.key)
     assert pair.me.failed().err == fi.EACCES
     for region in (readable, writable):  # a fetching atomic reads and writes
-        pair.me.ep.fetch_atomic(one, result=result, dest_addr=pair.peer, key=region.key, **U64_SUM)
+        pair.me.ep.fetch_atomic(one, result=result, dest_addr=pair.peer, addr=0, key=region.key, **U64_SUM)
         assert pair.me.failed().err == fi.EACCES
     assert result[0] == 0
     assert bytes(data) == before
     assert readable.bytes() == writable.bytes() == b"\xee" * 64
-    pair.me.ep.read(data, src_addr=pair.peer, key=readable.key)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=writable.key)
+    pair.me.ep.read(data, src_addr=pair.peer, addr=0, key=readable.key)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=writable.key)
     pair.me.done(2)
     readable.close()
     writable.close()
@@ -549,15 +549,15 @@ def wrong_access_touches_nothing(pair: Pair) -> None:
 def a_closed_region_is_an_error_here_and_nothing_there(pair: Pair) -> None:
     region = pair.expose(64)
     data = pair.local(64)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=region.key)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=region.key)
     pair.me.done()
     array = pair.there(keep_array, region.key)
     region.close()
     for _ in range(3):
-        pair.me.ep.write(np.zeros(64, np.uint8), dest_addr=pair.peer, key=region.key)
+        pair.me.ep.write(np.zeros(64, np.uint8), dest_addr=pair.peer, addr=0, key=region.key)
         entry = pair.me.failed()
         assert entry.err == fi.EKEYREJECTED, entry
-        pair.me.ep.read(np.zeros(64, np.uint8), src_addr=pair.peer, key=region.key)
+        pair.me.ep.read(np.zeros(64, np.uint8), src_addr=pair.peer, addr=0, key=region.key)
         assert pair.me.failed().err == fi.EKEYREJECTED
     assert pair.there(kept_array, array) == bytes(data)
     assert pair.there(works)
@@ -581,10 +581,10 @@ def kept_array(world: World, name: str) -> bytes:
 @fact("rma.ret.negative", "rma.ret.success")
 def a_call_returns_or_raises_an_errno(pair: Pair) -> None:
     region = pair.expose(8)
-    assert pair.me.ep.write(b"x", dest_addr=pair.peer, key=region.key) is None
+    assert pair.me.ep.write(b"x", dest_addr=pair.peer, addr=0, key=region.key) is None
     pair.me.done()
     with pytest.raises(fi.FabricError) as raised:
-        pair.me.ep.write(b"x", dest_addr=pair.peer + 1000, key=region.key)  # an fi_addr that nobody inserted
+        pair.me.ep.write(b"x", dest_addr=pair.peer + 1000, addr=0, key=region.key)  # an fi_addr that nobody inserted
     assert raised.value.errno == fi.EINVAL
     region.close()
 
@@ -593,7 +593,7 @@ def a_call_returns_or_raises_an_errno(pair: Pair) -> None:
 def nobody_at_the_address_is_an_error_completion(pair: Pair) -> None:
     nobody = pair.me.av.insert(f"weft://0/1/{0x30000000 + os.getpid()}")
     for _ in range(3):
-        pair.me.ep.write(b"x", dest_addr=nobody, key=1, context="nobody")
+        pair.me.ep.write(b"x", dest_addr=nobody, addr=0, key=1, context="nobody")
         entry = pair.me.failed()
         assert (entry.err, entry.op_context) == (fi.ECONNREFUSED, "nobody")
     pair.me.av.remove(nobody)
@@ -657,13 +657,13 @@ def a_fence_waits_for_what_came_before(pair: Pair) -> None:
     big, back, word = np.empty(nbytes, np.uint8), np.empty(nbytes, np.uint8), np.empty(8, np.uint8)
     for round_ in range(6):
         big[:], word[:] = round_, round_
-        side.ep.write(big, dest_addr=to, key=slow.key, context="before")
+        side.ep.write(big, dest_addr=to, addr=0, key=slow.key, context="before")
         fenced = fi.MsgRma([word], [fi.RmaIov(0, 8, quick_key)], to, context="fenced")
         side.ep.writemsg(fenced, fi.FENCE)
         side.ep.write(word, dest_addr=to, addr=8, key=quick_key, context="later")
         contexts = [e.op_context for e in side.done(3)]
         assert contexts[0] == "before", contexts
-        side.ep.write(big, dest_addr=to, key=slow.key)
+        side.ep.write(big, dest_addr=to, addr=0, key=slow.key)
         read = fi.MsgRma([back], [fi.RmaIov(0, nbytes, slow.key)], to)
         side.ep.readmsg(read, fi.FENCE)
         side.done(2)
@@ -683,9 +683,9 @@ def operations_keep_their_order(pair: Pair) -> None:
     for value in range(1, 7):
         into = np.zeros(nbytes, np.uint8)
         old[:], new[:] = value, value + 100
-        pair.me.ep.write(old, dest_addr=pair.peer, key=region.key)
-        pair.me.ep.read(into, src_addr=pair.peer, key=region.key)
-        pair.me.ep.write(new, dest_addr=pair.peer, key=region.key)
+        pair.me.ep.write(old, dest_addr=pair.peer, addr=0, key=region.key)
+        pair.me.ep.read(into, src_addr=pair.peer, addr=0, key=region.key)
+        pair.me.ep.write(new, dest_addr=pair.peer, addr=0, key=region.key)
         pair.me.done(3)
         assert (into == value).all(), (value, np.unique(into))
         assert region.bytes() == bytes(new)
@@ -700,8 +700,8 @@ def many_reads_before_a_write_do_not_see_it(pair: Pair) -> None:
     into = [np.zeros(nbytes, np.uint8) for _ in range(reads)]
     new = np.full(nbytes, 2, np.uint8)
     for buffer in into:
-        pair.me.ep.read(buffer, src_addr=pair.peer, key=region.key)
-    pair.me.ep.write(new, dest_addr=pair.peer, key=region.key)
+        pair.me.ep.read(buffer, src_addr=pair.peer, addr=0, key=region.key)
+    pair.me.ep.write(new, dest_addr=pair.peer, addr=0, key=region.key)
     if pair.target is not None:  # without an engine nobody takes answers here now: the target runs out of room for them
         pair.target.progress = None
         pair.there(serve_a_while)
@@ -722,7 +722,7 @@ def selective_completion_reports_what_asks(pair: Pair) -> None:
         target = side.av.insert(pair.name)
         piece = np.zeros(8, np.uint8)
         message = fi.MsgRma([piece], [fi.RmaIov(0, 8, region.key)], target, context="message")
-        side.ep.write(piece, dest_addr=target, key=region.key, context="plain")
+        side.ep.write(piece, dest_addr=target, addr=0, key=region.key, context="plain")
         side.ep.writemsg(message)
         side.ep.writemsg(message, fi.COMPLETION)
         side.ep.readmsg(message)
@@ -732,7 +732,7 @@ def selective_completion_reports_what_asks(pair: Pair) -> None:
         expected = (["plain"] if op_flags else []) + ["message"] * 2
         assert [e.op_context for e in side.done(len(expected))] == expected
         assert side.silent()
-        side.ep.write(piece, dest_addr=target, key=123_456_789, context="failure")  # failures always report
+        side.ep.write(piece, dest_addr=target, addr=0, key=123_456_789, context="failure")  # failures always report
         assert side.failed().op_context == "failure"
         side.close()
     region.close()
@@ -795,7 +795,7 @@ def waiting_finds_what_arrives(pair: Pair) -> None:
     with pytest.raises(fi.Again):
         pair.me.cq.sread(1, timeout=0.01)
     before = pair.me.counters[fi.WRITE].read()
-    pair.me.ep.write(b"x", dest_addr=pair.peer, key=region.key)
+    pair.me.ep.write(b"x", dest_addr=pair.peer, addr=0, key=region.key)
     pair.me.counters[fi.WRITE].wait(before + 1, timeout=CALL_S / 2)
     assert len(pair.me.cq.sread(1, timeout=CALL_S / 2)) == 1
     with pytest.raises(fi.TimedOut):
@@ -804,7 +804,7 @@ def waiting_finds_what_arrives(pair: Pair) -> None:
     if pair.target is not None:
         call = pair.target.start(events, 1)
         time.sleep(0.1)
-        pair.me.ep.writedata(b"x", data=5, dest_addr=pair.peer, key=region.key)
+        pair.me.ep.writedata(b"x", data=5, dest_addr=pair.peer, addr=0, key=region.key)
         pair.me.done()
         deadline = time.monotonic() + CALL_S / 2
         while not call.done():
@@ -820,7 +820,7 @@ def the_descriptor_wakes_select(pair: Pair) -> None:
     data = np.zeros(1 << 20, np.uint8)
     for _ in range(20):
         assert not pair.me.cq.read()
-        pair.me.ep.write(data, dest_addr=pair.peer, key=region.key)
+        pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=region.key)
         deadline = time.monotonic() + CALL_S / 2
         while True:
             try:
@@ -848,11 +848,11 @@ def counters_count_both_sides(pair: Pair) -> None:
     errors = {flag: c.readerr() for flag, c in pair.me.counters.items()}
     piece = np.zeros(8, np.uint8)
     for i in range(10):
-        pair.me.ep.write(piece, dest_addr=pair.peer, key=region.key)
+        pair.me.ep.write(piece, dest_addr=pair.peer, addr=0, key=region.key)
         if i < 4:
-            pair.me.ep.read(piece, src_addr=pair.peer, key=region.key)
-    pair.me.ep.inject_write(piece, dest_addr=pair.peer, key=region.key)
-    pair.me.ep.atomic(np.ones(1, np.uint64), dest_addr=pair.peer, key=region.key, **U64_SUM)
+            pair.me.ep.read(piece, src_addr=pair.peer, addr=0, key=region.key)
+    pair.me.ep.inject_write(piece, dest_addr=pair.peer, addr=0, key=region.key)
+    pair.me.ep.atomic(np.ones(1, np.uint64), dest_addr=pair.peer, addr=0, key=region.key, **U64_SUM)
     pair.me.done(15)
     pair.me.counters[fi.WRITE].wait(local[fi.WRITE] + 12, timeout=CALL_S / 2)
     assert pair.me.counters[fi.READ].read() == local[fi.READ] + 4
@@ -876,9 +876,9 @@ def a_region_counts_what_modifies_it(pair: Pair) -> None:
     pair.there(counted_region, key, 64, pair.foreign)
     piece = np.zeros(8, np.uint8)
     for _ in range(3):
-        pair.me.ep.write(piece, dest_addr=pair.peer, key=key)
-        pair.me.ep.read(piece, src_addr=pair.peer, key=key)
-    pair.me.ep.atomic(np.ones(1, np.uint64), dest_addr=pair.peer, key=key, **U64_SUM)
+        pair.me.ep.write(piece, dest_addr=pair.peer, addr=0, key=key)
+        pair.me.ep.read(piece, src_addr=pair.peer, addr=0, key=key)
+    pair.me.ep.atomic(np.ones(1, np.uint64), dest_addr=pair.peer, addr=0, key=key, **U64_SUM)
     pair.me.done(7)
     assert pair.there(region_count, key, 4) == 4
     pair.me.ep.write(piece, dest_addr=pair.peer, addr=60, key=key)
@@ -895,7 +895,7 @@ def a_region_of_several_buffers_is_one(pair: Pair) -> None:
     key = next(_keys)
     pair.there(expose_vector, key, [100, 1, 900, 24], pair.foreign)
     data = pair.local(1025)
-    pair.me.ep.write(data, dest_addr=pair.peer, key=key, len=1025)
+    pair.me.ep.write(data, dest_addr=pair.peer, addr=0, key=key, len=1025)
     pair.me.done()
     assert pair.there(vector, key) == bytes(data)
     back = np.zeros(950, np.uint8)
@@ -974,7 +974,7 @@ def atomics_of_all_widths_agree_with_a_model(pair: Pair) -> None:
         (fi.DOUBLE_COMPLEX, "c16"),
     ):
         model = np.zeros(16, dtype)
-        pair.me.ep.write(model, dest_addr=pair.peer, key=region.key)
+        pair.me.ep.write(model, dest_addr=pair.peer, addr=0, key=region.key)
         pair.me.done()
         for op in (fi.SUM, fi.PROD, fi.MIN, fi.MAX, fi.ATOMIC_WRITE):
             if dtype == "c16" and op in (fi.MIN, fi.MAX):
@@ -982,7 +982,7 @@ def atomics_of_all_widths_agree_with_a_model(pair: Pair) -> None:
             operand = rng.integers(1, 5, 16).astype(dtype)
             result = np.zeros(16, dtype)
             pair.me.ep.fetch_atomic(
-                operand, result=result, dest_addr=pair.peer, key=region.key, datatype=datatype, op=op
+                operand, result=result, dest_addr=pair.peer, addr=0, key=region.key, datatype=datatype, op=op
             )
             pair.me.done()
             assert np.array_equal(result, model), (dtype, op)
@@ -1003,7 +1003,7 @@ def add_many(world: World, address: str, key: int, count: int) -> None:
     to = side.av.insert(address)
     one = np.ones(1, np.uint64)
     for i in range(count):
-        side.ep.atomic(one, dest_addr=to, key=key, **U64_SUM)
+        side.ep.atomic(one, dest_addr=to, addr=0, key=key, **U64_SUM)
         if i % 64 == 63:
             side.done(64)
     side.done(count % 64)
@@ -1019,7 +1019,7 @@ def atomics_from_two_sides_lose_nothing(pair: Pair) -> None:
     one, result = np.ones(1, np.uint64), np.zeros(1, np.uint64)
     seen = []
     for _ in range(1000):
-        pair.me.ep.fetch_atomic(one, result=result, dest_addr=pair.peer, key=region.key, **U64_SUM)
+        pair.me.ep.fetch_atomic(one, result=result, dest_addr=pair.peer, addr=0, key=region.key, **U64_SUM)
         pair.me.done()
         seen.append(int(result[0]))
     call.result()
@@ -1122,7 +1122,7 @@ def close_bound(world: World) -> bytes:
 def a_region_of_an_endpoint_is_reached_through_it_alone(pair: Pair) -> None:
     key = next(_keys)
     right, wrong = (pair.me.av.insert(name) for name in pair.there(bound_region, key, pair.foreign))
-    pair.me.ep.write(b"disabled", dest_addr=right, key=key)
+    pair.me.ep.write(b"disabled", dest_addr=right, addr=0, key=key)
     assert pair.me.failed().err == fi.EACCES
     pair.there(enable_bound)
     pair.me.ep.write(b"enabled", dest_addr=right, addr=10, key=key)
@@ -1141,11 +1141,11 @@ def single_use_region_serves_one_operation(pair: Pair) -> None:
     ep, to = pair.me.ep, pair.peer
     word, old = np.ones(1, np.uint64), np.zeros(1, np.uint64)
     calls: list[Callable[[int], Any]] = [
-        lambda key: ep.write(data, dest_addr=to, key=key),
-        lambda key: ep.write(data[:8], dest_addr=to, key=key),
-        lambda key: ep.read(np.zeros(size, np.uint8), src_addr=to, key=key),
-        lambda key: ep.read(np.zeros(8, np.uint8), src_addr=to, key=key),
-        lambda key: ep.fetch_atomic(word, result=old, dest_addr=to, key=key, **U64_SUM),
+        lambda key: ep.write(data, dest_addr=to, addr=0, key=key),
+        lambda key: ep.write(data[:8], dest_addr=to, addr=0, key=key),
+        lambda key: ep.read(np.zeros(size, np.uint8), src_addr=to, addr=0, key=key),
+        lambda key: ep.read(np.zeros(8, np.uint8), src_addr=to, addr=0, key=key),
+        lambda key: ep.fetch_atomic(word, result=old, dest_addr=to, addr=0, key=key, **U64_SUM),
         lambda key: ep.writemsg(
             fi.MsgRma([data[:64]], [fi.RmaIov(0, 32, key), fi.RmaIov(size - 32, 32, key)], to), fi.COMPLETION
         ),
@@ -1171,7 +1171,7 @@ def single_use_region_that_was_never_used_is_closed(pair: Pair) -> None:
     region = pair.expose(64, flags=int(fi.MR_SINGLE_USE))
     assert pair.there(state, region.key) == "enabled"
     region.close()
-    pair.me.ep.write(pair.local(8), dest_addr=pair.peer, key=region.key)
+    pair.me.ep.write(pair.local(8), dest_addr=pair.peer, addr=0, key=region.key)
     assert pair.me.failed().err == fi.EKEYREJECTED
 
 

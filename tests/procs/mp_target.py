@@ -17,7 +17,7 @@ def exchange(pipe: Any, mine: Side, first: bool) -> None:
     pipe.send(mine.name)
     to = mine.av.insert(pipe.recv())
     text = b"from the parent" if first else b"from the child"
-    mine.ep.write(text, dest_addr=to, key=3)
+    mine.ep.write(text, dest_addr=to, addr=0, key=3)
     mine.done()
     pipe.send("written")
     while not pipe.poll(0.001):

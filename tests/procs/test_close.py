@@ -60,7 +60,9 @@ def hammer(world: World, name: str, key: int) -> dict[int, int]:
         n = rng.choice((8, 4096, 100_000, NBYTES))
         with contextlib.suppress(fi.Again):
             if rng.random() < 0.1:
-                side.ep.atomic(data[:8].view(np.uint64), dest_addr=to, key=key, datatype=fi.UINT64, op=fi.ATOMIC_WRITE)
+                side.ep.atomic(
+                    data[:8].view(np.uint64), dest_addr=to, addr=0, key=key, datatype=fi.UINT64, op=fi.ATOMIC_WRITE
+                )
             else:
                 side.ep.write(data, dest_addr=to, addr=rng.randrange(NBYTES - n + 1), key=key, len=n)
             out += 1
@@ -163,7 +165,7 @@ def test_close_under_traffic_of_a_peer_is_an_error_there(what: str, engine: str,
 def writes_again(world: World, name: str) -> bool:
     to = world.side.av.insert(name)
     for _ in range(20):  # at first it may hear of the endpoint that is gone
-        world.side.ep.write(b"again", dest_addr=to, key=4)
+        world.side.ep.write(b"again", dest_addr=to, addr=0, key=4)
         if not isinstance(world.side.outcome(), fi.CqErrEntry):
             return True
     return False
@@ -206,11 +208,11 @@ def in_threads(world: World, seed: int, seconds: float) -> dict[str, int]:
         data = np.zeros(n, np.uint8)
         match mine.randrange(4):
             case 0:
-                side.ep.write(data, dest_addr=current["to"], key=4)
+                side.ep.write(data, dest_addr=current["to"], addr=0, key=4)
             case 1:
-                side.ep.read(data, src_addr=current["to"], key=4)
+                side.ep.read(data, src_addr=current["to"], addr=0, key=4)
             case 2:
-                side.ep.writedata(data, data=9, dest_addr=current["to"], key=4)
+                side.ep.writedata(data, data=9, dest_addr=current["to"], addr=0, key=4)
             case 3:
                 descs = np.zeros(300, fi.RMA_DESC)
                 descs["length"], descs["dest_addr"], descs["key"] = 8, current["to"], 4

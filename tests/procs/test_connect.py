@@ -20,11 +20,11 @@ def write_at(world: World, name: str, key: int, instant: float, pause: float) ->
     to = world.side.av.insert(name)
     while time.monotonic() < instant:
         time.sleep(0)
-    world.side.ep.write(b"hello 0", dest_addr=to, key=key)
+    world.side.ep.write(b"hello 0", dest_addr=to, addr=0, key=key)
     time.sleep(pause)
     errors = [getattr(world.side.outcome(), "err", 0)]
     for i in range(1, 4):
-        world.side.ep.write(b"hello %d" % i, dest_addr=to, key=key)
+        world.side.ep.write(b"hello %d" % i, dest_addr=to, addr=0, key=key)
         errors.append(getattr(world.side.outcome(), "err", 0))
     return errors
 
@@ -67,7 +67,7 @@ def close_endpoints(world: World) -> None:
 
 def write_to_all(world: World, names: list[str], key: int) -> int:
     for name in names:
-        world.side.ep.write(b"x", dest_addr=world.side.av.insert(name), key=key)
+        world.side.ep.write(b"x", dest_addr=world.side.av.insert(name), addr=0, key=key)
     return len(world.side.done(len(names)))
 
 

@@ -197,7 +197,7 @@ def fork_idle(world: World) -> int:
 
 def write_once(world: World, name: str) -> int:
     to = world.side.av.insert(name)
-    world.side.ep.write(b"x", dest_addr=to, key=5)
+    world.side.ep.write(b"x", dest_addr=to, addr=0, key=5)
     return int(getattr(world.side.outcome(), "err", 0))
 
 

@@ -59,7 +59,7 @@ def write(world: World, nbytes: int = 8, value: int = 1, key: int = KEY) -> Any:
     """The outcome of one write: 0, or (errno, text)."""
     side = world.side
     array = peer.memory(side, nbytes, False, value)
-    side.ep.write(array, dest_addr=world.more["there"], key=key)
+    side.ep.write(array, dest_addr=world.more["there"], addr=0, key=key)
     entry = side.outcome(CALL_S / 2)
     return 0 if not isinstance(entry, fi.CqErrEntry) else (entry.err, entry.err_data.decode())
 
@@ -68,7 +68,7 @@ def begin_writing(world: World) -> None:
     """Post large writes, some of which will still be under way when the caller comes back."""
     world.more["data"] = peer.memory(world.side, NBYTES, False, 3)
     for _ in range(64):
-        world.side.ep.write(world.more["data"], dest_addr=world.more["there"], key=KEY)
+        world.side.ep.write(world.more["data"], dest_addr=world.more["there"], addr=0, key=KEY)
 
 
 def endings(world: World, count: int) -> set[int]:

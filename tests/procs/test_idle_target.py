@@ -64,7 +64,7 @@ def write(side: Side, data: Any, to: int, name: str, flags: int = 0, size: int =
 
 
 def read(side: Side, data: Any, to: int, name: str) -> None:
-    side.ep.read(data, src_addr=to, key=7, context=name)
+    side.ep.read(data, src_addr=to, addr=0, key=7, context=name)
 
 
 _CALLS = {"write": write, "read": read}

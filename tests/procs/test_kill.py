@@ -135,7 +135,7 @@ def chat(world: World, survivor: str, foreign: bool) -> dict[str, int]:
         crc = zlib.crc32(out[:n])
         side.ep.write(out, dest_addr=to, addr=64, key=THIRD_KEY, len=n)
         side.ep.read(back, src_addr=to, addr=64, key=THIRD_KEY, len=n)
-        side.ep.fetch_atomic(one, result=seen, dest_addr=to, key=THIRD_KEY, datatype=fi.UINT64, op=fi.SUM)
+        side.ep.fetch_atomic(one, result=seen, dest_addr=to, addr=0, key=THIRD_KEY, datatype=fi.UINT64, op=fi.SUM)
         side.done(3)
         assert zlib.crc32(back[:n]) == crc, "bytes of the third process were damaged"
         assert int(seen[0]) == turns, "an atomic of the third process was lost or done twice"

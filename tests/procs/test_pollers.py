@@ -48,7 +48,7 @@ def bounce(world: World, name: str, first: bool, how: str, seconds: float) -> fl
         if how == "memory":
             world.side.ep.inject_write(out, dest_addr=to, addr=8 if last else 0, key=5)
             if last:
-                side.ep.inject_write(out, dest_addr=to, key=5)
+                side.ep.inject_write(out, dest_addr=to, addr=0, key=5)
         else:
             side.ep.inject_writedata(out, data=int(last), dest_addr=to, addr=8 if last else 0, key=5)
         turns += 1

@@ -251,7 +251,7 @@ class Run:
             self.drain()
         old = side.ep
         try:
-            old.write(b"x", dest_addr=self.pair.peer, key=1)
+            old.write(b"x", dest_addr=self.pair.peer, addr=0, key=1)
         except fi.BadState:
             pass
         else:
@@ -274,7 +274,7 @@ class Run:
             # Frames arrive in order, and immediate data goes by frame: once it is there, all before it were served.
             self.post(
                 lambda number, key=key: self.ep.writedata(
-                    b"", data=number, dest_addr=self.pair.peer, key=key, context=number
+                    b"", data=number, dest_addr=self.pair.peer, addr=0, key=key, context=number
                 ),
                 Posted(0, {key}),
             )
@@ -290,7 +290,7 @@ class Run:
         self.pair.there(reopen)
         to = self.pair.peer
         for _ in range(50):
-            self.ep.write(b"", dest_addr=to, key=10**6, context="probe")
+            self.ep.write(b"", dest_addr=to, addr=0, key=10**6, context="probe")
             try:
                 self.cq.sread(1, timeout=CALL_S / 2)
                 raise AssertionError("a key that nobody registered was accepted")
