@@ -6,8 +6,8 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstring>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <string_view>
 
