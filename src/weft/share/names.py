@@ -3,13 +3,20 @@
 The kernel keeps names unique and drops them with the process: after kill -9 nothing is left. Both sides look at the
 other's credentials: another user's process can neither ask nor answer. A network namespace has names of its own.
 
+Abstract sockets have no permissions, so another user's process can bind the socket that a name should have (its first
+place). The name is then served at another place, with a random end that nobody can bind in advance; who asks looks at
+the places of this user alone, and who takes a name looks at all of them before the name counts as taken.
+
 What travels: the asker connects and receives one packet, "T" and the ticket, or "E" and the reason of a refusal.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
 import os
+import random
+import secrets
 import select
 import socket
 import struct
@@ -18,23 +25,34 @@ import time
 import weakref
 
 from .. import errors
+from .unixsockets import bound
 
 __all__ = ["NameServer", "check_name", "lookup", "names"]
 
-NAME_BYTES_MAX = 64  # sun_path has 108; this leaves room for the prefix, and names fit a line
+NAME_BYTES_MAX = 64  # sun_path has 108; this leaves room for the prefix and the end, and names fit a line
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0
 _RELEASE_S = 0.2  # another process may take the name at once: then it stays, and is not ours to wait for
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TROUBLE = frozenset("\0\n\r\t \"'")
+_END = "'"  # before the random end of a place; no name has it
+_TAKE_TRIES = 8  # two processes that take a name at the same instant away from its first place both see the other
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.01, 1.0  # of a server that has no descriptor for its caller
 
 
 def _prefix() -> str:
     return f"weft-name-{os.geteuid()}-"
 
 
-def _socket_name(name: str) -> bytes:
-    return b"\0" + (_prefix() + name).encode()
+def _address(place: str) -> bytes:
+    return b"\0" + place.encode()
+
+
+def _places(name: str) -> list[tuple[str, int | None]]:
+    """(place, uid) of the sockets that are bound for a name, also those of other users."""
+    first = _prefix() + name
+    return [(place, uid) for place, uid in bound(first) if place == first or place.startswith(first + _END)]
 
 
 def check_name(name: object, call: str) -> str:
@@ -59,17 +77,8 @@ def _credentials(connection: socket.socket) -> tuple[int, int]:
 
 def names() -> list[str]:
     """Names of this user that exist on this host now, sorted."""
-    found = set()
-    start = "@" + _prefix()
-    try:
-        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                path = line.rstrip("\n").split(" ")[-1]
-                if path.startswith(start):
-                    found.add(path[len(start) :])
-    except OSError:
-        return []
-    return sorted(found)
+    start, me = _prefix(), os.geteuid()
+    return sorted({place[len(start) :].partition(_END)[0] for place, uid in bound(start) if uid in (None, me)})
 
 
 def lookup(name: str, wait: float = 0.0) -> str:
@@ -77,53 +86,93 @@ def lookup(name: str, wait: float = 0.0) -> str:
 
     wait   seconds to wait for a name that is not there yet.
 
-    Raises NotFound (listing the names that exist), NotPermitted (another user has the name),
-    TimedOut (its owner does not answer).
+    Raises NotFound (listing the names that exist), NotPermitted (another user's process holds the name, and none of
+    this user), TimedOut (its owner does not answer).
     """
     deadline = time.monotonic() + wait
     pause = 0.002
+    first, me = _prefix() + name, os.geteuid()
     while True:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(_ANSWER_TIMEOUT_S)
-            try:
-                connection.connect(_socket_name(name))
-            except ConnectionRefusedError:
-                pass
-            except TimeoutError:
-                raise errors.TimedOut(f"attach: the owner of {name!r} accepts no connection: is it stopped?") from None
-            else:
-                answer = _ask(connection, name)
-                if answer is not None:
-                    return answer
+        stranger: tuple[int, int] | None = None
+        try:
+            return _look(first, name)
+        except _Stranger as found:
+            stranger = found.who
+        except _Nobody:
+            pass
+        for place, uid in _places(name):
+            if place != first and uid in (None, me):
+                try:
+                    return _look(place, name)
+                except (_Stranger, _Nobody):
+                    pass
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _unknown(name, wait)
+            raise _unknown(name, wait) if stranger is None else _not_yours(name, *stranger)
         time.sleep(min(pause, left))
         pause = min(pause * 2, 0.05)
 
 
-def _ask(connection: socket.socket, name: str) -> str | None:
-    """None where the owner hung up: it is closing."""
+class _Nobody(Exception):
+    """Nobody listens at a place, or the owner hung up: it is closing."""
+
+
+class _Stranger(Exception):
+    """Another user's process listens there."""
+
+    def __init__(self, pid: int, uid: int) -> None:
+        super().__init__(pid, uid)
+        self.who = pid, uid
+
+
+def _look(place: str, name: str) -> str:
+    """The ticket that is served at a place. Raises _Nobody, _Stranger, and as `lookup`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.setblocking(False)
+        try:
+            try:
+                connection.connect(_address(place))
+            except BlockingIOError:  # its queue of callers is full: another user's process is not waited for
+                uid = next((uid for found, uid in _places(name) if found == place), None)
+                if uid not in (None, os.geteuid()):
+                    raise _Stranger(0, uid or 0) from None
+                connection.settimeout(_ANSWER_TIMEOUT_S)
+                connection.connect(_address(place))
+        except ConnectionRefusedError:
+            raise _Nobody from None
+        except TimeoutError:
+            raise errors.TimedOut(f"attach: the owner of {name!r} accepts no connection: is it stopped?") from None
+        connection.settimeout(_ANSWER_TIMEOUT_S)
+        return _ask(connection, name)
+
+
+def _not_yours(name: str, pid: int, uid: int) -> errors.NotPermitted:
+    who = f"process {pid} of user {uid}" if pid else f"a process of user {uid}"
+    return errors.NotPermitted(
+        f"attach: {name!r} is held by {who}, and you are user {os.geteuid()}\n"
+        "  rule: arrays are shared between processes of one user, and none of yours shares one of that name\n"
+        "  try: node.share(array, name=...) in the owner: it takes the name beside the stranger"
+    )
+
+
+def _ask(connection: socket.socket, name: str) -> str:
     pid, uid = _credentials(connection)
     if uid != os.geteuid():
-        raise errors.NotPermitted(
-            f"attach: {name!r} is held by process {pid} of user {uid}, and you are user {os.geteuid()}\n"
-            "  rule: arrays are shared between processes of one user"
-        )
+        raise _Stranger(pid, uid)
     try:
         answer = connection.recv(_ANSWER_BYTES_MAX)
     except TimeoutError:
         raise errors.TimedOut(
             f"attach: process {pid}, which has the name {name!r}, did not answer within {_ANSWER_TIMEOUT_S:g} s\n"
-            "  try: see whether it is stopped (SIGSTOP, a debugger)"
+            "  try: see whether it is stopped (SIGSTOP, a debugger) or has no descriptor left (ulimit -n)"
         ) from None
     except ConnectionResetError:
-        return None
+        raise _Nobody from None
     if answer[:1] == b"T":
         return answer[1:].decode()
     if answer[:1] == b"E":
         raise errors.NotPermitted(f"attach: process {pid} refused: {answer[1:].decode('utf-8', 'replace')}")
-    return None
+    raise _Nobody
 
 
 def _unknown(name: str, wait: float) -> errors.NotFound:
@@ -153,33 +202,47 @@ class NameServer:
         self._lock = threading.Lock()
         self._listeners: dict[int, tuple[socket.socket, str, str]] = {}  # fd: socket, name, ticket
         self._wake: tuple[int, int] | None = None
+        self._spare = -1  # a descriptor that gives way to a caller where the process has none left
         self._thread: threading.Thread | None = None
         _servers.add(self)
 
     def publish(self, name: str, ticket: str) -> None:
-        """Take a name. Raises AddressInUse, naming the process that has it."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            listener.setblocking(False)
-            listener.bind(_socket_name(name))
-            listener.listen(128)
-        except OSError as reason:
-            listener.close()
-            raise errors.AddressInUse(
-                f"share: the name {name!r} is taken {_holder(name)}\n"
-                f"  try: another name, or node.attach({name!r}) to reach what it stands for\n"
-                f"  ({reason.strerror})"
-            ) from None
+        """Take a name. Raises AddressInUse, naming the process that has it; OSError (no descriptor is left)."""
+        self._start()
+        listener = _take(name)
         with self._lock:
             self._listeners[listener.fileno()] = (listener, name, ticket)
+        self._poke()
+
+    def _start(self) -> None:
+        with self._lock:
             if self._thread is None:
                 self._wake = os.pipe()
-                os.set_blocking(self._wake[1], False)
-                self._thread = threading.Thread(
-                    target=_serve, args=(weakref.ref(self), self._wake[0]), name="weft-names", daemon=True
-                )
-                self._thread.start()
-        self._poke()
+                try:
+                    os.set_blocking(self._wake[1], False)
+                    self._keep_spare()
+                    thread = threading.Thread(
+                        target=_serve, args=(weakref.ref(self), self._wake[0]), name="weft-names", daemon=True
+                    )
+                    thread.start()
+                except BaseException:
+                    for fd in self._wake:
+                        os.close(fd)
+                    self._wake = None
+                    raise
+                self._thread = thread
+
+    def _keep_spare(self) -> None:
+        if self._spare < 0:
+            try:
+                self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                pass
+
+    def _drop_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
 
     def withdraw(self, name: str) -> None:
         """Give a name back; nothing where it is not ours."""
@@ -202,6 +265,7 @@ class NameServer:
             self._listeners.clear()
             wake, self._wake = self._wake, None
             thread, self._thread = self._thread, None
+            self._drop_spare()
         if wake is not None:
             os.close(wake[1])  # the thread sees the end of the pipe, and closes the other side
         if thread is not None and thread is not threading.current_thread():
@@ -223,6 +287,7 @@ class NameServer:
         if self._wake is not None:
             os.close(self._wake[0])
             os.close(self._wake[1])
+        self._drop_spare()
         self._wake = self._thread = None
         self._lock = threading.Lock()
 
@@ -230,16 +295,17 @@ class NameServer:
         with self._lock:
             return list(self._listeners)
 
-    def _answer(self, fd: int) -> None:
+    def _answer(self, fd: int) -> bool:
+        """Answer one caller. False where there is no descriptor for it: it stays in the queue."""
         with self._lock:
             found = self._listeners.get(fd)
             if found is None:
-                return
+                return True
             listener, name, ticket = found
             try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
+                connection = self._accept(listener)
+            except OSError as reason:
+                return reason.errno not in _NO_DESCRIPTOR
         with connection:
             try:
                 connection.setblocking(False)  # the packet fits the socket's buffer; nobody can hold us up
@@ -250,10 +316,28 @@ class NameServer:
                     connection.send(f"E{name} belongs to user {os.geteuid()}, you are user {uid}".encode())
             except OSError:
                 pass
+        with self._lock:
+            if self._thread is not None:  # not closed meanwhile
+                self._keep_spare()
+        return True
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        try:
+            return listener.accept()[0]
+        except OSError as reason:
+            if reason.errno not in _NO_DESCRIPTOR or self._spare < 0:
+                raise
+        self._drop_spare()
+        try:
+            return listener.accept()[0]
+        except OSError:
+            self._keep_spare()  # another thread was quicker, or the caller is gone
+            raise
 
 
 def _serve(server: weakref.ref[NameServer], wake: int) -> None:
     """The thread. It holds the server only while it works, so that a forgotten server can be collected."""
+    pause = 0.0  # above 0: callers wait, and there is no descriptor for them
     try:
         while True:
             here = server()
@@ -261,19 +345,26 @@ def _serve(server: weakref.ref[NameServer], wake: int) -> None:
                 return
             poller = select.poll()
             poller.register(wake, select.POLLIN)
-            for fd in here._snapshot():
+            for fd in here._snapshot() if not pause else []:
                 poller.register(fd, select.POLLIN)
             del here
-            ready = poller.poll()
+            ready = poller.poll(pause * 1000 or None)
             here = server()
             if here is None:
                 return
+            if pause and not ready:
+                ready = [(fd, select.POLLIN) for fd in here._snapshot()]  # accept() of each says whether it has callers
+            answered = True
             for fd, _ in ready:
                 if fd != wake:
-                    here._answer(fd)
+                    answered = here._answer(fd) and answered
                 elif not os.read(wake, 4096):
                     return
             del here
+            if not answered:
+                pause = min(max(pause * 2, _PAUSE_S_MIN), _PAUSE_S_MAX)
+            elif ready != [(wake, select.POLLIN)]:
+                pause = 0.0
     except OSError:
         return
     finally:
@@ -283,14 +374,71 @@ def _serve(server: weakref.ref[NameServer], wake: int) -> None:
             pass
 
 
-def _holder(name: str) -> str:
-    """Who has a name, in words."""
+def _take(name: str) -> socket.socket:
+    """A socket that listens at a place of the name, which no other process of this user has. Raises AddressInUse."""
+    first = _prefix() + name
+    other: str | None = None
+    for again in range(_TAKE_TRIES):
+        listener: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        assert listener is not None
+        try:
+            listener.setblocking(False)
+            place = first
+            try:
+                listener.bind(_address(place))
+            except OSError as reason:
+                if reason.errno != errno.EADDRINUSE:
+                    raise
+                if not any(found == first for found, _ in _places(name)):
+                    continue  # its holder has just given it back
+                if _is_ours(first, name):
+                    raise _taken(name, first) from None
+                place = first + _END + secrets.token_hex(8)
+                listener.bind(_address(place))
+            listener.listen(128)
+            other = next((p for p, uid in _places(name) if p != place and _is_ours(p, name, uid)), None)
+            if other is None:
+                taken, listener = listener, None
+                return taken
+        finally:
+            if listener is not None:
+                listener.close()
+        if again + 1 < _TAKE_TRIES:
+            time.sleep(random.uniform(0.001, 0.01))
+    raise _taken(name, other or first)
+
+
+def _is_ours(place: str, name: str, uid: int | None = None) -> bool:
+    """Whether a socket of this user has a place; where nobody tells, it counts as ours."""
+    if uid is None:
+        uid = next((found for p, found in _places(name) if p == place), None)
+    if uid is None:
+        uid = _at(place)[1]
+    return uid in (None, os.geteuid())
+
+
+def _at(place: str) -> tuple[int, int | None]:
+    """(pid, uid) of who listens at a place; (0, None) where that cannot be told."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(1.0)
-            connection.connect(_socket_name(name))
-            pid, uid = _credentials(connection)
+            connection.setblocking(False)
+            connection.connect(_address(place))
+            return _credentials(connection)
     except OSError:
+        return 0, None
+
+
+def _taken(name: str, place: str) -> errors.AddressInUse:
+    return errors.AddressInUse(
+        f"share: the name {name!r} is taken {_holder(place)}\n"
+        f"  try: another name, or node.attach({name!r}) to reach what it stands for"
+    )
+
+
+def _holder(place: str) -> str:
+    """Who has a place, in words."""
+    pid, _ = _at(place)
+    if pid == 0:
         return "by another process"
     if pid == os.getpid():
         return f"in this process (pid {pid}) already"
@@ -299,7 +447,7 @@ def _holder(name: str) -> str:
             comm = f" ({file.read().strip()})"
     except OSError:
         comm = ""
-    return f"by process {pid}{comm}" + (f" of user {uid}" if uid != os.geteuid() else "")
+    return f"by process {pid}{comm}"
 
 
 def _after_fork_in_child() -> None:
