@@ -120,7 +120,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
     key       remote key (fi_mr_key); `fi.KEY_NOTAVAIL` on a domain opened with `fi.MR_RAW`.
     desc      local descriptor (fi_mr_desc), for the desc argument of data transfers.
     length    bytes.
-    address   of the first byte.
+    address   virtual address of the first byte, under every mode. What peers count from is another matter: 0, or under
+              `fi.MR_VIRT_ADDR` this address; the first value of `raw_attr()` is it.
     access    as registered.
     state     "disabled", "enabled" or "closed".
     mr[a:b]   a registered slice: the local buffer that is quickest to use.
