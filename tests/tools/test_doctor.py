@@ -132,3 +132,12 @@ def test_vm_read_reads_and_refuses() -> None:
         pytest.skip("process_vm_readv is forbidden here")
     with pytest.raises(OSError, match="Bad address"):
         _machine.vm_read(os.getpid(), 8, 1)
+
+
+def test_doctor_shows_the_registration_cache() -> None:
+    """Its monitor and why it does not work; a word that is not understood is bad."""
+    found = {c["name"]: c for c in report()[1]["checks"]}
+    assert found["registration cache"]["found"].startswith(("on: ", "off: "))
+    assert "this version has none" not in found["userfaultfd"]["effect"]
+    off = {c["name"]: c for c in report(FI_MR_CACHE_MAX_COUNT="0")[1]["checks"]}["registration cache"]
+    assert (off["state"], off["found"]) == ("note", "off: FI_MR_CACHE_MAX_COUNT is 0")

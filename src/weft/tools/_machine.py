@@ -65,6 +65,7 @@ def checks() -> Iterator[Check]:
         ("reaching other memory", _ptrace_scope),
         ("reaching other memory", _seccomp),
         ("reaching other memory", _userfaultfd),
+        ("reaching other memory", _registration_cache),
         ("limits", _memlock),
         ("limits", _descriptors),
         ("other hosts", _tcp_secret),
@@ -323,7 +324,7 @@ def _seccomp() -> _Words:
 
 
 def _userfaultfd() -> _Words:
-    effect = "for registration caches of memory that Weft did not allocate; this version has none"
+    effect = "watches memory for the registration cache under FI_MR_CACHE_MONITOR=userfaultfd, or where memhooks cannot"
     number = _USERFAULTFD.get(platform.machine())
     if number is None:
         return "userfaultfd", "ok", f"not tried on {platform.machine()}", effect
@@ -335,6 +336,14 @@ def _userfaultfd() -> _Words:
         return "userfaultfd", "ok", f"refused: {said}; vm.unprivileged_userfaultfd is {setting}", effect
     os.close(fd)
     return "userfaultfd", "ok", "opened", effect
+
+
+def _registration_cache() -> _Words:
+    from ..memory import cache_state
+
+    state = cache_state()
+    effect = "keeps what is known of memory (fi_mr(3)); without it each use asks anew"
+    return "registration cache", "ok" if state.on else "note", str(state), effect
 
 
 # ---- limits --------------------------------------------------------------------------------------------------------
