@@ -5,6 +5,7 @@
 #include <numpy/arrayobject.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -19,6 +20,7 @@ constexpr char kCapsuleName[] = "mem_handler";  // NumPy looks for it
 struct Handler {
   PyDataMem_Handler numpy;  // first: the capsule's pointer
   std::shared_ptr<NicBox> box;
+  std::atomic<int64_t> live{0};  // allocations: a fork shares them with its child
 
   [[nodiscard]] mem::SegmentSet& segments() const { return box->host->nic().segments(); }
   [[nodiscard]] bool forked() const noexcept { return box->fork_generation != g_fork_generation; }
@@ -26,19 +28,23 @@ struct Handler {
 
 // NumPy calls these with or without the GIL, from any thread. Null is a MemoryError there.
 void* allocate(void* context, size_t bytes) noexcept {
-  const auto& handler = *static_cast<Handler*>(context);
+  auto& handler = *static_cast<Handler*>(context);
   if (handler.forked()) return nullptr;  // the segments are the parent's; weft.allocator() is left in the child
   try {
-    return handler.segments().allocate(bytes);
+    void* address = handler.segments().allocate(bytes);
+    handler.live.fetch_add(1, std::memory_order_relaxed);
+    return address;
   } catch (const std::exception&) {
     return nullptr;
   }
 }
 
 void release(void* context, void* address, size_t) noexcept {
-  const auto& handler = *static_cast<Handler*>(context);
+  auto& handler = *static_cast<Handler*>(context);
   // In a forked child the pages are the parent's: it frees them.
-  if (address != nullptr && !handler.forked()) handler.segments().free(static_cast<std::byte*>(address));
+  if (address == nullptr || handler.forked()) return;
+  handler.segments().free(static_cast<std::byte*>(address));
+  handler.live.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void* allocate_zeroed(void* context, size_t count, size_t size) noexcept {
@@ -87,6 +93,15 @@ void register_numpy_memory(nb::module_& m) {
       nb::arg("nic"), nb::sig("def numpy_memory_handler(nic: Nic) -> object"),
       "A NumPy memory handler (NEP 49) that allocates in the NIC's segments. Each array keeps the handler that made "
       "it.");
+  m.def(
+      "numpy_memory_live",
+      [](const nb::object& handler) {
+        auto* found = static_cast<Handler*>(PyCapsule_GetPointer(handler.ptr(), kCapsuleName));
+        if (found == nullptr) throw nb::python_error();
+        return found->live.load(std::memory_order_relaxed);
+      },
+      nb::arg("handler"), nb::sig("def numpy_memory_live(handler: object) -> int"),
+      "How many arrays that a handler of numpy_memory_handler() made are alive.");
   m.def(
       "set_numpy_memory_handler",
       [](const nb::object& handler) {

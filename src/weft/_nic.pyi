@@ -726,6 +726,11 @@ def numpy_memory_handler(nic: Nic) -> object:
     A NumPy memory handler (NEP 49) that allocates in the NIC's segments. Each array keeps the handler that made it.
     """
 
+def numpy_memory_live(handler: object) -> int:
+    """
+    How many arrays that a handler of numpy_memory_handler() made are alive.
+    """
+
 def set_numpy_memory_handler(handler: object | None) -> object:
     """
     Sets NumPy's memory handler of this context, None: NumPy's own; returns the one before.

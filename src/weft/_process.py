@@ -16,6 +16,7 @@ import secrets
 import socket
 import sys
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import _nic, errors
@@ -45,6 +46,7 @@ _lock = threading.Lock()
 _current: Nic | None = None
 _identity: tuple[Nic, int] | None = None
 _handler: tuple[Nic, object] | None = None  # NumPy's way to the segments of that NIC
+_fork_was_told = False
 # NICs of ancestors: never dropped, so that no destructor of theirs runs here.
 _inherited: list[Nic] = []
 
@@ -195,6 +197,24 @@ def numpy_memory_handler() -> object:
     return _handler[1]
 
 
+def _before_fork() -> None:
+    """Say once that a child will share arrays which NumPy's users expect to be copied (weft.allocator)."""
+    global _fork_was_told
+    if _handler is None or _fork_was_told:
+        return
+    count = _nic.numpy_memory_live(_handler[1])
+    if count:
+        _fork_was_told = True
+        warnings.warn(
+            f"fork: {count} NumPy arrays made under weft.allocator() are alive; the child shares them with this process: "
+            "what one writes the other sees\n"
+            "  try: a = a.copy() in the child before it writes, the start method spawn or forkserver, or weft.allocator() "
+            "around the arrays alone that others are to reach",
+            RuntimeWarning,
+            stacklevel=2,  # who called os.fork()
+        )
+
+
 def _close(pid: int) -> None:
     global _current
     if pid == os.getpid() and _current is not None:
@@ -230,4 +250,4 @@ def _door(obj: object, writable: bool) -> tuple[int, int, bool, int, object]:
 
 _nic.set_error_factory(errors.make)
 _nic.set_buffer_hook(_door)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

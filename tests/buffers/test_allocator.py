@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -81,6 +83,7 @@ def test_more_than_there_is_room_for_is_a_memory_error() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:fork:RuntimeWarning")
 def test_forked_child_under_the_allocator_makes_arrays_of_its_own() -> None:
     with weft.allocator():
         inherited = np.full(1 << 21, 7, np.uint8)
@@ -95,3 +98,39 @@ def test_forked_child_under_the_allocator_makes_arrays_of_its_own() -> None:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (inherited == 7).all()
+
+
+FORKS = """
+import os, sys, warnings
+import numpy as np, weft
+warnings.simplefilter("always")
+def fork():
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    print(sum("weft.allocator()" in str(w.message) for w in found))
+    return found
+fork()                            # nothing was made under the allocator
+shared = weft.zeros(10)
+fork()                            # memory that is meant to be shared
+with weft.allocator():
+    gone = np.arange(10)
+del gone
+fork()                            # nothing is left of it
+with weft.allocator():
+    kept = [np.arange(10), np.arange(20)]
+found = fork()
+fork()                            # once
+print([str(w.message).splitlines()[0] for w in found if w.category is RuntimeWarning], file=sys.stderr)
+"""
+
+
+@pytest.mark.procs
+def test_fork_with_arrays_of_the_allocator_warns_once() -> None:
+    """The child shares them with its parent, and NumPy's users expect copies."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.split() == ["0", "0", "0", "1", "0"], done.stderr
+    assert "2 NumPy arrays made under weft.allocator() are alive; the child shares them" in done.stderr

@@ -44,8 +44,10 @@ def allocator() -> Iterator[None]:
 
     It is NumPy's memory handler (NEP 49) of this thread or task, as a context manager; arrays keep it beyond the block.
     Each array takes whole pages of 4 KiB, so it suits large ones. Under it NumPy raises MemoryError when no segment has
-    room. Arrays that are views of other memory (np.frombuffer, np.memmap, DLPack) stay where they are. A forked child
-    starts with NumPy's own handler.
+    room. Arrays that are views of other memory (np.frombuffer, np.memmap, DLPack) stay where they are.
+
+    A forked child starts with NumPy's own handler, and shares the arrays that are there with its parent: it writes into
+    the parent's, where arrays of NumPy's own would be copied. The first such fork of a process warns (RuntimeWarning).
     """
     before = _nic.set_numpy_memory_handler(_process.numpy_memory_handler())
     try:
