@@ -206,10 +206,10 @@ def _before_fork() -> None:
     if count:
         _fork_was_told = True
         warnings.warn(
-            f"fork: {count} NumPy arrays made under weft.allocator() are alive; the child shares them with this process: "
-            "what one writes the other sees\n"
-            "  try: a = a.copy() in the child before it writes, the start method spawn or forkserver, or weft.allocator() "
-            "around the arrays alone that others are to reach",
+            f"fork: {count} NumPy arrays made under weft.allocator() are alive; the child shares them with this "
+            "process: what one writes the other sees\n"
+            "  try: a = a.copy() in the child before it writes, the start method spawn or forkserver, or "
+            "weft.allocator() around those arrays alone that others are to reach",
             RuntimeWarning,
             stacklevel=2,  # who called os.fork()
         )
