@@ -41,11 +41,26 @@ export PYTHONDONTWRITEBYTECODE ?=
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 # Debian without python3-venv has venv but no ensurepip: then pip of the outside fills the environment.
-$(VENV)/.made:
+$(VENV)/.made: $(VENV)/.here
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "weft needs Python >= 3.10: make PYTHON=python3.x")'
 	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(PY) install pip; }
 	@$(call LIMIT,300) $(PIP) install 'pip>=23.1'  # the first that takes -C
 	@touch $@
+
+# .venv and the build folders hold absolute paths. Those of a checkout that was moved, or copied from another, would go on
+# to import and to build into the other one, so each has a mark of where it was made, and is thrown away anywhere else.
+# A folder without a mark is an older Makefile's: then the path that is in it counts. -ef: the same folder by any name.
+FORCE:
+$(VENV)/.here: FORCE
+	@$(call STAYS,$(VENV),.made,sed -n "s/^ *\(export \)*VIRTUAL_ENV=[\"']*\([^\"']*\).*/\2\/../p" $(VENV)/bin/activate)
+
+build/%/.here: FORCE
+	@$(call STAYS,build/$*,.configured,sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$*/CMakeCache.txt)
+
+# $(call STAYS,folder,its first stamp,command that prints the checkout whose paths are in the folder)
+STAYS = if [ -e $(1) ]; then made=$$(cat $(1)/.here 2>/dev/null) || made=$$($(3) 2>/dev/null | head -n 1); \
+    [ -z "$$made" ] || [ "$$made" -ef . ] || { echo "weft: $(1) is of the checkout in $$made: made anew"; rm -rf $(1); }; fi; \
+  [ -e $(1)/.here ] || { mkdir -p $(1) && pwd > $(1)/.here && { [ ! -e $(1)/$(2) ] || touch -r $(1)/$(2) $(1)/.here; }; }
 
 # weft itself: its metadata, its command and a .pth to src, without the extension (wheel.cmake=false), which is CMake's
 # business below, so that a change of C++ costs one ninja run and no pip. The .pth is cut down to the path: scikit-build-core
@@ -79,19 +94,19 @@ CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath 
   -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
 QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-build/release/.configured: CMakeLists.txt $(VENV)/.test
+build/release/.configured: CMakeLists.txt build/release/.here $(VENV)/.test
 	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_INPLACE=ON); } $(call QUIET,release)
 	@touch $@
 
-build/check/.configured: CMakeLists.txt $(VENV)/.test
+build/check/.configured: CMakeLists.txt build/check/.here $(VENV)/.test
 	@mkdir -p build && { $(call CONFIGURE,check,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_PYTHON=OFF); } $(call QUIET,check)
 	@touch $@
 
-build/address/.configured: CMakeLists.txt $(VENV)/.test
+build/address/.configured: CMakeLists.txt build/address/.here $(VENV)/.test
 	@mkdir -p build && { $(call CONFIGURE,address,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address); } $(call QUIET,address)
 	@touch $@
 
-build/thread/.configured: CMakeLists.txt $(VENV)/.test
+build/thread/.configured: CMakeLists.txt build/thread/.here $(VENV)/.test
 	@mkdir -p build && { $(call CONFIGURE,thread,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread -DWEFT_PYTHON=OFF); } $(call QUIET,thread)
 	@touch $@
 
