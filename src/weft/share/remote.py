@@ -148,6 +148,7 @@ class RemoteArray(Comparing):
         view: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> RemoteArray:
         """node None: attached through the process's default node when it is first used."""
+        ticket.check()
         if not ticket.here and not ticket.place:
             raise errors.Unreachable(
                 f"attach: {_named(ticket)} belongs to a process of host {ticket.host}, this is {host_id()}\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import base64
 import json
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -98,14 +99,32 @@ class Ticket:
                 int(start),
                 str(host),
             )
-            if access not in ("r", "w", "rw") or any(n < 0 for n in ticket.shape):
-                raise ValueError("its fields make no sense")
-        except (ValueError, TypeError, UnicodeError) as reason:
+            ticket.check()
+        except errors.InvalidArgument:
+            raise
+        except (ValueError, TypeError, UnicodeError, OverflowError, RecursionError) as reason:
             shown = text if len(text) <= 60 else text[:57] + "..."
             raise errors.InvalidArgument(
                 f"attach: {shown!r} is no ticket: {reason}\n  try: the whole of str(shared.ticket), or the array's name"
             ) from None
         return ticket
+
+    def check(self) -> None:
+        """Refuse what no `Node.share` made: a ticket comes from anywhere. Raises InvalidArgument."""
+        words = self.name, self.address, self.dtype, self.access, self.host
+        numbers = (*self.shape, self.base, self.pid, self.start, 0 if self.key is None else self.key)
+        if (
+            all(type(word) is str for word in words)
+            and all(type(n) is int and 0 <= n < 1 << 64 for n in numbers)
+            and self.access in ("r", "w", "rw")
+        ):
+            nbytes = math.prod(self.shape) * self.numpy_dtype.itemsize
+            if nbytes < 1 << 63 and (self.key is not None or nbytes == 0):
+                return
+        raise errors.InvalidArgument(
+            f"attach: the fields of the ticket make no sense: {self!r:.400}\n"
+            "  try: the ticket of a share as it is: shared.ticket, or str(shared.ticket)"
+        )
 
     @property
     def place(self) -> str:
@@ -146,9 +165,12 @@ def _decode(text: str) -> np.dtype[Any]:
                 "  try: pip install ml_dtypes"
             ) from None
     try:
-        return np.lib.format.descr_to_dtype(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError) as reason:
-        raise errors.InvalidArgument(f"attach: the ticket's dtype {text!r} is not understood: {reason}") from None
+        dtype = np.lib.format.descr_to_dtype(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as reason:
+        raise errors.InvalidArgument(f"attach: the ticket's dtype {text!r:.100} is not understood: {reason}") from None
+    if dtype.hasobject:  # the bytes that come would be taken for pointers
+        raise errors.InvalidArgument(f"attach: the ticket's dtype {text!r:.100} holds Python objects: no share has it")
+    return dtype
 
 
 @lru_cache(maxsize=1)
