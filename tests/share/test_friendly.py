@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +36,9 @@ NODE: dict[str, tuple[Call, type[Exception], list[str]]] = {
     "share masked": (lambda n, t: n.share(np.ma.zeros(3)), errors.InvalidArgument, ["a.filled()"]),
     "share bytes rw": (lambda n, t: n.share(b"abc"), errors.AccessDenied, ["read-only", "access='r'"]),
     "share access": (lambda n, t: n.share(np.zeros(3), access="x"), errors.InvalidArgument, ["'rw'", "'x'"]),
+    "share access list": (lambda n, t: n.share(np.zeros(3), access=["r"]), errors.InvalidArgument, ["'rw'", "['r']"]),
+    "pickle node": (lambda n, t: pickle.dumps(n), TypeError, ["stays in its process", "weft.open()"]),
+    "copy node": (lambda n, t: copy.copy(n), TypeError, ["stays in its process"]),
     "share name": (lambda n, t: n.share(np.zeros(3), name=7), TypeError, ["a name is a str", "int"]),
     "share remote": (lambda n, t: n.share(t), TypeError, ["belongs to its owner", "ticket"]),
     "share address": (lambda n, t: n.share((4096, 8)), TypeError, ["no dtype"]),

@@ -144,7 +144,7 @@ def test_wait_timeout_that_is_nan_is_refused(thing: Any) -> None:
         thing.wait_until((0, 0), 9, timeout=float("nan"))
 
 
-@pytest.mark.parametrize("value", [None, "text", b"text", np.datetime64(0, "s")])
+@pytest.mark.parametrize("value", [None, "text", b"text", np.datetime64(0, "s"), {}, 2**70, float("nan")])
 def test_wait_for_what_can_never_be_is_refused(thing: Any, value: Any) -> None:
     with pytest.raises(TypeError, match="nothing that elements of dtype int32 can become"):
         thing.wait_until((0, 0), value)
@@ -159,6 +159,16 @@ def test_wait_for_text_and_records_ends(node: weft.Node) -> None:
     records = node.attach(node.share(weft.zeros(2, "i4,i4")))
     records[0] = (1, 2)
     assert records.wait_until(0, np.array((1, 2), "i4,i4"), timeout=50).tolist() == (1, 2)
+    assert records.wait_until(0, (1, 2), timeout=50).tolist() == (1, 2)
+    floats = node.attach(node.share(weft.zeros(2)))
+    floats[0] = 1e30
+    assert floats.wait_until(0, 10**30, timeout=50) == 1e30
+
+
+@pytest.mark.parametrize("value", [[], [0, 0], np.zeros((2, 3)), np.zeros((3, 1))])
+def test_wait_for_values_of_another_shape_is_refused(thing: Any, value: Any) -> None:
+    with pytest.raises(ValueError, match="broadcast"):
+        thing.wait_until(0, value, timeout=50)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,10 @@ def test_ticket_with_a_senseless_field_is_refused(node: weft.Node, ticket: Ticke
             use()
 
 
-@pytest.mark.parametrize(("field", "value"), [("name", 5), ("address", None), ("shape", ("2", 3)), ("pid", 1.5)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", 5), ("address", None), ("shape", ("2", 3)), ("shape", 3), ("pid", 1.5), ("direct", None)],
+)
 def test_ticket_with_a_field_of_another_type_is_refused(
     node: weft.Node, ticket: Ticket, field: str, value: Any
 ) -> None:
@@ -85,3 +88,19 @@ def test_ticket_text_with_infinite_numbers_is_refused(ticket: Ticket) -> None:
     text = as_text(dataclasses.replace(ticket, base=float("inf")))  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidArgument, match="is no ticket"):
         Ticket.parse(text)
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "weft://0/1", "weft://0/1/99999999999", "weft://host:port/0/1/2"])
+def test_ticket_of_no_address_leaves_the_node_usable(node: weft.Node, ticket: Ticket, address: str) -> None:
+    """Refused before the node counts it as an owner: later attaching, and new threads, are not refused for it."""
+    bad = dataclasses.replace(ticket, address=address)
+    for _ in range(2):
+        with pytest.raises(errors.FabricError):
+            node.attach(bad)
+    remote = node.attach(ticket)
+    remote[0, 0] = 3
+    lane = node._idle.pop()  # as another thread that is just using it
+    assert remote[0, 0] == 3
+    node._idle.append(lane)
+    with weft.open() as other:
+        assert other.attach(ticket)[0, 0] == 3

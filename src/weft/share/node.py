@@ -12,7 +12,7 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
@@ -135,7 +135,7 @@ class Node:
         "rw"), AddressInUse (the name is taken; by which process), BadState (the node is closed).
         """
         self._check("share")
-        if access not in _ACCESS:
+        if str(access) not in _ACCESS:  # a list is no key
             raise errors.InvalidArgument(f"share: access is 'r', 'w' or 'rw', not {access!r}")
         if name is not None:
             check_name(name, "share")
@@ -275,6 +275,8 @@ class Node:
         with self._lock:
             found = self._addresses.get(address)
             if found is None:
+                # The home lane is first: an address that is none is refused there, before it counts.
+                self._home.av.insert(address)
                 found = self._addresses[address] = len(self._addresses)
                 for lane in self._all_lanes():
                     lane.av.insert(address)
@@ -294,7 +296,11 @@ class Node:
             with self._lock:
                 if not self._closed:
                     lane = Lane(self)
-                    self._enter(lane)
+                    try:
+                        self._enter(lane)
+                    except BaseException:
+                        lane.close()
+                        raise
                     self._lanes.append(lane)
                     return lane
 
@@ -381,6 +387,12 @@ class Node:
                 self.close()
             except errors.FabricError:
                 pass
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a node stays in its process, and is neither copied nor pickled\n"
+            "  try: send what share() or attach() returned; weft.open() makes a node in the other process"
+        )
 
     def _rows(self) -> list[tuple[str, str]]:
         stats = self.statistics()

@@ -112,9 +112,11 @@ class Ticket:
     def check(self) -> None:
         """Refuse what no `Node.share` made: a ticket comes from anywhere. Raises InvalidArgument."""
         words = self.name, self.address, self.dtype, self.access, self.host
-        numbers = (*self.shape, self.base, self.pid, self.start, 0 if self.key is None else self.key)
+        shape = self.shape if type(self.shape) is tuple else (-1,)
+        numbers = (*shape, self.base, self.pid, self.start, 0 if self.key is None else self.key)
         if (
             all(type(word) is str for word in words)
+            and self.direct in (False, True)
             and all(type(n) is int and 0 <= n < 1 << 64 for n in numbers)
             and self.access in ("r", "w", "rw")
         ):

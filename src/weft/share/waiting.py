@@ -35,21 +35,41 @@ def deadline_in(timeout: Any, what: str) -> float | None:
 def condition(value: Any, dtype: np.dtype[Any], call: str) -> Callable[[Any], bool]:
     """Whether what was read is what `value` asks for: all elements equal it, or it is a function and says so.
 
-    Raises TypeError for a value that no element of the dtype can ever equal: the call would wait for ever.
+    Raises TypeError for a value that no element of the dtype can ever equal: the call would wait for ever. What comes
+    back raises ValueError where the value does not broadcast to what was read.
     """
     if callable(value):
         return lambda found: bool(value(found))
-    if dtype.kind != "V":  # structured elements have no ufuncs, and compare by ==
-        try:
-            if value is None:
-                raise TypeError
-            np.equal(np.empty(0, dtype), np.asarray(value).reshape(-1)[:0])
-        except TypeError:
-            raise TypeError(
-                f"{call}: {value!r} is nothing that elements of dtype {dtype} can become\n"
-                "  try: a value of that dtype, or a function of what is read: lambda x: x >= 5"
-            ) from None
-    return lambda found: bool(np.all(found == value))
+    wanted = _wanted(value, dtype, call)
+
+    def holds(found: Any) -> bool:
+        same = found == wanted
+        if np.shape(same) != np.shape(found):
+            raise ValueError(
+                f"{call}: values of shape {wanted.shape} do not broadcast to the selection's shape {np.shape(found)}"
+            )
+        return bool(np.all(same))
+
+    return holds
+
+
+def _wanted(value: Any, dtype: np.dtype[Any], call: str) -> Any:
+    try:
+        if isinstance(value, int) and dtype.kind in "fc":
+            return np.asarray(value, dtype)  # as large as a float can be
+        wanted = np.asarray(value)
+        if dtype.kind == "V" and wanted.dtype.kind != "V":
+            return np.asarray(value, dtype)  # a record as a tuple; dtypes of other packages
+        if wanted.dtype.hasobject or (wanted.dtype.kind in "fc" and np.isnan(wanted).any()):
+            raise TypeError
+        if dtype.kind != "V":  # structured elements have no ufuncs, and compare by ==
+            np.equal(np.empty(0, dtype), wanted.reshape(-1)[:0])
+        return wanted
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(
+            f"{call}: {value!r:.200} is nothing that elements of dtype {dtype} can become\n"
+            "  try: a value of that dtype, or a function of what is read: lambda x: x >= 5"
+        ) from None
 
 
 def pauses() -> Iterator[float]:
