@@ -84,6 +84,14 @@ def test_ticket_text_of_something_else_is_refused(fields: str) -> None:
         Ticket.parse(PREFIX + base64.urlsafe_b64encode(fields.encode()).decode())
 
 
+def test_ticket_pickles_and_is_of_one_version(ticket: Ticket) -> None:
+    assert pickle.loads(pickle.dumps(ticket)) == ticket
+    rebuild, (version, *fields) = ticket.__reduce__()
+    assert rebuild(version, *fields) == ticket
+    with pytest.raises(errors.InvalidArgument, match=f"of version {version + 1}, this Weft reads version {version}"):
+        rebuild(version + 1, *fields, "a field of later")
+
+
 def test_ticket_text_with_infinite_numbers_is_refused(ticket: Ticket) -> None:
     text = as_text(dataclasses.replace(ticket, base=float("inf")))  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidArgument, match="is no ticket"):

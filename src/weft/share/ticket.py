@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import dataclasses
 import json
 import math
 import os
@@ -109,6 +110,10 @@ class Ticket:
             ) from None
         return ticket
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return _unpickle, (_VERSION, *fields)
+
     def check(self) -> None:
         """Refuse what no `Node.share` made: a ticket comes from anywhere. Raises InvalidArgument."""
         words = self.name, self.address, self.dtype, self.access, self.host
@@ -143,6 +148,15 @@ class Ticket:
     def numpy_dtype(self) -> np.dtype[Any]:
         """The dtype. Raises InvalidArgument where it belongs to ml_dtypes and that is not installed."""
         return _decode(self.dtype)
+
+
+def _unpickle(version: int, *fields: Any) -> Ticket:
+    if version != _VERSION:
+        raise errors.InvalidArgument(
+            f"attach: the pickled ticket is of version {version}, this Weft reads version {_VERSION}\n"
+            "  try: the same version of Weft in both processes"
+        )
+    return Ticket(*fields)  # who uses it checks it
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> str:
