@@ -1,8 +1,8 @@
 """The clause lists, and who shows each clause: plain data, no pytest.
 
-load()        tests/spec/*.toml -> {id: Clause}
-scan_docs()   <!-- clause: id, id --> in our documentation -> where each id is written
-nearest()     what somebody probably meant by an id that does not exist
+load()          tests/spec/*.toml -> {id: Clause}
+find_words()    tests/conformance/words.toml -> where our documentation says what the clause says
+nearest()       what somebody probably meant by an id that does not exist
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DOCUMENTS = {
     "ucp_memory": "UCP memory routines",
 }
 
-_COMMENT = re.compile(r"<!--\s*clauses?:(.*?)-->", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+WORDS_MIN = 4  # fewer are found anywhere
 _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*\s*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
@@ -53,7 +54,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class DocSection:
-    """A place in our documentation that carries a clause id: the file, and the heading that it stands under."""
+    """A place in our documentation that says what a clause says: the file, and the heading that it stands under."""
 
     path: str
     heading: str
@@ -94,28 +95,38 @@ def unknown_message(unknown: str, where: str, known: Iterable[str]) -> str:
     return f"{where}: unknown clause {unknown!r}; {hint}"
 
 
-def scan_docs(root: Path, patterns: Iterable[str], known: Mapping[str, Clause]) -> dict[str, list[DocSection]]:
-    """Find `<!-- clause: id, id -->` in the files that match. An id nobody lists raises ClauseError.
+def find_words(words: Path, root: Path, known: Mapping[str, Clause]) -> tuple[dict[str, list[DocSection]], list[str]]:
+    """Look for what our documentation is said to say: a table for each page (path from `root`), clause id = its words.
 
-    Comments inside code fences are text about the convention, not the convention.
+    Returns the places found, and a line for each quotation that its page does not have. Words in comments and in code
+    fences do not count, line breaks and runs of blanks do not matter. ClauseError: an id that nobody lists, a
+    quotation of fewer than WORDS_MIN words.
     """
     found: dict[str, list[DocSection]] = {}
+    missing: list[str] = []
     faults: list[str] = []
-    for path in sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_file()}):
-        name = path.relative_to(root).as_posix()
-        # Fences are blanked rather than removed, so that line numbers stay true.
-        text = _FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), path.read_text(encoding="utf-8"))
-        headings = [(match.start(), match.group(1)) for match in _HEADING.finditer(text)]
-        for comment in _COMMENT.finditer(text):
-            line = text.count("\n", 0, comment.start()) + 1
-            heading = next((title for start, title in reversed(headings) if start < comment.start()), "")
-            for clause_id in filter(None, re.split(r"[\s,]+", comment.group(1))):
-                if clause_id not in known:
-                    faults.append(unknown_message(clause_id, f"{name}:{line}", known))
-                    continue
-                section = DocSection(name, heading)
-                if section not in found.setdefault(clause_id, []):
-                    found[clause_id].append(section)
+    for name, quotations in tomllib.loads(words.read_text(encoding="utf-8")).items():
+        page = root / name
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        text = _FENCE.sub("", _COMMENT.sub("", text))
+        sections = re.split(r"^(?=#{1,6}\s)", text, flags=re.MULTILINE)
+        for clause_id, quotation in quotations.items():
+            if clause_id not in known:
+                faults.append(unknown_message(clause_id, words.name, known))
+                continue
+            if len(quotation.split()) < WORDS_MIN:
+                faults.append(f"{words.name}: {clause_id}: fewer than {WORDS_MIN} words: {quotation!r}")
+                continue
+            places = [section for section in sections if _folded(quotation) in _folded(section)]
+            if not places:
+                missing.append(f"{name} does not say what shows {clause_id}: {quotation!r}")
+            for section in places[:1]:
+                heading = _HEADING.match(section)
+                found.setdefault(clause_id, []).append(DocSection(name, heading.group(1) if heading else ""))
     if faults:
         raise ClauseError("\n".join(faults))
-    return found
+    return found, missing
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())

@@ -1,7 +1,9 @@
 """pytest plugin: @pytest.mark.clause("mr.reg.key-in-use", ...) ties a test to the clauses it shows.
 
-Loaded by tests/conftest.py. At collection every id is checked, in marks and in documentation comments; one that nobody
-lists ends the run before a test starts, because a typing error would otherwise read as "not yet" for ever. With
+@pytest.mark.fact("name") says which of many facts a case of a parametrized test carries; the table names it beside the
+test. Clauses that only advise are shown by words of our documentation: tests/conformance/words.toml.
+
+Loaded by tests/conftest.py. At collection every id is checked, in marks and in that file; one that nobody lists ends the run before a test starts, because a typing error would otherwise read as "not yet" for ever. With
 --conformance-md or --conformance-json the outcomes are joined to the clauses and written at the end of the session.
 
 Marks are read from every collected item before -m and -k deselect any, so a narrow run checks as much as a full one.
@@ -18,7 +20,9 @@ from tests.conformance import report as reports
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("clause_spec_dir", "directory with the clause lists, from the root directory", default="tests/spec")
-    parser.addini("clause_docs", "files whose <!-- clause: id --> comments count", type="args", default=[])
+    parser.addini(
+        "clause_words", "file that says where our documentation shows a clause, from the root directory", default=""
+    )
     group = parser.getgroup("conformance")
     group.addoption("--conformance-md", metavar="PATH", help="write the table of clauses and the tests that show them")
     group.addoption("--conformance-json", metavar="PATH", help="write the same for programs")
@@ -26,7 +30,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*ids): the clauses of the specification lists that this test shows")
+    config.addinivalue_line("markers", "fact(name): what this case of a parametrized test checks")
     config.pluginmanager.register(ClausePlugin(config), "weft-clauses")
+
+
+def _fact(item: pytest.Item) -> str | None:
+    """Which case of its test this is, where that matters: it says so, or the clause is marked at the case alone."""
+    named = item.get_closest_marker("fact")
+    if named is not None:
+        return str(named.args[0])
+    call = getattr(item, "callspec", None)
+    return call.id if call is not None and any(mark.name == "clause" for mark in call.marks) else None
 
 
 class ClausePlugin:
@@ -35,14 +49,19 @@ class ClausePlugin:
         self.clauses: dict[str, clause_lists.Clause] = {}
         self.evidence: dict[str, reports.Evidence] = {}
         self.clauses_of: dict[str, tuple[str, ...]] = {}  # node id -> clause ids
+        self.labels: dict[str, str] = {}  # node id -> what the table calls the test
         self.outcomes: dict[str, str] = {}  # node id -> the worst of its phases
+        self.missing: list[str] = []  # quotations that their page does not have
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         faults: list[str] = []
         try:
             self.clauses = clause_lists.load(self.config.rootpath / self.config.getini("clause_spec_dir"))
-            sections = clause_lists.scan_docs(self.config.rootpath, self.config.getini("clause_docs"), self.clauses)
+            words, sections = self.config.getini("clause_words"), {}
+            if words:
+                root = self.config.rootpath
+                sections, self.missing = clause_lists.find_words(root / words, root, self.clauses)
             for clause_id, found in sections.items():
                 self._evidence(clause_id).sections = found
         except clause_lists.ClauseError as error:
@@ -59,6 +78,7 @@ class ClausePlugin:
                 ids += mark.args
             if ids:
                 self.clauses_of[item.nodeid] = tuple(dict.fromkeys(ids))
+                self.labels[item.nodeid] = reports.label(item.nodeid, _fact(item))
         if faults:
             self.clauses = {}  # nothing is written at the end of a run that never was
             raise pytest.UsageError("\n".join(["clauses:", *dict.fromkeys(faults)]))
@@ -83,7 +103,7 @@ class ClausePlugin:
             return
         for node_id, outcome in self.outcomes.items():
             for clause_id in self.clauses_of[node_id]:
-                getattr(self._evidence(clause_id), outcome).append(node_id)
+                getattr(self._evidence(clause_id), outcome).append(self.labels[node_id])
         for option, write in (("conformance_md", reports.as_markdown), ("conformance_json", reports.as_json)):
             path = self.config.getoption(option)
             if path:
@@ -94,8 +114,13 @@ class ClausePlugin:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         written = [path for path in map(self.config.getoption, ("conformance_md", "conformance_json")) if path]
         if written and self.clauses:
-            shown = sum(
-                reports.status(clause, self.evidence.get(clause.id, reports.Evidence())) == reports.SHOWN
+            found = [
+                reports.status(clause, self.evidence.get(clause.id, reports.Evidence()))
                 for clause in self.clauses.values()
+            ]
+            terminalreporter.write_line(
+                f"{found.count(reports.SHOWN)} of {len(found)} clauses shown, "
+                f"{found.count(reports.CONTRADICTED)} contradicted: {', '.join(written)}"
             )
-            terminalreporter.write_line(f"{shown} of {len(self.clauses)} clauses shown: {', '.join(written)}")
+            for line in self.missing:
+                terminalreporter.write_line(line)

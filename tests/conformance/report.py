@@ -9,31 +9,35 @@ from typing import Any
 
 from tests.conformance.clauses import Clause, DocSection
 
-SHOWN, NOT_YET = "shown", "not yet"
+SHOWN, CONTRADICTED, NOT_YET = "shown", "contradicted", "not yet"
 
 
 @dataclass
 class Evidence:
-    """What was found for one clause in one run."""
+    """What was found for one clause in one run. Tests by label: see label()."""
 
-    passed: list[str] = field(default_factory=list)  # node ids of marked tests that ran and passed
+    passed: list[str] = field(default_factory=list)  # marked tests that ran and passed
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # skipped and expected failures: neither shows anything
     sections: list[DocSection] = field(default_factory=list)
 
 
 def status(clause: Clause, evidence: Evidence) -> str:
-    """A doc clause is shown by a section of ours, any other by at least one marked test that ran and passed."""
-    shown = evidence.sections if clause.by_documentation else evidence.passed
-    return SHOWN if shown else NOT_YET
+    """A doc clause is shown by words of ours, any other by a marked test that ran and passed where none failed."""
+    if clause.by_documentation:
+        return SHOWN if evidence.sections else NOT_YET
+    if evidence.failed:
+        return CONTRADICTED
+    return SHOWN if evidence.passed else NOT_YET
 
 
-def test_function(node_id: str) -> str:
-    """`tests/fi/test_mr.py::test_key[7]` -> `tests/fi/test_mr.py::test_key`: a function is named once."""
-    return node_id.split("[", 1)[0]
+def label(node_id: str, fact: str | None = None) -> str:
+    """`tests/fi/test_mr.py::test_key[7]` -> `tests/fi/test_mr.py::test_key`: a function is named once.
 
-
-test_function.__test__ = False  # type: ignore[attr-defined]  # the name is not pytest's to collect
+    One that carries many facts is named once a fact: `tests/procs/test_two_processes.py::test_two_endpoints[fact]`.
+    """
+    function = node_id.split("[", 1)[0]
+    return f"{function}[{fact}]" if fact else function
 
 
 def as_json(clauses: Mapping[str, Clause], evidence: Mapping[str, Evidence]) -> str:
@@ -43,8 +47,10 @@ def as_json(clauses: Mapping[str, Clause], evidence: Mapping[str, Evidence]) -> 
         rows[clause.id] = {
             "document": clause.document,
             "status": status(clause, found),
-            "tests": sorted({test_function(node_id) for node_id in found.passed}),
+            "tests": sorted(set(found.passed)),
         }
+        if found.failed:
+            rows[clause.id]["failed"] = sorted(set(found.failed))
         if clause.by_documentation:
             rows[clause.id]["sections"] = [str(section) for section in found.sections]
     return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
@@ -57,12 +63,9 @@ def _cell(text: str) -> str:
 def _shown_by(clause: Clause, found: Evidence) -> str:
     if clause.by_documentation:
         return "<br>".join(_cell(str(section)) for section in found.sections) or NOT_YET
-    tests = sorted({test_function(node_id) for node_id in found.passed})
-    text = "<br>".join(f"`{test}`" for test in tests) or NOT_YET
-    failed = sorted({test_function(node_id) for node_id in found.failed})
-    if failed:
-        text += "<br>fails: " + ", ".join(f"`{test}`" for test in failed)
-    return text
+    if found.failed:
+        return f"{CONTRADICTED} by " + "<br>".join(f"`{test}`" for test in sorted(set(found.failed)))
+    return "<br>".join(f"`{test}`" for test in sorted(set(found.passed))) or NOT_YET
 
 
 def as_markdown(clauses: Mapping[str, Clause], evidence: Mapping[str, Evidence]) -> str:
@@ -70,24 +73,24 @@ def as_markdown(clauses: Mapping[str, Clause], evidence: Mapping[str, Evidence])
     for clause in clauses.values():
         documents.setdefault(clause.document, []).append(clause)
 
-    def shown_count(listed: Sequence[Clause]) -> int:
-        return sum(status(clause, evidence.get(clause.id, Evidence())) == SHOWN for clause in listed)
+    def counts(listed: Sequence[Clause]) -> str:
+        found = [status(clause, evidence.get(clause.id, Evidence())) for clause in listed]
+        return f"{len(listed)} | {found.count(SHOWN)} | {found.count(CONTRADICTED)} | {found.count(NOT_YET)}"
 
     lines = [
         "# Conformance",
         "",
         "Written by `make conformance`; do not edit. Each clause of the four documents, and the test that shows it.",
-        "A clause is shown when at least one test that carries its id ran and passed; a clause that only gives advice",
-        "is shown by the section of our documentation that carries its id.",
+        "A clause is shown when at least one test that carries its id ran and passed, and none of them failed; it is",
+        "contradicted when one failed. `test[fact]` is a test that carries many facts: this one was checked, on every path",
+        "that the test is about. A clause that only gives advice is shown by words of our documentation",
+        "(`tests/conformance/words.toml`): the section that has them is named.",
         "",
-        "| document | clauses | shown | not yet |",
-        "| --- | ---: | ---: | ---: |",
+        "| document | clauses | shown | contradicted | not yet |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
-    for document, listed in documents.items():
-        shown = shown_count(listed)
-        lines.append(f"| {document} | {len(listed)} | {shown} | {len(listed) - shown} |")
-    total = shown_count(list(clauses.values()))
-    lines.append(f"| all | {len(clauses)} | {total} | {len(clauses) - total} |")
+    lines += [f"| {document} | {counts(listed)} |" for document, listed in documents.items()]
+    lines.append(f"| all | {counts(list(clauses.values()))} |")
 
     for document, listed in documents.items():
         lines += ["", f"## {document}"]

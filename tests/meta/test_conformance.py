@@ -38,7 +38,10 @@ observable = "doc"
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.mkdir("spec")
     pytester.path.joinpath("spec", "fi_mr.toml").write_text(SPEC)
-    pytester.makeini("[pytest]\nclause_spec_dir = spec\nclause_docs = README.md docs/**/*.md\nstrict_markers = true\n")
+    pytester.path.joinpath("words.toml").write_text(
+        '["README.md"]\n"mr.notes.advice" = "Register large regions, not small ones"\n'
+    )
+    pytester.makeini("[pytest]\nclause_spec_dir = spec\nclause_words = words.toml\nstrict_markers = true\n")
     return pytester
 
 
@@ -69,7 +72,7 @@ def test_clause_with_passing_test_is_shown(project: pytest.Pytester) -> None:
     }
     assert rows["mr.reg.flags"] == {"document": "fi_mr(3)", "status": "not yet", "tests": []}
     table = (project.path / "out" / "c.md").read_text()
-    assert "| fi_mr(3) | 3 | 1 | 2 |" in table
+    assert "| fi_mr(3) | 3 | 1 | 0 | 2 |" in table
     assert "| `mr.reg.key-in-use` | A key in use is refused \\| with FI_ENOKEY. | `test_mr.py::test_key` |" in table
     assert "| `mr.reg.flags` | Unknown flags are refused. | not yet |" in table
 
@@ -77,16 +80,22 @@ def test_clause_with_passing_test_is_shown(project: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("name", "body"),
     [
-        ("fails", "def test_x(): assert 0"),
         ("skips", "def test_x(): pytest.skip('no')"),
         ("is_marked_skip", "@pytest.mark.skip\n        def test_x(): pass"),
         ("xfails", "@pytest.mark.xfail\n        def test_x(): assert 0"),
         ("xpasses", "@pytest.mark.xfail\n        def test_x(): pass"),
-        ("fails_in_set_up", "def test_x(broken): pass"),
-        ("fails_in_tear_down", "def test_x(leaky): pass"),
     ],
 )
-def test_clause_whose_test_does_not_pass_is_not_shown(project: pytest.Pytester, name: str, body: str) -> None:
+def test_clause_whose_test_does_not_run_is_not_shown(project: pytest.Pytester, name: str, body: str) -> None:
+    project.makepyfile(f'import pytest\n@pytest.mark.clause("mr.reg.flags")\n{body}')
+    _, rows = run(project)
+    assert rows["mr.reg.flags"] == {"document": "fi_mr(3)", "status": "not yet", "tests": []}, name
+
+
+@pytest.mark.parametrize(
+    "body", ["(): assert 0", "(broken): pass", "(leaky): pass"], ids=["call", "set-up", "tear-down"]
+)
+def test_clause_whose_test_fails_is_contradicted(project: pytest.Pytester, body: str) -> None:
     project.makepyfile(
         f"""
         import pytest
@@ -97,16 +106,17 @@ def test_clause_whose_test_does_not_pass_is_not_shown(project: pytest.Pytester, 
             yield
             assert 0
         @pytest.mark.clause("mr.reg.flags")
-        {body}
+        def test_x{body}
         """
     )
     _, rows = run(project)
-    assert rows["mr.reg.flags"] == {"document": "fi_mr(3)", "status": "not yet", "tests": []}, name
+    assert rows["mr.reg.flags"]["status"] == "contradicted"
+    assert rows["mr.reg.flags"]["tests"] == []
 
 
-def test_clause_with_one_passing_and_one_failing_test_lists_both(project: pytest.Pytester) -> None:
+def test_clause_with_a_passing_and_a_failing_test_is_contradicted(project: pytest.Pytester) -> None:
     project.makepyfile(
-        """
+        test_mr="""
         import pytest
         pytestmark = pytest.mark.clause("mr.reg.flags")
         def test_good(): pass
@@ -115,10 +125,46 @@ def test_clause_with_one_passing_and_one_failing_test_lists_both(project: pytest
     )
     result, rows = run(project)
     assert result.ret == 1
-    assert rows["mr.reg.flags"]["tests"] == [
-        "test_clause_with_one_passing_and_one_failing_test_lists_both.py::test_good"
-    ]
-    assert "fails: `test_clause" in (project.path / "out" / "c.md").read_text()
+    row = rows["mr.reg.flags"]
+    assert (row["status"], row["failed"]) == ("contradicted", ["test_mr.py::test_bad"])
+    table = (project.path / "out" / "c.md").read_text()
+    assert "| fi_mr(3) | 3 | 0 | 1 | 2 |" in table
+    assert "| contradicted by `test_mr.py::test_bad` |" in table
+    result.stdout.fnmatch_lines(["0 of 3 clauses shown, 1 contradicted: *"])
+
+
+def test_clause_of_one_failing_case_is_contradicted(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_mr="""
+        import pytest
+        @pytest.mark.clause("mr.reg.flags")
+        @pytest.mark.parametrize("n", [1, 2, 3])
+        def test_x(n): assert n != 2
+        """
+    )
+    _, rows = run(project)
+    assert rows["mr.reg.flags"]["status"] == "contradicted"
+
+
+def test_fact_of_a_case_is_named_in_the_table(project: pytest.Pytester) -> None:
+    """A test that carries many facts says which one a clause rests on; so does a clause marked at one case."""
+    project.makepyfile(
+        test_mr="""
+        import pytest
+        mark = pytest.mark
+        @mark.parametrize("path", ["a", "b"])
+        @mark.parametrize("fact", [
+            pytest.param(1, marks=[mark.fact("keys_differ"), mark.clause("mr.reg.flags")]),
+            pytest.param(2, marks=mark.fact("keys_agree")),
+        ])
+        def test_carrier(path, fact): pass
+        @mark.parametrize("fact", [pytest.param(1, id="one", marks=mark.clause("mr.reg.key-in-use")), 2])
+        def test_case(fact): pass
+        """
+    )
+    _, rows = run(project)
+    assert rows["mr.reg.flags"]["tests"] == ["test_mr.py::test_carrier[keys_differ]"]
+    assert rows["mr.reg.key-in-use"]["tests"] == ["test_mr.py::test_case[one]"]
 
 
 def test_clause_deselected_is_not_shown(project: pytest.Pytester) -> None:
@@ -143,32 +189,58 @@ def test_clause_without_ids_fails_the_run(project: pytest.Pytester, mark: str) -
     result.stderr.fnmatch_lines(["*clause takes one or more ids as strings*"])
 
 
-def test_doc_clause_is_shown_by_its_section_and_not_by_a_test(project: pytest.Pytester) -> None:
+def test_doc_clause_is_shown_by_words_and_not_by_a_test(project: pytest.Pytester) -> None:
     project.makepyfile('import pytest\n@pytest.mark.clause("mr.notes.advice")\ndef test_x(): pass')
-    _, rows = run(project)
+    result, rows = run(project)
     assert rows["mr.notes.advice"]["status"] == "not yet"
-    project.mkdir("docs")
-    project.path.joinpath("docs", "memory.md").write_text(
-        "# Memory\n\n## Large regions\n\n<!-- clause: mr.notes.advice,\n mr.reg.flags -->\nRegister large ones.\n"
+    result.stdout.fnmatch_lines(["README.md does not say what shows mr.notes.advice: 'Register large regions,*"])
+    project.path.joinpath("README.md").write_text(
+        "# A\n\n## Large ones\n\nRegister large\n regions,  not small\nones.\n"
     )
     _, rows = run(project)
     assert rows["mr.notes.advice"]["status"] == "shown"
-    assert rows["mr.notes.advice"]["sections"] == ["docs/memory.md: Large regions"]
-    assert rows["mr.reg.flags"]["status"] == "not yet"  # a comment never shows what a test must
+    assert rows["mr.notes.advice"]["sections"] == ["README.md: Large ones"]
 
 
-def test_doc_comment_unknown_fails_the_run(project: pytest.Pytester) -> None:
+WORDS = '["x.md"]\n"mr.notes.advice" = "Register large regions, please"\n'
+
+
+@pytest.mark.parametrize(
+    "text", ["<!-- Register large regions, please -->", "```\nRegister large regions, please\n```", "Register large.\n"]
+)
+def test_words_that_nobody_sees_show_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "fi_mr.toml").write_text(SPEC)
+    known = clauses.load(tmp_path)
+    (tmp_path / "words.toml").write_text(WORDS)
+    (tmp_path / "x.md").write_text(f"# Title\n\n{text}\n")
+    found, missing = clauses.find_words(tmp_path / "words.toml", tmp_path, known)
+    assert not found
+    assert missing == ["x.md does not say what shows mr.notes.advice: 'Register large regions, please'"]
+
+
+def test_words_of_an_unknown_clause_fail_the_run(project: pytest.Pytester) -> None:
     project.makepyfile("def test_x(): pass")
-    project.path.joinpath("README.md").write_text("one\n<!-- clause: mr.notes.advise -->\n")
+    project.path.joinpath("words.toml").write_text(
+        '["README.md"]\n"mr.notes.advise" = "Register large regions, please"\n'
+    )
     result, _ = run(project)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*README.md:2: unknown clause 'mr.notes.advise'; nearest known: mr.notes.advice*"])
+    result.stderr.fnmatch_lines(["*words.toml: unknown clause 'mr.notes.advise'; nearest known: mr.notes.advice*"])
 
 
-def test_doc_comment_in_a_code_fence_does_not_count(tmp_path: Path) -> None:
-    known = {"a.b": clauses.Clause("a.b", "d", "doc", "s", "t", "doc")}
-    (tmp_path / "x.md").write_text("```html\n<!-- clause: a.b, no.such -->\n```\n")
-    assert clauses.scan_docs(tmp_path, ["*.md"], known) == {}
+def test_words_too_few_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "fi_mr.toml").write_text(SPEC)
+    (tmp_path / "words.toml").write_text('["x.md"]\n"mr.notes.advice" = "large regions"\n')
+    with pytest.raises(clauses.ClauseError, match="fewer than 4 words: 'large regions'"):
+        clauses.find_words(tmp_path / "words.toml", tmp_path, clauses.load(tmp_path))
+
+
+def test_words_of_this_project_are_in_their_pages() -> None:
+    """Each clause that only advises and counts as shown is said in so many words."""
+    listed = clauses.load(ROOT / "tests" / "spec")
+    found, missing = clauses.find_words(ROOT / "tests" / "conformance" / "words.toml", ROOT, listed)
+    assert not missing
+    assert [i for i in found if not listed[i].by_documentation] == []
 
 
 def test_clause_listed_twice_is_refused(tmp_path: Path) -> None:

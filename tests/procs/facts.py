@@ -12,7 +12,7 @@ import os
 import select
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,16 @@ def fact(*clauses: str) -> Callable[[Callable[[Pair], None]], Callable[[Pair], N
         return function
 
     return keep
+
+
+def cases(facts: Iterable[str], clauses: Mapping[str, tuple[str, ...]]) -> list[Any]:
+    """A case for each fact, with its clauses and its name, for `parametrize`."""
+    return [
+        pytest.param(
+            name, marks=[pytest.mark.fact(name), *([pytest.mark.clause(*clauses[name])] if clauses[name] else [])]
+        )
+        for name in facts
+    ]
 
 
 class Pair:

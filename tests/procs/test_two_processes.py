@@ -98,7 +98,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
 @pytest.mark.procs
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.clause(*facts.CLAUSES[n])] if facts.CLAUSES[n] else []) for n in facts.FACTS],
+    facts.cases(facts.FACTS, facts.CLAUSES),
 )
 def test_two_endpoints(runner: Runner, name: str) -> None:
     runner.check(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.procs import ucp_facts
+from tests.procs import facts, ucp_facts
 from tests.procs.peer import World
 from tests.procs.test_two_processes import ENGINES, PATHS, Runner
 
@@ -32,10 +32,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
 @pytest.mark.procs
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=[pytest.mark.clause(*ucp_facts.CLAUSES[n])] if ucp_facts.CLAUSES[n] else [])
-        for n in ucp_facts.FACTS
-    ],
+    facts.cases(ucp_facts.FACTS, ucp_facts.CLAUSES),
 )
 def test_two_processes(runner: Runner, name: str) -> None:
     runner.check(name)
