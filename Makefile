@@ -7,7 +7,8 @@
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first
 #   make kill-test    300 rounds of kill -9 at random instants (KILL_ROUNDS=n, WEFT_SEED=n)
-#   make fuzz         a million made-up frames against the tcp link (FUZZ_FRAMES=n, WEFT_SEED=n)
+#   make fuzz         what peers and strangers may send, made up: each target for FUZZ_SECONDS=n (60), then FUZZ_EXAMPLES=n
+#                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
 #   make stub         regenerate src/weft/_nic.pyi from the extension
 #   make format       apply the formatters
@@ -18,7 +19,10 @@
 PYTHON ?= python3
 JOBS ?= 2
 KILL_ROUNDS ?= 300
+FUZZ_SECONDS ?= 60
+FUZZ_EXAMPLES ?= 20000
 FUZZ_FRAMES ?= 1000000
+FUZZ_CXX ?= $(shell command -v clang++ || echo $(CXX))
 PYTEST_ARGS ?=
 
 VENV := .venv
@@ -30,7 +34,7 @@ LIMIT = timeout --kill-after=10 $(1)
 
 BUILD_REQUIRES := 'scikit-build-core>=1.0' 'nanobind>=3.0' 'numpy>=2' 'cmake>=3.20' ninja
 BOOST := cmeel-boost
-CPP_FORMATTED = $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*.inl tests/cpp/*.cpp tests/cpp/*.hpp bench/cpp/*.cpp bench/cpp/*.hpp)
+CPP_FORMATTED = $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*.inl tests/cpp/*.cpp tests/cpp/*.hpp tests/fuzz/*.cpp tests/fuzz/*.hpp bench/cpp/*.cpp bench/cpp/*.hpp)
 PY_LINTED := src tests bench examples docs
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -89,6 +93,7 @@ $(VENV)/.bench: $(VENV)/.test
 # build/release  extension (into src/weft) and microbenchmarks, -O3, link-time optimisation
 # build/check    C++ unit tests, -O2 with asserts
 # build/address, build/thread  the sanitizers' own
+# build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang where there is one
 CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
   -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
   -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
@@ -108,6 +113,11 @@ build/address/.configured: CMakeLists.txt build/address/.here $(VENV)/.test
 
 build/thread/.configured: CMakeLists.txt build/thread/.here $(VENV)/.test
 	@mkdir -p build && { $(call CONFIGURE,thread,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread -DWEFT_PYTHON=OFF); } $(call QUIET,thread)
+	@touch $@
+
+build/fuzz/.configured: CMakeLists.txt $(VENV)/.test
+	@mkdir -p build && { $(call CONFIGURE,fuzz,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_FUZZ=ON -DWEFT_PYTHON=OFF \
+	  -DCMAKE_CXX_COMPILER=$(FUZZ_CXX)); } $(call QUIET,fuzz)
 	@touch $@
 
 ext: build/release/.configured
@@ -137,7 +147,10 @@ bench: ext microbench $(VENV)/.bench
 kill-test: ext
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,3600) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
 
-fuzz: cpp-tests
+fuzz: build/fuzz/.configured cpp-tests ext
+	@$(call LIMIT,1800) $(CMAKE) --build build/fuzz --target weft_fuzz -- --quiet
+	@$(PY) tests/fuzz/run.py build/fuzz --seconds $(FUZZ_SECONDS) --seed $(or $(WEFT_SEED),0)
+	@WEFT_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PY) -m pytest -q --timeout=3000 -o faulthandler_timeout=2900 tests/fuzz $(PYTEST_ARGS)
 	@WEFT_FUZZ_FRAMES=$(FUZZ_FRAMES) $(call LIMIT,3600) build/check/weft_cpp_tests --log_level=message --run_test='tcp/test_made_up*'
 
 lint: $(VENV)/.lint
