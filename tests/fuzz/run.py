@@ -3,9 +3,9 @@
     python tests/fuzz/run.py build/fuzz [--seconds 60] [--seed N] [TARGET...]
 
 A target starts from tests/fuzz/corpus/<target>, which is read and never written; what it finds beside that is kept in
-build/fuzz/corpus/<target>, so that a later run goes on from there. An input that crashes a target, hangs it or takes too
-much memory is kept in build/fuzz/crashes, and the command that repeats the crash is printed. Exit status 1: there is one.
-`--minimise` writes what build/fuzz/corpus adds into tests/fuzz/corpus: the fewest inputs that reach the same (libFuzzer).
+build/fuzz/corpus/<target>, so that a later run goes on from there. An input that crashes a target, hangs it or takes
+too much memory is kept in build/fuzz/crashes, and the command that repeats the crash is printed; the exit status is 1.
+`--minimise` writes what build/fuzz/corpus adds into tests/fuzz/corpus: the fewest inputs that reach the same edges.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def minimise(program: Path, target: str) -> None:
         path.unlink()
     kept = program.parent / "corpus" / target
     subprocess.run(
-        [str(program), "-merge=1", "-use_counters=0", f"-max_len={INPUT_BYTES_MAX}", str(fresh), str(stored), str(kept)],
+        [str(program), "-merge=1", "-use_counters=0", f"-max_len={INPUT_BYTES_MAX}"]
+        + [str(folder) for folder in (fresh, stored, kept)],
         check=True, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     regressions = {path.name: path.read_bytes() for path in stored.glob("crash-*")}

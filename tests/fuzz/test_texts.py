@@ -13,7 +13,6 @@ import pickle
 import zlib
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -26,7 +25,7 @@ from weft.share.ticket import PREFIX, Ticket
 EXAMPLES = int(os.environ.get("WEFT_FUZZ_EXAMPLES") or 300)
 fuzzed = settings(max_examples=EXAMPLES)
 
-TICKET = Ticket("weights", "weft://0/1/77", 5, 0, (3, 4), "<f4", "rw", True, 77, 12345, "linux 0-0")
+TICKET = Ticket("weights", "weft://0/1/77", 5, 0, (3, 4), "'<f4'", "rw", True, 77, 12345, "linux 0-0")
 PLACES = [_keys.Place("", 0, 0, 1, 77), _keys.Place("10.0.0.1", 7007, 0, 1, 77), _keys.Place("fe80::1", 7007, 2, 3, 4)]
 PACKED = [
     _keys.Packed(_keys.KEY, place, process=9, context=4, key=5, address=1 << 40, base=0, length=4096, prot=0x303)
@@ -53,6 +52,11 @@ def sealed(body: bytes) -> bytes:
     return body[:-4] + zlib.crc32(body[:-4]).to_bytes(4, "little") if len(body) >= 4 else body
 
 
+def said(refusal: Exception, word: str) -> None:
+    """The refusal speaks of what was refused."""
+    assert word in str(refusal)
+
+
 # ---- packed keys and addresses ---------------------------------------------------------------------------------------
 
 
@@ -66,8 +70,7 @@ def test_packed_key_of_any_bytes_is_refused_or_whole(data: bytes) -> None:
     try:
         found = _keys.Packed.parse(data)
     except ValueError as refusal:
-        assert len(str(refusal)) > 10
-        return
+        return said(refusal, "it ")
     again = found.pack() if found.place.host.isascii() else data
     assert data.startswith(again) or len(again) <= len(data)
     assert found.length >= 0
@@ -90,8 +93,7 @@ def test_rkey_unpack_of_any_bytes_is_a_key_or_an_error_of_ucp(endpoint: ucp.Endp
     try:
         rkey = endpoint.rkey_unpack(data)
     except ucp.UcsError as refusal:
-        assert "rkey" in str(refusal)
-        return
+        return said(refusal, "rkey")
     repr(rkey)
     rkey.destroy()
 
@@ -154,8 +156,7 @@ def test_ticket_of_any_text_is_refused_or_whole(text: str) -> None:
     try:
         found = Ticket.parse(text)
     except errors.InvalidArgument as refusal:
-        assert "is no ticket" in str(refusal)
-        return
+        return said(refusal, "ticket")
     assert Ticket.parse(str(found)) == found
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -178,8 +179,7 @@ def test_attach_of_any_text_is_an_array_or_an_error_of_weft(node: weft.Node, tex
     try:
         remote = node.attach(text)
     except errors.FabricError as refusal:
-        assert str(refusal)
-        return
+        return said(refusal, ":")
     repr(remote)
     remote.close()
 
@@ -213,8 +213,7 @@ def test_address_of_any_text_is_inserted_or_refused(av: fi.AddressVector, text: 
     try:
         at = av.insert(text)
     except errors.FabricError as refusal:
-        assert str(refusal)
-        return
+        return said(refusal, ":")
     assert av.lookup(at)
     av.remove(at)
 
@@ -231,4 +230,4 @@ def test_examples_are_the_ticket_that_they_change() -> None:
     assert Ticket.parse(str(TICKET)) == TICKET
     assert dataclasses.asdict(Ticket.parse(ticket_of(body_of(TICKET)))) == dataclasses.asdict(TICKET)
     assert all(_keys.Packed.parse(p.pack()) == p for p in PACKED)
-    assert np.dtype(TICKET.dtype).itemsize == 4
+    assert TICKET.numpy_dtype.itemsize == 4
