@@ -3,7 +3,8 @@
 @pytest.mark.fact("name") says which of many facts a case of a parametrized test carries; the table names it beside the
 test. Clauses that only advise are shown by words of our documentation: tests/conformance/words.toml.
 
-Loaded by tests/conftest.py. At collection every id is checked, in marks and in that file; one that nobody lists ends the run before a test starts, because a typing error would otherwise read as "not yet" for ever. With
+Loaded by tests/conftest.py. At collection every id is checked, in marks and in that file; one that nobody lists ends
+the run before a test starts, because a typing error would otherwise read as "not yet" for ever. With
 --conformance-md or --conformance-json the outcomes are joined to the clauses and written at the end of the session.
 
 Marks are read from every collected item before -m and -k deselect any, so a narrow run checks as much as a full one.
