@@ -6,6 +6,8 @@
 
 #include <mutex>
 
+#include "mem/guard.hpp"
+
 namespace weft::host {
 
 namespace {
@@ -61,6 +63,7 @@ HostNic::HostNic(const HostConfig& config)
   tcp.here_by_shm = config.shm_link;
   tcp_ = std::make_unique<link::TcpLink>(tcp, *table_, *clock_, *random_, *waiter_);
   parts.links.push_back(tcp_.get());
+  mem::keep_fault_handler();
   nic_ = std::make_unique<nic::Nic>(std::move(parts), config.limits);
   if (config.engine_thread) nic_->start_engine();
 }
@@ -70,6 +73,7 @@ HostNic::~HostNic() {
 }
 
 void HostNic::after_fork_in_child() noexcept {
+  mem::fault_handler_after_fork();
   cache_->after_fork_in_child();
   if (monitor_ != nullptr) monitor_->after_fork_in_child();
   nic_->after_fork_in_child();

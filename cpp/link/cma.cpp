@@ -1,14 +1,11 @@
 // cpp/link/cma.cpp: the kernel copies at most 2 GiB and 1024 pieces a call; go on where it stopped.
 #include "link/cma.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-
-#include "base/fd.hpp"
 
 namespace weft::link {
 
@@ -78,27 +75,6 @@ Status cma_copy_all(pid_t pid, bool to_peer, std::span<const iovec> local, std::
     if (n == 0) return Status::fault;
     here.advance(static_cast<size_t>(n));
     there.advance(static_cast<size_t>(n));
-  }
-}
-
-Status guarded_copy(std::span<const iovec> from, std::span<const iovec> to) noexcept {
-  constexpr size_t kScratchBytes = size_t{1} << 20;
-  const UniqueFd scratch(::memfd_create("weft-copy", MFD_CLOEXEC));
-  if (!scratch.valid()) return Status::no_memory;
-  Cursor here{from}, there{to};
-  for (;;) {
-    iovec out[kPiecesMax], in[kPiecesMax];
-    size_t out_bytes = 0, in_bytes = 0;
-    const size_t out_count = here.take(out, kPiecesMax, kScratchBytes, &out_bytes);
-    if (out_bytes == 0) return Status::ok;
-    const ssize_t written = ::pwritev(scratch.get(), out, static_cast<int>(out_count), 0);
-    if (written <= 0) return errno == ENOSPC || errno == ENOMEM ? Status::no_memory : Status::fault;
-    const size_t in_count = there.take(in, kPiecesMax, static_cast<size_t>(written), &in_bytes);
-    if (in_bytes == 0) return Status::ok;
-    const ssize_t read = ::preadv(scratch.get(), in, static_cast<int>(in_count), 0);
-    if (read <= 0) return Status::fault;
-    here.advance(static_cast<size_t>(read));
-    there.advance(static_cast<size_t>(read));
   }
 }
 

@@ -14,8 +14,4 @@ namespace weft::link {
 // peer_gone: no such process. access: the kernel forbids it.
 Status cma_copy_all(pid_t pid, bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) noexcept;
 
-// The same within this process, where the kernel forbids process_vm_* even there (seccomp): a missing page is an
-// answer, not a signal. Through a scratch file, so each byte is copied twice.
-Status guarded_copy(std::span<const iovec> from, std::span<const iovec> to) noexcept;
-
 }  // namespace weft::link

@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
-#include "link/cma.hpp"
+#include <algorithm>
+
+#include "mem/guard.hpp"
 
 namespace weft::link {
 
@@ -18,10 +20,22 @@ class SelfPeer final : public Peer {
     process_id = ::getpid();
   }
   [[nodiscard]] std::string describe() const override { return "this process"; }
+  // As a peer's memory is copied, so that a page that fails is an answer; no system call is needed for one's own.
   Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) override {
-    const Status status = cma_copy_all(process_id, to_peer, local, remote);
-    if (status != Status::access) return status;
-    return to_peer ? guarded_copy(local, remote) : guarded_copy(remote, local);
+    size_t here = 0, there = 0, here_done = 0, there_done = 0;
+    while (here < local.size() && there < remote.size()) {
+      const size_t n = std::min(local[here].iov_len - here_done, remote[there].iov_len - there_done);
+      if (n != 0) {
+        auto* const ours = static_cast<std::byte*>(local[here].iov_base) + here_done;
+        auto* const theirs = static_cast<std::byte*>(remote[there].iov_base) + there_done;
+        if (!(to_peer ? mem::copy_guarded(theirs, ours, n) : mem::copy_guarded(ours, theirs, n))) return Status::fault;
+      }
+      here_done += n;
+      there_done += n;
+      if (here_done == local[here].iov_len) ++here, here_done = 0;
+      if (there_done == remote[there].iov_len) ++there, there_done = 0;
+    }
+    return Status::ok;
   }
 };
 
@@ -56,7 +70,11 @@ Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> pa
     const std::lock_guard lock(mutex_);
     if (queue_.size() >= kQueueMax) return Status::again;
     frame.payload_length = static_cast<uint32_t>(payload.size());
-    queue_.push_back({frame, {payload.begin(), payload.end()}});
+    queue_.push_back({frame, std::vector<std::byte>(payload.size())});
+    if (!payload.empty() && !mem::copy_guarded(queue_.back().payload.data(), payload.data(), payload.size())) {
+      queue_.pop_back();
+      return Status::fault;
+    }
     // SYNC POINT: seq_cst, as are the store and the load in prepare_sleep(): one side sees the other.
     queued_.fetch_add(1, std::memory_order_seq_cst);
   }

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "link/cma.hpp"
+#include "mem/guard.hpp"
 
 namespace weft::link {
 
@@ -139,25 +140,28 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   } else if (!payload.empty()) {
     frame.where = wire::PayloadWhere::in_frame;
   }
-  const ring::Claim slot = peer.producer->try_claim();
-  if (!slot) {
+  const auto give_back = [&](Status status) {
     if (chunk != kNoChunk) {
       const std::lock_guard chunks(chunk_lock_);
       free_chunks_.push_back(chunk);
     }
-    return Status::again;
-  }
+    return status;
+  };
+  const ring::Claim slot = peer.producer->try_claim();
+  if (!slot) return give_back(Status::again);
   const std::span<std::byte> out = slot.payload();
-  size_t used = sizeof(wire::Frame);
   wire::emit(frame, out);
-  if (frame.where == wire::PayloadWhere::in_frame) {
-    std::memcpy(out.data() + sizeof(wire::Frame), payload.data(), payload.size());
-    used += payload.size();
-  } else if (frame.where == wire::PayloadWhere::staged) {
-    std::memcpy(staging_.data() + kStagingHeaderBytes + size_t{chunk} * wire::kStagedPayloadMax, payload.data(),
-                payload.size());
-    peer.staged.push_back(chunk);
+  const bool staged = chunk != kNoChunk;
+  if (!payload.empty()) {
+    std::byte* const to = staged ? staged_chunk(chunk) : out.data() + sizeof(wire::Frame);
+    // It is the application's memory, whose pages may fail.
+    if (!mem::copy_guarded(to, payload.data(), payload.size())) [[unlikely]] {
+      peer.producer->abandon(slot);
+      return give_back(Status::fault);
+    }
   }
+  if (staged) peer.staged.push_back(chunk);
+  const size_t used = sizeof(wire::Frame) + (staged ? 0 : payload.size());
   peer.producer->publish(slot, used);
   if (peer.producer->needs_doorbell()) ring_eventfd(peer.doorbell.get());
   return Status::ok;

@@ -114,6 +114,9 @@ class ShmLink final : public Link {
   void reject(int fd, wire::RejectReason reason) noexcept;
   uint32_t take_producer_id();
   void reclaim_all() noexcept;
+  [[nodiscard]] std::byte* staged_chunk(uint32_t chunk) const noexcept {
+    return staging_.data() + kStagingHeaderBytes + size_t{chunk} * wire::kStagedPayloadMax;
+  }
   void store_hint() noexcept;
 
   ShmConfig config_;

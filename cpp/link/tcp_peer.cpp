@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "link/routes.hpp"
+#include "mem/guard.hpp"
 
 namespace weft::link {
 
@@ -179,6 +180,12 @@ bool TcpPeer::flush() {
   return flush_locked();
 }
 
+// Pages of a payload failed after they were looked for, in the middle of its packet: nothing can follow it.
+Status TcpPeer::lost_pages() {
+  fail(Status::peer_gone, "pages of a buffer were lost while it was being sent");
+  return broken();
+}
+
 // HOT. One system call, or none where packets wait for company; payload is copied by us only where it is short, or
 // where the kernel took a part.
 Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
@@ -186,6 +193,9 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   if (dead()) return down_status();
   if (const Status status = broken(); status != Status::ok) return status;
   if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
+  // A packet that has begun must be sent whole, so pages of the application's memory that fail are looked for before.
+  if (!mem::readable(payload.data(), payload.size())) [[unlikely]]
+    return Status::fault;
   const bool answer = frame.kind == wire::FrameKind::answer;
   frame.where = wire::PayloadWhere::none;
   const uint64_t waiting = ours_.open();
@@ -230,7 +240,7 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     std::byte* head = room(wire::kPacketHeadMax + payload.size());
     const size_t head_bytes =
         wire::emit_frame(keys_.send, sent_, frame, with, payload.size(), std::span(head, wire::kPacketHeadMax));
-    if (!payload.empty()) std::memcpy(head + head_bytes, payload.data(), payload.size());
+    if (!mem::copy_guarded(head + head_bytes, payload.data(), payload.size())) return lost_pages();
     out_end_ += head_bytes + payload.size();
     ++sent_;
     out_cost_ += cost;
@@ -249,6 +259,11 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     do {
       n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EFAULT) {  // nothing of this packet
+      answer_ = with;
+      answer ? theirs_.end(cost, true) : ours_.begin(cost, true);
+      return Status::fault;
+    }
     if (n < 0 && errno != EAGAIN) {
       fail(status_of_errno(errno), std::string("sending: ") + std::strerror(errno));
       return broken();
@@ -266,7 +281,9 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     out_cost_ = 0;
     const size_t mine = took - before;
     if (mine < head_bytes) append(std::span(head).subspan(mine, head_bytes - mine));
-    append(payload.subspan(mine > head_bytes ? mine - head_bytes : 0));
+    const auto rest = payload.subspan(mine > head_bytes ? mine - head_bytes : 0);
+    if (!mem::copy_guarded(room(rest.size()), rest.data(), rest.size())) return lost_pages();
+    out_end_ += rest.size();
     unflushed_.store(out_bytes() != 0, std::memory_order_relaxed);
     want_out(out_bytes() != 0);
   }
@@ -310,7 +327,11 @@ class TcpPeer::Source final : public PayloadSource {
       size_t total = 0;
       for (const iovec& v : into) {
         const size_t n = std::min(v.iov_len, peer_.in_end_ - peer_.in_begin_);
-        if (n != 0) std::memcpy(v.iov_base, peer_.in_.data() + peer_.in_begin_, n);
+        const std::byte* from = peer_.in_.data() + peer_.in_begin_;
+        if (n != 0 && !mem::copy_guarded(static_cast<std::byte*>(v.iov_base), from, n)) {
+          fault_ = true;
+          return total;
+        }
         peer_.in_begin_ += n;
         total += n;
       }

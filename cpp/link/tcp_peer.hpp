@@ -131,6 +131,7 @@ class TcpPeer final : public Peer {
   [[nodiscard]] uint32_t wanted_events() const noexcept;
   std::byte* room(size_t bytes);  // behind what waits in out_; who fills it adds to out_end_
   void append(std::span<const std::byte> bytes);
+  Status lost_pages();
   [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
   void clear_out() noexcept { out_at_ = out_end_ = 0; }
   void emit_done();  // answer_ becomes a packet of its own

@@ -4,9 +4,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "mem/cache.hpp"
+#include "mem/guard.hpp"
 
 namespace weft::mem {
 
@@ -76,8 +76,8 @@ std::optional<DeviceMemory> Devices::find(uint64_t address) const noexcept {
 Status Devices::copy(Side to, Side from, size_t length) const noexcept {
   if (length == 0) return Status::ok;
   if (!to.device && !from.device) {
-    std::memcpy(const_cast<void*>(to.at), from.at, length);
-    return Status::ok;
+    auto* const there = static_cast<std::byte*>(const_cast<void*>(to.at));
+    return copy_guarded(there, static_cast<const std::byte*>(from.at), length) ? Status::ok : Status::fault;
   }
   DeviceRuntime* chosen = nullptr;
   for (const Side& side : {from, to}) {

@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "mem/guard.hpp"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -537,6 +539,16 @@ bool atomic_valid(Datatype datatype, AtomicOp op, AtomicFamily family) noexcept 
       return uses_compare(op);
   }
   return false;
+}
+
+bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand, const void* compare,
+                    void* result, size_t count) noexcept {
+  const size_t bytes = count * datatype_size(datatype);
+  const mem::MemoryRange ranges[] = {{target, bytes},
+                                     {operand, operand != nullptr ? bytes : 0},
+                                     {compare, compare != nullptr ? bytes : 0},
+                                     {result, result != nullptr ? bytes : 0}};
+  return mem::guarded(ranges, [=] { atomic_apply(op, datatype, target, operand, compare, result, count); });
 }
 
 double decode_float16(uint16_t bits) noexcept {

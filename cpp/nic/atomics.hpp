@@ -139,6 +139,10 @@ inline void atomic_apply(AtomicOp op, Datatype datatype, void* target, const voi
   detail::kAtomicTable[static_cast<size_t>(op)][static_cast<size_t>(datatype)](target, operand, compare, result, count);
 }
 
+/// The same where pages of any of the memory may fail (mem/guard.hpp). False: one did; elements before it may be done.
+[[nodiscard]] bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand,
+                                  const void* compare, void* result, size_t count) noexcept;
+
 /// The small floats' codecs: exact to double, rounded to nearest even back. Bits above the format's width must be zero.
 [[nodiscard]] double decode_float16(uint16_t bits) noexcept;
 [[nodiscard]] double decode_bfloat16(uint16_t bits) noexcept;

@@ -10,6 +10,7 @@ namespace weft::nic {
 Domain::Domain(Nic* nic, const DomainConfig& config)
     : nic_(nic), config_(config), index_(nic->add_domain(this)), ops_(index_, nic->next_op()) {
   activity_ = &nic->table().own_activity(index_);
+  mem::keep_fault_handler();
 }
 
 Domain::~Domain() {

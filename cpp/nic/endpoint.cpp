@@ -51,9 +51,8 @@ using Opened = std::vector<std::shared_ptr<mem::Devices::Opened>>;
   }
 }
 
-inline bool locate(const link::Peer& peer, mem::Devices& devices, bool unowned, uint32_t segment, uint64_t where,
-                   uint64_t local_addr, uint64_t offset, uint64_t length, Piece* out, uint32_t* missing,
-                   Opened* opened) {
+inline bool locate(const link::Peer& peer, mem::Devices& devices, uint32_t segment, uint64_t where, uint64_t local_addr,
+                   uint64_t offset, uint64_t length, Piece* out, uint32_t* missing, Opened* opened) {
   out->remote = local_addr + offset;
   out->length = length;
   out->pointer = nullptr;
@@ -63,7 +62,7 @@ inline bool locate(const link::Peer& peer, mem::Devices& devices, bool unowned, 
     return true;
   }
   if (peer.same_process) {
-    if (!unowned) out->pointer = reinterpret_cast<std::byte*>(local_addr + offset);
+    out->pointer = reinterpret_cast<std::byte*>(local_addr + offset);
     return true;
   }
   if (segment == mem::kNoSegment) return true;
@@ -83,14 +82,13 @@ inline bool locate(const link::Peer& peer, mem::Devices& devices, bool unowned, 
 Reach translate(const link::Peer& peer, mem::Devices& devices, const mem::MrView& view, uint64_t length, Piece* pieces,
                 uint32_t* count, uint32_t* missing, Opened* opened) {
   const mem::MrEntry& e = *view.entry;
-  const bool unowned = (e.access & mem::kMrUnowned) != 0;
   const uint32_t first = *count;
   if ((e.access & (mem::kMrSingleUse | mem::kMrByOwner)) != 0) [[unlikely]] {
     if ((e.access & mem::kMrSingleUse) != 0 || !peer.same_process) return Reach::frames;
   }
   if (e.segment != mem::kIovSegment) {
     if (*count == kMaxPieces) return Reach::frames;
-    if (!locate(peer, devices, unowned, e.segment, e.where, e.local_addr, view.offset, length, &pieces[*count], missing,
+    if (!locate(peer, devices, e.segment, e.where, e.local_addr, view.offset, length, &pieces[*count], missing,
                 opened)) {
       return Reach::missing;
     }
@@ -105,8 +103,7 @@ Reach translate(const link::Peer& peer, mem::Devices& devices, const mem::MrView
       const uint64_t n = std::min(left, iov.length - offset);
       if (n == 0) break;
       if (*count == kMaxPieces) return Reach::frames;
-      if (!locate(peer, devices, unowned, iov.segment, iov.where, iov.local_addr, offset, n, &pieces[*count], missing,
-                  opened)) {
+      if (!locate(peer, devices, iov.segment, iov.where, iov.local_addr, offset, n, &pieces[*count], missing, opened)) {
         return Reach::missing;
       }
       ++*count;
@@ -154,10 +151,8 @@ Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_cou
           const mem::Devices::Side ours{here, (of_device >> at & 1) != 0}, theirs{there + offset, pieces[i].device};
           const Status s = to_peer ? devices->copy(theirs, ours, n) : devices->copy(ours, theirs, n);
           if (s != Status::ok) return s;
-        } else if (to_peer) {
-          copy_bytes(there + offset, here, n);
-        } else {
-          copy_bytes(here, there + offset, n);
+        } else if (!(to_peer ? copy_guarded_hot(there + offset, here, n) : copy_guarded_hot(here, there + offset, n))) {
+          return Status::fault;
         }
       } else if (devices != nullptr) {  // the kernel copies from and to host memory only
         constexpr size_t kBounceBytes = 1u << 20;
@@ -222,37 +217,39 @@ Status copy_device(const mem::Devices& devices, std::span<const iovec> list, uin
   return Status::ok;
 }
 
-// The `length` bytes from `offset` on, gathered from a list.
-void gather(std::span<const iovec> list, uint64_t offset, std::byte* out, uint64_t length) noexcept {
+// The `length` bytes from `offset` on, gathered from a list of the application's buffers. fault: a page failed.
+Status gather(std::span<const iovec> list, uint64_t offset, std::byte* out, uint64_t length) noexcept {
   for (const iovec& v : list) {
-    if (length == 0) return;
+    if (length == 0) break;
     if (offset >= v.iov_len) {
       offset -= v.iov_len;
       continue;
     }
     const uint64_t n = std::min<uint64_t>(length, v.iov_len - offset);
-    std::memcpy(out, static_cast<const std::byte*>(v.iov_base) + offset, n);
+    if (!copy_guarded(out, static_cast<const std::byte*>(v.iov_base) + offset, n)) return Status::fault;
     out += n;
     length -= n;
     offset = 0;
   }
+  return Status::ok;
 }
 
 }  // namespace
 
-void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept {
+Status scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept {
   for (const iovec& v : list) {
-    if (length == 0) return;
+    if (length == 0) break;
     if (offset >= v.iov_len) {
       offset -= v.iov_len;
       continue;
     }
     const uint64_t n = std::min<uint64_t>(length, v.iov_len - offset);
-    std::memcpy(static_cast<std::byte*>(v.iov_base) + offset, in, n);
+    if (!copy_guarded(static_cast<std::byte*>(v.iov_base) + offset, in, n)) return Status::fault;
     in += n;
     length -= n;
     offset = 0;
   }
+  return Status::ok;
 }
 
 namespace {
@@ -348,11 +345,12 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
         std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
           auto* here = static_cast<std::byte*>(local);
-          write ? copy_bytes(there, here, length) : copy_bytes(here, there, length);
-          ++domain_->statistics.direct;
-          domain_->statistics.bytes += length;
-          complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
-          return {Refusal::none, wants};
+          if (write ? copy_guarded_hot(there, here, length) : copy_guarded_hot(here, there, length)) [[likely]] {
+            ++domain_->statistics.direct;
+            domain_->statistics.bytes += length;
+            complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
+            return {Refusal::none, wants};
+          }  // a page failed: the long way says so
         }
       } else if (target.ready && target.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(target)) {
         return post_framed(kind, local, length, to, addr, key, flags, context, imm, inject_call);
@@ -374,21 +372,25 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
   op->remote[0] = {addr, length, key};
   op->remote_count = 1;
   const iovec piece{local, length};
-  keep_local(op, {&piece, 1});
+  if (!keep_local(op, {&piece, 1})) {
+    finish(op);
+    return {Refusal::none, true};
+  }
   return {Refusal::none, true, queue_op(*target, op)};
 }
 
 // Where the operation's bytes come from or go to: the caller's buffers, or a copy of what it may reuse at once.
-void Endpoint::keep_local(Op* op, std::span<const iovec> local) {
+bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
   if ((op->inject_call || (op->flags & flag::kInject) != 0) && op->kind == OpKind::write) {
     op->held.resize(op->total);
-    gather(local, 0, op->held.data(), op->total);
+    op->status = gather(local, 0, op->held.data(), op->total);
     op->local[0] = {op->held.data(), op->held.size()};
     op->local_count = 1;
   } else {
     std::ranges::copy(local, op->local);
     op->local_count = static_cast<uint8_t>(local.size());
   }
+  return op->status == Status::ok;
 }
 
 // Apart, so that the short way sets up no stack for it.
@@ -482,8 +484,9 @@ PostResult Endpoint::post(const RmaArgs& asked) {
       finish(op);
       return {Refusal::none, true};
     }
-  } else {
-    keep_local(op, args.local);
+  } else if (!keep_local(op, args.local)) {
+    finish(op);
+    return {Refusal::none, true};
   }
   return {Refusal::none, true, queue_op(*target, op)};
 }
@@ -528,10 +531,15 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
   if (reach == Reach::direct && !by_device && total <= domain_->nic_->limits_.inline_copy_bytes) [[likely]] {
     if (count == 1 && local_count == 1) [[likely]] {
       auto* here = static_cast<std::byte*>(local[0].iov_base);
-      to_peer ? copy_bytes(pieces[0].pointer, here, total) : copy_bytes(here, pieces[0].pointer, total);
+      if (!(to_peer ? copy_guarded_hot(pieces[0].pointer, here, total)
+                    : copy_guarded_hot(here, pieces[0].pointer, total))) {
+        *status = Status::fault;
+      }
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count);
     }
+    if (*status != Status::ok) [[unlikely]]
+      return Direct::failed;
     ++domain_->statistics.direct;
   } else if (total != 0) {
     reach == Reach::direct ? ++domain_->statistics.direct : ++domain_->statistics.cma;
@@ -879,11 +887,11 @@ bool Endpoint::advance_frames(Op* op) {
         f.frag_offset = op->at_total;  // comes back in the answer
         uint64_t bytes = 0;
         if (op->local_count != 0) {
-          gather({op->local, op->local_count}, op->at_total, gathered, n);
+          (void)gather({op->local, op->local_count}, op->at_total, gathered, n);  // of op->held: it does not fail
           bytes = n;
         }
         if (op->compare_count != 0) {
-          gather({op->compare, op->compare_count}, op->at_total, gathered + n, n);
+          (void)gather({op->compare, op->compare_count}, op->at_total, gathered + n, n);
           bytes = 2 * n;
         }
         payload = {gathered, bytes};
@@ -992,9 +1000,9 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           const bool write = kind == OpKind::write;
           std::byte* there =
               fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
-          if (there != nullptr) [[likely]] {
-            auto* here = local + d.local_offset;
-            write ? copy_bytes(there, here, d.length) : copy_bytes(here, there, d.length);
+          auto* here = local + d.local_offset;
+          if (there != nullptr &&
+              (write ? copy_guarded_hot(there, here, d.length) : copy_guarded_hot(here, there, d.length))) [[likely]] {
             ++domain_->statistics.direct;
             domain_->statistics.bytes += d.length;
             total += d.length;
@@ -1148,17 +1156,21 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
       } else {
         run = size;
         if (!args.operand.empty()) {
-          gather(args.operand, done, operand_room, size);
+          *status = gather(args.operand, done, operand_room, size);
           operand = operand_room;
         }
         if (!args.compare.empty()) {
-          gather(args.compare, done, compare_room, size);
+          if (*status == Status::ok) *status = gather(args.compare, done, compare_room, size);
           compare = compare_room;
         }
         result = args.result.empty() ? nullptr : result_room;
       }
-      atomic_apply(args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size);
-      if (result == result_room) scatter(args.result, done, result_room, size);
+      if (*status == Status::ok &&
+          !atomic_guarded(args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size)) {
+        *status = Status::fault;
+      }
+      if (*status == Status::ok && result == result_room) *status = scatter(args.result, done, result_room, size);
+      if (*status != Status::ok) return Direct::failed;
       offset += run;
       done += run;
     }
@@ -1201,12 +1213,19 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         std::byte* there = fast_target(target, range.key, range.addr, total, want_of(args.family, args.op));
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
-          atomic_apply(args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
-                       args.compare.empty() ? nullptr : args.compare[0].iov_base,
-                       args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype));
+          const uint64_t flags = completion_flags(OpKind::atomic, args.family);
+          if (!atomic_guarded(args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                              args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                              args.result.empty() ? nullptr : args.result[0].iov_base,
+                              total / datatype_size(args.datatype))) [[unlikely]] {
+            // Not the long way: some elements may have been done.
+            fail(args.context, flags, Status::fault, describe("atomic", range, target, Status::fault), total);
+            count_remote((flags & flag::kRead) != 0, true, 0);
+            return {Refusal::none, true};
+          }
           ++domain_->statistics.direct;
           domain_->statistics.bytes += total;
-          complete(wants, args.context, completion_flags(OpKind::atomic, args.family), total);
+          complete(wants, args.context, flags, total);
           return {Refusal::none, wants};
         }
       }
@@ -1305,14 +1324,18 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
   // Operands are copied: the caller of inject may reuse them at once, and a few bytes are cheaper copied than tracked.
   op->held.resize(3 * total);
   if (!args.operand.empty()) {
-    gather(args.operand, 0, op->held.data(), total);
+    op->status = gather(args.operand, 0, op->held.data(), total);
     op->local[0] = {op->held.data(), total};
     op->local_count = 1;
   }
   if (!args.compare.empty()) {
-    gather(args.compare, 0, op->held.data() + total, total);
+    if (op->status == Status::ok) op->status = gather(args.compare, 0, op->held.data() + total, total);
     op->compare[0] = {op->held.data() + total, total};
     op->compare_count = 1;
+  }
+  if (op->status != Status::ok) {
+    finish(op);
+    return {Refusal::none, true};
   }
   if (device && !data_done) {
     op->device_results = args.result_device;
@@ -1384,8 +1407,9 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
   Opened opened;
   switch (translate(peer, domain_->nic_->devices(), view, length, pieces, &count, &missing, &opened)) {
     case Reach::direct:
-      // A region of several buffers has no one address, and whoever counts accesses must hear of each.
-      if (count != 1 || (view.entry->access & (mem::kMrNotifyRead | mem::kMrNotifyWrite)) != 0)
+      // A region of several buffers has no one address, whoever counts accesses must hear of each, and nothing guards
+      // those that the pointer is for.
+      if (count != 1 || (view.entry->access & (mem::kMrNotifyRead | mem::kMrNotifyWrite | mem::kMrUnowned)) != 0)
         return {.status = Status::ok};
       return {.status = Status::ok, .pointer = pieces[0].pointer, .keep = target.peer};
     case Reach::missing:

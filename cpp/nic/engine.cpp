@@ -42,6 +42,7 @@ size_t Nic::progress_locked(bool events) {
   if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
+    if (!has_engine()) mem::keep_fault_handler();  // an engine does so when it wakes
     if (happened != 0) {
       // SYNC POINT: it may have been the doorbell's signal. Whoever takes it takes the frame that it was for, published
       // after the poll above; and a thread that sleeps must arm the doorbell again, or later frames ring no more.
@@ -100,6 +101,7 @@ void Nic::engine_loop() {
       seen_polls = polls;
       for (link::Link* link : parts_.links) link->leave_to_polls();
       parts_.waiter->wait(kSnoozeNs);
+      mem::keep_fault_handler();
       continue;
     }
     engine_armed_.store(false, std::memory_order_relaxed);
@@ -116,6 +118,7 @@ void Nic::engine_loop() {
     if (idle) {
       engine_wakes_.fetch_add(1, std::memory_order_relaxed);
       parts_.waiter->wait(timers ? kSnoozeNs : -1);
+      mem::keep_fault_handler();  // the application may have installed handlers meanwhile
     }
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
     engine_rests_.store(false, std::memory_order_relaxed);
@@ -145,6 +148,7 @@ void Nic::wait_as_engine(int64_t timeout_ns) {
     timers = timers || link->has_timers();
   }
   if (idle) parts_.waiter->wait(timers && (timeout_ns < 0 || timeout_ns > kSnoozeNs) ? kSnoozeNs : timeout_ns);
+  mem::keep_fault_handler();
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
   progress();
 }
@@ -299,6 +303,7 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0) [[unlikely]]
     return false;
   uint32_t slot;
+  Status status = Status::ok;
   {
     const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
     mem::MrView view;
@@ -306,15 +311,17 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
                       mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
       return false;
     const mem::MrEntry& e = *view.entry;
-    if ((e.access & (mem::kMrUnowned | mem::kMrSingleUse)) != 0 || e.segment == mem::kIovSegment ||
-        e.segment == mem::kDeviceSegment || frame.frag_offset > frame.length ||
-        payload.size() > frame.length - frame.frag_offset) [[unlikely]]
+    if ((e.access & mem::kMrSingleUse) != 0 || e.segment == mem::kIovSegment || e.segment == mem::kDeviceSegment ||
+        frame.frag_offset > frame.length || payload.size() > frame.length - frame.frag_offset) [[unlikely]]
       return false;
-    if (!payload.empty()) {
-      copy_bytes(reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset), payload.data(),
-                 payload.size());
-    }
+    auto* const here = reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset);
+    if (!payload.empty() && !copy_guarded(here, payload.data(), payload.size())) [[unlikely]]
+      status = Status::fault;
     slot = view.slot;
+  }
+  if (status != Status::ok) [[unlikely]] {
+    answer(peer, frame, status, {});
+    return true;
   }
   if ((frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, false, frame.length);
   answer(peer, frame, Status::ok, {});
@@ -383,7 +390,6 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   if (status == Status::ok) {
     slot = view.slot;
     const mem::MrEntry& e = *view.entry;
-    const bool unowned = (e.access & mem::kMrUnowned) != 0;
     single_use = (e.access & mem::kMrSingleUse) != 0;
     // The bytes of [offset, offset + n) of the region as pieces of our own memory.
     uint64_t begin = 0, n = 0;
@@ -411,7 +417,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
       mem::IovEntry single{e.local_addr, e.length, e.where, e.segment, 0};
       std::span<const mem::IovEntry> list = e.segment == mem::kIovSegment ? table().iov(e) : std::span(&single, 1);
       const auto of_device = [](const mem::IovEntry& iov) { return iov.segment == mem::kDeviceSegment; };
-      if (read && (list.size() > 1 || unowned || atomic || std::ranges::any_of(list, of_device))) bounce.resize(n);
+      if (read && (list.size() > 1 || atomic || std::ranges::any_of(list, of_device))) bounce.resize(n);
       for (const mem::IovEntry& iov : list) {
         if (offset >= iov.length && !(iov.length == 0 && left == 0)) {
           offset -= iov.length;
@@ -435,40 +441,26 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
             word = copy.data();
             status = parts_.devices->copy({word, false}, {here, true}, m);
             if (status != Status::ok) break;
-          } else if (unowned) {  // pages may be missing: touch them through the kernel first, which answers instead of
-                                 // killing
-            std::vector<std::byte> probe(m);
-            const iovec l{probe.data(), m}, r{here, m};
-            status = own_copy(false, l, r);
-            if (status == Status::ok && op != AtomicOp::atomic_read &&
-                !mem::populate(reinterpret_cast<uint64_t>(here), m, true)) {
-              status = Status::fault;  // it may only be read
-            }
-            if (status != Status::ok) break;
           }
           const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;
           const std::byte* compare = family == AtomicFamily::compare ? payload.data() + n + done : nullptr;
-          atomic_apply(op, datatype, word, operand, compare, read ? bounce.data() + done : nullptr,
-                       m / datatype_size(datatype));
-          if (device) status = parts_.devices->copy({here, true}, {word, false}, m);
+          if (!atomic_guarded(op, datatype, word, operand, compare, read ? bounce.data() + done : nullptr,
+                              m / datatype_size(datatype))) {
+            status = Status::fault;
+          }
+          if (device && status == Status::ok) status = parts_.devices->copy({here, true}, {word, false}, m);
         } else if (read) {
           if (bounce.empty()) {
             back = {here, m};
           } else if (of_device(iov)) {
             status = parts_.devices->copy({bounce.data() + done, false}, {here, true}, m);
-          } else if (unowned) {
-            const iovec l{bounce.data() + done, m}, r{here, m};
-            status = own_copy(false, l, r);
-          } else {
-            std::memcpy(bounce.data() + done, here, m);
+          } else if (!copy_guarded(bounce.data() + done, here, m)) {
+            status = Status::fault;
           }
         } else if (of_device(iov)) {
           status = parts_.devices->copy({here, true}, {payload.data() + done, false}, m);
-        } else if (unowned) {
-          const iovec l{const_cast<std::byte*>(payload.data()) + done, m}, r{here, m};
-          status = own_copy(true, l, r);
-        } else {
-          std::memcpy(here, payload.data() + done, m);
+        } else if (!copy_guarded(here, payload.data() + done, m)) {
+          status = Status::fault;
         }
         if (status != Status::ok) break;
         if (commit) written.push_back({here, m});
@@ -481,7 +473,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     }
   }
   if (status == Status::ok && frame.kind == wire::FrameKind::read && !back.empty()) {
-    // The answer is copied out of the region while it cannot be closed.
+    // The answer is copied out of the region while it cannot be closed; the link says so where a page of it failed.
     wire::Frame f = frame;
     f.kind = wire::FrameKind::answer;
     f.status = 0;
@@ -489,6 +481,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     if (sent == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
     serving.unlock();
     if (sent == Status::again) defer({peer, frame, {}, true});
+    if (sent == Status::fault) answer(peer, frame, sent, {});
     if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, true, total);
     return;
   }
@@ -539,15 +532,6 @@ std::optional<uint64_t> Nic::missing_page(uint64_t address, uint64_t length) {
     at = (at & ~(page - 1)) + count * page;
   }
   return std::nullopt;
-}
-
-Status Nic::own_copy(bool write, const iovec& local, const iovec& remote) {
-  for (link::Link* link : parts_.links) {
-    for (const auto& peer : link->peers()) {
-      if (peer->same_process) return peer->cma_copy(write, {&local, 1}, {&remote, 1});
-    }
-  }
-  return Status::fault;  // no way to touch such memory safely
 }
 
 void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
@@ -628,10 +612,11 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
     const uint64_t offset = op->kind == OpKind::read ? frame.imm_data : frame.frag_offset;
     if (offset > op->total || payload.size() > op->total - offset) {
       op->status = Status::protocol;
-    } else if (op->kind == OpKind::read) {
-      scatter({op->local, op->local_count}, offset, payload.data(), payload.size());
-    } else if (op->kind == OpKind::atomic) {
-      scatter({op->result, op->result_count}, offset, payload.data(), payload.size());
+    } else if (op->kind == OpKind::read || op->kind == OpKind::atomic) {
+      const bool read = op->kind == OpKind::read;
+      const std::span<const iovec> list(read ? op->local : op->result, read ? op->local_count : op->result_count);
+      const Status landed = scatter(list, offset, payload.data(), payload.size());
+      if (landed != Status::ok && op->status == Status::ok) op->status = landed;
     }
   }
   --op->frames_out;

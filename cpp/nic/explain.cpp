@@ -139,8 +139,9 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text + "canceled: the endpoint was closed or cancel() was called before it ended";
     case Status::fault:
       return text +
-             "no memory behind that address in the peer (unmapped, or not accessible so): keep a region's memory "
-             "mapped until the region is closed";
+             "no memory behind that address in the peer, or behind the local buffer (unmapped, not accessible so, past "
+             "the end of a file that was cut off, or on a full disk): keep a region's memory whole until the region is "
+             "closed, and a buffer's until its operation is done";
     case Status::unsupported:
       return text + "the owner cannot do that there: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
     case Status::timeout:

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kPiecesMax = 8;
 // What a region may be for its bytes to be written by the kernel; any other way of access is serve()'s.
-constexpr uint32_t kPlainAccess = mem::kAccessMask | mem::kMrNotifyRead | mem::kMrNotifyWrite | mem::kMrSingleUse;
+constexpr uint32_t kPlainAccess =
+    mem::kAccessMask | mem::kMrNotifyRead | mem::kMrNotifyWrite | mem::kMrSingleUse | mem::kMrUnowned;
 
 }  // namespace
 

@@ -30,6 +30,7 @@
 #include "base/spinlock.hpp"
 #include "link/link.hpp"
 #include "mem/cache.hpp"
+#include "mem/guard.hpp"
 #include "mem/segment.hpp"
 #include "mem/table.hpp"
 #include "nic/atomics.hpp"
@@ -39,6 +40,9 @@
 #include "wire/frame.hpp"
 
 namespace weft::nic {
+
+using mem::copy_guarded;
+using mem::copy_guarded_hot;
 
 struct Limits {
   uint32_t mr_count_max = 1u << 21;
@@ -104,21 +108,6 @@ struct PeerEp {
   }
 };
 
-// Small copies as single stores: a poller of an 8-byte flag sees it whole, and the call to memcpy is saved.
-inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noexcept {
-  if (length == 8) {
-    uint64_t word;
-    std::memcpy(&word, from, 8);
-    __atomic_store(reinterpret_cast<uint64_t*>(to), &word, __ATOMIC_RELAXED);
-  } else if (length == 4) {
-    uint32_t word;
-    std::memcpy(&word, from, 4);
-    __atomic_store(reinterpret_cast<uint32_t*>(to), &word, __ATOMIC_RELAXED);
-  } else {
-    std::memcpy(to, from, length);
-  }
-}
-
 // The rights that an atomic needs at the target.
 constexpr uint32_t want_of(AtomicFamily family, AtomicOp op) noexcept {
   if (family == AtomicFamily::base) return mem::kAtomicWrite;
@@ -132,8 +121,8 @@ constexpr uint32_t region_notify(bool read, bool atomic, AtomicOp op) noexcept {
   return (read ? mem::kMrNotifyRead : 0) | (modifies ? mem::kMrNotifyWrite : 0);
 }
 
-// Spreads `length` bytes over a list, from byte `offset` of it on.
-void scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
+// Spreads `length` bytes over a list of the application's buffers, from byte `offset` of it on. fault: a page failed.
+Status scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
 
 // One remote access as the caller describes it.
 struct RmaArgs {
@@ -300,7 +289,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   bool advance(Op* op);  // true when it left the waiting queue
   PostResult post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
                          uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
-  static void keep_local(Op* op, std::span<const iovec> local);
+  // False: a page of the caller's buffers failed; op->status says so.
+  static bool keep_local(Op* op, std::span<const iovec> local);
   [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
                                              uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
                                              bool inject_call);
@@ -646,7 +636,6 @@ class Nic final : public link::FrameSink {
   [[nodiscard]] bool must_look_again() const noexcept {
     return deferred_count_.load(std::memory_order_seq_cst) != 0 || waiting_ops_.load(std::memory_order_seq_cst) != 0;
   }
-  Status own_copy(bool write, const iovec& local, const iovec& remote);
   uint32_t add_domain(Domain* domain);
   void remove_domain(Domain* domain) noexcept;
   uint64_t next_op() {

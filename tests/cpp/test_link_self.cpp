@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "fabric.hpp"
-#include "link/cma.hpp"
 
 namespace {
 
@@ -62,19 +61,25 @@ BOOST_AUTO_TEST_CASE(test_self_claim_resolve_release) {
   f.link.claim(kHere, 6, 1);
 }
 
-BOOST_AUTO_TEST_CASE(test_guarded_copy_moves_every_byte_or_reports_a_missing_page) {
-  constexpr size_t kBytes = 3 << 20;  // more than it moves at once
+BOOST_AUTO_TEST_CASE(test_self_copy_moves_every_byte_or_reports_a_missing_page) {
+  Fixture f;
+  f.link.claim(kHere, 5, 7);
+  BOOST_REQUIRE((f.link.resolve(kHere, nullptr, &f.found) == link::Link::Resolving::found));
+  link::Peer& self = *f.found.peer;
+  constexpr size_t kBytes = 3 << 20;
   std::vector<std::byte> from = pattern(kBytes), to(kBytes);
   const iovec in[] = {{from.data(), 5}, {from.data() + 5, 0}, {from.data() + 5, kBytes - 5}};
   const iovec out[] = {{to.data(), kBytes - 100'000}, {to.data() + kBytes - 100'000, 100'000}};
-  BOOST_TEST(link::guarded_copy(in, out) == Status::ok);
+  BOOST_TEST(self.cma_copy(false, out, in) == Status::ok);
   BOOST_TEST((from == to));
   const long page = ::sysconf(_SC_PAGESIZE);
   auto* hole = static_cast<std::byte*>(
       ::mmap(nullptr, static_cast<size_t>(page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   const iovec missing{hole, 64}, here{to.data(), 64};
-  BOOST_TEST(link::guarded_copy({&missing, 1}, {&here, 1}) == Status::fault);
-  BOOST_TEST(link::guarded_copy({&here, 1}, {&missing, 1}) == Status::fault);
+  for (const bool write : {false, true}) {
+    BOOST_TEST(self.cma_copy(write, {&missing, 1}, {&here, 1}) == Status::fault);
+    BOOST_TEST(self.cma_copy(write, {&here, 1}, {&missing, 1}) == Status::fault);
+  }
   ::munmap(hole, static_cast<size_t>(page));
 }
 

@@ -1,0 +1,278 @@
+// cpp/mem/guard.cpp: see guard.hpp.
+#include "mem/guard.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+
+#if defined(__SANITIZE_THREAD__)
+#define WEFT_GUARD_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WEFT_GUARD_TSAN 1
+#endif
+#endif
+
+namespace weft::mem {
+
+namespace detail {
+
+thread_local constinit GuardThread t_guard [[gnu::tls_model("initial-exec")]] = {};
+
+}  // namespace detail
+
+namespace {
+
+using detail::GuardFrame;
+using detail::GuardThread;
+using detail::t_guard;
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS};
+
+// A handler that ours came before. Immutable once it can be reached, and never freed: a handler may be reading it.
+// Their number is that of different handlers which the application ever installed after ours.
+struct Earlier {
+  struct sigaction action;
+  const Earlier* before;  // which that one came before; null: none
+};
+std::atomic<const Earlier*> g_earlier[2]{};
+std::atomic<bool> g_installing{false};
+const uintptr_t g_page_mask = ~(static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE)) - 1);
+
+int index_of(int signal) noexcept {
+  return signal == SIGSEGV ? 0 : 1;
+}
+
+// ---- the handler: everything here is async-signal-safe ---------------------------------------------------------
+
+bool covers(const GuardFrame& frame, uintptr_t address) noexcept {
+  for (size_t i = 0; i < frame.count; ++i) {
+    const auto first = reinterpret_cast<uintptr_t>(frame.ranges[i].first);
+    // By pages: what the kernel says of a memory error names the page only.
+    if (frame.ranges[i].length != 0 && address >= (first & g_page_mask) &&
+        address <= ((first + frame.ranges[i].length - 1) | ~g_page_mask)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The processor names no address where it is none (its upper bits are not copies of one bit).
+bool has_no_address(const GuardFrame& frame) noexcept {
+#if defined(__x86_64__)
+  for (size_t i = 0; i < frame.count; ++i) {
+    const auto last = static_cast<int64_t>(reinterpret_cast<uintptr_t>(frame.ranges[i].first) + frame.ranges[i].length);
+    if (frame.ranges[i].length != 0 && last >> 47 != 0) return true;
+  }
+#endif
+  return false;
+}
+
+// Of the fault that the thread's guard is there for. Raised again by another handler that came first (faulthandler
+// does so once it has printed), it has lost its address: the thread itself sent it, in the middle of a guarded access.
+bool is_guarded(const GuardFrame& frame, const siginfo_t& info) noexcept {
+  if (info.si_code == SI_KERNEL) return has_no_address(frame);
+  if (info.si_code > 0) return covers(frame, reinterpret_cast<uintptr_t>(info.si_addr));
+  return info.si_code == SI_TKILL && info.si_pid == ::getpid();
+}
+
+[[noreturn, gnu::noinline]] void leave_guard() noexcept {
+  __builtin_longjmp(t_guard.frame->jump, 1);
+}
+
+// The thread goes on in leave_guard() once the handler has returned: the kernel restores its signal mask, its
+// floating-point modes and its alternate stack, none of which a jump out of the handler would.
+void resume_outside(void* context) noexcept {
+#if defined(__x86_64__)
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  constexpr greg_t kRedZone = 128, kDirectionFlag = 0x400;
+  registers[REG_RSP] = ((registers[REG_RSP] - kRedZone) & ~greg_t{15}) - 8;  // as after a call
+  registers[REG_EFL] &= ~kDirectionFlag;
+  registers[REG_RIP] = reinterpret_cast<greg_t>(&leave_guard);
+#elif defined(__aarch64__)
+  static_cast<ucontext_t*>(context)->uc_mcontext.pc = reinterpret_cast<uintptr_t>(&leave_guard);
+#else
+  (void)context;
+  leave_guard();
+#endif
+}
+
+void take_default(int signal, const siginfo_t& info) noexcept {
+  struct sigaction action{};
+  action.sa_handler = SIG_DFL;
+  (void)::sigaction(signal, &action, nullptr);
+  if (info.si_code > 0) return;  // the access is made again, and the core dump shows it
+  siginfo_t again = info;
+  (void)::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), signal, &again);
+}
+
+void pass_on(int signal, siginfo_t* info, void* context) noexcept {
+  const Earlier* to = g_earlier[index_of(signal)].load(std::memory_order_acquire);
+  GuardThread& thread = t_guard;
+  const GuardThread saved = thread;
+  const void* stack = __builtin_frame_address(0);
+  // A handler that we called may call the one that it came before, or restore and raise: that may be ours. Then the
+  // next one is asked. Its frame still lies above, so this is not the next fault after a handler that jumped away.
+  const bool raised = info->si_code == SI_TKILL && info->si_pid == ::getpid();
+  const bool nested = thread.stack != nullptr && stack < thread.stack && (raised || thread.passing == info);
+  const unsigned depth = nested ? thread.passed : 0;
+  for (unsigned i = 0; i < depth && to != nullptr && to->before != nullptr; ++i) to = to->before;
+  if (to == nullptr || to->action.sa_handler == SIG_DFL) return take_default(signal, *info);
+  if (to->action.sa_handler == SIG_IGN) {
+    if (info->si_code > 0) take_default(signal, *info);  // the kernel does not ignore a fault
+    return;
+  }
+  thread.passed = depth + 1;
+  thread.passing = info;
+  thread.stack = stack;
+  sigset_t mask = to->action.sa_mask;
+  if ((to->action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, signal);
+  ::pthread_sigmask(SIG_BLOCK, &mask, nullptr);  // the kernel takes it back when we return
+  if ((to->action.sa_flags & SA_SIGINFO) != 0) {
+    to->action.sa_sigaction(signal, info, context);
+  } else {
+    to->action.sa_handler(signal);
+  }
+  thread.passed = saved.passed;
+  thread.passing = saved.passing;
+  thread.stack = saved.stack;
+}
+
+#if WEFT_GUARD_FIXUPS
+
+extern "C" {
+struct WeftFixup {
+  int32_t at, to;  // from where this field lies
+};
+// Of this library, by the linker.
+extern const WeftFixup __start_weft_fixups[] __attribute__((weak, visibility("hidden")));
+extern const WeftFixup __stop_weft_fixups[] __attribute__((weak, visibility("hidden")));
+}
+
+// A fault of an instruction that has an entry in the table: the thread goes on where the entry says.
+bool resume_by_table(const siginfo_t& info, void* context) noexcept {
+  if (info.si_code <= 0) return false;
+  auto& at = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
+  for (const WeftFixup* f = __start_weft_fixups; f != __stop_weft_fixups; ++f) {
+    if (reinterpret_cast<greg_t>(&f->at) + f->at != at) continue;
+    at = reinterpret_cast<greg_t>(&f->to) + f->to;
+    return true;
+  }
+  return false;
+}
+
+#else
+
+bool resume_by_table(const siginfo_t&, void*) noexcept {
+  return false;
+}
+
+#endif
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  const GuardFrame* frame = t_guard.frame;
+  if (resume_by_table(*info, context)) {
+    // The copy says that it failed.
+  } else if (frame != nullptr && is_guarded(*frame, *info)) {
+    resume_outside(context);
+  } else {
+    pass_on(signal, info, context);
+  }
+  errno = error;
+}
+
+// ---- installing it ---------------------------------------------------------------------------------------------
+
+bool same(const struct sigaction& a, const struct sigaction& b) noexcept {
+  return a.sa_sigaction == b.sa_sigaction && a.sa_flags == b.sa_flags &&
+         std::memcmp(&a.sa_mask, &b.sa_mask, _NSIG / 8) == 0;
+}
+
+// The handler that is asked when ours passes a fault on. One that was known before takes its old place: those that came
+// after it are gone.
+bool remember(std::atomic<const Earlier*>& earlier, const struct sigaction& action) noexcept {
+  for (const Earlier* e = earlier.load(std::memory_order_relaxed); e != nullptr; e = e->before) {
+    if (same(e->action, action)) {
+      earlier.store(e, std::memory_order_release);
+      return true;
+    }
+  }
+  const Earlier* made = new (std::nothrow) Earlier{action, earlier.load(std::memory_order_relaxed)};
+  if (made == nullptr) return false;
+  earlier.store(made, std::memory_order_release);
+  return true;
+}
+
+}  // namespace
+
+void keep_fault_handler() noexcept {
+  if (g_installing.exchange(true, std::memory_order_acquire)) return;  // another thread is at it
+  for (const int signal : kSignals) {
+    struct sigaction now{};
+    if (::sigaction(signal, nullptr, &now) != 0) continue;
+    if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_fault) continue;
+    if (!remember(g_earlier[index_of(signal)], now)) continue;
+    struct sigaction ours{};
+    ours.sa_sigaction = &on_fault;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+    struct sigaction replaced{};
+    if (::sigaction(signal, &ours, &replaced) == 0 && replaced.sa_sigaction != &on_fault && !same(replaced, now)) {
+      (void)remember(g_earlier[index_of(signal)], replaced);  // it came between the two calls
+    }
+  }
+  g_installing.store(false, std::memory_order_release);
+}
+
+void fault_handler_after_fork() noexcept {
+  g_installing.store(false, std::memory_order_relaxed);
+}
+
+void detail::prepare_thread() noexcept {
+  keep_fault_handler();
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kSignals) sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  t_guard.ready = true;
+}
+
+// ---- copies ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+void copy_plain(std::byte* to, const std::byte* from, size_t length) noexcept {
+#if defined(WEFT_GUARD_TSAN) && defined(__x86_64__)
+  // ThreadSanitizer's memcpy keeps a record of where the thread is, which a fault would leave behind.
+  if (length != 8 && length != 4) {
+    __asm__ __volatile__("rep movsb" : "+D"(to), "+S"(from), "+c"(length) : : "memory");
+    return;
+  }
+#endif
+  copy_bytes(to, from, length);
+}
+
+}  // namespace
+
+bool copy_guarded(std::byte* to, const std::byte* from, size_t length) noexcept {
+  const MemoryRange ranges[] = {{to, length}, {from, length}};
+  return guarded(ranges, [=] { copy_plain(to, from, length); });
+}
+
+bool readable(const std::byte* first, size_t length) noexcept {
+  if (length == 0) return true;
+  const MemoryRange range{first, length};
+  return guarded({&range, 1}, [=] {
+    const size_t page = ~g_page_mask + 1;
+    const auto* const last = first + (length - 1);
+    for (const std::byte* at = first; at < last; at += page) (void)*static_cast<const volatile std::byte*>(at);
+    (void)*static_cast<const volatile std::byte*>(last);
+  });
+}
+
+}  // namespace weft::mem
