@@ -172,7 +172,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
       !to_u64(second, &length, "(address, length)", "length")) {
     return false;
   }
-  if (address + length < address) {
+  if (length != 0 && length - 1 > ~address) {  // the last byte, not the one behind it
     char text[128];
     std::snprintf(text, sizeof(text), "%llu B from address 0x%llx pass the end of the address space",
                   static_cast<unsigned long long>(length), static_cast<unsigned long long>(address));
