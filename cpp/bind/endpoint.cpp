@@ -674,8 +674,16 @@ PyObject* one_atomic(EndpointCore* core, const char* method, nic::AtomicFamily f
     if (family != nic::AtomicFamily::base && !desc_ok(core, p.result_desc, r, LocalUse::result, of_r, method))
       return nullptr;
   }
-  uint64_t count = (uses_operand ? b.length : r.length) / size;
-  if (p.count != nullptr && p.count != Py_None && !to_u64(p.count, &count, method, "count")) return nullptr;
+  const uint64_t available = uses_operand ? b.length : r.length;
+  uint64_t count = available / size;
+  if (p.count != nullptr && p.count != Py_None) {
+    if (!to_u64(p.count, &count, method, "count")) return nullptr;
+  } else if (available % size != 0) [[unlikely]] {
+    set_error(fi_err::kEINVAL, std::string(method) + ": a buffer of " + std::to_string(available) +
+                                   " bytes is no whole number of elements of " + std::to_string(size) +
+                                   " bytes: give count, or a part of the buffer");
+    return nullptr;
+  }
   const uint64_t total = count > ~uint64_t{0} / size ? ~uint64_t{0} : count * size;
   const auto holds = [&](const Buf& x, const char* what) {
     if (total <= x.length) return true;

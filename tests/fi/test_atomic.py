@@ -443,6 +443,63 @@ def test_atomic_unsupported_pair_is_refused_before_it_leaves(duo: Duo) -> None:
     assert memory[0] == 0
 
 
+@pytest.mark.parametrize("number", [-1, -(1 << 63), 1 << 70])
+def test_atomic_operation_or_datatype_that_is_no_number_of_any_is_refused(duo: Duo, number: int) -> None:
+    initiator, target, peer = duo
+    memory = np.zeros(2, np.uint64)
+    target.reg(memory, requested_key=KEY)
+    one, two = np.ones(1, np.uint64), np.zeros(1, np.uint64)
+    for call in (
+        lambda: initiator.ep.atomic(one, None, peer, 0, KEY, fi.UINT64, number),
+        lambda: initiator.ep.atomic(one, None, peer, 0, KEY, number, fi.SUM),
+        lambda: initiator.ep.fetch_atomic(one, None, two, None, peer, 0, KEY, fi.UINT64, number),
+        lambda: initiator.ep.atomicv([one], None, peer, 0, KEY, number, fi.SUM),
+    ):
+        with pytest.raises(fi.InvalidArgument, match=f"is {number}; it has to be"):
+            call()
+    assert not memory.any()
+
+
+def test_atomic_on_a_part_of_an_element_is_refused(duo: Duo) -> None:
+    """12 bytes of 8-byte elements: nothing is done, rather than four bytes dropped; count says what is meant."""
+    initiator, target, peer = duo
+    memory = np.zeros(2, np.uint64)
+    target.reg(memory, requested_key=KEY)
+    ones, result = np.ones(3, np.uint32), np.zeros(3, np.uint32)
+    where = {"dest_addr": peer, "addr": 0, "key": KEY, "datatype": fi.UINT64}
+    for call in (
+        lambda: initiator.ep.atomic(ones, op=fi.SUM, **where),
+        lambda: initiator.ep.inject_atomic(ones, peer, 0, KEY, fi.UINT64, fi.SUM),
+        lambda: initiator.ep.fetch_atomic(ones, result=result, op=fi.SUM, **where),
+        lambda: initiator.ep.fetch_atomic(None, result=result, op=fi.ATOMIC_READ, **where),
+    ):
+        with pytest.raises(fi.InvalidArgument, match="a buffer of 12 bytes is no whole number of elements of 8"):
+            call()
+    assert not memory.any()
+    initiator.ep.atomic(ones, op=fi.SUM, count=1, **where)
+    initiator.wait()
+    assert memory.tolist() == [1 | 1 << 32, 0]
+
+
+def test_atomic_read_needs_no_descriptor_of_an_operand() -> None:
+    """FI_MR_LOCAL: there is no operand, so none is registered; the result's descriptor is needed as ever."""
+    with pair(mr_mode=fi.MR_LOCAL) as (initiator, target, peer):
+        memory = np.arange(5, 7, dtype=np.uint64)
+        target.reg(memory, requested_key=KEY)
+        result = np.zeros(2, np.uint64)
+        registered = initiator.reg(result, fi.READ)
+        where = {"dest_addr": peer, "addr": 0, "key": KEY, "datatype": fi.UINT64, "op": fi.ATOMIC_READ}
+        initiator.ep.fetch_atomic(None, result=result, result_desc=registered.desc, **where)
+        initiator.wait()
+        assert result.tolist() == [5, 6]
+        result[:] = 0
+        initiator.ep.fetch_atomicv(None, None, [result], [registered.desc], peer, 0, KEY, fi.UINT64, fi.ATOMIC_READ)
+        initiator.wait()
+        assert result.tolist() == [5, 6]
+        with pytest.raises(fi.InvalidArgument, match="MR_LOCAL"):
+            initiator.ep.fetch_atomic(None, result=result, **where)
+
+
 def test_datatype_names_both_ways() -> None:
     for datatype in DATATYPES:
         dtype = fi.dtype_of(datatype)
