@@ -5,14 +5,7 @@
 // would have stood for it waits for the next call. Benchmark: bench/bench_ucp.py.
 //
 // Everything here is under the GIL, except long copies.
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/unique_ptr.h>
-
-#include <array>
-#include <set>
-
-#include "bind/common.hpp"
-#include "bind/wait.hpp"
+#include "bind/ucp.hpp"
 
 namespace weft::bind {
 
@@ -21,14 +14,6 @@ namespace {
 using nic::OpKind;
 using nic::Refusal;
 
-// ucs_status_t
-constexpr int kOk = 0, kInProgress = 1, kNoResource = -2, kIoError = -3, kNoMemory = -4, kInvalidParam = -5,
-              kUnreachable = -6, kUnsupported = -22, kRejected = -23, kConnectionReset = -25, kCanceled = -16,
-              kEndpointTimeout = -80;
-// ucp_op_attr_t
-constexpr uint64_t kAttrCallback = 1u << 1, kAttrUserData = 1u << 2, kAttrDatatype = 1u << 3, kAttrFlags = 1u << 4,
-                   kAttrReply = 1u << 5, kAttrMemh = 1u << 8, kNoImmCmpl = 1u << 16, kFastCmpl = 1u << 17,
-                   kForceImmCmpl = 1u << 18, kMultiSend = 1u << 19;
 // ucp_datatype_t
 constexpr uint64_t kClassMask = 7, kClassContig = 0, kClassIov = 2, kClassShift = 3;
 // ucp_atomic_op_t
@@ -38,45 +23,12 @@ constexpr uint32_t kFeatureRma = 2, kFeatureAmo32 = 4, kFeatureAmo64 = 8;
 
 constexpr uint64_t kReleaseGilBytes = 131072;  // as in bind/endpoint.cpp
 
-constexpr int ucs_status(Status s) noexcept {
-  switch (s) {
-    case Status::ok:
-      return kOk;
-    case Status::no_endpoint:
-    case Status::unreachable:
-      return kUnreachable;
-    case Status::peer_gone:
-      return kConnectionReset;
-    case Status::refused:
-      return kRejected;
-    case Status::misaligned:
-    case Status::invalid:
-      return kInvalidParam;
-    case Status::canceled:
-      return kCanceled;
-    case Status::timeout:
-      return kEndpointTimeout;
-    case Status::unsupported:
-      return kUnsupported;
-    case Status::no_memory:
-      return kNoMemory;
-    default:  // what the owner's memory table refuses
-      return kIoError;
-  }
-}
-
-// After these an endpoint is no way to its peer any more.
-constexpr bool ends_endpoint(Status s) noexcept {
-  return s == Status::no_endpoint || s == Status::unreachable || s == Status::peer_gone || s == Status::refused ||
-         s == Status::timeout || s == Status::protocol;
-}
-
 PyObject* g_error = nullptr;  // (status, message) or (None, exception) -> UcsError
-PyTypeObject* g_request_type = nullptr;
 PyTypeObject* g_rkey_type = nullptr;
 PyObject* g_region_type = nullptr;      // weft.ucp.mem.Region
 PyTypeObject* g_params_type = nullptr;  // weft.ucp.MemMapParams
-PyObject* g_done = nullptr;             // the request of what was done in place
+
+}  // namespace
 
 void refuse(int status, const std::string& message) {
   PyObject* e = PyObject_CallFunction(g_error, "is", status, message.c_str());
@@ -101,73 +53,26 @@ PyObject* translated() {
   return nullptr;
 }
 
+bool ucp_u64(const char* method, const char* name, PyObject* o, uint64_t* out) {
+  if (to_u64(o, out, method, name)) [[likely]]
+    return true;
+  translated();
+  return false;
+}
+
+namespace {
+
 std::string hex(uint64_t n) {
   char text[24];
   std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(n));
   return text;
 }
 
-struct Worker;
-struct Ep;
+}  // namespace
 
-// ucp_rkey_h
-struct Rkey {
-  Ep* ep = nullptr;
-  nb::object owner;  // the endpoint's object
-  uint64_t key = 0, dest = 0, address = 0, length = 0;
-  uint64_t bias = 0;       // what is added to an address of the owner's to name it in its memory table
-  bool symmetric = false;  // good for every endpoint of the worker, where the peer has a region of the same layout
-  bool destroyed = false;
-  uint32_t in_flight = 0;
-};
+UcpEp::UcpEp(nb::object object, UcpWorker& of) : UcpEpRefs{std::move(object)}, ucp::Endpoint(of), worker(&of) {}
 
-// What a status pointer points to: an operation under way.
-struct Request {
-  int status = kInProgress;
-  int first_failure = kOk;
-  uint32_t parts = 0;    // completions to come
-  bool freed = false;    // the user wants to hear no more of it
-  bool has_user = true;  // false: an atomic without a reply, of which only a flush tells
-  uint64_t seq = 0;      // 0: not counted as under way
-  std::string text;
-  nb::object cb, user_data, worker, ep, rkey;
-  std::vector<nb::object> keep;  // buffers
-};
-
-struct Worker {
-  nb::object domain_object, cq_object, av_object, ep_object;
-  CompletionQueueCore* cq = nullptr;
-  EndpointCore* ep = nullptr;
-  uint32_t features = 0;
-  uint64_t next_seq = 1, fence = 0, downs = 0;
-  std::set<uint64_t> under_way;
-  std::set<Ep*> eps;
-  std::vector<nb::object> flushes;
-  std::vector<nb::object> to_call;  // requests whose callback is due
-  std::vector<nb::object> failed;   // endpoints whose failure is to be told
-  PyObject* spare = nullptr;        // a request for the next operation
-  bool closed = false;
-  PollPacer pacer;
-  ~Worker() { Py_XDECREF(spare); }
-};
-
-struct Ep {
-  nb::object worker_object;
-  Worker* worker = nullptr;
-  PyObject* self = nullptr;
-  uint64_t dest = 0, fence = 0;
-  std::set<uint64_t> under_way;
-  int failed = kOk;
-  std::string why;
-  int lost = kOk;  // a failure that no request told of
-  std::string lost_text;
-  bool closing = false;  // close_nbx() waits for what was posted
-  bool closed = false;
-  bool watched = false;  // UCP_ERR_HANDLING_MODE_PEER
-  ~Ep() {
-    if (worker != nullptr) worker->eps.erase(this);
-  }
-};
+namespace {
 
 // ucp_context_h
 struct Context : DomainCore {
@@ -176,201 +81,19 @@ struct Context : DomainCore {
   uint64_t access = 0;  // of memory that was mapped without a protection mode
 };
 
-// ---- completion ----------------------------------------------------------------------------------------------------
-
-void fail_endpoint(Ep& ep, int status, const std::string& text) {
-  if (ep.failed != kOk || ep.closed) return;
-  ep.failed = status;
-  ep.why = text;
-  ep.worker->failed.push_back(nb::borrow(ep.self));
-}
-
-// The operation is over; takes the caller's reference.
-void finish(Worker& worker, nb::object object, Request& r) {
-  r.status = r.first_failure;
-  if (r.seq != 0) {
-    worker.under_way.erase(r.seq);
-    if (r.ep.is_valid()) nb::inst_ptr<Ep>(r.ep)->under_way.erase(r.seq);
-  }
-  if (r.rkey.is_valid()) {
-    --nb::inst_ptr<Rkey>(r.rkey)->in_flight;
-    r.rkey = nb::object();
-  }
-  if (r.status != kOk && (!r.has_user || r.freed) && r.ep.is_valid()) {
-    Ep& ep = *nb::inst_ptr<Ep>(r.ep);
-    if (ep.lost == kOk) ep.lost = r.status, ep.lost_text = r.text;
-  }
-  r.keep.clear();
-  if (r.cb.is_valid() && !r.freed) worker.to_call.push_back(std::move(object));
-}
-
-// One of the NIC's completions; takes the context's reference.
-void settle(Worker& worker, uint64_t context, Status status, const std::string& text) {
-  if (context == 0) return;
-  nb::object object = nb::steal(reinterpret_cast<PyObject*>(context));
-  Request& r = *nb::inst_ptr<Request>(object);
-  if (status != Status::ok) {
-    if (r.first_failure == kOk) {
-      r.first_failure = ucs_status(status);
-      r.text = text;
-    }
-    if (ends_endpoint(status) && r.ep.is_valid()) fail_endpoint(*nb::inst_ptr<Ep>(r.ep), ucs_status(status), text);
-  }
-  if (--r.parts == 0) finish(worker, std::move(object), r);
-}
-
-// The failure that a flush has to tell of, once.
-int take_lost(Worker& worker, Ep* only, std::string* text) {
-  for (Ep* ep : worker.eps) {
-    if ((only == nullptr || ep == only) && ep->lost != kOk) {
-      *text = std::move(ep->lost_text);
-      return std::exchange(ep->lost, kOk);
-    }
-  }
-  return kOk;
-}
-
-size_t end_flushes(Worker& worker) {
-  size_t ended = 0;
-  for (size_t i = 0; i < worker.flushes.size();) {
-    Request& r = *nb::inst_ptr<Request>(worker.flushes[i]);
-    Ep* only = r.ep.is_valid() ? nb::inst_ptr<Ep>(r.ep) : nullptr;
-    const auto& under_way = only != nullptr ? only->under_way : worker.under_way;
-    if (!under_way.empty() && *under_way.begin() < r.seq) {
-      ++i;
-      continue;
-    }
-    nb::object object = std::move(worker.flushes[i]);
-    worker.flushes.erase(worker.flushes.begin() + static_cast<std::ptrdiff_t>(i));
-    r.seq = 0;
-    r.first_failure = take_lost(worker, only, &r.text);
-    finish(worker, std::move(object), r);
-    ++ended;
-  }
-  return ended;
-}
-
-// Takes what the NIC has completed. Callbacks are for progress() to call.
-size_t collect(Worker& worker) {
-  constexpr size_t kReadMax = 64;
-  alignas(nic::CqEntry) std::byte room[kReadMax * sizeof(nic::CqEntry)];
-  auto* entries = reinterpret_cast<nic::CqEntry*>(room);
-  nic::Domain* domain = worker.ep->box->domain.get();
-  size_t total = 0;
-  for (;;) {
-    bool error_waits = false, failed = false;
-    nic::CqEntry bad;
-    nic::CqError error;
-    size_t n;
-    {
-      const nic::DomainLock guard(domain);
-      n = worker.cq->cq->read(entries, kReadMax, &error_waits);
-      if (n == 0 && error_waits) failed = worker.cq->cq->read_error(&bad, &error);
-      if (worker.cq->notifier && worker.cq->cq->unread() == 0) worker.cq->notifier->drain();
-    }
-    for (size_t i = 0; i < n; ++i) settle(worker, entries[i].context, Status::ok, {});
-    if (failed) settle(worker, bad.context, static_cast<Status>(error.prov_errno), error.text);
-    if (n == 0 && !failed) break;
-    total += n + (failed ? 1 : 0);
-  }
-  if (!worker.flushes.empty()) [[unlikely]]
-    total += end_flushes(worker);
-  return total;
-}
-
-bool worker_usable(Worker& worker, const char* method) {
-  if (worker.closed) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
-    return false;
-  }
-  if (worker.ep->box->forked()) [[unlikely]] {
-    refuse(kInvalidParam,
-           std::string(method) +
-               ": this worker belongs to the parent process\n  try: a context of the forked child's own");
-    return false;
-  }
-  worker.ep->box->drain();
-  return true;
-}
-
-// Calls what is due. False with the first exception of a callback set; the others were called all the same.
-bool run_callbacks(Worker& worker) {
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  const auto remember = [&] {
-    if (type == nullptr) {
-      PyErr_Fetch(&type, &value, &trace);
-    } else {
-      PyErr_WriteUnraisable(nullptr);
-    }
-  };
-  while (!worker.to_call.empty() || !worker.failed.empty()) {
-    for (nb::object& object : std::exchange(worker.to_call, {})) {
-      Request& r = *nb::inst_ptr<Request>(object);
-      nb::object cb = std::move(r.cb);
-      r.cb = nb::object();
-      if (r.freed) continue;
-      PyObject* result = PyObject_CallFunction(cb.ptr(), "OiO", object.ptr(), r.status,
-                                               r.user_data.is_valid() ? r.user_data.ptr() : Py_None);
-      result == nullptr ? remember() : Py_DECREF(result);
-    }
-    for (nb::object& object : std::exchange(worker.failed, {})) {
-      const Ep& ep = *nb::inst_ptr<Ep>(object);
-      PyObject* result = PyObject_CallMethod(object.ptr(), "_on_failure", "is", ep.failed, ep.why.c_str());
-      result == nullptr ? remember() : Py_DECREF(result);
-    }
-  }
-  if (type == nullptr) return true;
-  PyErr_Restore(type, value, trace);
-  return false;
-}
-
-PyObject* worker_progress(PyObject* self, PyObject*) {
-  Worker& worker = *nb::inst_ptr<Worker>(self);
-  if (!worker_usable(worker, "progress")) return nullptr;
-  nic::Nic* nic = worker.ep->box->domain->nic();
-  size_t n = collect(worker);
-  if (n == 0 && nic->poll_from_app() != 0) n = collect(worker);
-  if (const uint64_t downs = nic->downs(); downs != worker.downs) [[unlikely]] {
-    worker.downs = downs;
-    for (Ep* ep : worker.eps) {
-      if (!ep->watched || ep->closed || ep->failed != kOk) continue;
-      if (const Status s = worker.ep->ep->down_status(ep->dest); s != Status::ok) {
-        fail_endpoint(*ep, ucs_status(s), "the peer's process died, closed its NIC, or its host is out of reach");
-        ++n;
-      }
-    }
-  }
-  if (n == 0) {
-    if (worker.pacer.due()) [[unlikely]] {
-      const ReleasedGil released;
-      worker.pacer.yield_measured();
-    }
-  } else {
-    worker.pacer.found();
-  }
-  if ((!worker.to_call.empty() || !worker.failed.empty()) && !run_callbacks(worker)) return nullptr;
-  return PyLong_FromSize_t(n);
-}
-
 // ---- posting -------------------------------------------------------------------------------------------------------
 
-struct Options {
-  uint64_t flags = 0, datatype = 0, count = 0;
-  bool has_datatype = false, has_count = false;
-  PyObject *cb = nullptr, *user_data = nullptr, *memh = nullptr, *reply = nullptr;  // borrowed
-  std::unique_ptr<std::array<nb::object, 4>> held;                                  // where they are of a param
-};
-
-bool given(PyObject* o) {
-  return o != nullptr && o != Py_None;
-}
-
 // A ucp_request_param: a field counts where its bit is set.
-bool read_param(PyObject* param, Options& o) {
+bool read_param(const char* method, PyObject* param, UcpOptions& o) {
   const auto get = [&](const char* name) { return nb::steal(PyObject_GetAttrString(param, name)); };
   const nb::object mask_object = get("op_attr_mask");
   uint64_t mask = 0;
-  if (!mask_object.is_valid() || !to_u64(mask_object.ptr(), &mask)) return false;
+  if (!mask_object.is_valid()) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s: param is %s; it has to be a ucp.RequestParam", method, Py_TYPE(param)->tp_name);
+    return false;
+  }
+  if (!ucp_u64(method, "op_attr_mask", mask_object.ptr(), &mask)) return false;
   o.held = std::make_unique<std::array<nb::object, 4>>();
   // Flags are bits of the mask; the field `flags` is for receives.
   o.flags = mask & (kNoImmCmpl | kFastCmpl | kForceImmCmpl | kMultiSend);
@@ -387,27 +110,29 @@ bool read_param(PyObject* param, Options& o) {
   if ((mask & kAttrDatatype) != 0) {
     const nb::object datatype = get("datatype");
     o.has_datatype = true;
-    if (!datatype.is_valid() || !to_u64(datatype.ptr(), &o.datatype)) return false;
+    if (!datatype.is_valid() || !ucp_u64(method, "datatype", datatype.ptr(), &o.datatype)) return false;
   }
   return true;
 }
 
+}  // namespace
+
 bool read_options(const char* method, PyObject* param, PyObject* count, PyObject* cb, PyObject* user_data,
-                  PyObject* memh, PyObject* flags, PyObject* datatype, Options& o) {
-  if (given(param) && !read_param(param, o)) return false;
+                  PyObject* memh, PyObject* flags, PyObject* datatype, UcpOptions& o) {
+  if (given(param) && !read_param(method, param, o)) return false;
   if (given(count)) {
     o.has_count = true;
-    if (!to_u64(count, &o.count)) return false;
+    if (!ucp_u64(method, "count", count, &o.count)) return false;
   }
   if (given(cb)) o.cb = cb;
   if (given(user_data)) o.user_data = user_data;
   if (given(memh)) o.memh = memh;
   uint64_t more = 0;
-  if (given(flags) && !to_u64(flags, &more)) return false;
+  if (given(flags) && !ucp_u64(method, "flags", flags, &more)) return false;
   o.flags |= more;
   if (given(datatype)) {
     o.has_datatype = true;
-    if (!to_u64(datatype, &o.datatype)) return false;
+    if (!ucp_u64(method, "datatype", datatype, &o.datatype)) return false;
   }
   if ((o.flags & kFastCmpl) != 0 && (o.flags & kMultiSend) != 0) {
     refuse(kInvalidParam,
@@ -417,17 +142,20 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
   return true;
 }
 
-bool usable(Ep& ep, const char* method, uint32_t feature, const char* feature_name) {
-  if (ep.closed || ep.closing) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + (ep.closed ? ": the endpoint is closed" : ": the endpoint is closing") +
+namespace {
+
+bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name) {
+  if (ep.closed() || ep.closing) [[unlikely]] {
+    refuse(kInvalidParam, std::string(method) +
+                              (ep.closed() ? ": the endpoint is closed" : ": the endpoint is closing") +
                               "\n  try: another to the same address, worker.ep_create(address)");
     return false;
   }
   if (!worker_usable(*ep.worker, method)) [[unlikely]]
     return false;
-  if (ep.failed != kOk) [[unlikely]] {
-    refuse(ep.failed, std::string(method) + ": the endpoint has failed: " + ep.why +
-                          "\n  try: close it, and make another to the peer's new address");
+  if (ep.failed() != kOk) [[unlikely]] {
+    refuse(ep.failed(), std::string(method) + ": the endpoint has failed: " + ep.why() +
+                            "\n  try: close it, and make another to the peer's new address");
     return false;
   }
   if ((ep.worker->features & feature) == 0) [[unlikely]] {
@@ -439,13 +167,13 @@ bool usable(Ep& ep, const char* method, uint32_t feature, const char* feature_na
 }
 
 // Where an operation with this key goes; false with an error set. HOT.
-bool address_of(Ep& ep, const char* method, PyObject* rkey, Rkey** out, uint64_t* dest) {
+bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, uint64_t* dest) {
   if (rkey == nullptr || !PyObject_TypeCheck(rkey, g_rkey_type)) [[unlikely]] {
     refuse(kInvalidParam, std::string(method) + ": rkey is " + (rkey == nullptr ? "missing" : Py_TYPE(rkey)->tp_name) +
                               "\n  try: the remote key that ep.rkey_unpack(buffer) returns");
     return false;
   }
-  Rkey& key = *nb::inst_ptr<Rkey>(rkey);
+  UcpRkey& key = *nb::inst_ptr<UcpRkey>(rkey);
   if (key.destroyed) [[unlikely]] {
     refuse(kInvalidParam,
            std::string(method) + ": the remote key was destroyed\n  try: unpack the buffer again for a new one");
@@ -468,16 +196,20 @@ bool address_of(Ep& ep, const char* method, PyObject* rkey, Rkey** out, uint64_t
   return false;
 }
 
+}  // namespace
+
 PyObject* new_request() {
-  PyObject* object = nb::inst_alloc(reinterpret_cast<PyObject*>(g_request_type)).release().ptr();
-  new (nb::inst_ptr<Request>(object)) Request();
+  PyObject* object = nb::inst_alloc(reinterpret_cast<PyObject*>(g_ucp_request_type)).release().ptr();
+  new (nb::inst_ptr<UcpRequest>(object)) UcpRequest();
   nb::inst_mark_ready(object);
   return object;
 }
 
+namespace {
+
 // Does what `post` does until there is room for it; false with an error set (Ctrl-C).
 template <typename Post>
-bool with_room(Worker& worker, Post&& post, nic::PostResult* r) {
+bool with_room(UcpWorker& worker, Post&& post, nic::PostResult* r) {
   Backoff backoff(32, 64);
   for (;;) {
     *r = post();
@@ -485,7 +217,7 @@ bool with_room(Worker& worker, Post&& post, nic::PostResult* r) {
       return true;
     // Finished operations make room. Their callbacks wait for progress().
     if (collect(worker) == 0) {
-      nic::Nic* nic = worker.ep->box->domain->nic();
+      nic::Nic* nic = worker.nic_ep->box->domain->nic();
       const ReleasedGil released;
       nic->progress(!nic->has_engine());
       backoff.pause();
@@ -495,21 +227,17 @@ bool with_room(Worker& worker, Post&& post, nic::PostResult* r) {
 }
 
 // An operation was posted that is not over: its request learns what it needs, and goes to the caller.
-[[gnu::noinline]] PyObject* begun(Ep& ep, PyObject* object, Rkey* rkey, PyObject* rkey_object, const Options* o,
-                                  bool quiet, const Buf* const* bufs, size_t buf_count) {
-  Worker& worker = *ep.worker;
-  Request& request = *nb::inst_ptr<Request>(object);
-  request.worker = ep.worker_object;
-  request.ep = nb::borrow(ep.self);
-  if (o != nullptr && given(o->cb)) request.cb = nb::borrow(o->cb);
-  if (o != nullptr && given(o->user_data)) request.user_data = nb::borrow(o->user_data);
-  request.has_user = !quiet;
-  if (request.parts == 0) {  // it ended already, while we made room or in another thread's progress()
-    finish(worker, nb::borrow(object), request);
-  } else {
-    request.seq = worker.next_seq++;
-    worker.under_way.insert(request.seq);
-    ep.under_way.insert(request.seq);
+[[gnu::noinline]] PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_object,
+                                  const UcpOptions* o, bool quiet, const Buf* const* bufs, size_t buf_count) {
+  UcpWorker& worker = *ep.worker;
+  UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
+  request.worker_object = ep.worker_object;
+  request.ep_object = nb::borrow(ep.self);
+  request.quiet = quiet;
+  // A post returns "done in place", after which a callback never comes (as in C); a flush tells how it went.
+  if (!quiet && o != nullptr && given(o->cb)) request.cb = nb::borrow(o->cb);
+  if (!quiet && o != nullptr && given(o->user_data)) request.user_data = nb::borrow(o->user_data);
+  if (request.parts != 0) {  // else it ended already, while we made room
     ++rkey->in_flight;
     request.rkey = nb::borrow(rkey_object);
     for (size_t i = 0; i < buf_count; ++i) {
@@ -517,10 +245,11 @@ bool with_room(Worker& worker, Post&& post, nic::PostResult* r) {
       held == nullptr ? PyErr_Clear() : request.keep.push_back(nb::steal(held));
     }
   }
+  follow(worker, nb::borrow(object), worker.begin(request, ep));
   if (quiet) {
     Py_DECREF(object);
-    Py_INCREF(g_done);
-    return g_done;
+    Py_INCREF(g_ucp_done);
+    return g_ucp_done;
   }
   return object;
 }
@@ -528,30 +257,30 @@ bool with_room(Worker& worker, Post&& post, nic::PostResult* r) {
 // HOT. One operation that keeps the GIL, is asked for nothing special and may be done in place; null where it has to go
 // the long way. The request that would stand for it is the next one's if nobody needs it.
 template <typename Post>
-[[gnu::always_inline]] inline PyObject* attempt(Ep& ep, Rkey* rkey, PyObject* rkey_object, const Options* o, bool quiet,
-                                                const Buf* const* bufs, size_t buf_count, Post&& post) {
-  Worker& worker = *ep.worker;
-  if (ep.fence != worker.fence || worker.spare == nullptr) [[unlikely]]
+[[gnu::always_inline]] inline PyObject* attempt(UcpEp& ep, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions* o,
+                                                bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
+  UcpWorker& worker = *ep.worker;
+  if (ep.fence != worker.fence_count || worker.spare == nullptr) [[unlikely]]
     return nullptr;
   PyObject* object = worker.spare;
   const nic::PostResult r = post(reinterpret_cast<uint64_t>(object), nic::flag::kIfUnfinished);
   if (r.refusal != Refusal::none) [[unlikely]]
     return nullptr;
   if (!r.context_used) [[likely]] {
-    Py_INCREF(g_done);
-    return g_done;
+    Py_INCREF(g_ucp_done);
+    return g_ucp_done;
   }
   worker.spare = nullptr;  // the queue has its reference, and the caller gets another
   Py_INCREF(object);
-  nb::inst_ptr<Request>(object)->parts = 1;
+  nb::inst_ptr<UcpRequest>(object)->parts = 1;
   return begun(ep, object, rkey, rkey_object, o, quiet, bufs, buf_count);
 }
 
 // Posts, in one part or several, and makes of it what the caller gets. `post(part, context, flags)`.
 template <typename Post>
-PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, const Options& o, size_t parts,
+PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions& o, size_t parts,
                  bool replies, bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
-  Worker& worker = *ep.worker;
+  UcpWorker& worker = *ep.worker;
   const bool now = (o.flags & kForceImmCmpl) != 0, always = (o.flags & kNoImmCmpl) != 0;
   if (now && replies) {
     refuse(kNoResource,
@@ -561,9 +290,9 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
   }
   PyObject* object = std::exchange(worker.spare, nullptr);
   if (object == nullptr) object = new_request();
-  Request& request = *nb::inst_ptr<Request>(object);
+  UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
   uint64_t flags = now ? nic::flag::kOnlyNow : always ? nic::flag::kCompletion : nic::flag::kIfUnfinished;
-  if (ep.fence != worker.fence) [[unlikely]]
+  if (ep.fence != worker.fence_count) [[unlikely]]
     flags |= nic::flag::kFence;
   bool pending = false;
   request.parts = 1;  // ours, until all are posted: completions may come before that
@@ -607,7 +336,7 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
     }
     flags &= ~nic::flag::kFence;
   }
-  ep.fence = worker.fence;
+  ep.fence = worker.fence_count;
   --request.parts;
   if (!pending) [[likely]] {
     if (worker.spare == nullptr) {
@@ -615,8 +344,8 @@ PyObject* launch(Ep& ep, const char* method, Rkey* rkey, PyObject* rkey_object, 
     } else {
       Py_DECREF(object);
     }
-    Py_INCREF(g_done);
-    return g_done;
+    Py_INCREF(g_ucp_done);
+    return g_ucp_done;
   }
   if (now) [[unlikely]] {  // the owner's table refused it: that stands in the queue already
     while (request.parts != 0 && collect(worker) != 0) continue;
@@ -639,19 +368,20 @@ bool slice_ok(PyObject* buffer, bool writes, const char* method) {
 }
 
 // The buffer of a call with memh: checked against it, and where it really is.
-bool by_memh(const Options& o, PyObject** buffer, bool writes, nb::object& held) {
+bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb::object& held) {
   if (!given(o.memh)) [[likely]]
     return true;
   if (!PyObject_HasAttrString(o.memh, "_as_local")) {
     refuse(kInvalidParam, std::string("memh is ") + Py_TYPE(o.memh)->tp_name + ": it has to be what mem_map returned");
     return false;
   }
-  held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OO", *buffer, writes ? Py_True : Py_False));
+  held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OOO", ep.worker->domain_object.ptr(), *buffer,
+                                       writes ? Py_True : Py_False));
   *buffer = held.ptr();
   return held.is_valid();
 }
 
-bool length_of(const char* method, const Options& o, uint64_t available, uint64_t* length) {
+bool length_of(const char* method, const UcpOptions& o, uint64_t available, uint64_t* length) {
   const uint64_t element = o.has_datatype ? o.datatype >> kClassShift : 1;
   if (o.has_datatype && (o.datatype & kClassMask) != kClassContig) {
     refuse(kUnsupported, std::string(method) + ": datatypes of class " + std::to_string(o.datatype & kClassMask) +
@@ -671,8 +401,8 @@ bool length_of(const char* method, const Options& o, uint64_t available, uint64_
   return true;
 }
 
-PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list, uint64_t remote, PyObject* rkey_object,
-                        const Options& o);
+PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* list, uint64_t remote,
+                        PyObject* rkey_object, const UcpOptions& o);
 
 Signature g_put{"put_nbx",
                 {"buffer", "remote_addr", "rkey", "param", "count", "cb", "user_data", "memh", "flags", "datatype"},
@@ -686,32 +416,32 @@ Signature g_get{"get_nbx",
                 {}};
 
 PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a) {
-  Ep& ep = *nb::inst_ptr<Ep>(self);
+  UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
   if (!usable(ep, method, kFeatureRma, "RMA")) [[unlikely]]
     return nullptr;
-  Options o;
+  UcpOptions o;
   bool plain = true;
   for (size_t i = 3; i < 10; ++i) plain = plain && !given(a[i]);
   if (!plain && !read_options(method, a[3], a[4], a[5], a[6], a[7], a[8], a[9], o)) return translated();
   uint64_t remote = 0;
-  if (!to_u64(a[1], &remote)) return nullptr;
+  if (!ucp_u64(method, "remote_addr", a[1], &remote)) return nullptr;
   if (o.has_datatype && (o.datatype & kClassMask) == kClassIov) {
     return transfer_list(ep, method, kind, a[0], remote, a[2], o);
   }
   const bool writes = kind == OpKind::read;
   PyObject* buffer = a[0];
   nb::object held;
-  if (!by_memh(o, &buffer, writes, held)) return nullptr;
+  if (!by_memh(ep, o, &buffer, writes, held)) return nullptr;
   if (!slice_ok(buffer, writes, method)) return nullptr;
   Buf b;
   if (!b.acquire(buffer, writes, nullptr)) return translated();
   uint64_t length = b.length;
   if ((o.has_count || o.has_datatype) && !length_of(method, o, b.length, &length)) return nullptr;
   if (length == 0) {  // as UCX: whatever the key and the address
-    Py_INCREF(g_done);
-    return g_done;
+    Py_INCREF(g_ucp_done);
+    return g_ucp_done;
   }
-  Rkey* rkey;
+  UcpRkey* rkey;
   uint64_t dest;
   if (!address_of(ep, method, a[2], &rkey, &dest)) [[unlikely]]
     return nullptr;
@@ -720,7 +450,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
                               ": the remote key is that of a region without bytes\n  try: map a region that has some");
     return nullptr;
   }
-  EndpointCore* core = ep.worker->ep;
+  EndpointCore* core = ep.worker->nic_ep;
   bool device = false;
   if (!is_device(*core->box, b, method, writes, &device)) return translated();
   const Buf* bufs[] = {&b};
@@ -752,9 +482,27 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
                 });
 }
 
+// A request that ended with what the owner's memory table says of a range outside of the region.
+PyObject* refused_whole(UcpEp& ep, const char* method, OpKind kind, UcpRkey* rkey, PyObject* rkey_object,
+                        const UcpOptions& o, uint64_t remote, uint64_t total) {
+  const std::string text = std::string(kind == OpKind::read ? "read of " : "write of ") + std::to_string(total) +
+                           " B at address " + hex(remote) + " with key " + hex(rkey->key) +
+                           ": passes the end of the region (the region has " + std::to_string(rkey->length) +
+                           " B from address " + hex(rkey->address) + ")";
+  if ((o.flags & kForceImmCmpl) != 0) {
+    refuse(kIoError, std::string(method) + ": " + text);
+    return nullptr;
+  }
+  PyObject* object = new_request();
+  UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
+  request.first_failure = kIoError;
+  request.text = text;
+  return begun(ep, object, rkey, rkey_object, &o, false, nullptr, 0);
+}
+
 // UCP_DATATYPE_IOV: pieces of local memory, one after the other at the remote address.
-PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list, uint64_t remote, PyObject* rkey_object,
-                        const Options& o) {
+PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* list, uint64_t remote,
+                        PyObject* rkey_object, const UcpOptions& o) {
   const bool writes = kind == OpKind::read;
   const nb::object fast = nb::steal(PySequence_Fast(list, "DATATYPE_IOV: buffer must be a list of buffers"));
   if (!fast.is_valid()) return nullptr;
@@ -772,12 +520,12 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
   std::vector<nb::object> held(n);
   std::vector<KeptMemory> kept;
   std::vector<iovec> pieces;
-  EndpointCore* core = ep.worker->ep;
+  EndpointCore* core = ep.worker->nic_ep;
   bool device = false;
   uint64_t total = 0;
   for (size_t i = 0; i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
-    if (!by_memh(o, &item, writes, held[i]) || !slice_ok(item, writes, method)) return nullptr;
+    if (!by_memh(ep, o, &item, writes, held[i]) || !slice_ok(item, writes, method)) return nullptr;
     auto b = std::make_unique<Buf>();
     if (!b->acquire(item, writes, nullptr) || !is_device(*core->box, *b, method, writes, &device)) return translated();
     if (b->length == 0) continue;
@@ -788,13 +536,18 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
     bufs.push_back(std::move(b));
   }
   if (total == 0) {
-    Py_INCREF(g_done);
-    return g_done;
+    Py_INCREF(g_ucp_done);
+    return g_ucp_done;
   }
-  Rkey* rkey;
+  UcpRkey* rkey;
   uint64_t dest;
   if (!address_of(ep, method, rkey_object, &rkey, &dest)) return nullptr;
   const size_t parts = (pieces.size() + nic::kIovMax - 1) / nic::kIovMax;
+  // The owner checks each part. Of a list that passes the end it must not see the parts that fit.
+  const uint64_t at = remote - rkey->address;
+  if (parts > 1 && (remote < rkey->address || total > rkey->length || at > rkey->length - total)) {
+    return refused_whole(ep, method, kind, rkey, rkey_object, o, remote, total);
+  }
   uint64_t offset = 0;
   return launch(ep, method, rkey, rkey_object, o, parts, writes, false, pointers.data(), pointers.size(),
                 [&](size_t part, uint64_t context, uint64_t flags) {
@@ -825,7 +578,7 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
 // error where it is anything else.
 [[gnu::always_inline]] inline PyObject* transfer_plain(PyObject* self, const char* method, OpKind kind,
                                                        PyObject* const* args) {
-  Ep& ep = *nb::inst_ptr<Ep>(self);
+  UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
   if (!usable(ep, method, kFeatureRma, "RMA")) [[unlikely]]
     return nullptr;
   const bool writes = kind == OpKind::read;
@@ -834,15 +587,16 @@ PyObject* transfer_list(Ep& ep, const char* method, OpKind kind, PyObject* list,
   Buf b;
   if (!b.acquire(args[0], writes, nullptr)) return translated();
   if (b.length == 0 || b.length >= kReleaseGilBytes || b.iface != mem::kHmemSystem || b.bare) return nullptr;
-  Rkey* rkey;
+  UcpRkey* rkey;
   uint64_t dest, remote = 0;
-  if (!to_u64(args[1], &remote) || !address_of(ep, method, args[2], &rkey, &dest)) return nullptr;
+  if (!ucp_u64(method, "remote_addr", args[1], &remote) || !address_of(ep, method, args[2], &rkey, &dest))
+    return nullptr;
   if (rkey->length == 0) [[unlikely]]
     return nullptr;
   const Buf* bufs[] = {&b};
   return attempt(ep, rkey, args[2], nullptr, false, bufs, 1, [&](uint64_t context, uint64_t flags) {
-    return ep.worker->ep->ep->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, flags, context, 0,
-                                       false);
+    return ep.worker->nic_ep->ep->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, flags, context,
+                                           0, false);
   });
 }
 
@@ -870,18 +624,39 @@ Signature g_atomic{"atomic_op_nbx",
                    4,
                    {}};
 
+// An operand that is a number, as the element's bits; false with UcsError where the element cannot hold it.
+bool operand_of(const char* method, PyObject* number, uint64_t size, uint64_t* out) {
+  int overflow = 0;
+  const long long n = PyLong_AsLongLongAndOverflow(number, &overflow);
+  bool fits = overflow == 0 && (size == 8 || (n >= INT32_MIN && n <= UINT32_MAX));
+  *out = static_cast<uint64_t>(n);
+  if (overflow > 0 && size == 8) {
+    *out = PyLong_AsUnsignedLongLong(number);
+    fits = PyErr_Occurred() == nullptr;
+    PyErr_Clear();
+  }
+  if (fits) return true;
+  const nb::object text = nb::steal(PyObject_Repr(number));
+  PyErr_Clear();
+  refuse(kInvalidParam, std::string(method) + ": the operand " +
+                            (text.is_valid() ? nb::cast<std::string>(text).substr(0, 60) : "given") +
+                            " does not fit an element of " + std::to_string(size) +
+                            " B\n  rule: a signed or an unsigned number of the element's size");
+  return false;
+}
+
 PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   static const char* const method = "atomic_op_nbx";
   PyObject* a[12];
   if (!parse_slow(g_atomic, args, nargs, kwnames, a)) return nullptr;
-  Ep& ep = *nb::inst_ptr<Ep>(self);
-  Options o;
+  UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
+  UcpOptions o;
   bool plain = true;
   for (size_t i = 4; i < 11; ++i) plain = plain && !given(a[i]);
   if (!plain && !read_options(method, a[4], a[5], a[6], a[7], a[8], a[9], a[10], o)) return translated();
   if (given(a[11])) o.reply = a[11];
   uint64_t opcode = 0, remote = 0;
-  if (!to_u64(a[0], &opcode) || !to_u64(a[2], &remote)) return nullptr;
+  if (!ucp_u64(method, "opcode", a[0], &opcode) || !ucp_u64(method, "remote_addr", a[2], &remote)) return nullptr;
 
   // The operand: a number, or the first element of a buffer.
   alignas(8) uint64_t operand = 0, desired = 0, old = 0;
@@ -898,12 +673,11 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   const bool number = PyLong_Check(a[1]);
   if (number) {
     if (!o.has_datatype) size = 8;
-    operand = PyLong_AsUnsignedLongLongMask(a[1]);
-    if (operand == ~uint64_t{0} && PyErr_Occurred()) return nullptr;
+    if ((size == 4 || size == 8) && !operand_of(method, a[1], size, &operand)) return nullptr;
   } else {
     nb::object held;
     PyObject* buffer = a[1];
-    if (!by_memh(o, &buffer, false, held) || !slice_ok(buffer, false, method)) return nullptr;
+    if (!by_memh(ep, o, &buffer, false, held) || !slice_ok(buffer, false, method)) return nullptr;
     if (!b.acquire_host(buffer, false)) return translated();
     if (!o.has_datatype) size = b.length;
   }
@@ -913,9 +687,9 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
     return nullptr;
   }
   if (!number) {
-    if (b.length < size) {
+    if (b.length == 0 || b.length % size != 0) {
       refuse(kInvalidParam, std::string(method) + ": the buffer has " + std::to_string(b.length) + " B, the element " +
-                                std::to_string(size));
+                                std::to_string(size) + "\n  rule: the operand is the first of whole elements");
       return nullptr;
     }
     std::memcpy(&operand, b.data, size);
@@ -953,7 +727,7 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
       return nullptr;
     }
   }
-  Rkey* rkey;
+  UcpRkey* rkey;
   uint64_t dest;
   if (!address_of(ep, method, a[3], &rkey, &dest)) return nullptr;
   if (rkey->length == 0) {
@@ -989,7 +763,7 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   const auto post = [&](uint64_t context, uint64_t flags) {
     atomic.flags = flags;
     atomic.context = context;
-    return ep.worker->ep->ep->post_atomic(atomic);
+    return ep.worker->nic_ep->ep->post_atomic(atomic);
   };
   if (o.flags == 0) [[likely]] {
     if (PyObject* r = attempt(ep, rkey, a[3], &o, quiet, bufs, replies ? 1 : 0, post); r != nullptr || PyErr_Occurred())
@@ -998,81 +772,6 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   const KeptMemory kept(reply);
   return launch(ep, method, rkey, a[3], o, 1, replies, quiet, bufs, replies ? 1 : 0,
                 [&](size_t, uint64_t context, uint64_t flags) { return post(context, flags); });
-}
-
-// ---- flush ---------------------------------------------------------------------------------------------------------
-
-PyObject* flush(nb::object worker_object, PyObject* ep_object, PyObject* param, PyObject* cb, PyObject* user_data,
-                PyObject* flags_arg) {
-  Worker& worker = *nb::inst_ptr<Worker>(worker_object);
-  Ep* ep = ep_object != nullptr ? nb::inst_ptr<Ep>(ep_object) : nullptr;
-  Options o;
-  if (!read_options("flush_nbx", param, nullptr, cb, user_data, nullptr, flags_arg, nullptr, o)) return translated();
-  if (!worker_usable(worker, "flush_nbx")) return nullptr;
-  if (ep != nullptr && ep->closed) {
-    refuse(kInvalidParam, "flush_nbx: the endpoint is closed");
-    return nullptr;
-  }
-  collect(worker);
-  const auto& under_way = ep != nullptr ? ep->under_way : worker.under_way;
-  if (under_way.empty()) {
-    std::string text;
-    int status = take_lost(worker, ep, &text);
-    if (status == kOk && ep != nullptr && ep->failed != kOk) status = ep->failed, text = ep->why;
-    if (status != kOk) {
-      refuse(status, "flush_nbx: " + text);
-      return nullptr;
-    }
-    if ((o.flags & kNoImmCmpl) == 0) {
-      Py_INCREF(g_done);
-      return g_done;
-    }
-  }
-  nb::object object = nb::steal(new_request());
-  Request& r = *nb::inst_ptr<Request>(object);
-  r.worker = std::move(worker_object);
-  if (ep_object != nullptr) r.ep = nb::borrow(ep_object);
-  if (given(o.cb)) r.cb = nb::borrow(o.cb);
-  if (given(o.user_data)) r.user_data = nb::borrow(o.user_data);
-  r.seq = worker.next_seq;  // all operations before this one have smaller numbers
-  worker.flushes.push_back(object);
-  return object.release().ptr();
-}
-
-Signature g_flush{"flush_nbx", {"param", "cb", "user_data", "flags"}, 1, 0, {}};
-
-PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse_slow(g_flush, args, nargs, kwnames, a)) return nullptr;
-  return flush(nb::borrow(self), nullptr, a[0], a[1], a[2], a[3]);
-}
-PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse_slow(g_flush, args, nargs, kwnames, a)) return nullptr;
-  return flush(nb::inst_ptr<Ep>(self)->worker_object, self, a[0], a[1], a[2], a[3]);
-}
-
-// ---- waiting -------------------------------------------------------------------------------------------------------
-
-// True once something is there to be progressed, or signal() was called; false at the timeout.
-PyObject* worker_wait_core(PyObject* self, PyObject* timeout) {
-  Worker& worker = *nb::inst_ptr<Worker>(self);
-  if (!worker_usable(worker, "wait")) return nullptr;
-  uint64_t deadline;
-  if (!deadline_of(timeout, &deadline)) return nullptr;
-  const nb::object keep = nb::borrow(self);
-  if (end_flushes(worker) != 0 || !worker.to_call.empty() || !worker.failed.empty()) Py_RETURN_TRUE;
-  nic::Domain* domain = worker.ep->box->domain.get();
-  const auto cq = worker.cq->cq;
-  const uint64_t downs = worker.downs;
-  const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
-    if (cq->signaled.load(std::memory_order_acquire) || domain->nic()->downs() != downs) return true;
-    const nic::DomainLock guard(domain);
-    return cq->unread() != 0;
-  });
-  if (r < 0) return nullptr;
-  cq->signaled.store(false);
-  return PyBool_FromLong(r);
 }
 
 // ---- mapping -------------------------------------------------------------------------------------------------------
@@ -1169,19 +868,7 @@ PyMethodDef g_ep_methods[] = {
         "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
         "A failure that no request has told of is told here. Source: UCP, ucp_ep_flush_nbx."),
     {nullptr, nullptr, 0, nullptr}};
-PyMethodDef g_worker_methods[] = {
-    {"progress", worker_progress, METH_NOARGS,
-     "Moves operations on and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
-     "An exception that a callback raises comes out of here, after the others were called.\n"
-     "Source: UCP, ucp_worker_progress."},
-    WEFT_METHOD(worker, flush_nbx,
-                "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
-                "Source: UCP, ucp_worker_flush_nbx."),
-    {"wait_core", worker_wait_core, METH_O, "True once progress() has something to do, or signal() was called."},
-    {nullptr, nullptr, 0, nullptr}};
-
 PyType_Slot g_ep_slots[] = {{Py_tp_methods, g_ep_methods}, {0, nullptr}};
-PyType_Slot g_worker_slots[] = {{Py_tp_methods, g_worker_methods}, {0, nullptr}};
 
 // ---- memory of a peer, mapped here
 // -----------------------------------------------------------------------------------
@@ -1209,15 +896,6 @@ void register_ucp(nb::module_& m) {
       },
       nb::arg("f"), nb::sig("def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None"),
       "Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.");
-  m.def(
-      "set_ucp_request",
-      [](nb::type_object type, nb::object done) {
-        g_request_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
-        auto* r = nb::inst_ptr<Request>(done);
-        r->status = kOk;
-        g_done = done.release().ptr();
-      },
-      nb::arg("type"), nb::arg("done"), "Registers the class of requests, and the one of what was done in place.");
   m.def(
       "set_ucp_region",
       [](nb::type_object region, nb::type_object params) {
@@ -1267,18 +945,6 @@ void register_ucp(nb::module_& m) {
       "A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the\n"
       "NIC's statuses where it is refused (16: not yet, try again).");
 
-  nb::class_<Request>(m, "UcpRequestCore", "The NIC's side of a request.")
-      .def(nb::init<>())
-      .def("__bool__", [](nb::handle self) { return self.ptr() != g_done; })
-      .def_prop_ro("status_code", [](const Request& r) { return r.status; })
-      .def_prop_ro("text", [](const Request& r) { return r.text; })
-      .def_prop_ro(
-          "worker", [](const Request& r) { return r.worker.is_valid() ? r.worker : nb::none(); },
-          nb::sig("def worker(self) -> Any"))
-      .def_prop_ro(
-          "ep", [](const Request& r) { return r.ep.is_valid() ? r.ep : nb::none(); }, nb::sig("def ep(self) -> Any"))
-      .def_prop_rw("freed", [](const Request& r) { return r.freed; }, [](Request& r, bool on) { r.freed = on; });
-
   nb::class_<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
       .def(
           "__init__",
@@ -1292,102 +958,46 @@ void register_ucp(nb::module_& m) {
           nb::arg("nic"), nb::arg("access"))
       .def("take_key", [](Context& c) { return c.next_key++; }, "A key that no region of this context ever had.");
 
-  nb::class_<Worker>(m, "UcpWorkerCore", nb::type_slots(g_worker_slots), "The NIC's side of a worker.")
-      .def(
-          "__init__",
-          [](Worker* self, nb::object domain, nb::object cq, nb::object av, nb::object ep, uint32_t features) {
-            new (self) Worker();
-            self->cq = nb::inst_ptr<CompletionQueueCore>(cq);
-            self->ep = nb::inst_ptr<EndpointCore>(ep);
-            self->domain_object = std::move(domain);
-            self->cq_object = std::move(cq);
-            self->av_object = std::move(av);
-            self->ep_object = std::move(ep);
-            self->features = features;
-            self->downs = self->ep->box->domain->nic()->downs();
-          },
-          nb::arg("domain"), nb::arg("cq"), nb::arg("av"), nb::arg("ep"), nb::arg("features"),
-          nb::sig("def __init__(self, domain: DomainCore, cq: CompletionQueueCore, av: AddressVectorCore, ep: "
-                  "EndpointCore, features: int) -> None"))
-      .def("fence", [](Worker& w) { ++w.fence; })
-      .def(
-          "arm_core",
-          [](Worker& w) {
-            const auto& cq = w.cq->cq;
-            const bool signaled = cq->signaled.exchange(false);
-            if (w.cq->notifier) {
-              const nic::DomainLock guard(w.ep->box->domain.get());
-              if (cq->unread() == 0) w.cq->notifier->drain();
-            }
-            return !signaled && end_flushes(w) == 0 && w.to_call.empty() && w.failed.empty() &&
-                   w.downs == w.ep->box->domain->nic()->downs();
-          },
-          "False where there is something to progress that no entry of the queue tells of, or signal() was called.")
-      .def(
-          "under_way", [](const Worker& w) { return w.under_way.size(); }, "Operations that are not done yet.")
-      .def(
-          "cancel_flush",
-          [](Worker& w, nb::object request) {
-            const auto it = std::ranges::find_if(w.flushes, [&](const nb::object& f) { return f.is(request); });
-            if (it == w.flushes.end()) return false;
-            Request& r = *nb::inst_ptr<Request>(request);
-            w.flushes.erase(it);
-            r.seq = 0;
-            r.first_failure = kCanceled;
-            r.text = "canceled";
-            finish(w, std::move(request), r);
-            return true;
-          },
-          nb::arg("request"), nb::sig("def cancel_flush(self, request: Any) -> bool"))
-      .def("shut", [](Worker& w) {
-        if (w.closed) return;
-        if (!w.ep->box->forked()) {
-          collect(w);
-          for (nb::object& f : std::exchange(w.flushes, {})) {
-            Request& r = *nb::inst_ptr<Request>(f);
-            r.seq = 0;
-            r.first_failure = kCanceled;
-            r.text = "the worker was destroyed";
-            r.cb = nb::object();
-            finish(w, std::move(f), r);
-          }
-        }
-        w.closed = true;
-      });
+  register_ucp_worker(m);
 
-  nb::class_<Ep>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots), "The NIC's side of a UCP endpoint: its data path.")
+  nb::class_<UcpEp>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots),
+                    "The NIC's side of a UCP endpoint: its data path.")
       .def(
           "__init__",
-          [](nb::pointer_and_handle<Ep> self, nb::object worker, uint64_t dest, bool watched) {
-            new (self.p) Ep();
+          [](nb::pointer_and_handle<UcpEp> self, nb::object worker, uint64_t dest, bool watched) {
+            new (self.p) UcpEp(worker, *nb::inst_ptr<UcpWorker>(worker));
             self.p->self = self.h.ptr();
-            self.p->worker = nb::inst_ptr<Worker>(worker);
-            self.p->worker_object = std::move(worker);
             self.p->dest = dest;
-            self.p->fence = self.p->worker->fence;
+            self.p->fence = self.p->worker->fence_count;
             self.p->watched = watched;
-            self.p->worker->eps.insert(self.p);
           },
           nb::arg("worker"), nb::arg("dest"), nb::arg("watched"),
           nb::sig("def __init__(self, worker: UcpWorkerCore, dest: int, watched: bool) -> None"))
-      .def_prop_ro("dest", [](const Ep& e) { return e.dest; })
-      .def_prop_ro("failed_status", [](const Ep& e) { return e.failed; })
-      .def_prop_ro("why", [](const Ep& e) { return e.why; })
-      .def("under_way", [](const Ep& e) { return e.under_way.size(); })
+      .def_prop_ro("dest", [](const UcpEp& e) { return e.dest; })
+      .def_prop_ro("failed_status", [](const UcpEp& e) { return e.failed(); })
+      .def_prop_ro("why", [](const UcpEp& e) { return e.why(); })
+      .def("under_way", [](const UcpEp& e) { return e.under_way(); })
       .def(
-          "begin_close", [](Ep& e) { e.closing = true; }, "From here on it takes no operations.")
-      .def("shut", [](Ep& e) {
-        e.closed = true;
-        e.worker->eps.erase(&e);
-      });
+          "begin_close", [](UcpEp& e) { e.closing = true; }, "From here on it takes no operations.")
+      .def(
+          "tell_failure",
+          [](UcpEp& e) {
+            const ucp::Failure failure = e.untold();
+            if (failure.seq == 0) return;
+            e.told_before(~uint64_t{0});
+            refuse(failure.status, failure.text);
+            throw nb::python_error();
+          },
+          "Raises UcsError for the first failure that nobody has been told of.")
+      .def("shut", [](UcpEp& e) { e.close(); });
 
-  nb::class_<Rkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
+  nb::class_<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
   rkey.def(
           "__init__",
-          [](Rkey* self, nb::object ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length, uint64_t bias,
-             bool symmetric) {
-            new (self) Rkey();
-            self->ep = nb::inst_ptr<Ep>(ep);
+          [](UcpRkey* self, nb::object ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,
+             uint64_t bias, bool symmetric) {
+            new (self) UcpRkey();
+            self->ep = nb::inst_ptr<UcpEp>(ep);
             self->owner = std::move(ep);
             self->key = key;
             self->dest = dest;
@@ -1400,15 +1010,15 @@ void register_ucp(nb::module_& m) {
           nb::arg("symmetric"),
           nb::sig("def __init__(self, ep: UcpEndpointCore, key: int, dest: int, address: int, length: int, bias: int, "
                   "symmetric: bool) -> None"))
-      .def_ro("key", &Rkey::key)
-      .def_ro("dest", &Rkey::dest)
-      .def_ro("address", &Rkey::address)
-      .def_ro("length", &Rkey::length)
-      .def_ro("bias", &Rkey::bias)
-      .def_ro("symmetric", &Rkey::symmetric)
-      .def_ro("destroyed", &Rkey::destroyed)
-      .def_ro("in_flight", &Rkey::in_flight)
-      .def("forget", [](Rkey& r) { r.destroyed = true; });
+      .def_ro("key", &UcpRkey::key)
+      .def_ro("dest", &UcpRkey::dest)
+      .def_ro("address", &UcpRkey::address)
+      .def_ro("length", &UcpRkey::length)
+      .def_ro("bias", &UcpRkey::bias)
+      .def_ro("symmetric", &UcpRkey::symmetric)
+      .def_ro("destroyed", &UcpRkey::destroyed)
+      .def_ro("in_flight", &UcpRkey::in_flight)
+      .def("forget", [](UcpRkey& r) { r.destroyed = true; });
   g_rkey_type = reinterpret_cast<PyTypeObject*>(rkey.ptr());
 }
 

@@ -413,7 +413,8 @@ class MemoryRegionCore:
         """
         Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.
 
-        Waits, for a bounded time, for peers that are copying. Closing again does nothing.
+        Waits, for a bounded time, for peers that are copying. Operations of this process that have the region as their
+        buffer go on, and hold its memory until they are over. Closing again does nothing.
 
         Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those
         first); peers that did not finish in time.
@@ -814,11 +815,6 @@ def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None:
     Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.
     """
 
-def set_ucp_request(type: type, done: object) -> None:
-    """
-    Registers the class of requests, and the one of what was done in place.
-    """
-
 def set_ucp_region(region: type, params: type) -> None:
     """Registers the classes of memory handles and of mem_map's parameters."""
 
@@ -846,31 +842,6 @@ def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, w
     A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the
     NIC's statuses where it is refused (16: not yet, try again).
     """
-
-class UcpRequestCore:
-    """The NIC's side of a request."""
-
-    def __init__(self) -> None: ...
-
-    def __bool__(self) -> bool: ...
-
-    @property
-    def status_code(self) -> int: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def worker(self) -> Any: ...
-
-    @property
-    def ep(self) -> Any: ...
-
-    @property
-    def freed(self) -> bool: ...
-
-    @freed.setter
-    def freed(self, arg: bool, /) -> None: ...
 
 class UcpContextCore(DomainCore):
     """The NIC's side of a context."""
@@ -902,6 +873,58 @@ class UcpContextCore(DomainCore):
     def take_key(self) -> int:
         """A key that no region of this context ever had."""
 
+def set_ucp_request(type: type, done: object) -> None:
+    """
+    Registers the class of requests, and the one of what was done in place.
+    """
+
+def set_ucp_waker(f: Callable[[Any], None]) -> None:
+    """
+    Registers the function (future) -> None that ends the wait of a task whose request has ended.
+    """
+
+class UcpRequestCore:
+    """The NIC's side of a request."""
+
+    def __init__(self) -> None: ...
+
+    def __bool__(self) -> bool: ...
+
+    @property
+    def status_code(self) -> int:
+        """
+        ucs_status_t. Who reads a failure here was told of it: a flush does not repeat it.
+        """
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def peeked(self) -> int:
+        """As status_code, for messages: nobody was told."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def worker(self) -> Any: ...
+
+    @property
+    def ep(self) -> Any: ...
+
+    @property
+    def freed(self) -> bool: ...
+
+    @freed.setter
+    def freed(self, arg: bool, /) -> None: ...
+
+    def add_waiter(self, future: Any) -> bool:
+        """
+        Has the waker called with the future when the request ends; False where it has ended.
+        """
+
+    def drop_waiter(self, future: Any) -> None: ...
+
 class UcpWorkerCore:
     """The NIC's side of a worker."""
 
@@ -922,8 +945,13 @@ class UcpWorkerCore:
         Source: UCP, ucp_worker_flush_nbx.
         """
 
-    def wait_core(self, timeout: float | None) -> bool:
-        """True once progress() has something to do, or signal() was called."""
+    def wait_core(self, timeout: float | None, request: Any = None, /) -> bool:
+        """
+        True once progress() has something to do, the request has ended, or signal() was called.
+        """
+
+    def call_due(self) -> None:
+        """Calls the callbacks that are due; raises the first one's exception."""
 
     def fence(self) -> None: ...
 
@@ -936,6 +964,11 @@ class UcpWorkerCore:
         """Operations that are not done yet."""
 
     def cancel_flush(self, request: Any) -> bool: ...
+
+    def begin_close(self) -> None:
+        """
+        From here on operations that end as canceled were canceled by nobody but the worker.
+        """
 
     def shut(self) -> None: ...
 
@@ -1006,6 +1039,9 @@ class UcpEndpointCore:
 
     def begin_close(self) -> None:
         """From here on it takes no operations."""
+
+    def tell_failure(self) -> None:
+        """Raises UcsError for the first failure that nobody has been told of."""
 
     def shut(self) -> None: ...
 

@@ -23,7 +23,8 @@ CPP_BELOW: dict[str, set[str]] = {
     "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
     "nic": {"base", "wire", "ring", "mem", "link"},
     "host": {"base", "wire", "ring", "mem", "link", "nic"},  # the composition root
-    "bind": {"base", "wire", "ring", "mem", "link", "nic", "host"},  # nothing includes bind
+    "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
+    "bind": {"base", "wire", "ring", "mem", "link", "nic", "host", "ucp"},  # nothing includes bind
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")

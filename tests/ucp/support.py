@@ -167,6 +167,13 @@ class SilentPeer:
         """From here on it answers."""
         self._process.send_signal(signal.SIGCONT)
 
+    def stop(self) -> None:
+        """Stands still again."""
+        self._process.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(self._process.pid, os.WUNTRACED)[1])
+
     def kill(self) -> None:
+        if self._process.returncode is not None:
+            return
         self._process.kill()
         self._process.communicate()

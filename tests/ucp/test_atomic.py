@@ -21,6 +21,7 @@ from tests.ucp.support import (
     PAGE,
     WATCHDOG_S,
     Rig,
+    SilentPeer,
     array,
     ended,
     opened,
@@ -143,6 +144,58 @@ def test_operand_is_a_number_or_a_buffer_of_the_element_s_size(rig: Rig, make: A
         assert word(memh, 0, size) == 4
         assert bytes(memh.memory[size:8]) == b"\xff" * (8 - size)
         assert reply == b"\xff" * size + bytes(8 - size)  # of a 4-byte element 4 bytes of the reply change
+
+
+@pytest.mark.parametrize(
+    ("number", "size"),
+    [(1 << 70, 8), (1 << 64, 8), (-(1 << 63) - 1, 8), (1 << 40, 4), (1 << 32, 4), (-(1 << 31) - 1, 4)],
+)
+def test_number_that_does_not_fit_the_element_is_refused(rig: Rig, number: int, size: int) -> None:
+    """Nothing of it is cut off."""
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        for reply in (None, bytearray(8)):
+            with refused(INVALID_PARAM, "does not fit"):
+                rig.ep.atomic_op_nbx(
+                    ADD, number, memh.address, rkey, datatype=ucp.dt_make_contig(size), reply_buffer=reply
+                )
+        rig.flush()
+        assert word(memh) == 0
+
+
+@pytest.mark.parametrize(("number", "size"), [((1 << 64) - 1, 8), (-(1 << 63), 8), ((1 << 32) - 1, 4), (-(1 << 31), 4)])
+def test_number_may_be_signed_or_unsigned_of_the_element_s_size(rig: Rig, number: int, size: int) -> None:
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        rig.ep.atomic_op_nbx(ADD, number, memh.address, rkey, datatype=ucp.dt_make_contig(size))
+        rig.flush()
+        assert word(memh) == number % (1 << 8 * size)
+
+
+def test_operand_that_is_no_whole_number_of_elements_is_refused(rig: Rig) -> None:
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        for length in (0, 4, 12):
+            with refused(INVALID_PARAM, f"has {length} B"):
+                rig.ep.atomic_op_nbx(ADD, bytes(length), memh.address, rkey, datatype=ucp.dt_make_contig(8))
+
+
+@pytest.mark.parametrize("opcode", [-1, 1 << 64])
+def test_operation_that_is_no_unsigned_number_is_refused(rig: Rig, opcode: int) -> None:
+    with rig.alloc() as memh, rig.key(memh) as rkey, refused(INVALID_PARAM, f"opcode is {opcode}"):
+        rig.ep.atomic_op_nbx(opcode, 1, memh.address, rkey)
+
+
+@pytest.mark.procs
+def test_post_never_calls_back(rig: Rig, silent: SilentPeer) -> None:
+    """Its request is DONE at once, as in C: a callback that came later would be of an operation that was over."""
+    calls: list[Any] = []
+    with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+        request = ep.atomic_op_nbx(ADD, 1, rkey.address, rkey, cb=lambda *a: calls.append(a), user_data="data")
+        assert request is ucp.DONE
+        with_request = ep.atomic_op_nbx(ADD, 1, rkey.address, rkey, cb=lambda *a: calls.append(a), flags=NO_IMM)
+        silent.go_on()
+        assert ended(with_request) is OK
+        assert ended(ep.flush_nbx()) is OK
+        rig.worker.progress()
+        assert [a[0] for a in calls] == [with_request]
 
 
 def test_negative_number_subtracts(rig: Rig) -> None:

@@ -136,13 +136,107 @@ def test_failure_is_told_by_closing_where_no_flush_came(rig: Rig) -> None:
             assert ep.closed
 
 
-def test_failure_that_a_request_told_of_is_not_told_again(rig: Rig) -> None:
+def told_by_result(request: ucp.Request) -> None:
+    with refused(IO_ERROR):
+        request.result()
+
+
+SEES: dict[str, Callable[[ucp.Request], object]] = {
+    "wait": ended,
+    "status": lambda request: request.status,
+    "check_status": lambda request: request.check_status(),
+    "result": told_by_result,
+}
+
+
+@pytest.mark.parametrize("of", FLUSHES)
+@pytest.mark.parametrize("see", SEES)
+def test_failure_that_a_request_told_of_is_not_told_again(rig: Rig, see: str, of: str) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
-        assert rig.put(b"x", memh.address + PAGE, rkey) is IO_ERROR
         request = rig.ep.put_nbx(b"x", memh.address + PAGE, rkey)
-        flush(rig.ep.flush_nbx)
-        flush(rig.worker.flush_nbx)
+        while not request.done:
+            rig.worker.progress()
+        SEES[see](request)
+        flush(FLUSHES[of](rig))
         assert request.status is IO_ERROR
+
+
+def test_failure_that_a_callback_told_of_is_not_told_again(rig: Rig) -> None:
+    told: list[int] = []
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        rig.ep.put_nbx(b"x", memh.address + PAGE, rkey, cb=lambda request, status, user_data: told.append(status))
+        while not told:
+            rig.worker.progress()
+        flush(rig.ep.flush_nbx)
+        assert told == [IO_ERROR]
+
+
+@pytest.mark.parametrize("of", FLUSHES)
+def test_failure_of_a_dropped_request_is_told_by_the_next_flush_once(rig: Rig, of: str) -> None:
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        rig.ep.put_nbx(b"12345678", memh.address + PAGE, rkey)
+        with refused(IO_ERROR, "passes the end of the region"):
+            flush(FLUSHES[of](rig))
+        flush(FLUSHES[of](rig))
+
+
+def test_failure_of_a_request_that_nobody_looked_at_is_told_by_a_flush(rig: Rig) -> None:
+    """Held or not: as long as nobody was told."""
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        request = rig.ep.put_nbx(b"x", memh.address + PAGE, rkey)
+        repr(request)
+        with refused(IO_ERROR):
+            flush(rig.worker.flush_nbx)
+        assert request.status is IO_ERROR
+        flush(rig.ep.flush_nbx)
+
+
+def test_failure_of_a_dropped_request_is_told_by_closing(rig: Rig) -> None:
+    with rig.alloc() as memh:
+        for close in ("close", "close_nbx"):
+            ep = rig.worker.ep_create(rig.worker.address)
+            ep.put_nbx(b"x", memh.address + PAGE, ep.rkey_unpack(memh.pack()))
+            with refused(IO_ERROR, "passes the end"):
+                ep.close() if close == "close" else ep.close_nbx().wait(30)
+            assert ep.closed
+        ep = rig.worker.ep_create(rig.worker.address)
+        ep.put_nbx(b"x", memh.address + PAGE, ep.rkey_unpack(memh.pack()))
+        assert ep.close_nbx(ucp.EP_CLOSE_FLAG_FORCE) is ucp.DONE  # who forces does not ask
+        flush(rig.worker.flush_nbx)
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("of", FLUSHES)
+def test_flush_under_way_tells_of_the_peer_that_died_meanwhile(rig: Rig, silent: SilentPeer, of: str) -> None:
+    """Whether or not the operation's request tells it as well."""
+    ep = rig.worker.ep_create(silent.address)
+    rkey = ep.rkey_unpack(silent.key)
+    request = ep.put_nbx(b"x", rkey.address, rkey)
+    waiting = (ep if of == "endpoint" else rig.worker).flush_nbx()
+    silent.kill()
+    status = ended(request)
+    assert status in (ucp.Status.ERR_UNREACHABLE, ucp.Status.ERR_CONNECTION_RESET)
+    with refused(status):
+        waiting.wait(30)
+    with refused(status):  # the endpoint has failed
+        ep.flush_nbx()
+    assert rig.worker.flush_nbx() is ucp.DONE  # all was told
+    ep.close()
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("of", FLUSHES)
+def test_flush_under_way_is_canceled_with_its_worker(silent: SilentPeer, of: str) -> None:
+    statuses: list[int] = []
+    with ucp.Context() as context, context.worker_create() as worker:
+        ep = worker.ep_create(silent.address)
+        rkey = ep.rkey_unpack(silent.key)
+        ep.put_nbx(b"x", rkey.address, rkey)
+        waiting = (ep if of == "endpoint" else worker).flush_nbx(cb=lambda request, status, _: statuses.append(status))
+        assert waiting.status is INPROGRESS
+        worker.close()
+        assert waiting.status is CANCELED
+        assert statuses == [CANCELED]
 
 
 def test_failed_flush_request_carries_the_failure(rig: Rig) -> None:

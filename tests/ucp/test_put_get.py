@@ -119,7 +119,7 @@ def test_buffer_that_is_none_is_refused_with_a_reason(rig: Rig) -> None:
             with pytest.raises(TypeError):
                 method(bytearray(1), 1.5, rkey)
             for out_of_range in (-1, 1 << 64):
-                with pytest.raises(OverflowError):
+                with refused(INVALID_PARAM, f"remote_addr is {out_of_range}"):
                     method(bytearray(1), out_of_range, rkey)
         assert not any(memh.memory)
 
@@ -162,12 +162,29 @@ def test_list_without_bytes_is_done_whatever_the_key(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("pieces", [3, 8, 25])
-def test_list_that_passes_the_end_is_an_error_and_nothing_behind_the_end_is_touched(rig: Rig, pieces: int) -> None:
+def test_list_that_passes_the_end_is_an_error_and_nothing_is_touched(rig: Rig, pieces: int) -> None:
+    """Neither behind the end nor before it, although a long list goes in parts."""
     data = array(256)
     with rig.map(data[:100]) as memh, rig.key(memh) as rkey:
         start = memh.address + 100 - pieces * 4 + 2
         assert rig.put([b"\xff" * 4] * pieces, start, rkey, datatype=IOV) is IO_ERROR
-        assert not data[100:].any()
+        assert not data.any()
+        assert rig.put([b"\xff" * 4] * pieces, memh.address - 1, rkey, datatype=IOV) is IO_ERROR
+        assert not data.any()
+        data[:] = 7
+        back = [array(4) for _ in range(pieces)]
+        calls: list[int] = []
+        request = rig.ep.get_nbx(back, start, rkey, datatype=IOV, cb=lambda request, status, _: calls.append(status))
+        assert ended(request) is IO_ERROR
+        with refused(IO_ERROR, "passes the end of the region"):
+            request.result()
+        rig.worker.progress()
+        assert calls == [IO_ERROR]
+        assert not any(piece.any() for piece in back)
+        if pieces > 8:
+            with refused(IO_ERROR, "passes the end of the region"):
+                rig.ep.put_nbx([b"\xff" * 4] * pieces, start, rkey, datatype=IOV, flags=FORCE_IMM)
+            assert (data == 7).all()
         assert rig.put([b"\xff" * 4] * pieces, start - 2, rkey, datatype=IOV) is OK
 
 

@@ -529,7 +529,7 @@ def test_endpoint_fails_with_its_peer_and_tells_its_handler_once(rig: Rig, silen
     request = ep.put_nbx(b"x", rkey.address, rkey)
     silent.kill()
     status = ended(request)
-    assert status in (ucp.Status.ERR_UNREACHABLE, ucp.Status.ERR_CONNECTION_RESET)
+    assert status in (ucp.Status.ERR_UNREACHABLE, ucp.Status.ERR_CONNECTION_RESET)  # the peer was never reached
     rig.worker.progress()
     assert told == [("mine", ep, status)]
     assert ep.status is status
@@ -557,3 +557,39 @@ def test_endpoint_to_a_worker_that_is_gone_is_unreachable(rig: Rig) -> None:
             ep.put_nbx(b"x", memh.address, rkey)
         assert rig.ep.status is OK
         ep.close()
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("mode", ["none", "peer"])
+@pytest.mark.parametrize("when", ["under way", "afterwards"])
+def test_peer_that_was_reached_and_died_is_one_status_whatever_the_error_mode(
+    rig: Rig, silent: SilentPeer, mode: str, when: str
+) -> None:
+    """CONNECTION_RESET: of operations under way and later ones, of flushes, of the handler, of the endpoint."""
+    told: list[int] = []
+    handler = (lambda user_data, ep, status: told.append(status)) if mode == "peer" else None
+    ep = rig.worker.ep_create(silent.address, err_handler=handler)
+    rkey = ep.rkey_unpack(silent.key)
+    silent.go_on()
+    assert ended(ep.put_nbx(b"x", rkey.address, rkey)) is OK
+    reset = ucp.Status.ERR_CONNECTION_RESET
+    if when == "under way":
+        silent.stop()
+        request = ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, 1, rkey.address, rkey, flags=NO_IMM)
+        silent.kill()
+        assert ended(request) in (OK, reset)  # direct memory was updated without the peer
+    silent.kill()
+
+    def dies() -> None:
+        while True:  # memory that is mapped here is reached until the end is noticed
+            ep.put_nbx(b"x", rkey.address, rkey, flags=NO_IMM).wait(WATCHDOG_S)
+
+    with refused(reset):
+        dies()
+    assert ep.status is reset
+    for call in (lambda: ep.put_nbx(b"x", rkey.address, rkey), ep.flush_nbx):
+        with refused(reset):
+            call()
+    rig.worker.progress()
+    assert told == ([reset] if mode == "peer" else [])
+    ep.close()

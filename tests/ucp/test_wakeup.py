@@ -179,3 +179,33 @@ def test_wait_mem_returns_when_the_word_has_the_value(rig: Rig) -> None:
         assert rig.put(slot(4), memh.address, rkey) is OK
         assert rig.put(slot(5), memh.address, rkey) is OK
         assert join() is True
+
+
+def test_wait_of_a_deadline_that_has_passed_only_looks(rig: Rig) -> None:
+    assert armed(rig.worker)
+    for timeout in (-0.001, -1, -1e300, float("-inf"), 0):
+        assert in_thread(lambda: rig.worker.wait(timeout))() is False  # noqa: B023
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        request = rig.pending(memh.address, rkey)
+        assert in_thread(lambda: rig.worker.wait(-0.001))() is True
+        assert ended(request) is OK
+
+
+def test_wait_mem_of_no_time_looks_once(rig: Rig) -> None:
+    for timeout in (0, -1):
+        assert rig.worker.wait_mem(slot(5), 5, timeout) is True
+        assert rig.worker.wait_mem(slot(5), 6, timeout) is False
+
+
+@pytest.mark.parametrize("timeout", ["a second", object(), float("nan")])
+def test_timeout_that_is_no_number_of_seconds_is_refused(rig: Rig, timeout: Any) -> None:
+    with rig.alloc() as memh, rig.key(memh) as rkey:
+        request = rig.pending(memh.address, rkey)
+        for call in (rig.worker.wait, lambda t: rig.worker.wait_mem(array(8), 1, t), request.wait):
+            if isinstance(timeout, float):
+                with refused(INVALID_PARAM, "timeout is nan"):
+                    call(timeout)
+            else:
+                with pytest.raises(TypeError, match="seconds"):
+                    call(timeout)
+        assert ended(request) is OK

@@ -1,4 +1,8 @@
-"""Requests under asyncio: an event loop that watches a worker's descriptor."""
+"""Requests under asyncio: an event loop that watches a worker's descriptor.
+
+A task that awaits a request leaves a future with it. The thread whose progress() ends the request ends the future: the
+loop is told of each, and looks at no others.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,36 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from .. import _process
+from .. import _nic, _process
 from .constants import Feature
 
 if TYPE_CHECKING:
     from .request import Request
     from .worker import Worker
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "wake"]
 
 # Without the feature WAKEUP, or an engine thread, nothing wakes the loop: it looks for itself this often.
 POLL_S = 0.001
-# And with them, where somebody else's progress() took the completion off the queue before the loop saw it.
-LOOK_S = 0.02
+# Rounds of progress before the loop's other tasks have their turn.
+ROUNDS = 64
+
+
+def wake(future: asyncio.Future[None]) -> None:
+    """End the wait of a task; called with the future by the thread whose progress() ended the request."""
+    loop = future.get_loop()
+    if asyncio._get_running_loop() is loop:
+        _release(future)
+    elif not loop.is_closed():
+        try:
+            loop.call_soon_threadsafe(_release, future)
+        except RuntimeError:  # it was closed meanwhile
+            pass
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Watch:
@@ -27,9 +48,10 @@ class Watch:
     def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         self._worker = worker
         self._loop = loop
-        self._waiting: dict[asyncio.Future[None], Request] = {}
+        self._awaited = 0
         self._polls = not worker.context.features & Feature.WAKEUP or _process.nic().engine == "manual"
         self._timer: asyncio.TimerHandle | None = None
+        self._again: asyncio.Handle | None = None
         self._fd = -1
         if not self._polls:
             # A descriptor of our own: the loop may still watch it when the worker has closed its one.
@@ -39,41 +61,61 @@ class Watch:
     async def settled(self, request: Request) -> None:
         """Return when the request has ended."""
         future = self._loop.create_future()
-        self._waiting[future] = request
+        if not request.add_waiter(future):
+            return
+        self._awaited += 1
         try:
             self._progress()
             await future
         finally:
-            self._waiting.pop(future, None)
+            self._awaited -= 1
+            request.drop_waiter(future)
 
     def _progress(self) -> None:
-        if self._worker.closed:
-            self.close()
+        """Progress the worker until nothing is left, or the other tasks should have their turn.
+
+        What a callback raises is the event loop's to report: the tasks that await other requests go on.
+        """
+        self._again = None
+        for _ in range(ROUNDS):
+            if self._worker.closed:  # a callback may close it, too
+                self.close()
+                return
+            try:
+                if not self._worker.progress() and (self._polls or self._worker.arm()):
+                    break
+            except Exception as error:
+                self._loop.call_exception_handler(
+                    {"message": "a callback of a weft.ucp request failed", "exception": error}
+                )
+        else:
+            self._again = self._loop.call_soon(self._progress)
             return
-        while self._worker.progress() or not (self._polls or self._worker.arm()):
-            pass
-        for future, request in list(self._waiting.items()):
-            if request.done and not future.done():
-                future.set_result(None)
-        if self._timer is None and self._waiting:
-            self._timer = self._loop.call_later(POLL_S if self._polls else LOOK_S, self._poll)
+        if self._polls and self._timer is None and self._awaited:
+            self._timer = self._loop.call_later(POLL_S, self._poll)
 
     def _poll(self) -> None:
         self._timer = None
         self._progress()
 
     def close(self) -> None:
-        """Watch no more. What is awaited still is looked at once more when the loop runs."""
+        """Watch no more: the loop forgets the descriptor, which is closed."""
         fd, self._fd = self._fd, -1
-        if fd >= 0:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(fd)
+        if fd < 0:
+            return
+        if self._loop.is_closed():
             os.close(fd)
-        for future in list(self._waiting):
-            if not future.done() and not self._loop.is_closed():
-                self._loop.call_soon(_release, future)
+        elif self._loop.is_running() and asyncio._get_running_loop() is not self._loop:
+            try:
+                self._loop.call_soon_threadsafe(self._forget, fd)
+            except RuntimeError:  # it was closed meanwhile
+                os.close(fd)
+        else:
+            self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        os.close(fd)
 
 
-def _release(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+_nic.set_ucp_waker(wake)

@@ -11,13 +11,13 @@ import weakref
 from types import TracebackType
 from typing import IO, Any
 
-from .. import _nic, _process
+from .. import _keys, _nic, _process
 from ..memory import hmem
 from . import mem, print_info
 from .constants import Feature, ParamField, WorkerParamField
 from .params import MemAdviseParams, MemMapParams, Params, WorkerParams
 from .status import Status, UcsError
-from .worker import Worker
+from .worker import NicEndpoint, Worker, nic_endpoint
 
 __all__ = ["Context"]
 
@@ -69,7 +69,8 @@ class Context(_nic.UcpContextCore):
         self._id = secrets.randbits(64)
         self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._imports: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._service: Worker | None = None
+        self._door: NicEndpoint | None = None
+        self._importer: weakref.ref[Worker] | None = None
         self._closed = False
         super().__init__(nic, mem.ACCESS_ALL)
 
@@ -202,11 +203,21 @@ class Context(_nic.UcpContextCore):
         self._workers.add(worker)
         return worker
 
-    def _service_worker(self) -> Worker:
-        """The worker that exported handles are named by, and that imported ones are mapped through."""
-        if self._service is None or self._service.closed:
-            self._service = self.worker_create(name="exported handles")
-        return self._service
+    # Neither of these refers to the context: one that exported or imported is collected like any other.
+
+    def _export_place(self) -> _keys.Place:
+        """Where importers of this context's exported handles call."""
+        if self._door is None:
+            self._door = nic_endpoint(self, wakeup=False)
+        return _keys.place_of(self._door[2].address)
+
+    def _import_worker(self) -> Worker:
+        """The worker that imported handles are reached through. They hold it."""
+        worker = None if self._importer is None else self._importer()
+        if worker is None or worker.closed:
+            worker = self.worker_create(name="imported handles")
+            self._importer = weakref.ref(worker)
+        return worker
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -227,16 +238,29 @@ class Context(_nic.UcpContextCore):
     def close(self) -> None:
         """Destroy its workers and unmap its memory (ucp_cleanup). Closing again does nothing.
 
-        Raises UcsError (BUSY) where a peer that is copying does not come to an end: try again.
+        Raises UcsError (BUSY) where a peer that is copying does not come to an end: try again. An exception of a
+        callback that closing calls comes out after all is closed.
         """
         if self._closed or self._made_in != _process.generation:
             return
+        failure: BaseException | None = None
         for worker in list(self._workers):
-            worker.close()
+            try:
+                worker.close()
+            except Exception as error:  # of a callback: the worker is closed
+                failure = failure or error
+        if self._door is not None:
+            cq, av, ep = self._door
+            ep.close()
+            av.close()
+            cq.close()
+            self._door = None
         for memh in [*self.regions(), *self._imports]:
             memh._unmap()
         self._closed = True
         super().close()
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Context:
         return self

@@ -129,16 +129,30 @@ class Endpoint(_nic.UcpEndpointCore):
         self.shut()
         self.worker._endpoints.discard(self)
 
+    def _close_failed(self) -> None:
+        """Close an endpoint whose peer is gone. What was under way has nobody left to wait for."""
+        try:
+            self.worker.progress()
+            self.tell_failure()
+        finally:
+            self._shut()
+
     def close_nbx(self, flags: int = 0) -> Request:
         """Close it when what was posted is done (ucp_ep_close_nbx).
 
-        flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves.
+        flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves, and failures that nobody was told
+                of are not told.
 
-        Its remote keys are destroyed with it. Source: UCP, "ucp_ep_close_nbx".
+        An endpoint that has failed is closed at once, too. Its remote keys are destroyed with it.
+        Raises UcsError for a failure that nobody was told of; the endpoint is closed then.
+        Source: UCP, "ucp_ep_close_nbx".
         """
         self._check("ep_close_nbx")
-        if flags & EpCloseFlag.FORCE or self.failed_status:
+        if flags & EpCloseFlag.FORCE:
             self._shut()
+            return DONE
+        if self.failed_status:
+            self._close_failed()
             return DONE
 
         def end(request: Request, status: int, user_data: Any) -> None:
@@ -160,14 +174,17 @@ class Endpoint(_nic.UcpEndpointCore):
 
         timeout   seconds to wait; then it is closed all the same, and UcsError (TIMED_OUT) is raised.
 
-        Raises UcsError also for a failure that no request has told of. Source: UCP, "ucp_ep_close_nbx".
+        Raises UcsError also for a failure that neither a request nor a flush has told of; the endpoint is closed then.
+        Source: UCP, "ucp_ep_close_nbx".
         """
         if self._closed or self.worker.closed or self.worker._made_in != _process.generation:
             self._closed = True
             return
+        if self.failed_status:
+            self._close_failed()
+            return
         try:
-            if not self.failed_status:
-                self.flush_nbx().wait(timeout)
+            self.flush_nbx().wait(timeout)
         finally:
             self._shut()
 

@@ -249,12 +249,19 @@ class MemHandle:
     def _populate(self, address: int, length: int) -> None:
         """Have these pages there."""
 
-    def _as_local(self, buffer: Any, writes: bool) -> Any:
+    def _as_local(self, context: Context, buffer: Any, writes: bool) -> Any:
         """The buffer of an operation that names this handle. Called from the data path.
 
-        writes   the operation writes to the buffer.
+        context   of the operation's worker.
+        writes    the operation writes to the buffer.
         """
         self._check("memh")
+        if self.context is not context:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"memh: {self!r} was mapped by another context than the worker's\n"
+                "  try: context.mem_map(...) of the context that made the worker",
+            )
         right = Prot.LOCAL_WRITE if writes else Prot.LOCAL_READ
         if not self.prot & right:
             raise UcsError(
@@ -388,8 +395,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
                 f"memh_pack: EXPORT: {self!r} may not be read by peers, and an importer is one\n"
                 "  try: map it with MEM_MAP_PROT_REMOTE_READ (and REMOTE_WRITE)",
             )
-        worker = self.context._service_worker()
-        return PackedBuffer(self._packed(_keys.EXPORT, worker._place).pack(), "ucp_memh_pack")
+        return PackedBuffer(self._packed(_keys.EXPORT, self.context._export_place()).pack(), "ucp_memh_pack")
 
     def _populate(self, address: int, length: int) -> None:
         if self.memory_type == MemoryType.HOST:
@@ -615,7 +621,7 @@ def _import(context: Context, exported: Any) -> MemHandle:
     found = parse(exported, (_keys.EXPORT,), "mem_map", "exported handle")
     if found.flags & _keys.EMPTY:
         return Nothing(context)
-    worker = context._service_worker()
+    worker = context._import_worker()
     ep = worker._endpoint_to(found)
     rkey = ep._key(found)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["DONE", "Request"]
 
-# Another thread's progress() may take this one's completion off the queue, and nothing wakes a sleeper then: it looks
-# for itself this often.
-LOOK_S = 0.02
+
+def deadline_of(timeout: Any, op: str) -> float | None:
+    """When a wait of so many seconds ends; None: never. Raises TypeError, UcsError (INVALID_PARAM) for no number."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, (int, float)):
+        if isinstance(timeout, str) or not hasattr(timeout, "__float__"):
+            raise TypeError(f"{op}: timeout is {timeout!r:.60}; it has to be seconds, or None")
+        timeout = float(timeout)
+    if math.isnan(timeout):
+        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: timeout is nan\n  try: seconds, or None to wait forever")
+    return time.monotonic() + float(timeout)
 
 
 class Request(_nic.UcpRequestCore):
@@ -32,6 +42,9 @@ class Request(_nic.UcpRequestCore):
 
     worker   that it is progressed by; ep: the endpoint that it was posted on, None for a worker's flush.
     text     why it failed, in words.
+
+    A failure is told by the callback, by `status`, `result()`, `wait()` and `await`. One that none of them has told,
+    because the request was dropped or nobody looked at it, is told by the next flush, or by closing the endpoint.
 
     Thread safety: as the worker's. Source: UCP, "ucp_request_check_status", "ucp_request_free".
     """
@@ -50,7 +63,7 @@ class Request(_nic.UcpRequestCore):
     @property
     def done(self) -> bool:
         """True once it has ended, well or not."""
-        return self.status_code != Status.INPROGRESS
+        return self.ended
 
     def result(self) -> None:
         """Raise UcsError if it failed; BUSY while it is under way."""
@@ -64,21 +77,20 @@ class Request(_nic.UcpRequestCore):
     def wait(self, timeout: float | None = None) -> None:
         """Progress the worker until the operation has ended.
 
-        timeout   seconds; None: forever.
+        timeout   seconds; None: forever; 0 or less: as often as there is something to progress, and no sleep.
 
+        Several threads may wait, each for requests of its own or for the same.
         Raises UcsError: how the operation failed; TIMED_OUT, and it is still under way.
         """
-        if self.status_code == Status.OK:
-            return
-        worker: Worker = self.worker
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.done:
+        deadline = deadline_of(timeout, "request.wait")
+        while not self.ended:
+            worker: Worker = self.worker
             if worker.progress():
                 continue
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise UcsError(Status.ERR_TIMED_OUT, f"no completion in {timeout:g} s; the operation goes on")
-            worker.wait_core(LOOK_S if left is None else min(left, LOOK_S))
+            worker.wait_core(left, self)
         self.result()
 
     def cancel(self) -> None:
@@ -87,7 +99,10 @@ class Request(_nic.UcpRequestCore):
             self.worker.request_cancel(self)
 
     def free(self) -> None:
-        """Hear no more of it (ucp_request_free): its callback is not called. It goes on; a flush tells of a failure."""
+        """Release the request (ucp_request_free).
+
+        The operation goes on without its callback; the next flush tells of a failure.
+        """
         if self:
             self.freed = True
 
@@ -102,7 +117,7 @@ class Request(_nic.UcpRequestCore):
             return "<ucp.Request: done in place>"
         if not self.done:
             return "<ucp.Request: in progress>"
-        return f"<ucp.Request: {self.status.name}>"
+        return f"<ucp.Request: {Status(self.peeked).name}>"
 
 
 async def _settle(request: Request) -> None:

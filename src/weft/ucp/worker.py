@@ -19,7 +19,7 @@ from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
 from .ep import Endpoint
 from .mem import PackedBuffer, parse
 from .params import EpParams, RkeyCompareParams
-from .request import Request
+from .request import Request, deadline_of
 from .rkey import RemoteKey
 from .status import Status, UcsError, of
 
@@ -31,7 +31,46 @@ __all__ = ["Worker"]
 VNI = 1  # that of the general provider: endpoints of both dialects reach each other
 TX_SIZE = 4096  # operations under way; a call that finds no room waits for it
 MSG_SIZE_MAX = (1 << 63) - 1
+LOOK_S = 0.01  # wait_mem() polls a word this long before it progresses the worker again
 _CAPS = Flag.RMA | Flag.ATOMIC | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.HMEM
+
+
+NicEndpoint = tuple[_nic.CompletionQueueCore, _nic.AddressVectorCore, _nic.EndpointCore]
+
+
+def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
+    """A NIC endpoint of a context's domain that peers reach, with its queue and address vector. It holds no context.
+
+    wakeup   the queue has a descriptor.
+
+    Raises UcsError.
+    """
+    try:
+        cq = _nic.CompletionQueueCore(
+            context,
+            size=TX_SIZE,
+            format=int(CqFormat.CQ_FORMAT_CONTEXT),
+            wait_obj=int(WaitObj.WAIT_FD if wakeup else WaitObj.WAIT_UNSPEC),
+        )
+        av = _nic.AddressVectorCore(context)
+        ep = _nic.EndpointCore(
+            context,
+            caps=int(_CAPS),
+            tx_size=TX_SIZE,
+            inject_size=256,
+            max_msg_size=MSG_SIZE_MAX,
+            msg_order=0,
+            tx_op_flags=0,
+            iov_limit=8,
+            rma_iov_limit=8,
+            vni=VNI,
+        )
+        ep.bind_cq(cq, int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION))
+        ep.bind_av(av)
+        ep.enable_at(0, None)
+    except errors.FabricError as reason:
+        raise of(reason) from None
+    return cq, av, ep
 
 
 class Worker(_nic.UcpWorkerCore):
@@ -61,34 +100,8 @@ class Worker(_nic.UcpWorkerCore):
         self._endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
         self._watches: dict[asyncio.AbstractEventLoop, aio.Watch] = {}
         self._closed = False
-        wakeup = bool(context.features & Feature.WAKEUP)
-        try:
-            cq = _nic.CompletionQueueCore(
-                context,
-                size=TX_SIZE,
-                format=int(CqFormat.CQ_FORMAT_CONTEXT),
-                wait_obj=int(WaitObj.WAIT_FD if wakeup else WaitObj.WAIT_UNSPEC),
-            )
-            self._cq = cq
-            self._av = _nic.AddressVectorCore(context)
-            self._ep = _nic.EndpointCore(
-                context,
-                caps=int(_CAPS),
-                tx_size=TX_SIZE,
-                inject_size=256,
-                max_msg_size=MSG_SIZE_MAX,
-                msg_order=0,
-                tx_op_flags=0,
-                iov_limit=8,
-                rma_iov_limit=8,
-                vni=VNI,
-            )
-            self._ep.bind_cq(cq, int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION))
-            self._ep.bind_av(self._av)
-            self._ep.enable_at(0, None)
-        except errors.FabricError as reason:
-            raise of(reason) from None
-        super().__init__(context, cq, self._av, self._ep, int(context.features))
+        self._cq, self._av, self._ep = nic_endpoint(context, bool(context.features & Feature.WAKEUP))
+        super().__init__(context, self._cq, self._av, self._ep, int(context.features))
 
     # ---- addresses and endpoints -------------------------------------------------------------------------------------
 
@@ -195,7 +208,7 @@ class Worker(_nic.UcpWorkerCore):
             raise UcsError(
                 Status.ERR_INVALID_PARAM, "request_cancel: the request is another worker's\n  try: request.cancel()"
             )
-        if request.done or self.cancel_flush(request):
+        if request.ended or self.cancel_flush(request):
             return
         try:
             self._ep.cancel(request)
@@ -255,27 +268,31 @@ class Worker(_nic.UcpWorkerCore):
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until progress() has something to do, or signal() is called (ucp_worker_wait).
 
-        timeout   seconds; None: forever. Returns False at the timeout. Source: UCP, "ucp_worker_wait".
+        timeout   seconds; None: forever; 0 or less: only look. Returns False at the timeout.
+        Source: UCP, "ucp_worker_wait".
         """
         self._need_wakeup("worker_wait")
+        deadline_of(timeout, "worker_wait")
         return bool(self.wait_core(timeout))
 
     def wait_mem(self, memory: Any, value: int, timeout: float | None = None) -> bool:
         """Wait until the 8-byte word at the start of a local buffer is `value`; False after timeout seconds.
 
+        timeout   seconds; None: forever; 0 or less: only look.
+
         UCP's waits until the word changes, for any reason or none. Source: UCP, "ucp_worker_wait_mem".
         """
         self._check("worker_wait_mem")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout, "worker_wait_mem")
         while True:
-            left = 0.01 if deadline is None else min(0.01, deadline - time.monotonic())
-            if left <= 0:
-                return False
+            left = LOOK_S if deadline is None else deadline - time.monotonic()
             try:
-                if _nic.poll_u64(memory, 0, value, left):
+                if _nic.poll_u64(memory, 0, value, max(0.0, min(LOOK_S, left))):
                     return True
             except errors.FabricError as reason:
                 raise of(reason) from None
+            if left <= 0:
+                return False
             self.progress()
 
     def signal(self) -> None:
@@ -309,21 +326,28 @@ class Worker(_nic.UcpWorkerCore):
     def close(self) -> None:
         """Destroy it (ucp_worker_destroy): its endpoints are closed, what is under way ends as CANCELED.
 
-        Closing again does nothing. Source: UCP, "ucp_worker_destroy".
+        Callbacks of what ends so are called before close() returns; an exception that one raises comes out of close(),
+        after the others were called and the worker is closed. Failures that nobody was told of are not told here:
+        flush first. Closing again does nothing. Source: UCP, "ucp_worker_destroy".
         """
         if self._closed:
             return
-        if self._made_in == _process.generation:
-            for watch in self._watches.values():
-                watch.close()
-            for ep in list(self._endpoints):
-                ep._shut()
-            self._ep.close()
-            self.shut()
-            self._av.close()
-            self._cq.close()
         self._closed = True
+        if self._made_in != _process.generation:
+            self.context._workers.discard(self)
+            return
+        self.begin_close()
+        for watch in self._watches.values():
+            watch.close()
+        self._watches.clear()
+        for ep in list(self._endpoints):
+            ep._shut()
+        self._ep.close()
+        self.shut()
+        self._av.close()
+        self._cq.close()
         self.context._workers.discard(self)
+        self.call_due()
 
     def __enter__(self) -> Worker:
         return self

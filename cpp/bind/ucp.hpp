@@ -1,0 +1,111 @@
+// cpp/bind/ucp.hpp: the objects of weft.ucp's data path, shared by bind/ucp.cpp (posting), bind/ucp_worker.cpp
+// (completion, flush, waiting). What is not Python's in them is cpp/ucp's.
+//
+// Everything here is under the GIL, except long copies and sleeping.
+#pragma once
+
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <array>
+#include <atomic>
+
+#include "bind/common.hpp"
+#include "ucp/worker.hpp"
+
+namespace weft::bind {
+
+using ucp::kCanceled, ucp::kInvalidParam, ucp::kIoError, ucp::kNoResource, ucp::kOk, ucp::kUnsupported;
+
+// ucp_op_attr_t
+constexpr uint64_t kAttrCallback = 1u << 1, kAttrUserData = 1u << 2, kAttrDatatype = 1u << 3, kAttrFlags = 1u << 4,
+                   kAttrReply = 1u << 5, kAttrMemh = 1u << 8, kNoImmCmpl = 1u << 16, kFastCmpl = 1u << 17,
+                   kForceImmCmpl = 1u << 18, kMultiSend = 1u << 19;
+
+struct UcpWorker;
+
+// Bases that hold Python objects stand before those of cpp/ucp, whose destructors still need what they hold.
+struct UcpEpRefs {
+  nb::object worker_object;
+};
+struct UcpEp : UcpEpRefs, ucp::Endpoint {
+  UcpEp(nb::object worker, UcpWorker& of);
+  UcpWorker* worker;
+  PyObject* self = nullptr;
+  uint64_t dest = 0, fence = 0;
+  bool closing = false;  // close_nbx() waits for what was posted
+  bool watched = false;  // UCP_ERR_HANDLING_MODE_PEER
+};
+
+// ucp_rkey_h
+struct UcpRkey {
+  UcpEp* ep = nullptr;
+  nb::object owner;  // the endpoint's object
+  uint64_t key = 0, dest = 0, address = 0, length = 0;
+  uint64_t bias = 0;       // what is added to an address of the owner's to name it in its memory table
+  bool symmetric = false;  // good for every endpoint of the worker, where the peer has a region of the same layout
+  bool destroyed = false;
+  uint32_t in_flight = 0;
+};
+
+struct UcpRequestRefs {
+  nb::object cb, user_data, worker_object, ep_object, rkey;
+  std::vector<nb::object> keep;     // buffers
+  std::vector<nb::object> waiters;  // futures of tasks that await it
+  PyObject* self = nullptr;         // of a flush: the worker's reference to it
+};
+struct UcpRequest : UcpRequestRefs, ucp::Request {};
+
+struct UcpWorker : ucp::Worker {
+  nb::object domain_object, cq_object, av_object, ep_object;
+  CompletionQueueCore* cq = nullptr;
+  EndpointCore* nic_ep = nullptr;
+  uint32_t features = 0;
+  uint64_t fence_count = 0, downs = 0;
+  uint32_t sleepers = 0;            // threads in wait_core()
+  std::vector<nb::object> to_call;  // requests whose callback is due
+  std::vector<nb::object> to_wake;  // futures of tasks whose request has ended
+  std::vector<nb::object> failed;   // endpoints whose failure is to be told
+  PyObject* spare = nullptr;        // a request for the next operation
+  bool closed = false;
+  PollPacer pacer;
+  ~UcpWorker() { Py_XDECREF(spare); }
+  [[nodiscard]] bool due() const noexcept { return !to_call.empty() || !failed.empty(); }
+};
+
+// What the optional arguments of an operation come to.
+struct UcpOptions {
+  uint64_t flags = 0, datatype = 0, count = 0;
+  bool has_datatype = false, has_count = false;
+  PyObject *cb = nullptr, *user_data = nullptr, *memh = nullptr, *reply = nullptr;  // borrowed
+  std::unique_ptr<std::array<nb::object, 4>> held;                                  // where they are of a param
+};
+
+inline bool given(PyObject* o) {
+  return o != nullptr && o != Py_None;
+}
+
+extern PyTypeObject* g_ucp_request_type;
+extern PyObject* g_ucp_done;  // the request of what was done in place
+
+// Sets UcsError (status, message).
+void refuse(int status, const std::string& message);
+// The other dialect's error, which the shared helpers raise, becomes UcsError. Returns null.
+PyObject* translated();
+// An unsigned argument: false with UcsError (INVALID_PARAM) where it is out of range, TypeError where it is no number.
+bool ucp_u64(const char* method, const char* name, PyObject* o, uint64_t* out);
+// Reads a RequestParam and the keywords; false with an error set.
+bool read_options(const char* method, PyObject* param, PyObject* count, PyObject* cb, PyObject* user_data,
+                  PyObject* memh, PyObject* flags, PyObject* datatype, UcpOptions& o);
+
+PyObject* new_request();
+bool worker_usable(UcpWorker& worker, const char* method);
+// Takes what the NIC has completed. Callbacks are for progress() to call.
+size_t collect(UcpWorker& worker);
+// What the state machine said of a request: callbacks, handlers and waiting tasks that are due now.
+void follow(UcpWorker& worker, nb::object request, ucp::Worker::Outcome outcome);
+
+PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+void register_ucp_worker(nb::module_& m);
+
+}  // namespace weft::bind

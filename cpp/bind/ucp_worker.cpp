@@ -1,0 +1,428 @@
+// cpp/bind/ucp_worker.cpp: the rest of weft.ucp's data path: completion, progress, flush, waiting.
+//
+// HOT: progress. Which request is over, and which failure a flush tells of, is cpp/ucp's to say; this file reads the
+// NIC's queue, holds references, and calls callbacks. Benchmark: bench/bench_ucp.py.
+#include <algorithm>
+#include <utility>
+
+#include "bind/ucp.hpp"
+#include "bind/wait.hpp"
+
+namespace weft::bind {
+
+PyTypeObject* g_ucp_request_type = nullptr;
+PyObject* g_ucp_done = nullptr;
+
+namespace {
+
+PyObject* g_waker = nullptr;  // weft.ucp.aio.wake
+
+// ---- completion ----------------------------------------------------------------------------------------------------
+
+// The request is over: nothing of it is held any more, and what its user asked for is due.
+void over(UcpWorker& worker, nb::object object) {
+  UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
+  if (r.rkey.is_valid()) {
+    --nb::inst_ptr<UcpRkey>(r.rkey)->in_flight;
+    r.rkey = nb::object();
+  }
+  r.keep.clear();
+  if (!r.cb.is_valid()) r.user_data = nb::object();
+  for (nb::object& future : std::exchange(r.waiters, {})) worker.to_wake.push_back(std::move(future));
+  if (r.cb.is_valid() && !r.freed) worker.to_call.push_back(std::move(object));
+}
+
+// What UCP calls the status of an operation on `ep`. A peer that was reached and died is one status, whether the
+// operation was under way then, or found nobody at the address afterwards.
+int status_on(UcpWorker& worker, const UcpEp* ep, Status status, std::string& text) {
+  if (ep != nullptr && (status == Status::no_endpoint || status == Status::unreachable)) {
+    if (const Status down = worker.nic_ep->ep->down_status(ep->dest); down != Status::ok) {
+      text += " (the peer was reached before: its process died, closed its NIC, or its host is out of reach)";
+      return ucp::ucs_status(down);
+    }
+  }
+  return ucp::ucs_status(status);
+}
+
+// One of the NIC's completions; takes the context's reference.
+void settle(UcpWorker& worker, uint64_t context, Status status, std::string text) {
+  if (context == 0) return;
+  nb::object object = nb::steal(reinterpret_cast<PyObject*>(context));
+  UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
+  int told = kOk;
+  if (status != Status::ok) [[unlikely]]
+    told = status_on(worker, static_cast<UcpEp*>(r.ep), status, text);
+  const auto outcome = worker.settle(r, told, ucp::ends_endpoint(status), text);
+  follow(worker, std::move(object), outcome);
+}
+
+size_t end_flushes(UcpWorker& worker, std::vector<ucp::Request*> ended) {
+  for (ucp::Request* f : ended) over(worker, nb::steal(static_cast<UcpRequest*>(f)->self));
+  return ended.size();
+}
+
+// Tasks that await what has ended go on. Python code of ours, which calls nothing of the user's.
+void wake(UcpWorker& worker) {
+  for (const nb::object& future : std::exchange(worker.to_wake, {})) {
+    PyObject* r = PyObject_CallOneArg(g_waker, future.ptr());
+    r == nullptr ? PyErr_WriteUnraisable(g_waker) : Py_DECREF(r);
+  }
+}
+
+// Whoever waits for what another thread has taken off the queue looks again.
+void tell_others(UcpWorker& worker) {
+  if (worker.sleepers != 0) worker.cq->cq->event.notify();
+  if (!worker.to_wake.empty()) wake(worker);
+}
+
+}  // namespace
+
+void follow(UcpWorker& worker, nb::object object, ucp::Worker::Outcome outcome) {
+  if (outcome.endpoint_failed) worker.failed.push_back(nb::inst_ptr<UcpRequest>(object)->ep_object);
+  if (outcome.ended) over(worker, std::move(object));
+}
+
+size_t collect(UcpWorker& worker) {
+  constexpr size_t kReadMax = 64;
+  alignas(nic::CqEntry) std::byte room[kReadMax * sizeof(nic::CqEntry)];
+  auto* entries = reinterpret_cast<nic::CqEntry*>(room);
+  nic::Domain* domain = worker.nic_ep->box->domain.get();
+  size_t total = 0;
+  for (;;) {
+    bool error_waits = false, failed = false;
+    nic::CqEntry bad;
+    nic::CqError error;
+    size_t n;
+    {
+      const nic::DomainLock guard(domain);
+      n = worker.cq->cq->read(entries, kReadMax, &error_waits);
+      if (n == 0 && error_waits) failed = worker.cq->cq->read_error(&bad, &error);
+      if (worker.cq->notifier && worker.cq->cq->unread() == 0) worker.cq->notifier->drain();
+    }
+    for (size_t i = 0; i < n; ++i) settle(worker, entries[i].context, Status::ok, {});
+    if (failed) settle(worker, bad.context, static_cast<Status>(error.prov_errno), std::move(error.text));
+    if (n == 0 && !failed) break;
+    total += n + (failed ? 1 : 0);
+  }
+  if (worker.has_flushes()) [[unlikely]]
+    total += end_flushes(worker, worker.end_flushes());
+  if (total != 0) tell_others(worker);
+  return total;
+}
+
+bool worker_usable(UcpWorker& worker, const char* method) {
+  if (worker.closed) [[unlikely]] {
+    refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
+    return false;
+  }
+  if (worker.nic_ep->box->forked()) [[unlikely]] {
+    refuse(kInvalidParam,
+           std::string(method) +
+               ": this worker belongs to the parent process\n  try: a context of the forked child's own");
+    return false;
+  }
+  worker.nic_ep->box->drain();
+  return true;
+}
+
+namespace {
+
+// Calls what is due. False with the first exception of a callback set; the others were called all the same.
+bool run_callbacks(UcpWorker& worker) {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  const auto remember = [&] {
+    if (type == nullptr) {
+      PyErr_Fetch(&type, &value, &trace);
+    } else {
+      PyErr_WriteUnraisable(nullptr);
+    }
+  };
+  while (worker.due()) {
+    for (nb::object& object : std::exchange(worker.to_call, {})) {
+      UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
+      // Neither is kept: both may refer to the request.
+      const nb::object cb = std::exchange(r.cb, nb::object());
+      const nb::object user_data = std::exchange(r.user_data, nb::object());
+      if (r.freed) continue;
+      r.observed();
+      PyObject* result = PyObject_CallFunction(cb.ptr(), "OiO", object.ptr(), r.status.load(),
+                                               user_data.is_valid() ? user_data.ptr() : Py_None);
+      result == nullptr ? remember() : Py_DECREF(result);
+    }
+    for (nb::object& object : std::exchange(worker.failed, {})) {
+      const UcpEp& ep = *nb::inst_ptr<UcpEp>(object);
+      PyObject* result = PyObject_CallMethod(object.ptr(), "_on_failure", "is", ep.failed(), ep.why().c_str());
+      result == nullptr ? remember() : Py_DECREF(result);
+    }
+  }
+  if (type == nullptr) return true;
+  PyErr_Restore(type, value, trace);
+  return false;
+}
+
+PyObject* worker_call_due(PyObject* self, PyObject*) {
+  if (!run_callbacks(*nb::inst_ptr<UcpWorker>(self))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* worker_progress(PyObject* self, PyObject*) {
+  UcpWorker& worker = *nb::inst_ptr<UcpWorker>(self);
+  if (!worker_usable(worker, "progress")) return nullptr;
+  nic::Nic* nic = worker.nic_ep->box->domain->nic();
+  size_t n = collect(worker);
+  if (n == 0 && nic->poll_from_app() != 0) n = collect(worker);
+  if (const uint64_t downs = nic->downs(); downs != worker.downs) [[unlikely]] {
+    worker.downs = downs;
+    for (ucp::Endpoint* each : worker.endpoints()) {
+      auto* ep = static_cast<UcpEp*>(each);
+      if (!ep->watched) continue;
+      const Status s = worker.nic_ep->ep->down_status(ep->dest);
+      if (s == Status::ok) continue;
+      if (ep->fail(ucp::ucs_status(s), "the peer's process died, closed its NIC, or its host is out of reach")) {
+        worker.failed.push_back(nb::borrow(ep->self));
+        ++n;
+      }
+    }
+  }
+  if (n == 0) {
+    if (worker.pacer.due()) [[unlikely]] {
+      const ReleasedGil released;
+      worker.pacer.yield_measured();
+    }
+  } else {
+    worker.pacer.found();
+  }
+  if (worker.due() && !run_callbacks(worker)) return nullptr;
+  return PyLong_FromSize_t(n);
+}
+
+// ---- flush ---------------------------------------------------------------------------------------------------------
+
+PyObject* flush(nb::object worker_object, PyObject* ep_object, PyObject* param, PyObject* cb, PyObject* user_data,
+                PyObject* flags_arg) {
+  UcpWorker& worker = *nb::inst_ptr<UcpWorker>(worker_object);
+  UcpEp* ep = ep_object != nullptr ? nb::inst_ptr<UcpEp>(ep_object) : nullptr;
+  UcpOptions o;
+  if (!read_options("flush_nbx", param, nullptr, cb, user_data, nullptr, flags_arg, nullptr, o)) return translated();
+  if (!worker_usable(worker, "flush_nbx")) return nullptr;
+  if (ep != nullptr && ep->closed()) {
+    refuse(kInvalidParam, "flush_nbx: the endpoint is closed");
+    return nullptr;
+  }
+  collect(worker);
+  nb::object object = nb::steal(worker.spare != nullptr ? std::exchange(worker.spare, nullptr) : new_request());
+  UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
+  ucp::Failure failure;
+  const auto start = worker.begin_flush(r, ep, (o.flags & kNoImmCmpl) != 0, &failure);
+  if (start != ucp::Worker::FlushStart::under_way) {
+    worker.spare = object.release().ptr();
+    if (start == ucp::Worker::FlushStart::done) {
+      Py_INCREF(g_ucp_done);
+      return g_ucp_done;
+    }
+    refuse(failure.status, "flush_nbx: " + failure.text);
+    return nullptr;
+  }
+  r.worker_object = std::move(worker_object);
+  if (ep_object != nullptr) r.ep_object = nb::borrow(ep_object);
+  if (given(o.cb)) r.cb = nb::borrow(o.cb);
+  if (given(o.user_data)) r.user_data = nb::borrow(o.user_data);
+  r.self = object.inc_ref().ptr();  // the worker's reference, until the flush is over
+  return object.release().ptr();
+}
+
+Signature g_flush{"flush_nbx", {"param", "cb", "user_data", "flags"}, 1, 0, {}};
+
+PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[4];
+  if (!parse_slow(g_flush, args, nargs, kwnames, a)) return nullptr;
+  return flush(nb::borrow(self), nullptr, a[0], a[1], a[2], a[3]);
+}
+
+}  // namespace
+
+PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[4];
+  if (!parse_slow(g_flush, args, nargs, kwnames, a)) return nullptr;
+  return flush(nb::inst_ptr<UcpEp>(self)->worker_object, self, a[0], a[1], a[2], a[3]);
+}
+
+namespace {
+
+// ---- waiting -------------------------------------------------------------------------------------------------------
+
+// wait_core(seconds, request=None). True once something is there to be progressed, the request has ended, or, without a
+// request, signal() was called; false at the timeout.
+PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs < 1 || nargs > 2) {
+    PyErr_SetString(PyExc_TypeError, "wait_core(seconds, request=None)");
+    return nullptr;
+  }
+  UcpWorker& worker = *nb::inst_ptr<UcpWorker>(self);
+  if (!worker_usable(worker, "wait")) return nullptr;
+  uint64_t deadline = kForever;
+  if (args[0] != Py_None) {
+    const double s = PyFloat_AsDouble(args[0]);
+    if (s == -1.0 && PyErr_Occurred()) return nullptr;
+    if (!(s > 0)) {
+      deadline = 0;  // a deadline that has passed: look once
+    } else if (s < 1e9) {
+      deadline = now_ns() + static_cast<uint64_t>(s * 1e9);
+    }
+  }
+  const UcpRequest* r = nullptr;
+  if (nargs == 2 && PyObject_TypeCheck(args[1], g_ucp_request_type)) r = nb::inst_ptr<UcpRequest>(args[1]);
+  const nb::object keep = nb::borrow(self);
+  if (end_flushes(worker, worker.end_flushes()) != 0) tell_others(worker);
+  if (worker.due() || (r != nullptr && r->ended())) Py_RETURN_TRUE;
+  nic::Domain* domain = worker.nic_ep->box->domain.get();
+  const auto cq = worker.cq->cq;
+  const uint64_t downs = worker.downs;
+  ++worker.sleepers;
+  const int found = wait_for(*domain->nic(), cq->event, deadline, [&] {
+    if (r != nullptr ? r->ended() : cq->signaled.load(std::memory_order_acquire)) return true;
+    if (domain->nic()->downs() != downs) return true;
+    const nic::DomainLock guard(domain);
+    return cq->unread() != 0;
+  });
+  --worker.sleepers;
+  if (found < 0) return nullptr;
+  if (r == nullptr) cq->signaled.store(false);
+  return PyBool_FromLong(found);
+}
+
+#define WEFT_METHOD(of, name, doc) \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(of##_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
+
+PyMethodDef g_worker_methods[] = {
+    {"progress", worker_progress, METH_NOARGS,
+     "Moves operations on and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
+     "An exception that a callback raises comes out of here, after the others were called.\n"
+     "Source: UCP, ucp_worker_progress."},
+    WEFT_METHOD(worker, flush_nbx,
+                "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
+                "Source: UCP, ucp_worker_flush_nbx."),
+    {"wait_core", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(worker_wait_core)), METH_FASTCALL,
+     "True once progress() has something to do, the request has ended, or signal() was called."},
+    {"call_due", worker_call_due, METH_NOARGS, "Calls the callbacks that are due; raises the first one's exception."},
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot g_worker_slots[] = {{Py_tp_methods, g_worker_methods}, {0, nullptr}};
+
+}  // namespace
+
+void register_ucp_worker(nb::module_& m) {
+  m.def(
+      "set_ucp_request",
+      [](nb::type_object type, nb::object done) {
+        g_ucp_request_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+        nb::inst_ptr<UcpRequest>(done)->status = kOk;
+        g_ucp_done = done.release().ptr();
+      },
+      nb::arg("type"), nb::arg("done"), "Registers the class of requests, and the one of what was done in place.");
+  m.def(
+      "set_ucp_waker",
+      [](nb::object f) {
+        Py_XDECREF(g_waker);
+        g_waker = f.release().ptr();
+      },
+      nb::arg("f"), nb::sig("def set_ucp_waker(f: Callable[[Any], None]) -> None"),
+      "Registers the function (future) -> None that ends the wait of a task whose request has ended.");
+
+  nb::class_<UcpRequest>(m, "UcpRequestCore", "The NIC's side of a request.")
+      .def(nb::init<>())
+      .def("__bool__", [](nb::handle self) { return self.ptr() != g_ucp_done; })
+      .def_prop_ro(
+          "status_code",
+          [](UcpRequest& r) {
+            r.observed();
+            return r.status.load();
+          },
+          "ucs_status_t. Who reads a failure here was told of it: a flush does not repeat it.")
+      .def_prop_ro("ended", [](const UcpRequest& r) { return r.ended(); })
+      .def_prop_ro(
+          "peeked", [](const UcpRequest& r) { return r.status.load(); },
+          "As status_code, for messages: nobody was told.")
+      .def_prop_ro("text", [](const UcpRequest& r) { return r.text; })
+      .def_prop_ro(
+          "worker", [](const UcpRequest& r) { return r.worker_object.is_valid() ? r.worker_object : nb::none(); },
+          nb::sig("def worker(self) -> Any"))
+      .def_prop_ro(
+          "ep", [](const UcpRequest& r) { return r.ep_object.is_valid() ? r.ep_object : nb::none(); },
+          nb::sig("def ep(self) -> Any"))
+      .def_prop_rw(
+          "freed", [](const UcpRequest& r) { return r.freed; }, [](UcpRequest& r, bool on) { r.freed = on; })
+      .def(
+          "add_waiter",
+          [](UcpRequest& r, nb::object future) {
+            if (r.ended()) return false;
+            r.waiters.push_back(std::move(future));
+            return true;
+          },
+          nb::arg("future"), nb::sig("def add_waiter(self, future: Any) -> bool"),
+          "Has the waker called with the future when the request ends; False where it has ended.")
+      .def(
+          "drop_waiter",
+          [](UcpRequest& r, nb::handle future) {
+            std::erase_if(r.waiters, [&](const nb::object& o) { return o.is(future); });
+          },
+          nb::arg("future"), nb::sig("def drop_waiter(self, future: Any) -> None"));
+
+  nb::class_<UcpWorker>(m, "UcpWorkerCore", nb::type_slots(g_worker_slots), "The NIC's side of a worker.")
+      .def(
+          "__init__",
+          [](UcpWorker* self, nb::object domain, nb::object cq, nb::object av, nb::object ep, uint32_t features) {
+            new (self) UcpWorker();
+            self->cq = nb::inst_ptr<CompletionQueueCore>(cq);
+            self->nic_ep = nb::inst_ptr<EndpointCore>(ep);
+            self->domain_object = std::move(domain);
+            self->cq_object = std::move(cq);
+            self->av_object = std::move(av);
+            self->ep_object = std::move(ep);
+            self->features = features;
+            self->downs = self->nic_ep->box->domain->nic()->downs();
+          },
+          nb::arg("domain"), nb::arg("cq"), nb::arg("av"), nb::arg("ep"), nb::arg("features"),
+          nb::sig("def __init__(self, domain: DomainCore, cq: CompletionQueueCore, av: AddressVectorCore, ep: "
+                  "EndpointCore, features: int) -> None"))
+      .def("fence", [](UcpWorker& w) { ++w.fence_count; })
+      .def(
+          "arm_core",
+          [](UcpWorker& w) {
+            const auto& cq = w.cq->cq;
+            const bool signaled = cq->signaled.exchange(false);
+            if (w.cq->notifier) {
+              const nic::DomainLock guard(w.nic_ep->box->domain.get());
+              if (cq->unread() == 0) w.cq->notifier->drain();
+            }
+            const size_t ended = end_flushes(w, w.end_flushes());
+            if (ended != 0) tell_others(w);
+            return !signaled && ended == 0 && !w.due() && w.downs == w.nic_ep->box->domain->nic()->downs();
+          },
+          "False where there is something to progress that no entry of the queue tells of, or signal() was called.")
+      .def(
+          "under_way", [](const UcpWorker& w) { return w.under_way(); }, "Operations that are not done yet.")
+      .def(
+          "cancel_flush",
+          [](UcpWorker& w, nb::object request) {
+            UcpRequest& r = *nb::inst_ptr<UcpRequest>(request);
+            if (!w.cancel_flush(r)) return false;
+            over(w, nb::steal(r.self));
+            tell_others(w);
+            return true;
+          },
+          nb::arg("request"), nb::sig("def cancel_flush(self, request: Any) -> bool"))
+      .def(
+          "begin_close", [](UcpWorker& w) { w.begin_close(); },
+          "From here on operations that end as canceled were canceled by nobody but the worker.")
+      .def("shut", [](UcpWorker& w) {
+        if (w.closed) return;
+        if (!w.nic_ep->box->forked()) {
+          collect(w);
+          end_flushes(w, w.abandon_flushes());
+          tell_others(w);
+        }
+        w.closed = true;
+      });
+}
+
+}  // namespace weft::bind

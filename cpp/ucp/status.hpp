@@ -1,0 +1,47 @@
+// cpp/ucp/status.hpp: how the NIC's statuses are told in UCP's terms.
+// Source: ucs/type/status.h.
+#pragma once
+
+#include "base/status.hpp"
+
+namespace weft::ucp {
+
+// ucs_status_t, those that the data path has.
+constexpr int kOk = 0, kInProgress = 1, kNoResource = -2, kIoError = -3, kNoMemory = -4, kInvalidParam = -5,
+              kUnreachable = -6, kCanceled = -16, kUnsupported = -22, kRejected = -23, kConnectionReset = -25,
+              kEndpointTimeout = -80;
+
+constexpr int ucs_status(Status s) noexcept {
+  switch (s) {
+    case Status::ok:
+      return kOk;
+    case Status::no_endpoint:
+    case Status::unreachable:
+      return kUnreachable;
+    case Status::peer_gone:
+      return kConnectionReset;
+    case Status::refused:
+      return kRejected;
+    case Status::misaligned:
+    case Status::invalid:
+      return kInvalidParam;
+    case Status::canceled:
+      return kCanceled;
+    case Status::timeout:
+      return kEndpointTimeout;
+    case Status::unsupported:
+      return kUnsupported;
+    case Status::no_memory:
+      return kNoMemory;
+    default:  // what the owner's memory table refuses
+      return kIoError;
+  }
+}
+
+// After these an endpoint is no way to its peer any more.
+constexpr bool ends_endpoint(Status s) noexcept {
+  return s == Status::no_endpoint || s == Status::unreachable || s == Status::peer_gone || s == Status::refused ||
+         s == Status::timeout || s == Status::protocol;
+}
+
+}  // namespace weft::ucp

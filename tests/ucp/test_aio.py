@@ -1,0 +1,195 @@
+"""Requests under asyncio: what wakes a task, what must not stop one, and what is left when the worker closes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from tests.ucp.support import CANCELED, NO_IMM, OK, WATCHDOG_S, Rig, SilentPeer, opened, refused
+
+from weft import ucp
+
+FEATURES = [None, int(ucp.FEATURE_RMA | ucp.FEATURE_AMO64)]  # with WAKEUP, and without
+
+
+def asynchronously(awaitable: Awaitable[Any]) -> Any:
+    async def main() -> Any:
+        return await asyncio.wait_for(awaitable, WATCHDOG_S)
+
+    return asyncio.run(main())
+
+
+async def result_of(request: ucp.Request) -> None:
+    await request
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("features", FEATURES)
+def test_callback_that_raises_stops_no_await(silent: SilentPeer, features: int | None) -> None:
+    """Its exception goes to the event loop's handler, once."""
+    reported: list[Any] = []
+
+    def fail(request: ucp.Request, status: int, user_data: Any) -> None:
+        raise ValueError("of a callback")
+
+    with opened(features) as rig, rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+            requests = [ep.put_nbx(b"x", rkey.address, rkey, cb=fail if n == 1 else None) for n in range(4)]
+            tasks = [asyncio.create_task(result_of(request)) for request in requests]
+            await asyncio.sleep(0)
+            silent.go_on()
+            await asyncio.gather(*tasks)
+            assert {request.status for request in requests} == {OK}
+            await ep.put_nbx(b"x", rkey.address, rkey, flags=NO_IMM)  # the loop still watches
+
+        asynchronously(main())
+    assert {str(context["exception"]) for context in reported} == {"of a callback"}
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("features", FEATURES)
+def test_awaited_request_that_another_thread_progressed_ends_too(silent: SilentPeer, features: int | None) -> None:
+    with opened(features) as rig, rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+        requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(8)]
+        stop = threading.Event()
+
+        def progress() -> None:
+            while not stop.is_set():
+                rig.worker.progress()
+
+        async def main() -> None:
+            tasks = [asyncio.create_task(result_of(request)) for request in requests]
+            await asyncio.sleep(0)
+            thread.start()
+            silent.go_on()
+            await asyncio.gather(*tasks)
+
+        thread = threading.Thread(target=progress, daemon=True)
+        try:
+            asynchronously(main())
+        finally:
+            stop.set()
+            thread.join(WATCHDOG_S)
+        assert {request.status for request in requests} == {OK}
+
+
+@pytest.mark.procs
+def test_two_event_loops_await_requests_of_one_worker(rig: Rig, silent: SilentPeer) -> None:
+    """Requests of their own, and one that both await."""
+    with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+        shared = ep.put_nbx(b"x", rkey.address, rkey)
+        started = threading.Barrier(3)
+        ended: list[str] = []
+
+        async def main(name: str) -> None:
+            own = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(8)]
+            tasks = [asyncio.create_task(result_of(request)) for request in [*own, shared]]
+            await asyncio.sleep(0)
+            await asyncio.get_running_loop().run_in_executor(None, started.wait, WATCHDOG_S)
+            await asyncio.gather(*tasks)
+            ended.append(name)
+
+        threads = [threading.Thread(target=lambda n=n: asynchronously(main(n)), daemon=True) for n in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        started.wait(WATCHDOG_S)
+        silent.go_on()
+        for thread in threads:
+            thread.join(WATCHDOG_S)
+        assert sorted(ended) == ["one", "two"]
+
+
+@pytest.mark.procs
+def test_await_looks_at_its_own_request_alone(rig: Rig, silent: SilentPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """n awaits take work in proportion to n: what is counted is how often a request is asked whether it is over."""
+    asked = 0
+    ended = ucp.Request.ended.fget  # type: ignore[attr-defined]
+
+    def count(request: ucp.Request) -> bool:
+        nonlocal asked
+        asked += 1
+        return bool(ended(request))
+
+    monkeypatch.setattr(ucp.Request, "ended", property(count))
+    with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+        requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(500)]
+
+        async def main() -> None:
+            tasks = [asyncio.create_task(result_of(request)) for request in requests]
+            await asyncio.sleep(0)
+            silent.go_on()
+            await asyncio.gather(*tasks)
+
+        asynchronously(main())
+        assert asked <= 4 * len(requests)
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("features", FEATURES)
+def test_cancelled_task_leaves_nothing_with_its_request(silent: SilentPeer, features: int | None) -> None:
+    with opened(features) as rig, rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
+        request = ep.put_nbx(b"x", rkey.address, rkey)
+
+        async def main() -> int:
+            before = len([o for o in gc.get_objects() if isinstance(o, asyncio.Future)])
+            for _ in range(50):
+                task = asyncio.create_task(result_of(request))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            del task
+            gc.collect()
+            left = len([o for o in gc.get_objects() if isinstance(o, asyncio.Future)]) - before
+            silent.go_on()
+            await request
+            return left
+
+        assert asynchronously(main()) < 50
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("where", ["task", "callback", "thread"])
+def test_worker_that_closes_ends_every_await_and_the_watch(
+    silent: SilentPeer, features: int | None, where: str
+) -> None:
+    """CANCELED for all that is awaited, and the loop watches no descriptor any more."""
+    with ucp.Context(features=features) as context:
+        worker = context.worker_create()
+        ep = worker.ep_create(silent.address)
+        rkey = ep.rkey_unpack(silent.key)
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(4)]
+            requests.append(ep.flush_nbx())
+            tasks = [asyncio.create_task(result_of(request)) for request in requests]
+            await asyncio.sleep(0)
+            watched = worker._watches[loop]._fd
+            assert (watched >= 0) == (features is None and os.environ.get("WEFT_ENGINE") != "manual")
+            if where == "task":
+                worker.close()
+            elif where == "callback":
+                loop.call_soon(worker.close)
+            else:
+                await loop.run_in_executor(None, worker.close)
+            for task in tasks:
+                with refused(CANCELED):
+                    await task
+            await loop.shutdown_default_executor()
+            assert not worker._watches
+            if watched >= 0:
+                assert not loop.remove_reader(watched)  # nobody watches it any more
+            for request in requests:  # again, of a worker that is closed
+                with refused(CANCELED):
+                    await request
+
+        asynchronously(main())
