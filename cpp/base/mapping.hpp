@@ -41,7 +41,8 @@ class Mapping {
 
 // An anonymous sparse file of `size` bytes: pages come into being when touched, and vanish with the last user.
 UniqueFd make_memfd(const char* name, size_t size);
-// From now on nobody can map the file writable or change its size; existing writable mappings stay.
+// From now on nobody can map the file writable or change its size; existing writable mappings stay. Neither can anybody
+// add a seal: one that a peer adds would shut out who maps the file after that.
 void seal_read_only(int fd);
 void seal_size(int fd);
 
