@@ -955,7 +955,7 @@ void bench_units() {
     void* memory = std::aligned_alloc(64, ring_bytes(kSlots));
     const std::span<std::byte> span(static_cast<std::byte*>(memory), ring_bytes(kSlots));
     auto consumer = MpscConsumer::create(span, kSlots).value();
-    auto producer = MpscProducer::attach(span, 1).value();
+    auto producer = MpscProducer::attach(span, kSlots, 1).value();
     Message message;
     std::byte payload[kPayloadBytes] = {};
     const auto t = measure(

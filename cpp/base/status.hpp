@@ -18,8 +18,8 @@ enum class Status : int32_t {
   not_enabled = 5,     // region registered but not enabled
   wrong_endpoint = 6,  // region bound to another endpoint
   no_endpoint = 7,     // nobody listens at that address, or the endpoint was closed
-  peer_gone = 8,       // the process at that address died or closed its NIC
-  refused = 9,         // the peer refused us (other user, other version)
+  peer_gone = 8,       // the process at that address died, or the connection was lost
+  refused = 9,         // the peer refused us (other user, no room)
   misaligned = 10,     // atomic on an address that is not a multiple of the datatype
   canceled = 11,
   fault = 12,  // no memory behind the address
@@ -33,6 +33,10 @@ enum class Status : int32_t {
   unauthorized = 20,     // the region admits other authorization keys, or another peer
   unreachable = 21,      // no way to that host
   endpoint_access = 22,  // the endpoint does not grant what was asked: its capabilities
+  closed = 23,           // the process at that address said goodbye: it closed its NIC
+  secret = 24,           // the two processes have different secrets (tcp)
+  version = 25,          // the two processes speak different versions
+  corrupted = 26,        // bytes were changed on their way
 };
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
@@ -61,8 +65,11 @@ constexpr int fi_errno(Status status) noexcept {
     case Status::no_endpoint:
       return fi_err::kECONNREFUSED;
     case Status::peer_gone:
+    case Status::closed:
       return fi_err::kECONNRESET;
     case Status::refused:
+    case Status::secret:
+    case Status::version:
       return fi_err::kEACCES;
     case Status::misaligned:
     case Status::invalid:
@@ -82,6 +89,7 @@ constexpr int fi_errno(Status status) noexcept {
     case Status::no_memory:
       return fi_err::kENOMEM;
     case Status::device:
+    case Status::corrupted:
       return fi_err::kEIO;
     case Status::unreachable:
       return fi_err::kEHOSTUNREACH;

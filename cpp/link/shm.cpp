@@ -4,10 +4,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,13 +17,21 @@
 #include <cstring>
 
 #include "link/cma.hpp"
+#include "link/shm_names.hpp"
 #include "mem/guard.hpp"
 
 namespace weft::link {
 
 namespace {
 
-constexpr uint64_t kNameDoorbell = 1;  // epoll names: 1 doorbell, otherwise the id of a listener or a connection
+constexpr size_t kPrivateEach = 16;           // so few private rings are looked at in each poll
+constexpr uint32_t kPrivateIdlePolls = 1024;  // of more, those rest that were found empty so often
+constexpr uint32_t kPrivateTurn = 64;         // frames of one private ring, before the next one's turn
+constexpr uint64_t kNameAudit = 1;            // epoll names: this, or the id of a listener or a connection
+constexpr time_t kAuditSeconds = 1;
+constexpr size_t kReasonsMax = 256;
+// Descriptors that callers leave to the application and to peers that are connected, where the limit is large.
+constexpr rlim_t kReservedFds = 64;
 
 uint64_t coarse_ns() noexcept {
   timespec ts;
@@ -30,21 +39,20 @@ uint64_t coarse_ns() noexcept {
   return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
 }
 
-socklen_t socket_name(const wire::EpAddress& a, sockaddr_un* out) noexcept {
-  std::memset(out, 0, sizeof(*out));
-  out->sun_family = AF_UNIX;
-  const int n = std::snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "weft-%u-%u-%u-%u-%u", wire::kHelloVersion,
-                              static_cast<unsigned>(::geteuid()), a.nic, a.vni, a.pid);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
+// Wakes the peer. It never blocks: where the peer has not read the last ones, it has something to read, and is awake.
+void ring_doorbell(int fd) noexcept {
+  constexpr std::byte kRing[wire::kDoorbellBytes]{};
+  (void)!::send(fd, kRing, sizeof(kRing), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // Maps what another process sent. Its size is asked from the kernel and must be sealed: an access behind the end of a
-// file, or to one that is cut off later, is a SIGBUS.
+// file, or to one that is cut off later, is a SIGBUS. Only memory has seals, so nothing else is asked of a file whose
+// system might take its time to answer.
 Mapping map_checked(int fd, size_t size, bool writable, const char* what) {
   struct stat status{};
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (::fstat(fd, &status) != 0 || size == 0 || static_cast<uint64_t>(status.st_size) < size || seals < 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
+  if (size == 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &status) != 0 ||
+      static_cast<uint64_t>(status.st_size) < size) {
     throw Error(fi_err::kEPROTO, std::string(what) + " is not a sealed memfd of " + std::to_string(size) + " bytes");
   }
   return Mapping::shared(fd, size, writable, what);
@@ -76,7 +84,22 @@ class ShmPeer final : public Peer {
   [[nodiscard]] uint64_t consumed() const noexcept {
     return reinterpret_cast<const std::atomic<uint64_t>*>(staging.data())[producer_id].load(std::memory_order_acquire);
   }
-  void die() noexcept { mark_dead(); }
+  void die(Status why) noexcept { mark_dead(why == Status::ok ? Status::peer_gone : why); }
+  // A chunk of the peer's staging memory; null where it has none of that number.
+  [[nodiscard]] const std::byte* staged_payload(uint32_t chunk) const noexcept {
+    const AreaShape& shape = area_shape(is_private());
+    return chunk < shape.chunk_count ? staging.data() + shape.header_bytes() + size_t{chunk} * wire::kStagedPayloadMax
+                                     : nullptr;
+  }
+  [[nodiscard]] bool is_private() const noexcept { return own_area != nullptr; }
+  // What the peer has consumed is free again. With submit_lock.
+  void reclaim() noexcept {
+    if (staged.empty()) return;
+    for (const uint64_t count = consumed(); staged_freed < count && !staged.empty(); ++staged_freed) {
+      area->staging.give_back(staged.front());
+      staged.pop_front();
+    }
+  }
   void set_segment(uint32_t i, Mapping mapping) {
     std::byte* base = mapping.data();
     (void)::madvise(base, mapping.size(), MADV_HUGEPAGE);  // as the owner does
@@ -86,8 +109,11 @@ class ShmPeer final : public Peer {
   }
 
   std::array<uint8_t, 16> uuid{};
-  uint32_t producer_id = 0;  // under which we produce into its ring
-  UniqueFd doorbell, pidfd;
+  uint32_t producer_id = 0;        // under which we produce into its ring
+  std::unique_ptr<Area> own_area;  // of this connection alone
+  Area* area = nullptr;            // that, or the link's
+  uint32_t inbox_id = 0;           // under which the peer produces into our ring
+  UniqueFd pidfd;
   Mapping ring_mapping, staging, table_mapping;
   std::optional<ring::MpscProducer> producer;
   std::vector<Mapping> segment_mappings;
@@ -115,36 +141,21 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   frame.where = wire::PayloadWhere::none;
   constexpr uint32_t kNoChunk = ~uint32_t{0};
   uint32_t chunk = kNoChunk;
+  Staging& staging = peer.area->staging;
   if (payload.size() > wire::kInlinePayloadMax) {
-    if (!peer.staged.empty()) {  // what the peer has consumed is free again
-      for (uint64_t consumed = peer.consumed(); peer.staged_freed < consumed && !peer.staged.empty();
-           ++peer.staged_freed) {
-        const std::lock_guard chunks(chunk_lock_);
-        free_chunks_.push_back(peer.staged.front());
-        peer.staged.pop_front();
-      }
-    }
-    {
-      const std::lock_guard chunks(chunk_lock_);
-      // No peer may hold more chunks than it leaves free (a dynamic threshold): one that has stopped reading keeps half
-      // of them, the next a third, and there is always one for a peer that reads.
-      if (free_chunks_.size() <= peer.staged.size()) {
-        chunks_wanted_.store(true, std::memory_order_relaxed);
-        return Status::again;
-      }
-      chunk = free_chunks_.back();
-      free_chunks_.pop_back();
+    peer.reclaim();
+    const auto taken = staging.take(peer.staged.size());
+    if (!taken) {
+      if (!peer.is_private()) chunks_wanted_.store(true, std::memory_order_relaxed);
+      return Status::again;
     }
     frame.where = wire::PayloadWhere::staged;
-    frame.staged_chunk = chunk;
+    frame.staged_chunk = chunk = *taken;
   } else if (!payload.empty()) {
     frame.where = wire::PayloadWhere::in_frame;
   }
   const auto give_back = [&](Status status) {
-    if (chunk != kNoChunk) {
-      const std::lock_guard chunks(chunk_lock_);
-      free_chunks_.push_back(chunk);
-    }
+    if (chunk != kNoChunk) staging.give_back(chunk);
     return status;
   };
   const ring::Claim slot = peer.producer->try_claim();
@@ -153,7 +164,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   wire::emit(frame, out);
   const bool staged = chunk != kNoChunk;
   if (!payload.empty()) {
-    std::byte* const to = staged ? staged_chunk(chunk) : out.data() + sizeof(wire::Frame);
+    std::byte* const to = staged ? staging.chunk(chunk) : out.data() + sizeof(wire::Frame);
     // It is the application's memory, whose pages may fail.
     if (!mem::copy_guarded(to, payload.data(), payload.size())) [[unlikely]] {
       peer.producer->abandon(slot);
@@ -163,7 +174,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   if (staged) peer.staged.push_back(chunk);
   const size_t used = sizeof(wire::Frame) + (staged ? 0 : payload.size());
   peer.producer->publish(slot, used);
-  if (peer.producer->needs_doorbell()) ring_eventfd(peer.doorbell.get());
+  if (peer.producer->needs_doorbell()) ring_doorbell(peer.socket_fd);
   return Status::ok;
 }
 
@@ -174,47 +185,153 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
   while (n < budget) {
     ring::PollStatus polled;
     {
-      const std::lock_guard lock(consumer_mutex_);
-      polled = consumer_.poll(message);
+      const std::lock_guard lock(shared_.inbox_mutex);
+      polled = shared_.inbox.consumer.poll(message);
     }
     if (polled == ring::PollStatus::empty) break;
     ++n;
-    if (polled == ring::PollStatus::corrupt) continue;  // that slot is free again; who did it cannot be told
+    if (polled == ring::PollStatus::corrupt) {
+      frames_lost_.store(true, std::memory_order_relaxed);
+      continue;
+    }
     const uint16_t producer = message.producer;
     const std::shared_ptr<ShmPeer> peer = producer < producers_.size() ? producers_[producer] : nullptr;
     if (!peer) continue;  // its connection is gone
-    const std::span<const std::byte> bytes = message.bytes();
-    const auto frame = wire::parse(bytes);
-    std::span<const std::byte> payload;
-    if (frame) {
-      if (frame->where == wire::PayloadWhere::in_frame) {
-        payload = bytes.subspan(sizeof(wire::Frame), frame->payload_length);
-      } else if (frame->where == wire::PayloadWhere::staged && frame->staged_chunk < kStagingChunkCount) {
-        payload = {peer->staging.data() + kStagingHeaderBytes + size_t{frame->staged_chunk} * wire::kStagedPayloadMax,
-                   frame->payload_length};
-      }
-    }
-    const bool staged = frame && frame->where == wire::PayloadWhere::staged;
-    if (!frame || (staged && frame->staged_chunk >= kStagingChunkCount)) {
+    if (!take(sink, peer, message)) {
       // It does not speak our protocol: hang up. Its operations fail, nobody else notices.
       const std::lock_guard lock(mutex_);
       drop_conn(peer->conn_id, Status::protocol);
-      continue;
-    }
-    sink.on_frame(peer, *frame, payload);
-    if (staged) {
-      // SYNC POINT: the payload was read before the sender may use its chunk again.
-      reinterpret_cast<std::atomic<uint64_t>*>(staging_.data())[producer].store(++peer->consumed_from_it,
-                                                                                std::memory_order_release);
     }
   }
+  if (!private_.empty()) n += poll_private(sink, budget);
+  if (frames_lost_.load(std::memory_order_relaxed)) [[unlikely]]
+    frames_were_lost();
   store_hint();
   return n;
 }
 
+// False: what the peer sent is no frame.
+bool ShmLink::take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const ring::Message& message) {
+  const std::span<const std::byte> bytes = message.bytes();
+  const auto frame = wire::parse(bytes);
+  if (!frame) return false;
+  std::span<const std::byte> payload;
+  const bool staged = frame->where == wire::PayloadWhere::staged;
+  if (frame->where == wire::PayloadWhere::in_frame) {
+    payload = bytes.subspan(sizeof(wire::Frame), frame->payload_length);
+  } else if (staged) {
+    const std::byte* from = peer->staged_payload(frame->staged_chunk);
+    if (from == nullptr) return false;
+    payload = {from, frame->payload_length};
+  }
+  sink.on_frame(peer, *frame, payload);
+  if (staged) {
+    // SYNC POINT: the payload was read before the sender may use its chunk again.
+    peer->area->staging.consumed(peer->inbox_id).store(++peer->consumed_from_it, std::memory_order_release);
+  }
+  return true;
+}
+
+// Rings of one peer each. Of many only those are looked at whose peers have spoken lately; the others ring.
+size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
+  const size_t count = private_.size();
+  size_t n = 0;
+  std::vector<std::shared_ptr<ShmPeer>> broken, resting;
+  for (size_t i = 0; i < count && n < budget; ++i) {
+    if (++private_next_ >= count) private_next_ = 0;
+    const std::shared_ptr<ShmPeer> peer = private_[private_next_];
+    Area& area = *peer->own_area;
+    ring::Message message;
+    bool any = false, good = true;
+    for (uint32_t turn = 0; turn < kPrivateTurn && good; ++turn) {
+      ring::PollStatus polled;
+      {
+        const std::lock_guard lock(area.inbox_mutex);
+        polled = area.inbox.consumer.poll(message);
+      }
+      if (polled == ring::PollStatus::empty) break;
+      any = true;
+      ++n;
+      // Only this peer writes there: what is wrong with its ring is its doing.
+      good = polled == ring::PollStatus::message && message.producer == kPrivateProducer && take(sink, peer, message);
+    }
+    if (!good) broken.push_back(peer);
+    if (any) {
+      area.idle.store(0, std::memory_order_relaxed);
+    } else if (area.idle.fetch_add(1, std::memory_order_relaxed) > kPrivateIdlePolls && count > kPrivateEach) {
+      const std::lock_guard lock(area.inbox_mutex);
+      area.inbox.consumer.arm();
+      if (area.inbox.consumer.empty()) resting.push_back(peer);
+    }
+  }
+  if (!resting.empty()) {
+    const std::lock_guard lock(private_mutex_);
+    for (const auto& peer : resting) {
+      peer->own_area->active = false;
+      std::erase(private_, peer);
+    }
+    private_count_.store(private_.size(), std::memory_order_relaxed);
+  }
+  if (!broken.empty()) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& peer : broken) drop_conn(peer->conn_id, Status::protocol);
+  }
+  return n;
+}
+
+// A peer's doorbell rang.
+void ShmLink::awake(const std::shared_ptr<ShmPeer>& peer) {
+  peer->own_area->idle.store(0, std::memory_order_relaxed);
+  if (std::exchange(peer->own_area->active, true)) return;
+  const std::lock_guard lock(private_mutex_);
+  private_.push_back(peer);
+  private_count_.store(private_.size(), std::memory_order_relaxed);
+}
+
+// Somebody has scribbled over the ring that peers share. Whose frames are lost cannot be told, and an operation whose
+// frame or answer is lost would wait for ever: hang up on all who share the ring. What they have under way fails with
+// that reason, and their next operation calls again.
+void ShmLink::frames_were_lost() {
+  const std::lock_guard lock(mutex_);
+  frames_lost_.store(false, std::memory_order_relaxed);
+  std::vector<uint32_t> sharers;
+  for (const auto& [id, conn] : conns_) {
+    if (conn.state == ConnState::live && !conn.is_private) sharers.push_back(id);
+  }
+  for (const uint32_t id : sharers) {
+    Conn& conn = conns_.at(id);
+    note(conn.address, "a process has written over this process's ring, so frames may be lost");
+    part(conn.fd.get(), wire::RejectReason::lost_frames);
+    drop_conn(id, Status::protocol);
+  }
+  const std::lock_guard ring(shared_.inbox_mutex);
+  shared_.inbox.consumer.reset();  // nobody is left who may produce
+}
+
+// While there are peers that share the ring, it is audited once a second: one of them may have overwritten a frame, or
+// the word by which producers know that we sleep, and then nothing else wakes us.
+void ShmLink::watch_shared() {
+  const bool wanted = std::ranges::any_of(
+      conns_, [](const auto& c) { return c.second.state == ConnState::live && !c.second.is_private; });
+  if (wanted == audit_timer_on_) return;
+  audit_timer_on_ = wanted;
+  itimerspec spec{};
+  spec.it_value.tv_sec = spec.it_interval.tv_sec = wanted ? kAuditSeconds : 0;
+  (void)::timerfd_settime(audit_timer_.get(), 0, &spec, nullptr);
+}
+
+void ShmLink::audit_shared() {
+  drain_eventfd(audit_timer_.get());
+  const std::lock_guard ring(shared_.inbox_mutex);
+  auto& consumer = shared_.inbox.consumer;
+  if (consumer.audit() == ring::PollStatus::corrupt || consumer.audit_slots() == ring::PollStatus::corrupt) {
+    frames_lost_.store(true, std::memory_order_relaxed);
+  }
+}
+
 void ShmLink::store_hint() noexcept {
-  const std::lock_guard lock(consumer_mutex_);
-  const auto hint = consumer_.hint();
+  const std::lock_guard lock(shared_.inbox_mutex);
+  const auto hint = shared_.inbox.consumer.hint();
   hint_free_.store(hint.free, std::memory_order_relaxed);
   hint_word_.store(hint.word, std::memory_order_relaxed);
 }
@@ -224,20 +341,32 @@ void ShmLink::reclaim_all() noexcept {
   for (const auto& peer : producers_) {
     if (!peer) continue;
     const std::lock_guard lock(peer->submit_lock);
-    for (uint64_t consumed = peer->consumed(); peer->staged_freed < consumed && !peer->staged.empty();
-         ++peer->staged_freed) {
-      const std::lock_guard chunks(chunk_lock_);
-      free_chunks_.push_back(peer->staged.front());
-      peer->staged.pop_front();
-    }
+    peer->reclaim();
   }
 }
 
 bool ShmLink::prepare_sleep() {
-  const std::lock_guard lock(consumer_mutex_);
-  consumer_.audit();  // polls never read the ring's tail; a scribbled one would look full to producers for ever
-  consumer_.arm();
-  return consumer_.empty() && happened_count_.load(std::memory_order_acquire) == 0;
+  bool idle = true;
+  const auto arm = [&](Area& area) {
+    const std::lock_guard lock(area.inbox_mutex);
+    // Polls never read the ring's header: a scribbled one would look full to producers for ever.
+    auto& consumer = area.inbox.consumer;
+    if (consumer.audit() == ring::PollStatus::corrupt && &area == &shared_) {
+      frames_lost_.store(true, std::memory_order_relaxed);
+      idle = false;
+    }
+    consumer.arm();
+    idle = consumer.empty() && idle;
+  };
+  arm(shared_);
+  if (private_count_.load(std::memory_order_relaxed) != 0) {
+    const std::lock_guard lock(private_mutex_);
+    for (const auto& peer : private_) {
+      arm(*peer->own_area);
+      peer->own_area->idle.fetch_add(kPrivateTurn, std::memory_order_relaxed);
+    }
+  }
+  return idle && happened_count_.load(std::memory_order_acquire) == 0;
 }
 
 bool ShmLink::has_timers() const {
@@ -269,9 +398,9 @@ Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shar
         return Resolving::later;
       }
     }
-    const Status status = start_connect(address, token);
+    const Status status = start_connect(address, token, config_.strict);
     if (status == Status::again) {
-      retries_.push_back({address, token, clock_.now_ns() + kHandshakeNs});
+      retries_.push_back({address, token, clock_.now_ns() + kHandshakeNs, config_.strict});
     } else if (status != Status::ok) {
       happened_.push_back({Happened::resolved, token, status, nullptr, 0, 0});
     }
@@ -281,29 +410,37 @@ Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shar
   return Resolving::later;
 }
 
-Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<void> token) {
+// `is_private`: with an area of its own.
+Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<void> token, bool is_private) {
   Conn conn;
   conn.fd = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!conn.fd.valid()) return Status::no_memory;
-  sockaddr_un name;
-  const socklen_t length = socket_name(address, &name);
-  if (::connect(conn.fd.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) {
-    return errno == EAGAIN ? Status::again : Status::no_endpoint;
+  std::string why;
+  if (const Status status = connect_to(conn.fd.get(), address, &why); status != Status::ok) {
+    if (!why.empty()) note(address, why);
+    return status;
   }
-  ucred credentials{};
-  socklen_t credentials_size = sizeof(credentials);
-  if (::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size) != 0 ||
-      credentials.uid != ::geteuid()) {
-    return Status::refused;  // somebody else sits on that name
+  conn.is_private = is_private;
+  if (is_private) {
+    try {
+      conn.area = std::make_unique<Area>(kPrivateArea);
+    } catch (const std::exception&) {
+      return Status::no_memory;
+    }
+  } else {
+    conn.producer_id = take_producer_id();
+    if (conn.producer_id == 0) return Status::no_memory;
   }
-  conn.producer_id = take_producer_id();
-  if (conn.producer_id == 0) return Status::no_memory;
-  wire::Hello hello = own_hello(wire::HelloType::hello);
+  wire::Hello hello = own_hello(wire::HelloType::hello, is_private);
   hello.address = address;
-  hello.producer_id = conn.producer_id;
-  if (!send_hello(conn.fd.get(), hello)) {
-    free_producers_.push_back(conn.producer_id);
-    return errno == EAGAIN ? Status::again : Status::no_endpoint;
+  hello.producer_id = is_private ? kPrivateProducer : conn.producer_id;
+  const bool sent = send_hello(conn.fd.get(), hello, is_private ? *conn.area : shared_);
+  const int error = errno;
+  if (is_private) conn.area->close_fds();  // the peer has its own
+  if (!sent) {
+    if (conn.producer_id != 0) free_producers_.push_back(conn.producer_id);
+    // Hung up on before it could greet, in a crowd of callers; or the endpoint is closed, as the next call will find.
+    return error == EAGAIN || error == EPIPE || error == ECONNRESET ? Status::again : Status::no_endpoint;
   }
   conn.outbound = true;
   conn.state = ConnState::awaiting_welcome;
@@ -312,20 +449,29 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
   conn.tokens.push_back(std::move(token));
   const uint32_t id = next_id_++;
   if (!epoll_.try_add(conn.fd.get(), id, EPOLLIN | EPOLLRDHUP)) {
-    free_producers_.push_back(conn.producer_id);
+    if (conn.producer_id != 0) free_producers_.push_back(conn.producer_id);
     return Status::no_memory;
   }
   conns_.emplace(id, std::move(conn));
   return Status::ok;
 }
 
-wire::Hello ShmLink::own_hello(wire::HelloType type) const {
+// The other side asked for another call.
+void ShmLink::call_again(uint32_t conn_id, bool is_private) {
+  Conn& conn = conns_.at(conn_id);
+  for (auto& token : std::exchange(conn.tokens, {})) {
+    retries_.push_back({conn.address, std::move(token), clock_.now_ns() + kHandshakeNs, is_private});
+  }
+  drop_conn(conn_id, Status::again);
+}
+
+wire::Hello ShmLink::own_hello(wire::HelloType type, bool is_private) const {
   wire::Hello h;
   h.type = type;
-  h.flags = config_.strict ? wire::kHelloStrict : 0;
+  h.flags = static_cast<uint8_t>((config_.strict ? wire::kHelloStrict : 0) | (is_private ? wire::kHelloPrivate : 0));
   h.uuid = uuid_;
-  h.ring_slot_count = kRingSlotCount;
-  h.staging_bytes = staging_.size();
+  h.ring_slot_count = area_shape(is_private).slot_count;
+  h.staging_bytes = area_shape(is_private).staging_bytes();
   h.table_bytes = table_.layout().bytes;
   h.mr_count_max = table_.mr_count_max();
   h.probe_address = reinterpret_cast<uint64_t>(nonce_.data());
@@ -334,11 +480,11 @@ wire::Hello ShmLink::own_hello(wire::HelloType type) const {
 }
 
 // Sends `hello` with the descriptors that its type carries; false with errno set when it cannot be sent now.
-bool ShmLink::send_hello(int fd, wire::Hello hello) {
+bool ShmLink::send_hello(int fd, wire::Hello hello, const Area& area) {
   std::vector<int> fds;
   std::vector<uint64_t> sizes;
   if (hello.type == wire::HelloType::hello || hello.type == wire::HelloType::welcome) {
-    fds = {doorbell_.get(), ring_fd_.get(), staging_fd_.get()};
+    fds = {area.inbox.fd(), area.staging.fd()};
     if (!config_.strict) {
       fds.push_back(table_.fd());
       hello.segment_count = segments_.count();
@@ -390,6 +536,10 @@ void ShmLink::accept_all(uint32_t listener_id) {
       reject(fd.get(), wire::RejectReason::user);
       continue;
     }
+    if (!has_room_for(fd.get())) {
+      reject(fd.get(), evict_oldest_pending() ? wire::RejectReason::busy : wire::RejectReason::too_many_peers);
+      continue;
+    }
     Conn conn;
     conn.state = ConnState::awaiting_hello;
     conn.listener = listener_id;
@@ -398,7 +548,41 @@ void ShmLink::accept_all(uint32_t listener_id) {
     if (!epoll_.try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;  // out of kernel memory: it may call again
     conn.fd = std::move(fd);
     conns_.emplace(id, std::move(conn));
+    on_packet(id);  // mostly the greeting is there already, and then nobody can push the caller out
+    if (const auto it = conns_.find(id); it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
+    pending_.push_back(id);
+    if (pending_.size() <= kShmPendingMax) continue;
+    std::erase_if(pending_, [&](uint32_t one) {  // those that have greeted or gone
+      const auto it = conns_.find(one);
+      return it == conns_.end() || it->second.state != ConnState::awaiting_hello;
+    });
+    if (pending_.size() > kShmPendingMax) (void)evict_oldest_pending();
   }
+}
+
+// A caller gets no descriptor of the last ones: the application needs them, and peers that are connected. (The kernel
+// gives the lowest free number.)
+bool ShmLink::has_room_for(int fd) const noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
+  return static_cast<rlim_t>(fd) < limit.rlim_cur - std::min(kReservedFds, limit.rlim_cur / 8);
+}
+
+// A crowd of callers who say nothing: the oldest has had the most time. One that has greeted is not among them.
+bool ShmLink::evict_oldest_pending() {
+  while (!pending_.empty()) {
+    const uint32_t id = pending_.front();
+    pending_.pop_front();
+    auto it = conns_.find(id);
+    if (it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
+    on_packet(id);  // it may have greeted meanwhile
+    it = conns_.find(id);
+    if (it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
+    reject(it->second.fd.get(), wire::RejectReason::busy);
+    drop_conn(id, Status::refused);
+    return true;
+  }
+  return false;
 }
 
 void ShmLink::reject(int fd, wire::RejectReason reason) noexcept {
@@ -408,8 +592,22 @@ void ShmLink::reject(int fd, wire::RejectReason reason) noexcept {
   (void)!::send(fd, &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// Tells the other side why the hang-up comes.
+void ShmLink::part(int fd, wire::RejectReason reason) noexcept {
+  wire::Hello h;
+  h.type = wire::HelloType::goodbye;
+  h.reason = reason;
+  (void)!::send(fd, &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ShmLink::note(const wire::EpAddress& address, const std::string& what) {
+  if (reasons_.size() >= kReasonsMax) reasons_.clear();
+  reasons_[address] = what;
+}
+
 void ShmLink::on_packet(uint32_t conn_id) {
   constexpr int kPacketsMax = 64;  // a round: others want to be served, too
+  bool was_reset = false;
   for (int packet = 0; packet < kPacketsMax; ++packet) {
     const auto it = conns_.find(conn_id);
     if (it == conns_.end()) return;
@@ -425,6 +623,8 @@ void ShmLink::on_packet(uint32_t conn_id) {
     const ssize_t n = ::recvmsg(conn.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EAGAIN || errno == EINTR) return;
+      // The peer hung up with packets of ours unread. What it said before that is still to be read.
+      if (errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
       // A listener that is closed with our call still in its queue resets the connection: its process may well live.
       drop_conn(conn_id, conn.state == ConnState::awaiting_welcome ? Status::no_endpoint : Status::peer_gone);
       return;
@@ -442,6 +642,10 @@ void ShmLink::on_packet(uint32_t conn_id) {
     if (n == 0) {
       drop_conn(conn_id, conn.state == ConnState::awaiting_welcome ? Status::no_endpoint : Status::peer_gone);
       return;
+    }
+    if (n == wire::kDoorbellBytes && conn.state == ConnState::live) {
+      if (conn.peer->is_private()) awake(conn.peer);
+      return;  // what else there is wakes again
     }
     const std::span<const std::byte> all(bytes, static_cast<size_t>(n));
     const auto hello = wire::parse_hello(all);
@@ -468,17 +672,34 @@ void ShmLink::on_packet(uint32_t conn_id) {
           on_welcome(conn_id, *hello, fds, tail);
           break;
         case wire::HelloType::reject:
-          drop_conn(conn_id, hello->reason == wire::RejectReason::no_endpoint ? Status::no_endpoint : Status::refused);
+          if (conn.state == ConnState::awaiting_welcome && hello->reason == wire::RejectReason::busy) {
+            call_again(conn_id, conn.is_private);
+          } else if (conn.state == ConnState::awaiting_welcome && !conn.is_private &&
+                     hello->reason == wire::RejectReason::wants_private) {
+            call_again(conn_id, true);
+          } else {
+            drop_conn(conn_id, hello->reason == wire::RejectReason::no_endpoint ? Status::no_endpoint
+                               : hello->reason == wire::RejectReason::version   ? Status::version
+                                                                                : Status::refused);
+          }
+          return;
+        case wire::HelloType::goodbye:
+          if (hello->reason == wire::RejectReason::lost_frames) {
+            note(conn.address, "a process has written over the peer's ring, so frames may be lost");
+          }
+          drop_conn(conn_id, conn.state != ConnState::live               ? Status::no_endpoint
+                             : hello->reason == wire::RejectReason::none ? Status::closed
+                                                                         : Status::protocol);
           return;
         case wire::HelloType::segment_request: {
           if (conn.state != ConnState::live) {
             drop_conn(conn_id, Status::protocol);
             return;
           }
-          wire::Hello answer = own_hello(wire::HelloType::segment);
+          wire::Hello answer = own_hello(wire::HelloType::segment, conn.is_private);
           answer.segment = hello->segment;
           answer.segment_bytes = config_.strict ? 0 : segments_.bytes(hello->segment);
-          if (!send_hello(conn.fd.get(), answer)) drop_conn(conn_id, Status::peer_gone);
+          if (!send_hello(conn.fd.get(), answer, shared_)) drop_conn(conn_id, Status::peer_gone);
           break;
         }
         case wire::HelloType::segment:
@@ -496,23 +717,25 @@ void ShmLink::on_packet(uint32_t conn_id) {
           happened_count_.store(happened_.size(), std::memory_order_release);
           break;
       }
-    } catch (const Error&) {
-      reject(conn.fd.get(), wire::RejectReason::malformed);
-      drop_conn(conn_id, Status::no_memory);
+    } catch (const Error& e) {
+      const bool theirs = e.fi_code() == fi_err::kEPROTO;
+      reject(conn.fd.get(), theirs ? wire::RejectReason::malformed : wire::RejectReason::too_many_peers);
+      drop_conn(conn_id, theirs ? Status::protocol : Status::no_memory);
       return;
     }
   }
 }
 
 // Maps what the other side sent. Every size is checked against what its kind must have.
-std::shared_ptr<ShmPeer> ShmLink::make_peer(int socket_fd, const wire::Hello& hello, std::vector<UniqueFd>& fds,
+std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                                             std::span<const std::byte> tail) {
-  const bool shares = (hello.flags & wire::kHelloStrict) == 0;
-  const size_t expected = 3 + (shares ? 1 + hello.segment_count : 0);
-  const size_t staging_bytes = kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax;
-  if (fds.size() != expected || hello.segment_count > mem::kSegmentCountMax ||
-      hello.ring_slot_count != kRingSlotCount || hello.staging_bytes != staging_bytes || hello.producer_id == 0 ||
-      hello.producer_id >= kShmPeerMax || tail.size() != (shares ? 8 * hello.segment_count : 0) ||
+  const bool shares = (hello.flags & wire::kHelloStrict) == 0, is_private = (hello.flags & wire::kHelloPrivate) != 0;
+  const AreaShape& shape = area_shape(is_private);
+  const size_t expected = 2 + (shares ? 1 + hello.segment_count : 0);
+  if (is_private != conn.is_private || (!is_private && !shares) || fds.size() != expected ||
+      hello.segment_count > mem::kSegmentCountMax || hello.ring_slot_count != shape.slot_count ||
+      hello.staging_bytes != shape.staging_bytes() || hello.producer_id == 0 ||
+      hello.producer_id >= shape.producer_count || tail.size() != (shares ? 8 * hello.segment_count : 0) ||
       (shares && (hello.mr_count_max == 0 || hello.mr_count_max > wire::kKeySlotMax ||
                   mem::TableLayout(hello.mr_count_max).bytes != hello.table_bytes))) {
     throw Error(fi_err::kEPROTO, "malformed hello");
@@ -520,24 +743,25 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(int socket_fd, const wire::Hello& he
   auto peer = std::make_shared<ShmPeer>(this);
   ucred credentials{};
   socklen_t size = sizeof(credentials);
-  (void)::getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+  (void)::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size);
   peer->process_id = credentials.pid;
   peer->uuid = hello.uuid;
   peer->producer_id = hello.producer_id;
-  peer->socket_fd = socket_fd;
-  peer->doorbell = std::move(fds[0]);
-  peer->ring_mapping = map_checked(fds[1].get(), ring::ring_bytes(kRingSlotCount), true, "a peer's ring");
-  peer->staging = map_checked(fds[2].get(), staging_bytes, false, "a peer's staging memory");
+  peer->socket_fd = conn.fd.get();
+  peer->area = &shared_;
+  peer->inbox_id = is_private ? kPrivateProducer : conn.producer_id;
+  peer->ring_mapping = map_checked(fds[0].get(), shape.ring_bytes(), true, "a peer's ring");
+  peer->staging = map_checked(fds[1].get(), shape.staging_bytes(), false, "a peer's staging memory");
   peer->producer = ring::MpscProducer::attach(std::span(peer->ring_mapping.data(), peer->ring_mapping.size()),
-                                              static_cast<uint16_t>(hello.producer_id));
-  if (!peer->producer || peer->producer->slot_count() != kRingSlotCount) throw Error(fi_err::kEPROTO, "not a ring");
+                                              shape.slot_count, static_cast<uint16_t>(hello.producer_id));
+  if (!peer->producer) throw Error(fi_err::kEPROTO, "not a ring");
   if (shares && !config_.strict) {
-    peer->table_mapping = map_checked(fds[3].get(), hello.table_bytes, false, "a peer's memory table");
+    peer->table_mapping = map_checked(fds[2].get(), hello.table_bytes, false, "a peer's memory table");
     peer->table = mem::TableView(peer->table_mapping.data(), hello.mr_count_max);
     for (uint32_t i = 0; i < hello.segment_count; ++i) {
       uint64_t bytes;
       std::memcpy(&bytes, tail.data() + 8 * i, 8);
-      peer->set_segment(i, map_checked(fds[4 + i].get(), bytes, true, "a peer's segment"));
+      peer->set_segment(i, map_checked(fds[3 + i].get(), bytes, true, "a peer's segment"));
     }
     if (!config_.cma) {
       peer->cma_reason = "switched off (WEFT_CMA=0)";
@@ -572,7 +796,11 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
     why = wire::RejectReason::version;
   } else if (listener == listeners_.end() || listener->second.address != hello.address) {
     why = wire::RejectReason::no_endpoint;
-  } else {
+  } else if (conn.is_private = (hello.flags & wire::kHelloPrivate) != 0; config_.strict && !conn.is_private) {
+    why = wire::RejectReason::wants_private;
+  } else if (conns_.size() > kShmPeerMax) {
+    why = wire::RejectReason::too_many_peers;
+  } else if (!conn.is_private) {
     conn.producer_id = take_producer_id();
     if (conn.producer_id == 0) why = wire::RejectReason::too_many_peers;
   }
@@ -581,17 +809,36 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
     drop_conn(conn_id, Status::refused);
     return;
   }
-  conn.peer = make_peer(conn.fd.get(), hello, fds, tail);
-  conn.peer->conn_id = conn_id;
+  std::shared_ptr<ShmPeer> peer = make_peer(conn, hello, fds, tail);
+  if (conn.is_private) conn.area = std::make_unique<Area>(kPrivateArea);
   conn.address = hello.address;
-  conn.state = ConnState::live;
-  producers_[conn.producer_id] = conn.peer;
-  wire::Hello welcome = own_hello(wire::HelloType::welcome);
+  publish(conn_id, std::move(peer));
+  wire::Hello welcome = own_hello(wire::HelloType::welcome, conn.is_private);
   welcome.address = hello.address;
-  welcome.producer_id = conn.producer_id;
+  welcome.producer_id = conn.peer->inbox_id;
   welcome.ep_index = listener->second.ep_index;
   welcome.ep_generation = listener->second.ep_generation;
-  if (!send_hello(conn.fd.get(), welcome)) drop_conn(conn_id, Status::peer_gone);
+  const bool sent = send_hello(conn.fd.get(), welcome, *conn.peer->area);
+  if (conn.is_private) conn.peer->area->close_fds();  // the peer has its own
+  if (!sent) drop_conn(conn_id, Status::peer_gone);
+}
+
+// From here on the peer's frames are taken.
+void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
+  Conn& conn = conns_.at(conn_id);
+  peer->conn_id = conn_id;
+  conn.state = ConnState::live;
+  conn.peer = std::move(peer);
+  reasons_.erase(conn.address);
+  if (!conn.is_private) {
+    producers_[conn.producer_id] = conn.peer;
+    return;
+  }
+  conn.peer->own_area = std::move(conn.area);
+  conn.peer->area = conn.peer->own_area.get();
+  const std::lock_guard lock(private_mutex_);
+  private_.push_back(conn.peer);
+  private_count_.store(private_.size(), std::memory_order_relaxed);
 }
 
 void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
@@ -611,11 +858,8 @@ void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector
   }
   const bool already = peer != nullptr;
   if (!already) {
-    peer = make_peer(conn.fd.get(), hello, fds, tail);
-    peer->conn_id = conn_id;
-    conn.peer = peer;
-    conn.state = ConnState::live;
-    producers_[conn.producer_id] = peer;
+    peer = make_peer(conn, hello, fds, tail);
+    publish(conn_id, peer);
   }
   resolved_[conn.address] = {peer, hello.ep_index, hello.ep_generation};
   for (auto& token : conn.tokens) {
@@ -629,7 +873,7 @@ void ShmLink::request_segment(Peer& base, uint32_t segment) {
   auto& peer = static_cast<ShmPeer&>(base);
   const std::lock_guard lock(mutex_);
   if (peer.dead() || std::ranges::find(peer.segments_asked, segment) != peer.segments_asked.end()) return;
-  wire::Hello ask = own_hello(wire::HelloType::segment_request);
+  wire::Hello ask = own_hello(wire::HelloType::segment_request, peer.is_private());
   ask.segment = segment;
   if (::send(peer.socket_fd, &ask, sizeof(ask), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
     peer.segments_asked.push_back(segment);
@@ -643,24 +887,32 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   epoll_.remove(conn.fd.get());
   for (auto& token : conn.tokens) happened_.push_back({Happened::resolved, std::move(token), why, nullptr, 0, 0});
   if (conn.peer && conn.peer->conn_id == conn_id) {
-    conn.peer->die();
+    if (why == Status::protocol) part(conn.fd.get(), wire::RejectReason::malformed);
+    conn.peer->die(why);
     {
       const std::lock_guard lock(conn.peer->submit_lock);
-      const std::lock_guard chunks(chunk_lock_);
-      for (const uint32_t chunk : conn.peer->staged) free_chunks_.push_back(chunk);
+      for (const uint32_t chunk : conn.peer->staged) conn.peer->area->staging.give_back(chunk);
       conn.peer->staged.clear();
     }
     conn.peer->socket_fd = -1;
+    if (conn.is_private) {
+      const std::lock_guard lock(private_mutex_);
+      std::erase(private_, conn.peer);
+      private_count_.store(private_.size(), std::memory_order_relaxed);
+    }
     happened_.push_back({Happened::down, nullptr, why, conn.peer, 0, 0});
     std::erase_if(resolved_, [&](const auto& r) { return r.second.peer.lock() == conn.peer; });
   }
   if (conn.producer_id != 0) {
     producers_[conn.producer_id] = nullptr;
     {
-      const std::lock_guard lock(consumer_mutex_);
-      consumer_.producer_dead(static_cast<uint16_t>(conn.producer_id));
+      // Its claims, and those in the name of nobody, which only a peer that scribbles makes.
+      std::vector<bool> alive(kShmPeerMax);
+      for (const auto& [id, other] : conns_) alive[other.producer_id] = other.producer_id != 0;
+      const std::lock_guard lock(shared_.inbox_mutex);
+      shared_.inbox.consumer.producers_dead([&](uint16_t id) { return id >= kShmPeerMax || !alive[id]; });
     }
-    reinterpret_cast<std::atomic<uint64_t>*>(staging_.data())[conn.producer_id].store(0, std::memory_order_release);
+    shared_.staging.consumed(conn.producer_id).store(0, std::memory_order_release);
     free_producers_.push_back(conn.producer_id);  // oldest first: an id rests long before it is used again
   }
   happened_count_.store(happened_.size(), std::memory_order_release);
@@ -675,8 +927,8 @@ size_t ShmLink::poll_events(FrameSink& sink) {
     const int n = epoll_.wait(events, 64, 0);
     for (int i = 0; i < n; ++i) {
       const uint64_t name = events[i].data.u64;
-      if (name == kNameDoorbell) {
-        drain_eventfd(doorbell_.get());
+      if (name == kNameAudit) {
+        audit_shared();
       } else if (listeners_.contains(static_cast<uint32_t>(name))) {
         accept_all(static_cast<uint32_t>(name));
       } else {
@@ -684,15 +936,21 @@ size_t ShmLink::poll_events(FrameSink& sink) {
       }
       ++n_events;
     }
+    {
+      // A process that polls all the time does not come to prepare_sleep().
+      const std::lock_guard ring(shared_.inbox_mutex);
+      if (shared_.inbox.consumer.audit() == ring::PollStatus::corrupt) frames_lost_.store(true);
+    }
     if (!retries_.empty() || has_pending_handshake_) {
       const uint64_t now = clock_.now_ns();
       std::deque<Retry> retries;
       retries.swap(retries_);
       for (Retry& r : retries) {
         std::shared_ptr<void> kept = r.token;
-        const Status status = now > r.deadline_ns ? Status::timeout : start_connect(r.address, std::move(r.token));
+        const Status status =
+            now > r.deadline_ns ? Status::timeout : start_connect(r.address, std::move(r.token), r.is_private);
         if (status == Status::again) {
-          retries_.push_back({r.address, std::move(kept), r.deadline_ns});
+          retries_.push_back({r.address, std::move(kept), r.deadline_ns, r.is_private});
         } else if (status != Status::ok) {
           happened_.push_back({Happened::resolved, std::move(kept), status, nullptr, 0, 0});
         }
@@ -705,6 +963,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
     }
     has_pending_handshake_ =
         std::any_of(conns_.begin(), conns_.end(), [](const auto& c) { return c.second.state != ConnState::live; });
+    if (n > 0) watch_shared();
     happened.swap(happened_);
     happened_count_.store(0, std::memory_order_release);
   }
@@ -732,32 +991,28 @@ ShmLink::ShmLink(const ShmConfig& config, mem::Table& table, mem::SegmentSet& se
       table_(table),
       segments_(segments),
       clock_(clock),
+      random_(random),
       waiter_(waiter),
-      doorbell_(make_eventfd()),
+      audit_timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
       spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      ring_fd_(make_memfd("weft-ring", ring::ring_bytes(kRingSlotCount))),
-      ring_(Mapping::shared(ring_fd_.get(), ring::ring_bytes(kRingSlotCount), true, "the ring")),
-      consumer_(ring::MpscConsumer::create(std::span(ring_.data(), ring_.size()), kRingSlotCount).value()),
-      staging_fd_(
-          make_memfd("weft-staging", kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax)),
-      staging_(Mapping::shared(staging_fd_.get(),
-                               kStagingHeaderBytes + size_t{kStagingChunkCount} * wire::kStagedPayloadMax, true,
-                               "staging memory")),
+      shared_(kSharedArea),
       producers_(kShmPeerMax) {
-  seal_size(ring_fd_.get());
-  seal_read_only(staging_fd_.get());
   for (size_t i = 0; i < 16; i += 8) {
     const uint64_t u = random.next(), v = random.next();
     std::memcpy(uuid_.data() + i, &u, 8);
     std::memcpy(nonce_.data() + i, &v, 8);
   }
-  for (uint32_t i = 0; i < kStagingChunkCount; ++i) free_chunks_.push_back(kStagingChunkCount - 1 - i);
   for (uint32_t i = 1; i < kShmPeerMax; ++i) free_producers_.push_back(i);
-  epoll_.add(doorbell_.get(), kNameDoorbell);
+  if (!audit_timer_.valid()) throw Error(fi_err::kEMFILE, std::string("timerfd: ") + std::strerror(errno));
+  epoll_.add(audit_timer_.get(), kNameAudit);
   waiter_.watch(epoll_.fd());
 }
 
-ShmLink::~ShmLink() = default;
+ShmLink::~ShmLink() {
+  for (const auto& [id, conn] : conns_) {
+    if (conn.state == ConnState::live) part(conn.fd.get(), wire::RejectReason::none);
+  }
+}
 
 uint32_t ShmLink::take_producer_id() {
   if (free_producers_.empty()) return 0;
@@ -767,20 +1022,7 @@ uint32_t ShmLink::take_producer_id() {
 }
 
 void ShmLink::claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) {
-  Listener listener{UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), address, ep_index,
-                    ep_generation};
-  if (!listener.fd.valid()) throw Error(fi_err::kEMFILE, std::string("socket: ") + std::strerror(errno));
-  sockaddr_un name;
-  const socklen_t length = socket_name(address, &name);
-  if (::bind(listener.fd.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) {
-    if (errno == EADDRINUSE) {
-      throw Error(fi_err::kEADDRINUSE, "address " + address.text() +
-                                           " is taken by another endpoint on this host: choose another service number, "
-                                           "or none and let the endpoint choose");
-    }
-    throw Error(fi_err::kEIO, "bind " + address.text() + ": " + std::strerror(errno));
-  }
-  if (::listen(listener.fd.get(), 4096) != 0) throw Error(fi_err::kEIO, std::string("listen: ") + std::strerror(errno));
+  Listener listener{listen_at(address, random_), address, ep_index, ep_generation};
   const std::lock_guard lock(mutex_);
   const uint32_t id = next_id_++;
   epoll_.add(listener.fd.get(), id);
@@ -803,16 +1045,18 @@ void ShmLink::after_fork_in_child() noexcept {
   for (auto& [id, listener] : listeners_) listener.fd.reset();
   for (auto& [id, conn] : conns_) {
     conn.fd.reset();
-    if (conn.peer) {
-      conn.peer->doorbell.reset();
-      conn.peer->pidfd.reset();
-    }
+    if (conn.peer) conn.peer->pidfd.reset();
   }
-  doorbell_.reset();
+  audit_timer_.reset();
   spare_fd_.reset();
-  ring_fd_.reset();
-  staging_fd_.reset();
+  shared_.close_fds();
   epoll_.close();
+}
+
+std::string ShmLink::explain(const wire::EpAddress& address) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = reasons_.find(address);
+  return it == reasons_.end() ? std::string{} : it->second;
 }
 
 std::vector<std::shared_ptr<Peer>> ShmLink::peers() const {

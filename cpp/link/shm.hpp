@@ -3,11 +3,13 @@
 // Identity: an endpoint's address is an abstract Unix socket name; the kernel keeps it unique, drops it with the
 // process and separates network namespaces. Over that socket two NICs check each other (SO_PEERCRED) and pass
 // descriptors:
-//   doorbell  eventfd: wakes the other engine
-//   ring      every peer's frames to us (MPSC), writable by peers
-//   staging   payloads too long for a ring slot, and how far we consumed others' payloads; read-only to peers
+//   ring      frames to us (MPSC), writable by peers                            } shm_area.hpp
+//   staging   payloads too long for a ring slot; read-only to peers             }
 //   table     our memory table, read-only to peers                     } not when either side is strict
 //   segments  memory that Weft allocated: peers load and store there   }
+// The peers of a NIC share its ring and staging memory. Where either side is strict, a connection has its own.
+// The socket is the doorbell, too: one byte, sent so that it cannot block, whatever the peer does to its end. (Flags
+// like O_NONBLOCK of a descriptor that was passed belong to both sides; those of a socket's end to that end alone.)
 // Its hang-up is how a dead peer is noticed; nothing is left behind by kill -9.
 #pragma once
 
@@ -22,16 +24,15 @@
 #include "base/spinlock.hpp"
 #include "link/epoll.hpp"
 #include "link/link.hpp"
+#include "link/shm_area.hpp"
 #include "ring/mpsc.hpp"
 #include "wire/hello.hpp"
 
 namespace weft::link {
 
-constexpr uint32_t kShmPeerMax = 4096;                           // producer ids 1 .. 4095
-constexpr uint32_t kRingSlotCount = 4096;                        // 1 MiB
-constexpr uint32_t kStagingChunkCount = 256;                     // of 64 KiB: 16 MiB, sparse
-constexpr size_t kStagingHeaderBytes = size_t{8} * kShmPeerMax;  // consumed counters, one a producer
-constexpr uint64_t kHandshakeNs = 30'000'000'000;                // a target that never answers: timeout
+constexpr uint32_t kShmPeerMax = kSharedArea.producer_count;  // connections, and producer ids 1 .. 4095
+constexpr uint64_t kHandshakeNs = 30'000'000'000;             // a target that never answers: timeout
+constexpr size_t kShmPendingMax = 64;                         // callers that have not greeted yet
 
 struct ShmConfig {
   bool strict = false;  // share no table and no segments; every access goes through the owner's engine
@@ -52,6 +53,7 @@ class ShmLink final : public Link {
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
   void request_segment(Peer& peer, uint32_t segment) override;
   [[nodiscard]] bool maybe_ready() const noexcept override {
+    if (private_count_.load(std::memory_order_relaxed) != 0) return true;  // of those some have spoken lately
     const auto* word = hint_word_.load(std::memory_order_relaxed);
     return word == nullptr || word->load(std::memory_order_relaxed) != hint_free_.load(std::memory_order_relaxed);
   }
@@ -63,6 +65,7 @@ class ShmLink final : public Link {
   void after_fork_in_parent() noexcept override { mutex_.unlock(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
+  [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
 
  private:
   struct Listener {
@@ -74,11 +77,13 @@ class ShmLink final : public Link {
   struct Conn {
     UniqueFd fd;
     ConnState state{};
-    bool outbound = false;    // we called
-    wire::EpAddress address;  // wanted (outbound) or asked for (inbound)
+    bool outbound = false;       // we called
+    bool is_private = false;     // it has an area of its own
+    std::unique_ptr<Area> area;  // outbound, until there is a peer
+    wire::EpAddress address;     // wanted (outbound) or asked for (inbound)
     std::vector<std::shared_ptr<void>> tokens;
     std::shared_ptr<ShmPeer> peer;
-    uint32_t producer_id = 0;  // that we gave the other side
+    uint32_t producer_id = 0;  // that we gave the other side, of the shared area
     uint32_t listener = 0;     // inbound: through which endpoint it came
     uint64_t deadline_ns = 0;
   };
@@ -86,6 +91,7 @@ class ShmLink final : public Link {
     wire::EpAddress address;
     std::shared_ptr<void> token;
     uint64_t deadline_ns;
+    bool is_private = false;  // as a call before was told
   };
   struct Happened {  // told to the sink once the lock is dropped
     enum Kind { resolved, segment, down } kind;
@@ -99,57 +105,69 @@ class ShmLink final : public Link {
     uint32_t ep_index, ep_generation;
   };
 
-  [[nodiscard]] wire::Hello own_hello(wire::HelloType type) const;
-  bool send_hello(int fd, wire::Hello hello);
-  Status start_connect(const wire::EpAddress& address, std::shared_ptr<void> token);
+  [[nodiscard]] wire::Hello own_hello(wire::HelloType type, bool is_private) const;
+  bool send_hello(int fd, wire::Hello hello, const Area& area);
+  Status start_connect(const wire::EpAddress& address, std::shared_ptr<void> token, bool is_private);
+  void call_again(uint32_t conn_id, bool is_private);
   void accept_all(uint32_t listener_id);
+  [[nodiscard]] bool has_room_for(int fd) const noexcept;
+  bool evict_oldest_pending();
   void on_packet(uint32_t conn_id);
   void on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                 std::span<const std::byte> tail);
   void on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                   std::span<const std::byte> tail);
-  std::shared_ptr<ShmPeer> make_peer(int socket_fd, const wire::Hello& hello, std::vector<UniqueFd>& fds,
+  std::shared_ptr<ShmPeer> make_peer(const Conn& conn, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                                      std::span<const std::byte> tail);
+  void publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer);
   void drop_conn(uint32_t conn_id, Status why);
+  void part(int fd, wire::RejectReason reason) noexcept;
+  void note(const wire::EpAddress& address, const std::string& what);
+  // By who polls.
+  bool take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const ring::Message& message);
+  size_t poll_private(FrameSink& sink, size_t budget);
+  void watch_shared();
+  void audit_shared();
+  void frames_were_lost();
+  void awake(const std::shared_ptr<ShmPeer>& peer);
   void reject(int fd, wire::RejectReason reason) noexcept;
   uint32_t take_producer_id();
   void reclaim_all() noexcept;
-  [[nodiscard]] std::byte* staged_chunk(uint32_t chunk) const noexcept {
-    return staging_.data() + kStagingHeaderBytes + size_t{chunk} * wire::kStagedPayloadMax;
-  }
   void store_hint() noexcept;
 
   ShmConfig config_;
   mem::Table& table_;
   mem::SegmentSet& segments_;
   Clock& clock_;
+  Random& random_;
   Waiter& waiter_;
   std::array<uint8_t, 16> uuid_{};
   std::array<uint8_t, 16> nonce_{};
   EpollSet epoll_;
-  UniqueFd doorbell_;
+  UniqueFd audit_timer_;
+  bool audit_timer_on_ = false;
   UniqueFd spare_fd_;  // given up to answer a caller when the process has no descriptor left
-  UniqueFd ring_fd_;
-  Mapping ring_;
-  ring::MpscConsumer consumer_;  // by whoever holds the NIC's progress lock
-  std::mutex consumer_mutex_;    // a thread that goes to sleep looks at it too
+  Area shared_;
   std::atomic<const std::atomic<uint64_t>*> hint_word_{nullptr};
   std::atomic<uint64_t> hint_free_{0};
-  UniqueFd staging_fd_;
-  Mapping staging_;
-  SpinLock chunk_lock_;
-  std::vector<uint32_t> free_chunks_;
-  std::atomic<bool> chunks_wanted_{false};
+  std::atomic<bool> chunks_wanted_{false}, frames_lost_{false};
+  // Peers with an area of their own into which polls look: changed by who polls. A thread that goes to sleep reads it.
+  std::mutex private_mutex_;
+  std::vector<std::shared_ptr<ShmPeer>> private_;
+  std::atomic<size_t> private_count_{0};
+  size_t private_next_ = 0;  // whose turn it is
 
   mutable std::mutex mutex_;
   std::map<uint32_t, Listener> listeners_;
   std::map<uint32_t, Conn> conns_;
+  std::deque<uint32_t> pending_;  // callers that may not have greeted yet, oldest first
   uint32_t next_id_ = 2;
   std::deque<uint32_t> free_producers_;
   std::deque<Retry> retries_;
   std::vector<Happened> happened_;
   std::unordered_map<wire::EpAddress, Resolved, wire::EpAddressHash> resolved_;
   std::vector<std::shared_ptr<ShmPeer>> producers_;  // by producer id; read by the polling thread, written under mutex_
+  std::map<wire::EpAddress, std::string> reasons_;
   std::atomic<uint64_t> happened_count_{0};
   bool has_pending_handshake_ = false;
 };

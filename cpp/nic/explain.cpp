@@ -89,7 +89,8 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
                 static_cast<unsigned long long>(range.key), domain_->nic_->text_of(target.address).c_str());
   std::string text = head;
   if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
-      status == Status::timeout || status == Status::unreachable || status == Status::protocol) {
+      status == Status::timeout || status == Status::unreachable || status == Status::protocol ||
+      status == Status::secret || status == Status::version || status == Status::corrupted) {
     if (const std::string why = domain_->nic_->explain(target.address); !why.empty()) text += why + "; ";
   }
   switch (status) {
@@ -128,11 +129,23 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text +
              "no endpoint is open at that address: compare it with the peer's getname(), and enable the peer first";
     case Status::peer_gone:
-      return text + "the peer's process died or closed its NIC: insert the address of the one that takes its place";
+      return text +
+             "the peer's process died, or the connection to it was lost: insert the address of the process that takes "
+             "its place";
+    case Status::closed:
+      return text + "the peer closed its NIC: insert the address of the process that takes its place";
+    case Status::secret:
+      return text + "the peer has another secret: give both processes the same WEFT_SECRET or WEFT_SECRET_FILE";
+    case Status::version:
+      return text + "the peer speaks another version of the protocol: install the same version of Weft in both places";
+    case Status::corrupted:
+      return text +
+             "bytes were changed on their way, so the connection was dropped; whether the operation was done is "
+             "unknown, and the next one calls again";
     case Status::refused:
       return text +
-             "the peer refused the connection: it runs as another user or another version of Weft, or has no room "
-             "(descriptors, peers) for one more";
+             "the peer refused the connection: it runs as another user, or has no room (descriptors, peers) for one "
+             "more";
     case Status::misaligned:
       return text + "the address is not a multiple of the datatype's alignment: align the element in the region";
     case Status::canceled:

@@ -50,7 +50,7 @@ Claim MpscProducer::try_claim_slow() noexcept {
       const uint64_t claimed = make_state(lap, id_, Phase::claimed);
       // SYNC POINT: as in try_claim.
       if (slot.state.compare_exchange_strong(state, claimed, std::memory_order_acquire, std::memory_order_relaxed)) {
-        header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
+        header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
         return {&slot, claimed};
       }
       continue;
@@ -66,19 +66,15 @@ Claim MpscProducer::try_claim_slow() noexcept {
       if (slot.state.load(std::memory_order_relaxed) != state) continue;
     }
     // Claimed by someone who has not moved the tail yet (it may be dead), taken and freed since, or a hole: help.
-    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
+    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
   }
   return {};
 }
 
-std::optional<MpscProducer> MpscProducer::attach(std::span<std::byte> memory, uint16_t id) noexcept {
-  if (!good_memory(memory)) return std::nullopt;
-  auto* header = reinterpret_cast<Header*>(memory.data());
-  const uint32_t slot_count = __atomic_load_n(&header->slot_count, __ATOMIC_RELAXED);  // once: checked, then kept
-  if (header->magic != detail::kMagic || header->slot_bytes != kSlotBytes || !good_count(slot_count))
-    return std::nullopt;
-  if (memory.size() < ring_bytes(slot_count)) return std::nullopt;
-  return MpscProducer(header, slot_count, id);
+std::optional<MpscProducer> MpscProducer::attach(std::span<std::byte> memory, uint32_t slot_count,
+                                                 uint16_t id) noexcept {
+  if (!good_memory(memory) || !good_count(slot_count) || memory.size() < ring_bytes(slot_count)) return std::nullopt;
+  return MpscProducer(reinterpret_cast<Header*>(memory.data()), slot_count, id);
 }
 
 MpscProducer::MpscProducer(Header* header, uint32_t slot_count, uint16_t id) noexcept
@@ -240,28 +236,55 @@ bool MpscConsumer::empty_slow() const noexcept {
 // ---- consumer: the dead and the broken
 // ---------------------------------------------------------------------------------------
 
-size_t MpscConsumer::producer_dead(uint16_t producer) noexcept {
-  size_t freed = 0;
-  for (uint64_t i = 0; i <= mask_; ++i) {
-    std::atomic<uint64_t>& word = slots_[i].state;
-    uint64_t state = word.load(std::memory_order_relaxed);
-    if (phase_of(state) != Phase::claimed || producer_of(state) != producer) continue;
-    // To SKIP, not to FREE: the scan, or the walk over the holes, passes it in its turn and does the accounting.
-    if (word.compare_exchange_strong(state, state + 2, std::memory_order_acq_rel)) ++freed;
-  }
-  return freed;
-}
-
 PollStatus MpscConsumer::audit() noexcept {
+  const uint64_t size = mask_ + 1;
+  PollStatus status = PollStatus::empty;
+  // Nobody but this consumer writes its position, and it never goes back.
+  if (const uint64_t hint = header_->head_hint.load(std::memory_order_relaxed); hint > head_) [[unlikely]] {
+    header_->head_hint.store(head_, std::memory_order_release);
+    status = corrupt(Corruption::What::head, slots_[head_ & mask_], hint, head_);
+  }
   // The tail is at most one ring ahead of the scan; behind it by at most one (a producer that died before moving it)
   // or, past holes, one ring.
-  const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
-  const uint64_t size = mask_ + 1;
-  if (static_cast<int64_t>(tail - head_) <= static_cast<int64_t>(size) &&
-      static_cast<int64_t>(head_ - tail) <= static_cast<int64_t>(size + 1))
-    return PollStatus::empty;
-  header_->tail.store(head_, std::memory_order_relaxed);
-  return corrupt(Corruption::What::tail, slots_[head_ & mask_], tail, head_);
+  // SYNC POINT: acquire pairs with the release that moves the tail: the claims of the tickets below it are visible.
+  const uint64_t tail = header_->tail.load(std::memory_order_acquire);
+  if (static_cast<int64_t>(tail - head_) > static_cast<int64_t>(size) ||
+      static_cast<int64_t>(head_ - tail) > static_cast<int64_t>(size + 1)) {
+    header_->tail.store(head_, std::memory_order_relaxed);
+    return corrupt(Corruption::What::tail, slots_[head_ & mask_], tail, head_);
+  }
+  // A ticket below the tail was claimed before the tail moved past it, or skipped. A slot that is free all the same was
+  // scribbled, or the tail was. The scan then closes the tickets up to the tail: it would wait for the first for ever.
+  if (tail > head_ && head_ >= skip_check_until_) {
+    const Slot& slot = slots_[head_ & mask_];
+    const uint64_t state = slot.state.load(std::memory_order_acquire);
+    if (state == make_state(lap_at(head_), 0, Phase::free)) [[unlikely]] {
+      skip_check_until_ = tail;
+      status = corrupt(Corruption::What::tail, slot, tail, head_);
+    }
+  }
+  return status;
+}
+
+PollStatus MpscConsumer::audit_slots() noexcept {
+  for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket) {
+    if (is_hole(ticket)) continue;  // each poll looks at those
+    const Slot& slot = slots_[ticket & mask_];
+    const uint64_t state = slot.state.load(std::memory_order_acquire);
+    if (lap_of(state) != lap_at(ticket)) [[unlikely]]
+      return corrupt(Corruption::What::state, slot, state, make_state(lap_at(ticket), 0, Phase::free));
+  }
+  return PollStatus::empty;
+}
+
+void MpscConsumer::reset() noexcept {
+  holes_.clear();
+  std::ranges::fill(hole_bits_, 0);
+  skip_check_until_ = head_;
+  for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket)
+    free_slot(slots_[ticket & mask_], lap_at(ticket));
+  header_->head_hint.store(head_, std::memory_order_relaxed);
+  header_->tail.store(head_, std::memory_order_release);
 }
 
 PollStatus MpscConsumer::corrupt(Corruption::What what, const Slot& slot, uint64_t found, uint64_t expected) noexcept {

@@ -77,7 +77,7 @@ static_assert(sizeof(Slot) == kSlotBytes && offsetof(Slot, length) == 8 && offse
 inline constexpr uint64_t kMagic = 0x31'67'6e'69'52'74'66'57;  // "WftRing1"
 
 struct Header {
-  alignas(kCacheLine) uint64_t magic;  // line 0: constant after creation
+  alignas(kCacheLine) uint64_t magic;  // line 0: what this memory is, for a debugger; no program believes it
   uint32_t slot_count;
   uint32_t slot_bytes;
   alignas(kCacheLine) std::atomic<uint64_t> tail;       // line 1: next ticket, a hint; written by producers
@@ -120,9 +120,11 @@ class Claim {
 
 class MpscProducer {
  public:
-  /// Attaches to a ring that a consumer has made in `memory`. `id` is the one that the consumer gave this producer.
-  /// Empty if the memory holds no ring or is too short for the one it names.
-  [[nodiscard]] static std::optional<MpscProducer> attach(std::span<std::byte> memory, uint16_t id) noexcept;
+  /// Attaches to a ring that a consumer has made in `memory`. The consumer tells `slot_count` and the producer's `id`
+  /// by another way than the ring: every producer may have scribbled over the memory, the header included, and a
+  /// newcomer must get in all the same. Empty if the memory is too short or the count is none that a ring has.
+  [[nodiscard]] static std::optional<MpscProducer> attach(std::span<std::byte> memory, uint32_t slot_count,
+                                                          uint16_t id) noexcept;
 
   /// The next free slot, or an empty Claim: the ring is full (or so contended that it is worth yielding).
   // HOT: no syscall, no allocation, no lock. Touches the tail's line and the slot's first line: one CAS on each.
@@ -135,8 +137,9 @@ class MpscProducer {
     // SYNC POINT: acquire pairs with the consumer's release of FREE: its reads of the old payload are over.
     if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
         [[likely]] {
-      // Relaxed: the tail is a hint. Failure means that someone helped.
-      header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_relaxed, std::memory_order_relaxed);
+      // The tail is a hint. Failure means that someone helped.
+      // SYNC POINT: release: whoever sees the tail behind this ticket sees the claim (audit).
+      header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
       return {&slot, claimed};
     }
     return try_claim_slow();
@@ -207,7 +210,7 @@ struct Message {
 
 /// What a poll (or audit) refused, for the log. The slot has been freed and the ring goes on.
 struct Corruption {
-  enum class What : uint8_t { none, state, length, tail } what = What::none;
+  enum class What : uint8_t { none, state, length, tail, head } what = What::none;
   uint32_t slot = 0;
   uint64_t found = 0;     // the word
   uint64_t expected = 0;  // what it should have been, or the limit that it broke
@@ -303,11 +306,33 @@ class MpscConsumer {
   /// The process behind `producer` is gone, with all its threads: what it claimed and never published is passed over.
   /// What it published is still delivered. Call it once the kernel has said so (hang-up of its socket), else a late
   /// store of the living producer would land in someone else's slot. Cost: one load a slot. Returns the slots freed.
-  size_t producer_dead(uint16_t producer) noexcept;
+  size_t producer_dead(uint16_t producer) noexcept {
+    return producers_dead([producer](uint16_t id) { return id == producer; });
+  }
+  /// As producer_dead, for every claim whose producer id `dead(id)` names: also ids that no producer was ever given.
+  template <class Dead>
+  size_t producers_dead(Dead&& dead) noexcept {
+    size_t freed = 0;
+    for (uint64_t i = 0; i <= mask_; ++i) {
+      std::atomic<uint64_t>& word = slots_[i].state;
+      uint64_t state = word.load(std::memory_order_relaxed);
+      if (detail::phase_of(state) != detail::Phase::claimed || !dead(detail::producer_of(state))) continue;
+      // To SKIP, not to FREE: the scan, or the walk over the holes, passes it in its turn and does the accounting.
+      if (word.compare_exchange_strong(state, state + 2, std::memory_order_acq_rel)) ++freed;
+    }
+    return freed;
+  }
 
-  /// Checks the tail, which poll() does not read: a tail scribbled far ahead makes the ring look full to producers.
-  /// Repairs it and reports PollStatus::corrupt; otherwise says empty. Cheap; call it before sleeping.
+  /// Checks and repairs the words of the header, which poll() does not read: a tail scribbled far ahead makes the ring
+  /// look full to producers, one scribbled a little ahead leaves tickets that nobody claims, and a position scribbled
+  /// ahead lets producers step over messages that wait. Repairs them and reports PollStatus::corrupt: messages may be
+  /// lost; otherwise says empty. Cheap; call it before sleeping and now and then.
   PollStatus audit() noexcept;
+  /// Checks every slot against its lap: a slot that was set back is claimed with a ticket that the scan has passed, and
+  /// what is published there never comes. One load a slot; call it now and then.
+  PollStatus audit_slots() noexcept;
+  /// Empties the ring, whatever is in it. For a ring whose producers have all been hung up on.
+  void reset() noexcept;
 
   [[nodiscard]] const Corruption& last_corruption() const noexcept { return corruption_; }
   [[nodiscard]] RingStatistics statistics() const noexcept;

@@ -19,8 +19,11 @@ constexpr int ucs_status(Status s) noexcept {
     case Status::unreachable:
       return kUnreachable;
     case Status::peer_gone:
+    case Status::closed:
       return kConnectionReset;
     case Status::refused:
+    case Status::secret:
+    case Status::version:
       return kRejected;
     case Status::misaligned:
     case Status::invalid:
@@ -41,7 +44,8 @@ constexpr int ucs_status(Status s) noexcept {
 // After these an endpoint is no way to its peer any more.
 constexpr bool ends_endpoint(Status s) noexcept {
   return s == Status::no_endpoint || s == Status::unreachable || s == Status::peer_gone || s == Status::refused ||
-         s == Status::timeout || s == Status::protocol;
+         s == Status::timeout || s == Status::protocol || s == Status::closed || s == Status::secret ||
+         s == Status::version || s == Status::corrupted;
 }
 
 }  // namespace weft::ucp

@@ -1,7 +1,7 @@
 // cpp/wire/hello.hpp: what two processes of a host tell each other on the Unix socket before they share memory.
 // One message a packet (SOCK_SEQPACKET), 120 bytes, little endian; file descriptors travel beside it (SCM_RIGHTS) in
-// the order: doorbell, ring, staging, and unless the sender is strict: table, segments (their sizes follow as u64
-// each).
+// the order: ring, staging, and unless the sender is strict: table, segments (their sizes follow as u64 each).
+// A packet of one byte is the doorbell: look into your ring.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@
 namespace weft::wire {
 
 constexpr uint32_t kHelloMagic = 0x54464557;  // "WEFT"
-constexpr uint16_t kHelloVersion = 2;
+constexpr uint16_t kHelloVersion = 3;
+constexpr size_t kDoorbellBytes = 1;
 
 enum class HelloType : uint8_t {
   hello = 1,            // initiator to target, with descriptors
@@ -24,6 +25,7 @@ enum class HelloType : uint8_t {
   reject = 3,           // target to initiator; reason says why; the sender hangs up
   segment_request = 4,  // segment says which
   segment = 5,          // with one descriptor
+  goodbye = 6,          // either to the other, then the sender hangs up; reason says why, none: the NIC was closed
 };
 
 enum class RejectReason : uint32_t {
@@ -32,10 +34,14 @@ enum class RejectReason : uint32_t {
   user = 2,
   no_endpoint = 3,
   too_many_peers = 4,
-  malformed = 5
+  malformed = 5,
+  wants_private = 6,  // the target is strict: call again with a ring and staging memory for this connection alone
+  lost_frames = 7,    // the ring that the receiver shares with others was scribbled over: frames may be lost
+  busy = 8,           // too many callers that have not greeted: call again
 };
 
-constexpr uint8_t kHelloStrict = 1;  // sender shares no table and no segments: every access goes through its engine
+constexpr uint8_t kHelloStrict = 1;   // sender shares no table and no segments: every access goes through its engine
+constexpr uint8_t kHelloPrivate = 2;  // ring and staging memory are for this connection alone; strict senders say so
 
 struct Hello {
   uint32_t magic = kHelloMagic;
@@ -67,7 +73,7 @@ inline std::optional<Hello> parse_hello(std::span<const std::byte> in) noexcept 
   Hello h;
   std::memcpy(static_cast<void*>(&h), in.data(), sizeof(h));
   const auto type = static_cast<uint8_t>(h.type);
-  if (h.magic != kHelloMagic || type < 1 || type > static_cast<uint8_t>(HelloType::segment)) return std::nullopt;
+  if (h.magic != kHelloMagic || type < 1 || type > static_cast<uint8_t>(HelloType::goodbye)) return std::nullopt;
   return h;
 }
 

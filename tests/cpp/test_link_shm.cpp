@@ -1,165 +1,23 @@
 // tests/cpp/test_link_shm.cpp: the link between processes: how they find, check and lose each other.
 #include "link/shm.hpp"
 
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/un.h>
 
 #include <fstream>
 #include <thread>
 
 #include "fabric.hpp"
-#include "ring/mpsc.hpp"
+#include "raw_peer.hpp"
 
 namespace {
 
 using namespace weft;
 using namespace weft::test;
-using wire::Hello;
-using wire::HelloType;
-using wire::RejectReason;
 
 SideConfig manual_side() {
   SideConfig config;
   config.host.engine_thread = false;
   return config;
-}
-
-// A client that speaks the handshake by hand, well or badly.
-class RawPeer {
- public:
-  explicit RawPeer(const wire::EpAddress& address) : address_(address) {
-    fd_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const int n =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "weft-%u-%u-%u-%u-%u", wire::kHelloVersion,
-                      static_cast<unsigned>(::geteuid()), address.nic, address.vni, address.pid);
-    BOOST_REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&name),
-                            static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n))) == 0);
-    doorbell = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-    ring_fd = make_memfd("test-ring", ring::ring_bytes(link::kRingSlotCount));
-    ring_mapping = Mapping::shared(ring_fd.get(), ring::ring_bytes(link::kRingSlotCount), true, "ring");
-    (void)ring::MpscConsumer::create(std::span(ring_mapping.data(), ring_mapping.size()), link::kRingSlotCount);
-    staging_fd = make_memfd("test-staging", kStagingBytes);
-    seal_size(ring_fd.get());
-    seal_size(staging_fd.get());
-  }
-  static constexpr size_t kStagingBytes =
-      link::kStagingHeaderBytes + size_t{link::kStagingChunkCount} * wire::kStagedPayloadMax;
-
-  [[nodiscard]] Hello good_hello() const {  // strict: no table, no segments
-    Hello h;
-    h.type = HelloType::hello;
-    h.flags = wire::kHelloStrict;
-    h.uuid.fill(0x5a);
-    h.address = address_;
-    h.producer_id = 1;
-    h.ring_slot_count = link::kRingSlotCount;
-    h.staging_bytes = kStagingBytes;
-    return h;
-  }
-  void send(std::span<const std::byte> bytes, const std::vector<int>& fds) const {
-    iovec iov{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    std::vector<char> control(CMSG_SPACE(sizeof(int) * 260));
-    msghdr message{};
-    message.msg_iov = &iov;
-    message.msg_iovlen = 1;
-    if (!fds.empty()) {
-      message.msg_control = control.data();
-      message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-      cmsghdr* c = CMSG_FIRSTHDR(&message);
-      c->cmsg_level = SOL_SOCKET;
-      c->cmsg_type = SCM_RIGHTS;
-      c->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-      std::memcpy(CMSG_DATA(c), fds.data(), sizeof(int) * fds.size());
-    }
-    (void)!::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
-  }
-  void send(const Hello& h, const std::vector<int>& fds) const { send(std::as_bytes(std::span(&h, 1)), fds); }
-  [[nodiscard]] std::vector<int> good_fds() const { return {doorbell.get(), ring_fd.get(), staging_fd.get()}; }
-
-  struct Answer {
-    bool hung_up = false;
-    std::optional<Hello> hello;
-    std::vector<UniqueFd> fds;
-  };
-  // The next packet, or that the other side hung up.
-  Answer next(const Side& side) const {
-    Answer answer;
-    const bool came = poll_until(
-        [&] {
-          alignas(8) std::byte bytes[4096];
-          alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 253)];
-          iovec iov{bytes, sizeof(bytes)};
-          msghdr message{};
-          message.msg_iov = &iov;
-          message.msg_iovlen = 1;
-          message.msg_control = control;
-          message.msg_controllen = sizeof(control);
-          const ssize_t n = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-          if (n < 0 && errno == EAGAIN) return false;
-          if (n <= 0) {
-            answer.hung_up = true;
-            return true;
-          }
-          answer.hello = wire::parse_hello(std::span(bytes, static_cast<size_t>(n)));
-          for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-            const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-            for (size_t i = 0; i < count; ++i) {
-              int fd;
-              std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-              answer.fds.emplace_back(fd);
-            }
-          }
-          return true;
-        },
-        [&] { side.progress(); });
-    BOOST_TEST_REQUIRE(came);
-    return answer;
-  }
-  // Everything up to the hang-up; why, if it said so.
-  RejectReason until_hung_up(const Side& side) const {
-    RejectReason why = RejectReason::none;
-    for (;;) {
-      const Answer a = next(side);
-      if (a.hung_up) return why;
-      if (a.hello && a.hello->type == HelloType::reject) why = a.hello->reason;
-    }
-  }
-  // A complete handshake; afterwards frames can be produced into the other side's ring.
-  Hello shake_hands(const Side& side) {
-    send(good_hello(), good_fds());
-    auto a = next(side);
-    BOOST_REQUIRE((a.hello && a.hello->type == HelloType::welcome && a.fds.size() >= 3));
-    their_ring = Mapping::shared(a.fds[1].get(), ring::ring_bytes(link::kRingSlotCount), true, "their ring");
-    producer = ring::MpscProducer::attach(std::span(their_ring.data(), their_ring.size()),
-                                          static_cast<uint16_t>(a.hello->producer_id));
-    BOOST_REQUIRE(producer.has_value());
-    their_doorbell = std::move(a.fds[0]);
-    return *a.hello;
-  }
-  void push(std::span<const std::byte> bytes) {
-    auto claim = producer->try_claim();
-    if (!claim) return;
-    std::memcpy(claim.payload().data(), bytes.data(), bytes.size());
-    producer->publish(claim, bytes.size());
-    if (producer->needs_doorbell()) link::ring_eventfd(their_doorbell.get());
-  }
-
-  UniqueFd doorbell, ring_fd, staging_fd, their_doorbell;
-  Mapping ring_mapping, their_ring;
-  std::optional<ring::MpscProducer> producer;
-
- private:
-  wire::EpAddress address_;
-  UniqueFd fd_;
-};
-
-void expect_serves(Pair& pair) {
-  const auto data = pattern(300);
-  const auto done = pair.write(data.data(), 300, 0);
-  BOOST_TEST(done.error == 0, done.text);
 }
 
 BOOST_AUTO_TEST_SUITE(link_shm)
@@ -279,13 +137,12 @@ BOOST_AUTO_TEST_CASE(test_malformed_hellos_are_refused_and_harm_nobody) {
     const auto nothing = [](Hello&) {};
     refuses("no descriptors", nothing, [](RawPeer&) { return std::vector<int>{}; }, RejectReason::malformed);
     refuses(
-        "one too few", nothing, [](RawPeer& r) { return std::vector<int>{r.doorbell.get(), r.ring_fd.get()}; },
-        RejectReason::malformed);
+        "one too few", nothing, [](RawPeer& r) { return std::vector<int>{r.ring_fd.get()}; }, RejectReason::malformed);
     refuses(
         "one too many", nothing,
         [](RawPeer& r) {
           auto fds = r.good_fds();
-          fds.push_back(r.doorbell.get());
+          fds.push_back(r.ring_fd.get());
           return fds;
         },
         RejectReason::malformed);
@@ -293,24 +150,21 @@ BOOST_AUTO_TEST_CASE(test_malformed_hellos_are_refused_and_harm_nobody) {
     refuses("wrong magic", [](Hello& h) { h.magic = 0; }, good, RejectReason::malformed);
     refuses("another endpoint", [](Hello& h) { h.address.pid ^= 1; }, good, RejectReason::no_endpoint);
     refuses("producer 0", [](Hello& h) { h.producer_id = 0; }, good, RejectReason::malformed);
-    refuses("producer too large", [](Hello& h) { h.producer_id = link::kShmPeerMax; }, good, RejectReason::malformed);
+    refuses(
+        "producer too large", [](Hello& h) { h.producer_id = link::kPrivateArea.producer_count; }, good,
+        RejectReason::malformed);
+    refuses(
+        "strict, in the ring of all", [](Hello& h) { h.flags = wire::kHelloStrict; }, good, RejectReason::malformed);
     refuses("another ring", [](Hello& h) { h.ring_slot_count = 8; }, good, RejectReason::malformed);
     refuses("another staging size", [](Hello& h) { h.staging_bytes = 4096; }, good, RejectReason::malformed);
-    refuses("shares, without a table", [](Hello& h) { h.flags = 0; }, good, RejectReason::malformed);
+    refuses("shares, without a table", [](Hello& h) { h.flags = wire::kHelloPrivate; }, good, RejectReason::malformed);
     refuses(
         "too many segments",
         [](Hello& h) {
-          h.flags = 0;
+          h.flags = wire::kHelloPrivate;
           h.segment_count = ~0u;
         },
         good, RejectReason::malformed);
-    refuses(
-        "not a ring", nothing,
-        [](RawPeer& r) {
-          std::memset(r.ring_mapping.data(), 0, 4096);
-          return r.good_fds();
-        },
-        RejectReason::malformed);
     refuses(
         "a ring that is shorter than it says", nothing,
         [](RawPeer& r) {
@@ -333,7 +187,7 @@ BOOST_AUTO_TEST_CASE(test_malformed_hellos_are_refused_and_harm_nobody) {
     refuses(
         "a ring that may still shrink", nothing,
         [](RawPeer& r) {
-          const auto bytes = ring::ring_bytes(link::kRingSlotCount);
+          const auto bytes = r.shape.ring_bytes();
           r.ring_fd = make_memfd("unsealed", bytes);
           std::vector<std::byte> copy(r.ring_mapping.data(), r.ring_mapping.data() + bytes);
           BOOST_REQUIRE(::pwrite(r.ring_fd.get(), copy.data(), bytes, 0) == static_cast<ssize_t>(bytes));
@@ -360,7 +214,7 @@ BOOST_AUTO_TEST_CASE(test_garbage_on_the_socket_harms_nobody) {
         for (auto& x : bytes) x = static_cast<std::byte>(random());
         if (round % 2 == 0 && bytes.size() >= sizeof(Hello)) {
           Hello h = raw.good_hello();
-          h.type = static_cast<HelloType>(1 + random() % 5);
+          h.type = static_cast<HelloType>(1 + random() % 6);
           h.segment = static_cast<uint32_t>(random());
           std::memcpy(bytes.data(), &h, sizeof(h));
         }
@@ -454,7 +308,7 @@ BOOST_AUTO_TEST_CASE(test_random_frames_touch_nothing_outside_the_region) {
     f.imm_data = random();
     f.ep_index = static_cast<uint32_t>(any({welcome.ep_index}));
     f.ep_generation = static_cast<uint32_t>(any({welcome.ep_generation}));
-    f.staged_chunk = static_cast<uint32_t>(random() % link::kStagingChunkCount);
+    f.staged_chunk = static_cast<uint32_t>(random() % link::kPrivateArea.chunk_count);
     std::byte bytes[240];
     for (size_t k = 0; k < sizeof(bytes); k += 8) {
       const uint64_t word = random();
@@ -465,8 +319,7 @@ BOOST_AUTO_TEST_CASE(test_random_frames_touch_nothing_outside_the_region) {
     if (i % 64 == 0) {
       pair.poll();
       // Nobody reads the answers: empty that ring, so that they are sent and not kept.
-      (void)ring::MpscConsumer::create(std::span(raw->ring_mapping.data(), raw->ring_mapping.size()),
-                                       link::kRingSlotCount);
+      raw->clear_ring();
     }
   }
   for (int i = 0; i < 200; ++i) pair.poll();
@@ -488,7 +341,7 @@ BOOST_AUTO_TEST_CASE(test_strict_shares_nothing) {
     raw.send(hello, raw.good_fds());
     const auto a = raw.next(side);
     BOOST_REQUIRE(a.hello.has_value());
-    BOOST_TEST(a.fds.size() == (strict ? 3U : 5U));
+    BOOST_TEST(a.fds.size() == (strict ? 2U : 4U));
     BOOST_TEST(a.hello->segment_count == (strict ? 0U : 1U));
     Hello ask = raw.good_hello();
     ask.type = HelloType::segment_request;

@@ -52,7 +52,9 @@ struct Ring {
   explicit Ring(uint32_t slot_count, uint64_t first_ticket = 0)
       : shared(ring_bytes(slot_count)),
         consumer(MpscConsumer::create(shared.span(), slot_count, first_ticket).value()) {}
-  MpscProducer producer(uint16_t id) const { return MpscProducer::attach(shared.span(), id).value(); }
+  MpscProducer producer(uint16_t id) const {
+    return MpscProducer::attach(shared.span(), consumer.slot_count(), id).value();
+  }
   detail::Header& header() const { return *reinterpret_cast<detail::Header*>(shared.span().data()); }
   detail::Slot& slot(size_t i) const { return reinterpret_cast<detail::Slot*>(&header() + 1)[i]; }
   Shared shared;
@@ -112,13 +114,82 @@ BOOST_AUTO_TEST_CASE(test_ring_create_refuses_bad_memory) {
   BOOST_TEST(!MpscConsumer::create(shared.span(), 16).has_value());
   BOOST_TEST(!MpscConsumer::create(shared.span().subspan(8), 4).has_value());
   BOOST_TEST(!MpscConsumer::create(shared.span().first(16), 8).has_value());
-  BOOST_TEST(!MpscProducer::attach(shared.span(), 1).has_value());  // no ring yet
   BOOST_TEST(MpscConsumer::create(shared.span(), 8).has_value());
-  BOOST_TEST(!MpscProducer::attach(shared.span().first(shared.span().size() - 1), 1).has_value());
-  BOOST_TEST(!MpscProducer::attach(shared.span().first(64), 1).has_value());
-  BOOST_TEST(MpscProducer::attach(shared.span(), 1)->slot_count() == 8U);
-  reinterpret_cast<detail::Header*>(shared.span().data())->slot_count = 1U << 31;  // scribbled
-  BOOST_TEST(!MpscProducer::attach(shared.span(), 1).has_value());
+  BOOST_TEST(!MpscProducer::attach(shared.span().first(shared.span().size() - 1), 8, 1).has_value());
+  BOOST_TEST(!MpscProducer::attach(shared.span().first(64), 8, 1).has_value());
+  BOOST_TEST(!MpscProducer::attach(shared.span(), 7, 1).has_value());
+  BOOST_TEST(!MpscProducer::attach(shared.span(), 1U << 31, 1).has_value());
+  BOOST_TEST(MpscProducer::attach(shared.span(), 8, 1)->slot_count() == 8U);
+}
+
+BOOST_AUTO_TEST_CASE(test_newcomer_gets_in_although_the_header_was_scribbled) {
+  for (const int scribble : {0x00, 0x7f, 0xff}) {
+    Ring ring(8);
+    MpscProducer first = ring.producer(1);
+    BOOST_TEST(push(first, 1));
+    std::memset(static_cast<void*>(&ring.header()), scribble, sizeof(detail::Header));
+    (void)ring.consumer.audit();
+    MpscProducer late = ring.producer(2);
+    for (uint64_t i = 0; i < 40; ++i) {  // five laps
+      BOOST_TEST_REQUIRE(push(late, i));
+      uint64_t seen = 0;
+      Message message;
+      PollStatus status = PollStatus::empty;
+      for (int turn = 0; turn < 32 && !(status == PollStatus::message && message.producer == 2); ++turn) {
+        (void)ring.consumer.audit();
+        status = ring.consumer.poll(message);
+      }
+      BOOST_TEST_REQUIRE((status == PollStatus::message && message.producer == 2));
+      std::memcpy(&seen, message.payload, sizeof(seen));
+      BOOST_TEST_REQUIRE(seen == i);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_scribbled_tail_a_little_ahead_stalls_nobody) {
+  Ring ring(8);
+  MpscProducer producer = ring.producer(1);
+  ring.header().tail.store(3);  // tickets 0, 1, 2 are claimed by nobody
+  BOOST_TEST(push(producer, 7));
+  Message message;
+  BOOST_TEST((ring.consumer.audit() == PollStatus::corrupt));
+  BOOST_TEST((ring.consumer.poll(message) == PollStatus::message));
+  BOOST_TEST(ring.consumer.empty());
+  BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
+}
+
+BOOST_AUTO_TEST_CASE(test_slots_that_were_set_back_are_found_and_a_reset_serves_on) {
+  Ring ring(8);
+  MpscProducer producer = ring.producer(1);
+  Message message;
+  for (uint64_t i = 0; i < 3; ++i) {
+    BOOST_TEST(push(producer, i));
+    BOOST_TEST((ring.consumer.poll(message) == PollStatus::message));
+  }
+  BOOST_TEST((ring.consumer.audit_slots() == PollStatus::empty));
+  std::memset(ring.shared.span().data(), 0, ring.shared.span().size());
+  BOOST_TEST(push(producer, 7));  // with ticket 0: the scan has passed it
+  BOOST_TEST((ring.consumer.poll(message) == PollStatus::empty));
+  BOOST_TEST((ring.consumer.audit_slots() == PollStatus::corrupt));
+  ring.consumer.reset();
+  for (uint64_t i = 0; i < 40; ++i) {
+    BOOST_TEST_REQUIRE(push(producer, i));
+    BOOST_TEST_REQUIRE((ring.consumer.poll(message) == PollStatus::message));
+  }
+  BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
+  BOOST_TEST((ring.consumer.audit_slots() == PollStatus::empty));
+}
+
+BOOST_AUTO_TEST_CASE(test_claims_in_the_name_of_nobody_are_taken_back) {
+  Ring ring(8);
+  MpscProducer honest = ring.producer(1);
+  for (size_t i = 0; i < 8; ++i) ring.slot(i).state.store(detail::make_state(0, 999, detail::Phase::claimed));
+  BOOST_TEST(!push(honest, 1));
+  BOOST_TEST(ring.consumer.producers_dead([](uint16_t id) { return id != 1; }) == 8U);
+  Message message;
+  BOOST_TEST((ring.consumer.poll(message) == PollStatus::empty));
+  BOOST_TEST(push(honest, 1));
+  BOOST_TEST((ring.consumer.poll(message) == PollStatus::message));
 }
 
 BOOST_AUTO_TEST_CASE(test_ring_empty_full_and_laps_keep_order) {
@@ -613,8 +684,8 @@ BOOST_AUTO_TEST_CASE(test_ring_four_threads_keep_their_order) {
 }
 
 #if !defined(WEFT_TEST_NO_FORK)
-[[noreturn]] void produce_for_ever(std::span<std::byte> memory, uint16_t id) {
-  auto producer = *MpscProducer::attach(memory, id);
+[[noreturn]] void produce_for_ever(std::span<std::byte> memory, uint32_t slot_count, uint16_t id) {
+  auto producer = *MpscProducer::attach(memory, slot_count, id);
   for (uint64_t i = 0;; ++i) {
     Claim claim = producer.try_claim();
     while (!claim) {
@@ -644,7 +715,7 @@ BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
     const uint16_t id = next_id++;
     const pid_t pid = fork();
     BOOST_REQUIRE(pid >= 0);
-    if (pid == 0) produce_for_ever(ring.shared.span(), id);
+    if (pid == 0) produce_for_ever(ring.shared.span(), ring.consumer.slot_count(), id);
     children.emplace_back(pid, id);
     next[id] = 0;
   };

@@ -16,14 +16,13 @@ using wire::HelloType;
 
 namespace {
 
-constexpr size_t kStagingBytes = link::kStagingHeaderBytes + size_t{link::kStagingChunkCount} * wire::kStagedPayloadMax;
 constexpr uint32_t kMrCount = 64;
 
-UniqueFd file_of(size_t size, bool sealed, bool ring = false) {
+UniqueFd file_of(size_t size, bool sealed, uint32_t ring_slots = 0) {
   UniqueFd fd = make_memfd("fuzz", size);
-  if (ring) {
+  if (ring_slots != 0) {
     const Mapping mapping = Mapping::shared(fd.get(), size, true, "a ring");
-    (void)ring::MpscConsumer::create(std::span(mapping.data(), mapping.size()), link::kRingSlotCount);
+    (void)ring::MpscConsumer::create(std::span(mapping.data(), mapping.size()), ring_slots);
   }
   if (sealed) seal_size(fd.get());
   return fd;
@@ -31,8 +30,9 @@ UniqueFd file_of(size_t size, bool sealed, bool ring = false) {
 
 // Descriptors that behave, each made once: what a node does to them does not change them for the next input.
 struct Good {
-  UniqueFd ring = file_of(ring::ring_bytes(link::kRingSlotCount), true, true), staging = file_of(kStagingBytes, true),
-           table = file_of(mem::TableLayout(kMrCount).bytes, true), segment = file_of(1 << 21, true);
+  explicit Good(const link::AreaShape& shape)
+      : ring(file_of(shape.ring_bytes(), true, shape.slot_count)), staging(file_of(shape.staging_bytes(), true)) {}
+  UniqueFd ring, staging, table = file_of(mem::TableLayout(kMrCount).bytes, true), segment = file_of(1 << 21, true);
 };
 
 UniqueFd copy_of(const UniqueFd& fd) {
@@ -42,7 +42,7 @@ UniqueFd copy_of(const UniqueFd& fd) {
 // A descriptor of the kind that the input asks for; `usual` is the one that belongs in this place.
 UniqueFd descriptor(Input& in, size_t place, const Good& good) {
   uint32_t kind = in.take<uint8_t>();
-  if (kind < 160) kind = place == 0 ? 0 : static_cast<uint32_t>(std::min<size_t>(place, 4));
+  if (kind < 160) kind = static_cast<uint32_t>(std::min<size_t>(place + 1, 4));
   switch (kind % 20) {
     case 0:
       return UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -142,16 +142,22 @@ bool take_packet(int fd) {
 }
 
 // A packet as a good peer would send it, but for what the input changes.
-void speak(Input& in, int fd, HelloType usual, const wire::EpAddress& address, const Good& good) {
+void speak(Input& in, int fd, HelloType usual, const wire::EpAddress& address) {
+  static const Good shared(link::kSharedArea), own(link::kPrivateArea);
   static constexpr uint64_t kCounts[] = {1, 0, 2, 64, 4096, ~uint32_t{0}};
   Hello h;
-  h.type = in.below(4) != 0 ? usual : static_cast<HelloType>(in.below(6));
-  h.flags = static_cast<uint8_t>(in.coin() ? wire::kHelloStrict : 0);
+  h.type = in.below(4) != 0 ? usual : static_cast<HelloType>(in.below(7));
+  static constexpr uint8_t kFlags[] = {0, wire::kHelloPrivate, wire::kHelloPrivate | wire::kHelloStrict,
+                                       wire::kHelloStrict};
+  h.flags = kFlags[in.below(4)];
+  const bool is_private = (h.flags & wire::kHelloPrivate) != 0;
+  const Good& good = is_private ? own : shared;
+  const link::AreaShape& shape = link::area_shape(is_private);
   h.uuid.fill(in.take<uint8_t>());
   h.address = address;
   h.producer_id = 1;
-  h.ring_slot_count = link::kRingSlotCount;
-  h.staging_bytes = kStagingBytes;
+  h.ring_slot_count = shape.slot_count;
+  h.staging_bytes = shape.staging_bytes();
   h.table_bytes = mem::TableLayout(kMrCount).bytes;
   h.mr_count_max = kMrCount;
   h.segment_count = (h.flags & wire::kHelloStrict) != 0 ? 0 : static_cast<uint32_t>(in.number(kCounts));
@@ -166,13 +172,13 @@ void speak(Input& in, int fd, HelloType usual, const wire::EpAddress& address, c
   }
   in.patch(bytes);
   if (in.below(16) == 0) bytes.resize(in.take<uint8_t>());
-  size_t count = 3 + ((h.flags & wire::kHelloStrict) != 0 ? 0 : 1 + std::min(h.segment_count, 8U));
+  size_t count = 2 + ((h.flags & wire::kHelloStrict) != 0 ? 0 : 1 + std::min(h.segment_count, 8U));
   if (h.type == HelloType::segment) count = 1;
-  if (h.type == HelloType::segment_request || h.type == HelloType::reject) count = 0;
+  if (h.type == HelloType::segment_request || h.type == HelloType::reject || h.type == HelloType::goodbye) count = 0;
   if (in.below(8) == 0) count = in.below(20);
   std::vector<UniqueFd> fds;
   for (size_t i = 0; i < count; ++i) {
-    UniqueFd one = descriptor(in, h.type == HelloType::segment ? 4 : i, good);
+    UniqueFd one = descriptor(in, h.type == HelloType::segment ? 3 : i, good);
     if (one.valid()) fds.push_back(std::move(one));
   }
   send_packet(fd, bytes, fds);
@@ -196,7 +202,6 @@ UniqueFd unix_socket(const std::string& abstract, bool listens) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Good good;
   return run(data, size, [](Input& in) {
     const uint8_t mode = in.take<uint8_t>();
     Node victim({.strict = (mode & 1) != 0});
@@ -224,7 +229,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 4:
           if (!calls.empty()) {
             const auto& [fd, called] = calls[in.below(static_cast<uint32_t>(calls.size()))];
-            speak(in, fd.get(), called ? HelloType::welcome : HelloType::hello, called ? elsewhere : address, good);
+            speak(in, fd.get(), called ? HelloType::welcome : HelloType::hello, called ? elsewhere : address);
           }
           break;
         case 5:

@@ -50,7 +50,8 @@ _OPS: dict[str, fi.Op] = {
     "replace": fi.ATOMIC_WRITE,
 }
 _FETCH, _COMPARE, _BASE = 1, 2, 0
-_GONE = frozenset({7, 8, 9})  # prov_errno: no endpoint has the address, process gone, refused
+_GONE = frozenset({7, 8, 9, 23})  # prov_errno: no endpoint has the address, process gone, refused, said goodbye
+_DIED, _CLOSED = 8, 23
 _REVOKED = frozenset({1, 2})  # prov_errno: no region has the key, stale key
 
 
@@ -980,7 +981,8 @@ class RemoteArray(Comparing):
         across = ticket.place and not ticket.here
         if (code in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
             start = 0 if across else process_start(ticket.pid)
-            if start and start == ticket.start:
+            # A process that dies hangs up before the kernel lists it as dead; one that closes says goodbye first.
+            if code == _CLOSED or (code != _DIED and start and start == ticket.start):
                 text = (
                     f"{what}: the owner of {_named(ticket)}, process {ticket.pid}, has closed its node\n"
                     "  try: attach again when it has shared the array anew"

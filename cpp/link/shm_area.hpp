@@ -1,0 +1,121 @@
+// cpp/link/shm_area.hpp: the memory that a NIC hands out to its peers on a host, but for table and segments:
+//   ring      frames to us; peers write
+//   staging   payloads from us that are too long for a ring slot, and how far we consumed others' payloads; peers read
+// One area is shared by all peers under the default isolation. A connection with a strict side has areas of its own,
+// one in each direction, so that no peer reads another's frames or speaks in its name.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/mapping.hpp"
+#include "base/spinlock.hpp"
+#include "ring/mpsc.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link {
+
+// Both sides know the two shapes; a hello that names other numbers is refused.
+struct AreaShape {
+  uint32_t slot_count;      // of the ring
+  uint32_t chunk_count;     // of staging memory, 64 KiB each, sparse
+  uint32_t producer_count;  // ids from 1; each has a counter in the staging memory's header
+
+  [[nodiscard]] constexpr size_t ring_bytes() const noexcept { return ring::ring_bytes(slot_count); }
+  [[nodiscard]] constexpr size_t header_bytes() const noexcept { return size_t{8} * producer_count; }
+  [[nodiscard]] constexpr size_t staging_bytes() const noexcept {
+    return header_bytes() + size_t{chunk_count} * wire::kStagedPayloadMax;
+  }
+};
+constexpr AreaShape kSharedArea{4096, 256, 4096};  // 1 MiB of ring, 16 MiB of staging memory
+// 64 KiB and 4 MiB, of which the pages exist that were used. The header is a page, so that chunks are pages, too.
+constexpr AreaShape kPrivateArea{256, 64, 512};
+constexpr uint32_t kPrivateProducer = 1;  // the only producer id of a private ring
+
+constexpr const AreaShape& area_shape(bool is_private) noexcept {
+  return is_private ? kPrivateArea : kSharedArea;
+}
+
+// Our half of an area's ring: the consumer's.
+class Inbox {
+ public:
+  explicit Inbox(const AreaShape& shape)
+      : fd_(make_memfd("weft-ring", shape.ring_bytes())),
+        memory_(Mapping::shared(fd_.get(), shape.ring_bytes(), true, "the ring")),
+        consumer(ring::MpscConsumer::create(std::span(memory_.data(), memory_.size()), shape.slot_count).value()) {
+    seal_size(fd_.get());
+  }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  void close_fd() noexcept { fd_.reset(); }
+
+ private:
+  UniqueFd fd_;
+  Mapping memory_;
+
+ public:
+  ring::MpscConsumer consumer;
+};
+
+// Our staging memory in an area. Thread-safe.
+class Staging {
+ public:
+  explicit Staging(const AreaShape& shape)
+      : shape_(shape),
+        fd_(make_memfd("weft-staging", shape.staging_bytes())),
+        memory_(Mapping::shared(fd_.get(), shape.staging_bytes(), true, "staging memory")) {
+    seal_read_only(fd_.get());
+    for (uint32_t i = 0; i < shape.chunk_count; ++i) free_.push_back(shape.chunk_count - 1 - i);
+  }
+  // A chunk for a peer that holds `held` already; nothing where there is none for it. No peer may hold more chunks than
+  // it leaves free (a dynamic threshold): of a shared area a peer that has stopped reading keeps half, the next a
+  // third, and there is always one for a peer that reads.
+  [[nodiscard]] std::optional<uint32_t> take(size_t held) noexcept {
+    const std::lock_guard lock(lock_);
+    const bool crowded = shape_.producer_count == kSharedArea.producer_count && free_.size() <= held;
+    if (free_.empty() || crowded) return std::nullopt;
+    const uint32_t chunk = free_.back();
+    free_.pop_back();
+    return chunk;
+  }
+  void give_back(uint32_t chunk) noexcept {
+    const std::lock_guard lock(lock_);
+    free_.push_back(chunk);  // there is room: it was taken from here
+  }
+  [[nodiscard]] std::byte* chunk(uint32_t index) const noexcept {
+    return memory_.data() + shape_.header_bytes() + size_t{index} * wire::kStagedPayloadMax;
+  }
+  // How many staged payloads of this producer's we are done with.
+  [[nodiscard]] std::atomic<uint64_t>& consumed(uint32_t producer) const noexcept {
+    return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data())[producer];
+  }
+  [[nodiscard]] size_t bytes() const noexcept { return memory_.size(); }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  void close_fd() noexcept { fd_.reset(); }
+
+ private:
+  const AreaShape shape_;
+  UniqueFd fd_;
+  Mapping memory_;
+  SpinLock lock_;
+  std::vector<uint32_t> free_;
+};
+
+struct Area {
+  explicit Area(const AreaShape& shape) : inbox(shape), staging(shape) {}
+  void close_fds() noexcept {
+    inbox.close_fd();
+    staging.close_fd();
+  }
+  Inbox inbox;
+  Staging staging;
+  std::mutex inbox_mutex;         // who polls, and a thread that is about to sleep
+  bool active = true;             // polls look into it; otherwise its producer rings
+  std::atomic<uint32_t> idle{0};  // polls that found nothing
+};
+
+}  // namespace weft::link
