@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, AvFlag, AvType, EqEvent, Errno, Flag
-from . import _handle
+from . import _args, _handle
 from .eq import EqEntry, EqErrEntry, EventQueue
 from .info import auth_key_bytes
 
@@ -86,6 +86,7 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, "av.bind")
         _handle.expect(eq, EventQueue, "av.bind", "eq")
         _handle.check(eq, "av.bind")
+        _args.whole("av.bind", flags=flags)
         if flags:
             raise errors.BadFlags(f"av.bind: flags {flags:#x}; they are reserved and must be 0")
         self._eq = eq
@@ -137,13 +138,15 @@ class AddressVector(_nic.AddressVectorCore):
         Source: fi_av(3) fi_av_insert.
         """
         _handle.check(self, "av.insert")
+        _args.whole("av.insert", flags=flags)
+        _args.maybe("av.insert", count=count, fi_addr=fi_addr)
         if flags & ~_INSERT_FLAGS:
             raise errors.BadFlags(f"av.insert: flags {AvFlag(flags)!s}; MORE, SYNC_ERR and AUTH_KEY are supported")
         vni = self._vni_for("av.insert", flags, fi_addr)
         # (host, port) is an address; a tuple of addresses has no number in it.
         pair = isinstance(addr, tuple) and len(addr) in (2, 4) and isinstance(addr[1], int)
         one = pair or isinstance(addr, (str, bytes, bytearray))
-        names: list[Any] = [addr] if one else list(addr)
+        names: list[Any] = [addr] if one else _args.each("av.insert", "addr", addr, "addresses, or one")
         if count is not None:
             names = names[:count]
         sync_err = bool(flags & AvFlag.SYNC_ERR)
@@ -189,6 +192,8 @@ class AddressVector(_nic.AddressVectorCore):
         or number), and as `insert`. Source: fi_av(3) fi_av_insertsvc.
         """
         _handle.check(self, "av.insertsvc")
+        _args.text("av.insertsvc", node=node, service=service)
+        _args.whole("av.insertsvc", flags=flags)
         _, dest = self.domain.provider.resolve(node, service, 0, None)
         if dest is None:
             raise errors.InvalidArgument("av.insertsvc: neither node nor service was given")
@@ -205,10 +210,15 @@ class AddressVector(_nic.AddressVectorCore):
         BadFlags. Source: fi_av(3) fi_av_remove.
         """
         _handle.check(self, "av.remove")
+        _args.whole("av.remove", flags=flags)
+        _args.maybe("av.remove", count=count)
         if flags & ~int(AvFlag.AUTH_KEY):
             raise errors.BadFlags(f"av.remove: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
-        which = [fi_addr] if isinstance(fi_addr, int) else list(fi_addr)
+        which = (
+            [fi_addr] if isinstance(fi_addr, int) else _args.each("av.remove", "fi_addr", fi_addr, "numbers, or one")
+        )
         for index in which[:count]:
+            _args.whole("av.remove", fi_addr=index)
             if flags & AvFlag.AUTH_KEY:
                 self._remove_auth_key(index)
             else:
@@ -221,6 +231,7 @@ class AddressVector(_nic.AddressVectorCore):
         Raises InvalidArgument for one that is not in use. Source: fi_av(3) fi_av_lookup.
         """
         _handle.check(self, "av.lookup")
+        _args.whole("av.lookup", fi_addr=fi_addr)
         return self.domain.provider.format_address(self.lookup_address(fi_addr))
 
     # ---- authorization keys: domains opened with FI_AV_AUTH_KEY ------------------------------------------------------
@@ -244,6 +255,7 @@ class AddressVector(_nic.AddressVectorCore):
         """
         op = "av.insert_auth_key"
         _handle.check(self, op)
+        _args.whole(op, auth_key_size=auth_key_size, flags=flags)
         if flags:
             raise errors.BadFlags(f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
         self._keyed(op)
@@ -272,6 +284,7 @@ class AddressVector(_nic.AddressVectorCore):
         Raises InvalidArgument for another. Source: fi_av(3) fi_av_lookup_auth_key.
         """
         _handle.check(self, "av.lookup_auth_key")
+        _args.whole("av.lookup_auth_key", fi_addr=fi_addr)
         self._keyed("av.lookup_auth_key")
         return self.domain.provider.format_auth_key(self._key(fi_addr))
 

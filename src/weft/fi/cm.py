@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import EpType, EqEvent, Errno
-from . import _handle
+from . import _args, _handle
 from .eq import EqCmEntry, EqErrEntry, EventQueue
 from .info import Info, dupinfo
 from .registry import Address
@@ -80,6 +80,7 @@ class ConnectionRequest:
 
 def private_data(op: str, param: Any, paramlen: int | None) -> bytes:
     """The bytes that go with a request or an answer."""
+    _args.maybe(op, paramlen=paramlen)
     if param is None:
         return b""
     try:
@@ -168,6 +169,7 @@ class PassiveEndpoint:
         _handle.check(self, op)
         _handle.expect(eq, EventQueue, op, "eq")
         _handle.check(eq, op)
+        _args.whole(op, flags=flags)
         if flags:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0\n  try: {op}(eq)")
         if eq.fabric is not self.fabric:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
-from . import _handle
+from . import _args, _handle
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CompletionQueue", "CqDataEntry", "CqEntry", "CqErrEntry", "CqMsgEntry", "CqTaggedEntry"]
 
 DEFAULT_SIZE = 1024
+CQ_SIZE_MAX = 1 << 24  # 64 B an entry: 1 GiB
 
 
 class CqEntry(NamedTuple):
@@ -162,8 +163,6 @@ class CompletionQueue(_nic.CompletionQueueCore):
             raise errors.InvalidArgument(f"cq_open: format {format!r} is none of FI_CQ_FORMAT_*")
         if wait_cond not in CqWaitCond.__members__.values():
             raise errors.InvalidArgument(f"cq_open: wait_cond {wait_cond!r} is none of FI_CQ_COND_*")
-        if size < 0:
-            raise errors.InvalidArgument(f"cq_open: size {size} is negative; 0 leaves it to the provider")
         self.domain = domain
         self.context = context
         self.format = CqFormat(format or CqFormat.CQ_FORMAT_DATA)
@@ -191,6 +190,7 @@ class CompletionQueue(_nic.CompletionQueueCore):
 
         Source: fi_cq(3) fi_cq_strerror.
         """
+        _args.integer("cq.strerror", prov_errno=prov_errno)
         return self.domain.provider.explain_error(operator.index(prov_errno), err_data)
 
     def close(self) -> None:

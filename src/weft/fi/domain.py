@@ -22,16 +22,17 @@ from ..flags import (
     WaitObj,
 )
 from ..memory import hmem
-from . import _handle
+from . import _args, _handle, _offered
 from . import mr as _mr
 from .atomic import AtomicAttr, family_of, query
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
-from .cq import CompletionQueue, PollingQueue
+from .cq import CQ_SIZE_MAX, CompletionQueue, PollingQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
 from .info import DomainAttr, Info, auth_key_bytes, dupinfo
 from .mr import MemoryRegion, MrAttr
+from .raw_key import parse_raw_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,12 +77,8 @@ class Domain(_nic.DomainCore):
         self._mr_eq: EventQueue | None = None
         self._bound: list[EventQueue] = []
         attr = self.info.domain_attr
-        offered = next((o.info for o in self.provider.offers() if o.info.domain_attr.name == attr.name), None)
-        if offered is None:
-            raise errors.NoDevice(
-                f"domain: {self.provider.name} has no domain {attr.name!r}\n  try: an Info that getinfo returned"
-            )
-        self.default_address = self.provider.parse_address(offered.src_addr)
+        self._offer = _offered.domain(self.provider, self.info)
+        self.default_address = self.provider.parse_address(self._offer.info.src_addr)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
         if mode & MrMode.MR_RAW:
@@ -155,7 +152,8 @@ class Domain(_nic.DomainCore):
         info      from getinfo; the one that the domain was opened with where None. It is copied.
         context   any object, kept as `ep.context`.
 
-        Raises InvalidArgument (of another type than the domain's), BadState (the domain is closed).
+        Raises InvalidArgument (of another type than the domain's; capabilities, op_flags or sizes that no offer has),
+        BadState (the domain is closed).
         Source: fi_endpoint(3) fi_endpoint.
         """
         _handle.check(self, "endpoint")
@@ -185,6 +183,8 @@ class Domain(_nic.DomainCore):
         Raises BadFlags, NoSys (name), InvalidArgument (type, rx_ctx_bits). Source: fi_av(3) fi_av_open.
         """
         _handle.check(self, "av_open")
+        _args.whole("av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags)
+        _args.text("av_open", name=name)
         return AddressVector(
             self,
             type=type or self.attr.av_type,
@@ -209,17 +209,19 @@ class Domain(_nic.DomainCore):
     ) -> CompletionQueue:
         """Open a completion queue (fi_cq_open).
 
-        size       entries at least; 0 for 1024.
+        size       entries at least, up to 2**24; 0 for 1024.
         format     `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (also where left out) or `_TAGGED`: how much an entry tells.
         wait_obj   `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for a descriptor besides; `fi.WAIT_NONE` for neither.
                    (In C the default is WAIT_NONE.)
         wait_cond  `fi.CQ_COND_THRESHOLD` gives the argument cond of sread its meaning.
         flags, signaling_vector   `fi.AFFINITY` and a core: a hint, without effect.
 
-        Raises BadFlags, InvalidArgument (format, wait_cond, a negative size), NoSys (another wait object).
-        Source: fi_cq(3) fi_cq_open.
+        Raises BadFlags, InvalidArgument (format, wait_cond, a negative size or too large a one), NoSys (another wait
+        object). Source: fi_cq(3) fi_cq_open.
         """
         _handle.check(self, "cq_open")
+        _args.least("cq_open", CQ_SIZE_MAX, size=size)
+        _args.whole("cq_open", flags=flags, format=format, signaling_vector=signaling_vector, wait_cond=wait_cond)
         cls = PollingQueue if wait_obj == WaitObj.WAIT_NONE else CompletionQueue
         return cls(self, size=size, flags=flags, format=format, wait_obj=wait_obj, wait_cond=wait_cond, context=context)
 
@@ -240,6 +242,7 @@ class Domain(_nic.DomainCore):
         Raises BadFlags, InvalidArgument (events), NoSys (another wait object). Source: fi_cntr(3) fi_cntr_open.
         """
         _handle.check(self, "cntr_open")
+        _args.whole("cntr_open", events=events, flags=flags)
         cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
         return cls(self, events=events, wait_obj=wait_obj, flags=flags, context=context)
 
@@ -295,7 +298,8 @@ class Domain(_nic.DomainCore):
 
         The rest, and what is raised, as `mr_reg`. Source: fi_mr(3) fi_mr_regv.
         """
-        buffers = list(iov) if count is None else list(iov)[:count]
+        _args.maybe("mr_regv", count=count)
+        buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
         if count is not None and count > len(buffers):
             raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
         return _mr.register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
@@ -321,9 +325,11 @@ class Domain(_nic.DomainCore):
         Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
         """
         _handle.check(self, "map_raw")
+        _args.whole("map_raw", base_addr=base_addr, flags=flags)
+        _args.maybe("map_raw", key_size=key_size)
         if flags:
             raise errors.BadFlags(f"map_raw: flags {flags:#x}; they have to be 0")
-        key = _mr.parse_raw_key(self, bytes(raw_key)[:key_size])
+        key = parse_raw_key(self, _args.octets("map_raw", "raw_key", raw_key)[:key_size])
         if not self._mr_mode & MrMode.MR_RAW:  # keys are used as they are
             self._mapped[key] = self._mapped.get(key, 0) + 1
             return key
@@ -337,6 +343,7 @@ class Domain(_nic.DomainCore):
         Raises InvalidArgument for one that is not mapped. Source: fi_mr(3) fi_mr_unmap_key.
         """
         _handle.check(self, "unmap_key")
+        _args.whole("unmap_key", key=key)
         count = self._mapped.get(key, 0)
         if not count:
             raise errors.InvalidArgument(f"unmap_key: {key:#x} was not mapped by map_raw, or is unmapped already")
@@ -372,6 +379,7 @@ class Domain(_nic.DomainCore):
         if not isinstance(eq, EventQueue):
             raise errors.InvalidArgument(f"domain.bind: a domain takes an EventQueue, not {eq!r}")
         _handle.check(eq, "domain.bind")
+        _args.whole("domain.bind", flags=flags)
         if flags not in (0, RegisterMode.REG_MR):
             raise errors.BadFlags(f"domain.bind: flags {flags:#x}; 0 or REG_MR")
         if self._eq is not None:
@@ -392,6 +400,7 @@ class Domain(_nic.DomainCore):
         Raises NotSupported, naming the pair; BadFlags. Source: fi_atomic(3) fi_query_atomic.
         """
         _handle.check(self, "query_atomic")
+        _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
         return query(datatype, op, family_of(flags))
 
     # ---- life --------------------------------------------------------------------------------------------------------

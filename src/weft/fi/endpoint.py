@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import BindFlag, EpType, Errno, Flag, Opt, OptLevel
-from . import _handle
+from . import _args, _handle, _offered
 from .atomic import query
 from .av import AddressVector
 from .cm import CM_DATA_SIZE, CmEvent, Connection, ConnectionRequest, attach, private_data
@@ -60,6 +60,7 @@ class Endpoint(_nic.EndpointCore):
         provider = domain.provider
         if info.ep_attr.type not in (0, domain.info.ep_attr.type):
             raise errors.InvalidArgument(f"endpoint: type {info.ep_attr.type!r} is none that {domain!r} has")
+        _offered.endpoint(provider, domain._offer, info)
         nic, pid, vni = provider.parse_address(info.src_addr) if info.src_addr is not None else domain.default_address
         nic = _process.own_nic(nic)
         self.domain = domain
@@ -120,6 +121,36 @@ class Endpoint(_nic.EndpointCore):
         """True after enable()."""
         return self._enabled
 
+    @property
+    def caps(self) -> Flag:
+        """The capabilities that it was opened with."""
+        return Flag(self.info.caps)
+
+    @property
+    def tx_size(self) -> int:
+        """Operations that may be under way at a time."""
+        return int(self.info.tx_attr.size)
+
+    @property
+    def inject_size(self) -> int:
+        """Bytes that an inject call carries at most."""
+        return int(self.info.tx_attr.inject_size)
+
+    @property
+    def max_msg_size(self) -> int:
+        """Bytes that one call transfers at most."""
+        return int(self.info.ep_attr.max_msg_size)
+
+    @property
+    def iov_limit(self) -> int:
+        """Local buffers that one call takes at most."""
+        return int(self.info.tx_attr.iov_limit)
+
+    @property
+    def rma_iov_limit(self) -> int:
+        """Remote pieces that one call takes at most."""
+        return int(self.info.tx_attr.rma_iov_limit)
+
     # ---- set-up ------------------------------------------------------------------------------------------------------
 
     def bind(self, fid: CompletionQueue | Counter | AddressVector | EventQueue, flags: int = 0) -> None:
@@ -141,6 +172,7 @@ class Endpoint(_nic.EndpointCore):
                 f"ep.bind: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue, not {fid!r}"
             )
         _handle.check(fid, "ep.bind")
+        _args.whole("ep.bind", flags=flags)
         if self._enabled:
             raise errors.BadState(f"ep.bind: {self!r} is enabled\n  try: bind before enable()")
         if isinstance(fid, EventQueue):
@@ -330,6 +362,7 @@ class Endpoint(_nic.EndpointCore):
         """
         op = "ep.shutdown"
         self._connectable(op)
+        _args.whole(op, flags=flags)
         if flags:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
         self._of_peer(op)
@@ -373,6 +406,7 @@ class Endpoint(_nic.EndpointCore):
         Raises NoProtocolOption. Source: fi_endpoint(3) "fi_getopt / fi_setopt".
         """
         _handle.check(self, "ep.getopt")
+        _args.whole("ep.getopt", level=level, optname=optname)
         self._level("ep.getopt", level)
         info = self.info
         values = {
@@ -401,6 +435,7 @@ class Endpoint(_nic.EndpointCore):
         Raises NoProtocolOption.
         """
         _handle.check(self, "ep.setopt")
+        _args.whole("ep.setopt", level=level, optname=optname)
         self._level("ep.setopt", level)
         raise errors.NoProtocolOption(
             f"ep.setopt: {_opt(optname)} cannot be set here; sizes and limits are asked for in the hints of getinfo"
@@ -427,6 +462,7 @@ class Endpoint(_nic.EndpointCore):
 
     def _valid(self, datatype: int, op: int, family: int) -> int:
         _handle.check(self, "ep.atomicvalid")
+        _args.whole("ep.atomicvalid", datatype=datatype, op=op)
         if not self.info.caps & Flag.ATOMIC:
             raise errors.NotSupported("the endpoint was opened without ATOMIC: ask for it in the hints of getinfo")
         return query(datatype, op, family).count

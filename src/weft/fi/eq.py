@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, _process, errors
 from ..flags import EqEvent, Flag, WaitObj
-from . import _handle
+from . import _args, _handle
 from .cq import waitable
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ class EventQueue:
     def __init__(self, fabric: Fabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
         if flags & ~int(Flag.WRITE | Flag.AFFINITY):
             raise errors.BadFlags(f"eq_open: flags {Flag(flags)!s}; WRITE and AFFINITY are known")
-        if size < 0:
-            raise errors.InvalidArgument(f"eq_open: size {size} is negative; 0 leaves it to the provider")
         self.fabric = fabric
         self.context = context
         self.size = size
@@ -140,6 +138,7 @@ class EventQueue:
         Canceled where another thread closed the queue. Source: fi_eq(3) fi_eq_sread.
         """
         _handle.check(self, "eq.sread")
+        _args.seconds("eq.sread", timeout=timeout)
         self._known_flags("eq.sread", flags, Flag.PEEK)
         if self.wait_obj == WaitObj.WAIT_NONE:
             raise errors.InvalidArgument(
@@ -222,6 +221,7 @@ class EventQueue:
 
         prov_errno, err_data   of an EqErrEntry.
         """
+        _args.integer("eq.strerror", prov_errno=prov_errno)
         return self.fabric.provider.explain_error(operator.index(prov_errno), err_data)
 
     def pending(self) -> int:
@@ -316,6 +316,7 @@ class EventQueue:
 
     @staticmethod
     def _known_flags(op: str, flags: int, known: int) -> None:
+        _args.whole(op, flags=flags)
         if flags & ~int(known):
             raise errors.BadFlags(f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import _process, errors
 from ..flags import WaitObj
-from . import _handle
+from . import _args, _handle, _offered
 from .cm import PassiveEndpoint
 from .cntr import Counter
 from .cq import CompletionQueue
@@ -25,7 +25,7 @@ class Fabric:
 
     attr   `info.fabric_attr` of an Info from getinfo; prov_name decides which provider.
 
-    Raises NoDevice for a provider that is not here.
+    Raises NoDevice for a provider that is not here, or a fabric that it has not.
     Thread safety: any thread. Source: fi_fabric(3) fi_fabric.
     """
 
@@ -33,12 +33,14 @@ class Fabric:
     _site: _handle.Site | None = None
 
     def __init__(self, attr: FabricAttr, context: Any = None) -> None:
+        _handle.expect(attr, FabricAttr, "fabric", "attr")
         provider = find(attr.prov_name)
         if provider is None:
             known = ", ".join(p.name for p in providers())
             raise errors.NoDevice(
                 f"fabric: no provider {attr.prov_name!r}; here: {known}\n  try: info.fabric_attr of getinfo"
             )
+        _offered.fabric(provider, attr)
         self.provider: Provider = provider
         self.attr = attr
         self.context = context
@@ -63,10 +65,12 @@ class Fabric:
                as well. It is copied.
         flags  0.
 
-        Raises NoDevice (no such domain), BadFlags. Source: fi_domain(3) fi_domain.
+        Raises NoDevice (no such domain), InvalidArgument (without an mr_mode bit that the provider requires; what no
+        offer of the provider has), BadFlags. Source: fi_domain(3) fi_domain.
         """
         _handle.check(self, "domain")
         _handle.expect(info, Info, "domain", "info")
+        _args.whole("domain", flags=flags)
         return Domain(self, info, flags, context)
 
     def eq_open(
@@ -81,6 +85,8 @@ class Fabric:
         Raises BadFlags, InvalidArgument (a negative size), NoSys (another wait object). Source: fi_eq(3) fi_eq_open.
         """
         _handle.check(self, "eq_open")
+        _args.least("eq_open", _args.U64_MAX, size=size)
+        _args.whole("eq_open", flags=flags)
         return EventQueue(self, size=size, flags=flags, wait_obj=wait_obj, context=context)
 
     def passive_ep(self, info: Info, context: Any = None) -> PassiveEndpoint:
@@ -102,7 +108,9 @@ class Fabric:
         Source: fi_poll(3) fi_trywait.
         """
         _handle.check(self, "trywait")
-        for fid in fids:
+        for fid in _args.each("trywait", "fids", fids, "queues and counters"):
+            if not isinstance(fid, (CompletionQueue, Counter, EventQueue)):
+                raise TypeError(f"trywait: fids are queues and counters, not {fid!r}")
             _handle.check(fid, "trywait")
             ready = not fid.trywait() if not isinstance(fid, Counter) else False
             if ready:

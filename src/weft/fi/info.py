@@ -41,6 +41,7 @@ from ..flags import (
     Tc,
     Threading,
 )
+from . import _args
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -295,6 +296,8 @@ def dupinfo(info: Info | None) -> Info:
     """A copy of an Info and its parts (fi_dupinfo); an empty one for None. Opened objects in it are shared."""
     if info is None:
         return Info()
+    if not isinstance(info, Info):
+        raise TypeError(f"dupinfo: info must be an fi.Info or None, not {info!r}")
     copy = dataclasses.replace(info)
     for name in ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "nic"):
         part = getattr(info, name)
@@ -453,6 +456,15 @@ def getinfo(
     """
     from .registry import providers
 
+    if isinstance(version, Info):
+        raise TypeError(
+            "getinfo: version is an Info; the order is (version, node, service, flags, hints): try hints=info"
+        )
+    _args.maybe("getinfo", version=version)
+    _args.text("getinfo", node=node, service=service)
+    _args.whole("getinfo", flags=flags)
+    if hints is not None and not isinstance(hints, Info):
+        raise TypeError(f"getinfo: hints must be an fi.Info or None, not {hints!r}")
     if version is None:
         version = LIBRARY_VERSION
     if version > LIBRARY_VERSION:
@@ -625,12 +637,14 @@ def _match(
         _match_names(offer, h, no)
         _match_caps(offer, h, info, no)
         _match_modes(offer, h, info, version, no)
+        _widen_keys(provider, info)
         _match_kinds(offer, h, info, no)
         _match_limits(offer, h, info, no)
         _match_auth_keys(provider, h, info, version, no)
         info.handle = h.handle
     else:
         h = None
+        _widen_keys(provider, info)
 
     try:
         src, dest = provider.resolve(node, service, flags, h)
@@ -647,6 +661,12 @@ def _match(
     kind = EpType(offer.info.ep_attr.type)
     domain = offer.info.domain_attr.name or ""
     return Candidate(provider.name, domain, kind, None if rejections else info, rejections)
+
+
+def _widen_keys(provider: Provider, info: Info) -> None:
+    """Under FI_MR_RAW a key is as long as the provider's raw keys: fi_mr(3) has mr_key_size say so."""
+    if MrMode(info.domain_attr.mr_mode) & MrMode.MR_RAW:
+        info.domain_attr.mr_key_size = provider.raw_key_size
 
 
 def _needed(info: Info, offer: Offer) -> MrMode:
@@ -927,7 +947,7 @@ def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
     for part, names in _LIMITS.items():
         for name in names:
             asked = getattr(getattr(h, part), name)
-            have = getattr(getattr(offer.info, part), name)
+            have = getattr(getattr(info, part), name)
             top = offer.ceilings.get(f"{part}.{name}", have)
             if asked > top:
                 no(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -19,20 +18,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .. import _nic, _process, errors
 from ..flags import ADDR_UNSPEC, KEY_NOTAVAIL, AvFlag, EqEvent, Errno, Flag, HmemIface, MrFlag, MrMode
 from ..memory import hmem
-from . import _handle
+from . import _args, _handle
+from ._ranges import within
 from .av import AddressVector
 from .cntr import Counter
 from .endpoint import Endpoint
 from .eq import EqEntry
 from .info import auth_key_bytes
+from .raw_key import make_raw_key
 
 if TYPE_CHECKING:
     from .domain import Domain
 
 __all__ = ["MemoryRegion", "MrAttr", "MrAuthKey", "MrDmabuf"]
-
-KEY_SIZE = 8
-_RAW_VERSION = 1
 
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
 _FLAGS = Flag.RMA_EVENT | Flag.RMA_PMEM | MrFlag.MR_SINGLE_USE
@@ -84,8 +82,8 @@ class MrAttr:
     offset          reserved, 0.
     requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
     context         comes back in the event of an asynchronous registration; otherwise ignored.
-    auth_key_size, auth_key   an authorization key and its bytes: only peers that use it reach the region. 0 and None:
-                    the domain's key. On a domain opened with `fi.AV_AUTH_KEY` a MrAuthKey, and MrAuthKey.SIZE.
+    auth_key_size, auth_key   the bytes of an authorization key, and the key: only peers that use it reach the region.
+                    Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a MrAuthKey, and MrAuthKey.SIZE.
     iface, device   whose memory it is: `fi.HMEM_CUDA` and the device's number ... Ignored without `fi.HMEM`. Under
                     `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
     hmem_data       reserved, None.
@@ -190,6 +188,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
         if not isinstance(fid, (Counter, Endpoint)):
             raise errors.InvalidArgument(f"mr.bind: a region takes a Counter or an Endpoint, not {fid!r}")
         _handle.check(fid, "mr.bind")
+        _args.whole("mr.bind", flags=flags)
         if fid.domain is not self.domain:
             raise errors.WrongDomain(f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}")
         if self._fixed:
@@ -259,6 +258,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
         Source: fi_mr(3) fi_mr_raw_attr.
         """
         _handle.check(self, "mr.raw_attr")
+        _args.whole("mr.raw_attr", flags=flags)
+        _args.maybe("mr.raw_attr", key_size=key_size)
         if flags:
             raise errors.BadFlags(f"mr.raw_attr: flags {flags:#x}; they have to be 0")
         size = self.domain.attr.mr_key_size
@@ -288,6 +289,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
         """
         op = "mr.refresh"
         _handle.check(self, op)
+        _args.whole(op, flags=flags)
+        _args.maybe(op, count=count)
         notified = bool(self.domain.mr_mode & MrMode.MR_MMU_NOTIFY)
         if not notified and not self.domain.provider.refreshes:
             raise errors.NoSys(
@@ -301,11 +304,11 @@ class MemoryRegion(_nic.MemoryRegionCore):
             raise errors.BadState(f"{op}: {self!r} is not complete: read its MR_COMPLETE event first")
         pieces = list(self._ranges())
         if iov is not None:
-            pieces = [_nic.describe_buffer(buffer)[:2] for buffer in iov[:count]]
+            pieces = [_nic.describe_buffer(b)[:2] for b in _args.each(op, "iov", iov, "buffers")[:count]]
             if count is not None and len(pieces) < count:
                 raise errors.InvalidArgument(f"{op}: count {count}, but iov has {len(pieces)} entries", op=op)
         for start, size in pieces:
-            if not any(a <= start and start + size <= a + n for a, n in self._ranges()):
+            if not within((start, size), self._ranges()):
                 raise errors.InvalidArgument(
                     f"{op}: {size} B at {start:#x} do not lie within {self!r}\n"
                     "  try: buffers of the region, or None for all of it",
@@ -472,11 +475,14 @@ def register(
         if domain._hmem and domain.mr_mode & MrMode.MR_HMEM:
             _refuse_undeclared(op, buffers)
         extra = _PLAIN
-    _check_flags(domain, op, flags)
+    _args.whole(op, access=access, offset=offset, flags=flags)
     if access & ~int(ACCESS):
         raise errors.InvalidArgument(
-            f"{op}: access {Flag(access & ~int(ACCESS))!s} is no permission; known: {ACCESS!s}", op=op
+            f"{op}: access {Flag(access & ~int(ACCESS))!s} is no permission; known: {ACCESS!s}"
+            + _perhaps_length(op, buffers, access),
+            op=op,
         )
+    _check_flags(domain, op, flags)
     if offset:
         raise errors.InvalidArgument(f"{op}: offset {offset} is reserved and must be 0, fi_mr(3)", op=op)
     if not buffers:
@@ -487,6 +493,7 @@ def register(
             op=op,
         )
     prov_key = bool(domain.mr_mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC))
+    _args.integer(op, requested_key=requested_key)
     if prov_key:
         requested_key = 0
     elif requested_key and not domain.provider.client_keys:
@@ -564,6 +571,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     op = "mr_regattr"
     _handle.check(domain, op)
     _handle.expect(attr, MrAttr, op, "attr")
+    _args.whole(op, flags=flags)
     _check_flags(domain, op, flags)
     if attr.hmem_data is not None and attr.base_mr is None:
         raise errors.InvalidArgument(f"{op}: hmem_data is reserved and must be None, fi_mr(3)", op=op)
@@ -572,7 +580,8 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
         raise errors.InvalidArgument(f"{op}: page_size {attr.page_size} is none that this system has: {known}", op=op)
     if flags & MrFlag.MR_DMABUF:
         return _register_dmabuf(domain, op, attr, flags)
-    iov = list(attr.mr_iov[: attr.iov_count])
+    _args.maybe(op, iov_count=attr.iov_count)
+    iov = _args.each(op, "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
     if attr.iov_count is not None and len(iov) < attr.iov_count:
         raise errors.InvalidArgument(f"{op}: iov_count {attr.iov_count}, but mr_iov has {len(iov)} entries", op=op)
     base = attr.base_mr
@@ -582,7 +591,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
             raise errors.WrongDomain(f"{op}: base_mr {base!r} belongs to {base.domain!r}", op=op)
         for buffer in iov:
             start, size = _nic.describe_buffer(buffer)[:2]
-            if not any(a <= start and start + size <= a + n for a, n in base._ranges()):
+            if not within((start, size), base._ranges()):
                 raise errors.InvalidArgument(
                     f"{op}: {size} B at {start:#x} do not lie within base_mr {base!r}\n"
                     "  rule: a sub-MR is fully contained in its base, fi_mr(3) base_mr",
@@ -606,12 +615,12 @@ def _authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra)
         return extra
     if domain._av_auth_key:
         return _authorized_by_av(domain, op, attr, flags, extra)
-    if not attr.auth_key_size and attr.auth_key is None:
-        return extra  # the domain's key
-    if not attr.auth_key_size or attr.auth_key is None:
+    if not attr.auth_key_size:
+        return extra  # the domain's key, whatever stands in auth_key: fi_mr(3) auth_key
+    if attr.auth_key is None:
         raise errors.InvalidArgument(
-            f"{op}: auth_key {attr.auth_key!r} with auth_key_size {attr.auth_key_size}\n"
-            "  rule: both, or None and 0 for the domain's key, fi_mr(3) auth_key_size",
+            f"{op}: auth_key None with auth_key_size {attr.auth_key_size}\n"
+            "  rule: the bytes of a key and their number, or size 0 for the domain's key, fi_mr(3) auth_key_size",
             op=op,
         )
     vni = domain.provider.parse_auth_key(auth_key_bytes(domain.provider, attr.auth_key, attr.auth_key_size))
@@ -646,32 +655,6 @@ def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: 
     if flags & AvFlag.AUTH_KEY:
         return replace(extra, vnis=(domain.provider.parse_auth_key(av.lookup_auth_key(key.src_addr)),))
     return replace(extra, source=av.lookup_address(key.src_addr))
-
-
-# ---- raw keys --------------------------------------------------------------------------------------------------------
-
-
-def make_raw_key(domain: Domain, key: int) -> bytes:
-    """A key as bytes: of eight where keys have 64 bits; under FI_MR_RAW of more, with a version and a checksum."""
-    plain = key.to_bytes(KEY_SIZE, "little")
-    if not domain.mr_mode & MrMode.MR_RAW:
-        return plain
-    head = plain + _RAW_VERSION.to_bytes(4, "little")
-    return head + zlib.crc32(head).to_bytes(4, "little")
-
-
-def parse_raw_key(domain: Domain, raw: bytes) -> int:
-    """The reverse. Raises InvalidArgument for what is no raw key."""
-    size = domain.attr.mr_key_size
-    if len(raw) != size:
-        raise errors.InvalidArgument(f"map_raw: a raw key has {size} B, this one {len(raw)}")
-    key = int.from_bytes(raw[:KEY_SIZE], "little")
-    if raw != make_raw_key(domain, key):
-        raise errors.InvalidArgument(
-            "map_raw: these bytes are no raw key: version or checksum are wrong\n"
-            "  try: what the peer's raw_attr() returned"
-        )
-    return key
 
 
 # ---- device memory ---------------------------------------------------------------------------------------------------
@@ -771,6 +754,12 @@ def _register_dmabuf(domain: Domain, op: str, attr: MrAttr, flags: int) -> Memor
         size = os.lseek(piece.fd, 0, os.SEEK_END)
     except (OSError, OverflowError) as e:
         raise errors.InvalidArgument(f"{op}: fd {piece.fd} is no DMA-buf: {e}", op=op) from None
+    if (piece.base_addr or 0) + piece.offset + piece.len >= 1 << 64:
+        raise errors.InvalidArgument(
+            f"{op}: {piece.len} B at offset {piece.offset} from {piece.base_addr or 0:#x} pass the end of the address "
+            "space",
+            op=op,
+        )
     if piece.len <= 0 or piece.offset < 0 or piece.offset + piece.len > size:
         raise errors.InvalidArgument(
             f"{op}: {piece.len} B from offset {piece.offset} of a DMA-buf of {size} B\n"
@@ -815,8 +804,17 @@ def _register_dmabuf(domain: Domain, op: str, attr: MrAttr, flags: int) -> Memor
     )  # fmt: skip
 
 
+def _perhaps_length(op: str, buffers: Sequence[Any], access: int) -> str:
+    """What to try where the access looks like the length that C has in its place."""
+    if op != "mr_reg" or len(buffers) != 1 or access > int(_nic.describe_buffer(buffers[0])[1]):
+        return ""
+    return f"\n  try: mr_reg(buf, access, ..., len={access}): the length is an argument of its own, the buffer has it"
+
+
 def cut(op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], Any]:
     """The first `length` bytes of a buffer, as (address, length), and what keeps them alive."""
+    _args.whole(op, access=access)
+    _args.integer(op, len=length)
     address, nbytes, readonly, _, keep = _nic.describe_buffer(buf)
     if length > nbytes:
         raise errors.InvalidArgument(f"{op}: len {length}, but the buffer has {nbytes} B", op=op)

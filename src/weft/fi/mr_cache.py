@@ -15,7 +15,7 @@ from typing import Any
 from .. import _nic, _process, errors
 from ..flags import FidClass, HmemIface
 from ..memory.cache import CacheState, CacheStatistics, cache_settings, cache_state, statistics
-from . import _handle
+from . import _args, _handle
 
 __all__ = ["CacheStatistics", "CachedMapping", "MemMonitor", "MrCache", "MrCacheEntry", "open"]
 
@@ -34,6 +34,7 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
     says why); InvalidArgument for a variable that is not understood; BadFlags. Source: fi_mr(3) "Memory registration
     cache".
     """
+    _args.whole("open", flags=flags)
     if name not in SERVICES:
         raise errors.NoSys(f"open: no service is called {name!r}; here: {', '.join(SERVICES)}", op="open")
     if attr is not None:
@@ -292,6 +293,9 @@ class MrCache:
         """
         op = "search"
         _handle.check(self, op)
+        _args.whole(op, iface=iface, device=device)
+        if resolve is not None and not callable(resolve):
+            raise TypeError(f"{op}: resolve must be a function (address, length) or None, not {resolve!r}")
         address, nbytes = _nic.describe_buffer(buf)[:2]
         if nbytes == 0:
             raise errors.InvalidArgument(f"{op}: the buffer has no bytes; there is nothing to know of it", op=op)
@@ -304,8 +308,10 @@ class MrCache:
         Returns how many they were. Needed where the monitor cannot see a change.
         """
         _handle.check(self, "notify")
+        _args.whole("notify", iface=iface)
+        _args.integer("notify", addr=addr, length=length)
         addr, length = operator.index(addr), operator.index(length)
-        if addr < 0 or length <= 0:
+        if addr < 0 or length <= 0 or addr + length >= 1 << 64:
             raise errors.InvalidArgument(f"notify: {length} B at {addr:#x} is no range of memory", op="notify")
         return _nic.cache_notify(self._nic, int(iface), addr, length)
 
@@ -330,6 +336,7 @@ class MrCache:
         op = "import_fid"
         _handle.check(self, op)
         _handle.expect(monitor, MemMonitor, op, "monitor")
+        _args.whole(op, flags=flags)
         if flags:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
         iface = HmemIface(monitor.iface)

@@ -1,0 +1,97 @@
+"""Checks of arguments that all calls share: numbers, texts, lists.
+
+The calls of the data path are the extension's and check there. Here an argument that is of no use is refused by name,
+before anything is done with it: TypeError for another type, InvalidArgument for a number out of range.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from .. import errors
+
+__all__ = ["U64_MAX", "each", "integer", "least", "maybe", "octets", "seconds", "text", "whole"]
+
+U64_MAX = (1 << 64) - 1
+
+_T = TypeVar("_T")
+
+
+def whole(op: str, /, **numbers: Any) -> None:
+    """Each is a whole number of 64 bits, 0 to 2**64 - 1."""
+    for name, value in numbers.items():
+        _index(op, name, value, "an int")
+
+
+def maybe(op: str, /, **numbers: Any) -> None:
+    """As `whole`, or None."""
+    for name, value in numbers.items():
+        if value is not None:
+            _index(op, name, value, "an int or None")
+
+
+def _index(op: str, name: str, value: Any, kind: str) -> None:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{op}: {name} must be {kind}, not {value!r}") from None
+    if not 0 <= number <= U64_MAX:
+        raise errors.InvalidArgument(f"{op}: {name} is {number}; it has to be 0 to 2**64 - 1")
+
+
+def least(op: str, most: int, /, **sizes: Any) -> None:
+    """Each is a size that a queue may be opened with: a number from 0 (the provider's choice) to `most`."""
+    for name, value in sizes.items():
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{op}: {name} must be an int, not {value!r}") from None
+        if number < 0:
+            raise errors.InvalidArgument(f"{op}: {name} {number} is negative; 0 leaves it to the provider")
+        if number > most:
+            raise errors.InvalidArgument(f"{op}: {name} {number} is more than the {most} that there may be")
+
+
+def text(op: str, /, **texts: Any) -> None:
+    """Each is a str or None."""
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{op}: {name} must be a str or None, not {value!r}")
+
+
+def integer(op: str, /, **numbers: Any) -> None:
+    """Each is a whole number; which ones are of use, the caller decides."""
+    for name, value in numbers.items():
+        try:
+            operator.index(value)
+        except TypeError:
+            raise TypeError(f"{op}: {name} must be an int, not {value!r}") from None
+
+
+def octets(op: str, name: str, value: Any) -> bytes:
+    """The bytes of an argument."""
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f"{op}: {name} must be bytes, not {value!r}") from None
+
+
+def seconds(op: str, /, **times: Any) -> None:
+    """Each is a number of seconds or None."""
+    for name, value in times.items():
+        if value is None:
+            continue
+        if not isinstance(value, (int, float)) or value != value:
+            raise TypeError(f"{op}: {name} must be a number of seconds or None, not {value!r}")
+
+
+def each(op: str, name: str, values: Iterable[_T], what: str) -> list[_T]:
+    """The entries of an argument that has to be a list of `what`."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{op}: {name} must be a list of {what}, not {values!r}")
+    try:
+        return list(values)
+    except TypeError:
+        raise TypeError(f"{op}: {name} must be a list of {what}, not {values!r}") from None

@@ -1,0 +1,89 @@
+"""What may be opened: an attribute struct held against what its provider offers.
+
+`Fabric`, `Fabric.domain` and `Domain.endpoint` take structs that getinfo returned. An application may edit them, or make
+them by hand; what no offer has is refused here, by the rules of getinfo with the struct in the place of the hints.
+
+Source: fi_fabric(3), fi_domain(3), fi_endpoint(3), fi_mr(3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import errors
+from ..flags import MrMode
+from .info import (
+    LIBRARY_VERSION,
+    Info,
+    Offer,
+    Rejection,
+    _complete,
+    _match_caps,
+    _match_kinds,
+    _match_limits,
+    _needed,
+    _widen_keys,
+    dupinfo,
+    negotiate_mr_mode,
+)
+
+if TYPE_CHECKING:
+    from .info import FabricAttr
+    from .registry import Provider
+
+__all__ = ["domain", "endpoint", "fabric"]
+
+_TRY = "\n  try: an Info that getinfo returned for these as hints"
+
+
+def fabric(provider: Provider, attr: FabricAttr) -> None:
+    """Is there a fabric of that name?"""
+    names = sorted({o.info.fabric_attr.name or provider.name for o in provider.offers()})
+    if attr.name is not None and attr.name not in names:
+        raise errors.NoDevice(
+            f"fabric: {provider.name} has no fabric {attr.name!r}; here: {', '.join(names)}\n"
+            "  try: info.fabric_attr of getinfo"
+        )
+
+
+def domain(provider: Provider, info: Info) -> Offer:
+    """The offer that a domain is opened on; the registration modes that it requires are in force."""
+    name = info.domain_attr.name
+    named = [o for o in provider.offers() if o.info.domain_attr.name == name]
+    if not named:
+        raise errors.NoDevice(f"domain: {provider.name} has no domain {name!r}\n  try: an Info that getinfo returned")
+    offer = next((o for o in named if o.info.ep_attr.type == info.ep_attr.type), named[0])
+    asked = MrMode(info.domain_attr.mr_mode)
+    found = negotiate_mr_mode(_needed(info, offer), asked, info.mode, LIBRARY_VERSION)
+    if isinstance(found, str):
+        raise errors.InvalidArgument(
+            f"domain: mr_mode {asked!s}: {found}\n"
+            "  rule: a bit that getinfo leaves set is required; others may be added, fi_mr(3)\n"
+            "  try: domain_attr.mr_mode as getinfo returned it"
+        )
+    _refuse("domain", _rejections(provider, offer, info, ("caps", "tx_attr", "rx_attr", "ep_attr", "domain_attr")))
+    return offer
+
+
+def endpoint(provider: Provider, offer: Offer, info: Info) -> None:
+    """Has the domain's offer the capabilities, flags and sizes of the endpoint?"""
+    _refuse("endpoint", _rejections(provider, offer, info, ("caps", "tx_attr", "rx_attr", "ep_attr")))
+
+
+def _rejections(provider: Provider, offer: Offer, info: Info, parts: tuple[str, ...]) -> list[Rejection]:
+    asked = _complete(info)
+    # The capabilities of the parts follow from those of the whole, which an application edits alone.
+    asked.tx_attr.caps = asked.rx_attr.caps = asked.domain_attr.caps = 0
+    result = dupinfo(offer.info)
+    result.domain_attr.mr_mode = asked.domain_attr.mr_mode
+    _widen_keys(provider, result)
+    found: list[Rejection] = []
+    for match in (_match_caps, _match_kinds, _match_limits):
+        match(offer, asked, result, found.append)
+    return [r for r in found if r.hint.partition(".")[0] in parts]
+
+
+def _refuse(op: str, rejections: list[Rejection]) -> None:
+    if rejections:
+        lines = "\n".join(f"  {r}" for r in rejections)
+        raise errors.InvalidArgument(f"{op}: no offer has what the Info asks for\n{lines}{_TRY}")
