@@ -185,10 +185,28 @@ def test_sub_mr_has_an_authorization_key_of_its_own() -> None:
 
 
 @pytest.mark.clause("mr.attr.auth-key-size")
-@pytest.mark.parametrize(("key", "size"), [(vni(9), 0), (None, 2), (vni(9), 3), (b"123", 3), (vni(0), 2), (17, 2)])
+@pytest.mark.parametrize(("key", "size"), [(None, 2), (vni(9), 3), (b"123", 3), (vni(0), 2), (17, 2)])
 def test_key_and_size_that_do_not_fit_are_refused(key: Any, size: int) -> None:
     with opened() as node, pytest.raises(fi.InvalidArgument):
         node.domain.mr_regattr(attr(np.zeros(8, np.uint8), key, size))
+
+
+@pytest.mark.clause("mr.attr.auth-key-default", "mr.attr.auth-key-size")
+def test_key_of_size_0_is_the_domains_key() -> None:
+    """fi_mr(3) auth_key: the domain's key is used if auth_key_size is 0, whatever stands in auth_key."""
+    with opened() as target, opened() as initiator:
+        memory = np.zeros(8, np.uint8)
+        target.keep(target.domain.mr_regattr(attr(memory, vni(9), 0)))
+        assert outcome(initiator, initiator.av.insert(target.name)) == 0
+        assert memory.any()
+
+
+def test_src_addr_and_auth_key_of_different_vnis_find_nothing() -> None:
+    asked = fi.Info(caps=ALL_CAPS, src_addr="weft://0/9", domain_attr=fi.DomainAttr(auth_key=vni(7)))
+    with pytest.raises(fi.NoData, match="auth_key and src_addr name different VNIs"):
+        fi.getinfo(hints=asked)
+    asked.src_addr = "weft://0/7"
+    assert fi.getinfo(hints=asked)[0].src_addr == "weft://0/7"
 
 
 @pytest.mark.clause("mr.attr.auth-key-api", "mr.attr.auth-key-size-api")
@@ -228,6 +246,23 @@ def test_keys_of_a_vector_are_found_again() -> None:
         with pytest.raises(fi.FabricError, match="max_ep_auth_key") as caught:
             node.av.insert_auth_key(vni(23))
         assert caught.value.errno == fi.ENOSPC
+
+
+def test_key_in_use_is_removed_after_its_peer_and_endpoint() -> None:
+    """A key is Busy while a peer has it, or an enabled endpoint answers to it; then it goes."""
+    with opened(by_av) as node:
+        av = node.domain.av_open()
+        first, second = av.insert_auth_key(vni(5)), av.insert_auth_key(vni(6))
+        peer = av.insert("weft://0/5/77", flags=fi.AUTH_KEY, fi_addr=first)
+        with pytest.raises(fi.Busy, match="use the key"):
+            av.remove(first, flags=fi.AUTH_KEY)
+        av.remove(peer)
+        av.remove(first, flags=fi.AUTH_KEY)
+        assert av.vnis == [6]
+        with pytest.raises(fi.InvalidArgument, match="no authorization key"):
+            av.lookup_auth_key(first)
+        assert av.lookup_auth_key(second) == vni(6)
+        av.close()
 
 
 def test_vector_of_another_domain_takes_no_keys() -> None:

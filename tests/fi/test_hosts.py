@@ -76,6 +76,28 @@ def test_av_insert_what_is_no_address_is_refused(av: Any, address: Any) -> None:
         av.insert(address)
 
 
+@pytest.mark.parametrize("pid", [2**32, 2**40])
+def test_av_insert_of_a_pid_beyond_32_bits_is_refused(av: Any, pid: int) -> None:
+    av.insert(f"weft://0/1/{2**32 - 1}")
+    for address in (f"weft://0/1/{pid}", f"weft://127.0.0.1:7000/0/1/{pid}"):
+        with pytest.raises(fi.InvalidArgument, match="pid"):
+            av.insert(address)
+
+
+def test_av_insert_of_an_ipv6_scope_names_another_host(av: Any) -> None:
+    """struct sockaddr_in6: the scope says on which link a link-local address is."""
+
+    def address(scope: int) -> bytes:
+        ip = socket.inet_pton(socket.AF_INET6, "fe80::1")
+        return struct.pack("=H", socket.AF_INET6) + struct.pack("!HI", 7000, 0) + ip + struct.pack("=I", scope)
+
+    plain, first = av.insert(address(0)), av.insert(address(1))
+    assert plain != first
+    assert first == av.insert(address(1))
+    assert "%" in av.lookup(first)
+    assert "%" not in av.lookup(plain)
+
+
 def test_getinfo_takes_a_host_as_node_and_its_port_as_service() -> None:
     found = fi.getinfo(node="192.0.2.1", service="7000")[0]
     assert found.dest_addr == WHOLE

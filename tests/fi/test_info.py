@@ -175,7 +175,7 @@ def test_getinfo_manual_engine_offers_manual_progress(monkeypatch: pytest.Monkey
 # ---- mr_mode -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("mr.mode.field", "mr.default.no-bits")
+@pytest.mark.clause("mr.mode.field")
 def test_getinfo_general_provider_requires_no_mr_mode() -> None:
     """fi_mr(3): restrictions are the bits of domain_attr.mr_mode; with none of them the default rules hold."""
     assert weft_info().domain_attr.mr_mode == 0
@@ -186,6 +186,22 @@ def test_getinfo_clears_mr_mode_bits_that_are_not_needed() -> None:
     """fi_mr(3): a provider clears an offered bit that it does not need."""
     offered = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_LOCAL | fi.MR_ENDPOINT | fi.MR_RAW
     assert weft_info(fi.Info(domain_attr=fi.DomainAttr(mr_mode=offered))).domain_attr.mr_mode == 0
+
+
+@pytest.mark.clause("mr.raw-attr.domain-size")
+def test_getinfo_under_mr_raw_announces_the_size_of_raw_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fi_mr(3) fi_mr_raw_attr: the needed key_size can be had from the domain attribute mr_key_size."""
+    asked = fi.Info(domain_attr=fi.DomainAttr(mr_mode=fi.MR_RAW))
+    assert weft_info(asked).domain_attr.mr_key_size == 8  # the bit was cleared
+    monkeypatch.setenv("WEFT_MR_MODE", "raw")
+    for hint in (asked, fi.Info(domain_attr=fi.DomainAttr(mr_mode=fi.MR_RAW, mr_key_size=16)), None):
+        info = weft_info(hint)
+        assert info.domain_attr.mr_key_size == 16
+        with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain:
+            with domain.mr_reg(bytearray(8), fi.REMOTE_READ) as mr:
+                assert len(mr.raw_attr(info.domain_attr.mr_key_size)[1]) == 16
+    asked.domain_attr.mr_key_size = 17
+    assert rejected_by(asked) == {"domain_attr.mr_key_size"}
 
 
 @pytest.mark.clause("mr.mode.kept-when-required")

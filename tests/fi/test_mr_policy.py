@@ -103,7 +103,7 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
         registry._providers.pop("other")
 
 
-@pytest.mark.clause("mr.refresh.stays-enabled", "mr.refresh.atomic")
+@pytest.mark.clause("mr.refresh.stays-enabled", "mr.refresh.atomic", "mr.refresh.optional")
 def test_refresh_without_mmu_notify_leaves_the_region_open(addresses: Addresses) -> None:
     """A peer writes all the while: none of its writes is refused, and the pages that are there get them."""
     addresses.back()
@@ -257,6 +257,21 @@ def test_raw_keys_are_wide_and_work_after_they_were_mapped() -> None:
         initiator.wait()
         assert (before[0], memory[0]) == (3, 4)
         initiator.domain.unmap_key(second)
+
+
+def test_raw_handles_are_far_from_client_keys() -> None:
+    """A key that was not mapped is refused: none of the first handles is a number that an application would choose."""
+    with pair(mr_mode=int(fi.MR_RAW)) as (initiator, target, peer):
+        memory = np.zeros(8, np.uint8)
+        _, raw = target.reg(memory, requested_key=1).raw_attr()
+        handles = [initiator.domain.map_raw(0, raw) for _ in range(3)]
+        assert min(handles) > 1 << 60
+        for key in range(8):
+            assert outcome(initiator, peer, key) == fi.EKEYREJECTED
+        assert not memory.any()
+        assert outcome(initiator, peer, handles[1]) == 0
+        for handle in handles:
+            initiator.domain.unmap_key(handle)
 
 
 # ---- permissions -----------------------------------------------------------------------------------------------------
