@@ -27,11 +27,15 @@ def test_worker_uses_what_it_is_handed(node: weft.Node, method: str, given: str)
     local = weft.empty(4, "f8")
     local[:] = [1, 2, 3, 4]
     shared = node.share(local)
-    answers = context.SimpleQueue()
+    answers = context.Queue()
     worker = context.Process(target=double, args=(shared if given == "share" else node.attach(shared), answers))
     worker.start()
-    kind, *answer = answers.get()
-    worker.join(100)
+    try:
+        kind, *answer = answers.get(timeout=100)
+        worker.join(100)
+    finally:
+        worker.kill()
+        worker.join()
     assert answer == [4, [3.0, 7.0, 6.0, 8.0], True], kind
     assert local.tolist() == [3, 7, 6, 8]
 
