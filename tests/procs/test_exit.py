@@ -23,8 +23,8 @@ sub = a.domain.mr_regattr(fi.MrAttr(mr_iov=[mem[:10]], access=RW, requested_key=
 eq = a.fabric.eq_open()
 to_b, to_a = a.av.insert(b.name), b.av.insert(a.name)
 for i in range(20):
-    a.ep.write(mem, dest_addr=to_b, key=2, context=object())
-    b.ep.read(mem2, src_addr=to_a, key=1, context=[i])
+    a.ep.write(mem, dest_addr=to_b, addr=0, key=2, context=object())
+    b.ep.read(mem2, src_addr=to_a, addr=0, key=1, context=[i])
 # Operations that never end: the listener below takes calls and answers none.
 import os, socket
 deaf = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -34,7 +34,7 @@ deaf.bind("\\0" + mine.strip().rsplit("-", 1)[0] + "-" + str(os.getpid()))
 deaf.listen()
 nobody = a.av.insert(f"weft://0/1/{{os.getpid()}}")
 for i in range(5):
-    a.ep.write(mem, dest_addr=nobody, key=2, context=object())
+    a.ep.write(mem, dest_addr=nobody, addr=0, key=2, context=object())
 def sleep_on(call):
     try:
         call()
@@ -115,8 +115,8 @@ for round_ in range(60):
     to_b, to_a = a.av.insert(b.name), b.av.insert(a.name)
     mr2 = b.domain.mr_reg(np.zeros(1 << 16, np.uint8), RW, requested_key=2)
     for i in range(rng.randrange(4)):
-        a.ep.write(mem, dest_addr=to_b, key=2, context=object())
-        b.ep.writedata(mr[0:8] if rng.random() < 0.5 else b"12345678", data=i, dest_addr=to_a, key=1, context=a)
+        a.ep.write(mem, dest_addr=to_b, addr=0, key=2, context=object())
+        b.ep.writedata(mr[0:8] if rng.random() < 0.5 else b"12345678", data=i, dest_addr=to_a, addr=0, key=1, context=a)
     held = dict(mem=mem, mr=mr, mr2=mr2, ep=a.ep, cq=a.cq, av=a.av, domain=a.domain, fabric=a.fabric, c=a.counters,
                 ep2=b.ep, cq2=b.cq, av2=b.av, domain2=b.domain, fabric2=b.fabric)
     if rng.random() < 0.3:
