@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 
-def runtime_folder() -> Path:
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / "weft"
+class Folders:
+    """Runtime folder and folder for temporary files of the processes of one test: other processes live in the system's.
+
+    settings   the environment that makes processes use them.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.settings = {}
+        for name, folder in (("XDG_RUNTIME_DIR", "run"), ("TMPDIR", "tmp")):
+            (root / folder).mkdir(mode=0o700)
+            self.settings[name] = str(root / folder)
+
+    def files(self) -> list[str]:
+        """What the processes have left in them."""
+        return [str(path) for folder in ("run", "tmp") for path in (self._root / folder).rglob("*")]
 
 
-def files() -> set[str]:
-    """Everything of ours in /dev/shm and the runtime folder, and in the folder for temporary files."""
-    found = {str(p) for p in Path("/dev/shm").glob("*weft*")}
-    found |= {str(p) for p in Path("/tmp").glob("weft*")}
-    return found | {str(p) for p in runtime_folder().rglob("*")}
+def named_memory(pid: int) -> list[str]:
+    """Files of /dev/shm that a living process has mapped or open: they would outlive it."""
+    with open(f"/proc/{pid}/maps") as maps:
+        found = [line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line]
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(fd))
+    return [path for path in found if path.startswith("/dev/shm/")]
 
 
 def sockets(address: str, port: int = 0) -> list[str]:
