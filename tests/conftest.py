@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import threading
+from types import FrameType
+from typing import Any
 
 import hypothesis
 import pytest
+from tests.patience import Patience
 
 pytest_plugins = ["tests.conformance.plugin", "pytester"]
 
@@ -20,6 +25,32 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("weft")
 
 SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
+    """pytest-timeout's limit of a test, as patience: it stretches while others want the processors."""
+    if settings.method != "signal" or threading.current_thread() is not threading.main_thread():
+        return None
+    import pytest_timeout
+
+    patience = Patience(settings.timeout)
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        left = patience.left()
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, max(left, 0.1))
+        else:
+            pytest_timeout.timeout_sigalrm(item, settings)
+
+    def cancel() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    item.cancel_timeout = cancel
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+    return True
 
 
 def pytest_report_header() -> str:

@@ -6,16 +6,16 @@ The build folder is kept (build/wheel), so that only the first run compiles ever
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.wheel, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.wheel, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +23,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("scikit_build_core", reason="a build requirement: absent outside the development environment")
     out = tmp_path_factory.mktemp("wheel")
     environment = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2"))
-    result = subprocess.run(
+    result = patience.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
         + [f"-Cbuild-dir={ROOT}/build/wheel", "-w", str(out), str(ROOT)],
-        capture_output=True,
-        text=True,
+        1500,
         env=environment,
-        timeout=1400,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (path,) = out.glob("*.whl")
@@ -74,9 +72,9 @@ def test_wheel_works_outside_the_tree(wheel: Path, tmp_path: Path) -> None:
         f"sys.path.insert(0, {str(tmp_path)!r}); import weft, weft.fi;"
         "print(weft.__file__, weft._nic.__file__, sep='\\n')"
     )
-    result = subprocess.run(
+    result = patience.run(
         [sys.executable, "-P" if sys.version_info >= (3, 11) else "-B", "-c", program],
-        capture_output=True, text=True, cwd=tmp_path, timeout=100,
+        100, cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     for line in result.stdout.splitlines():

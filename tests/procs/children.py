@@ -25,8 +25,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.patience import Patience, communicate
+
 ROOT = Path(__file__).resolve().parents[2]
-CALL_S = 60.0  # the watchdog of one call; nothing here takes a tenth of it on an idle machine
+# The watchdog of one call: nothing takes a tenth of it on an idle machine, and it stretches on a busy one.
+CALL_S = 60.0
 
 # The parts of the environment that decide what a NIC is: a child gets those that the test names, no others.
 SETTINGS = ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_CMA", "WEFT_MR_MODE")
@@ -63,7 +66,7 @@ def run(
         text=True,
     )
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = communicate(process, timeout)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)  # -X faulthandler prints the stacks
         try:
@@ -149,14 +152,14 @@ class Child:
         return bool(select.select([self._out], [], [], timeout)[0])
 
     def receive(self, what: str, timeout: float) -> tuple[str, Any]:
-        deadline = time.monotonic() + timeout
-        header = self._read(8, what, deadline)
-        return pickle.loads(self._read(int.from_bytes(header, "little"), what, deadline))  # type: ignore[no-any-return]
+        patience = Patience(timeout)
+        header = self._read(8, what, patience)
+        return pickle.loads(self._read(int.from_bytes(header, "little"), what, patience))  # type: ignore[no-any-return]
 
-    def _read(self, count: int, what: str, deadline: float) -> bytes:
+    def _read(self, count: int, what: str, patience: Patience) -> bytes:
         data = b""
         while len(data) < count:
-            left = deadline - time.monotonic()
+            left = min(patience.left(), 5.0)
             if left <= 0:
                 raise Hung(f"{what}: no answer from process {self.pid} in time\n{dump()}")
             if self.progress is not None:
@@ -182,10 +185,13 @@ class Child:
         self.process.send_signal(sig)
 
     def wait(self, timeout: float = CALL_S) -> int:
-        try:
-            return self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise Hung(f"process {self.pid} did not end\n{dump()}") from None
+        patience = Patience(timeout)
+        while True:
+            try:
+                return self.process.wait(min(max(patience.left(), 0.01), 5.0))
+            except subprocess.TimeoutExpired:
+                if patience.over:
+                    raise Hung(f"process {self.pid} did not end\n{dump()}") from None
 
     def close(self, timeout: float = CALL_S) -> int:
         """Let it end by itself (it closes what it opened); its exit status."""

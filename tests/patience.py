@@ -1,0 +1,68 @@
+"""Watchdogs that count the machine's time for us, not the clock's: a limit stretches while others want the processors.
+
+`Patience(seconds)` is used up after so many seconds of a machine that is not overloaded. While more threads are ready
+to run than there are processors, each of its seconds takes as many times longer (the load average of the kernel).
+A run under a sanitizer has three times as much.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+STRETCH_MAX = 20.0  # a hang must end on any machine
+SANITIZED = 3.0 if os.environ.get("WEFT_SANITIZED") else 1.0
+
+
+def slowness() -> float:
+    """How many times longer work takes than on an idle machine: 1, or more where more threads run than processors."""
+    try:
+        load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    except OSError:
+        load = 1.0
+    return SANITIZED * min(max(load, 1.0), STRETCH_MAX)
+
+
+class Patience:
+    """A limit of `seconds` on a machine that has time for us."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._left = seconds
+        self._seen = time.monotonic()
+
+    def left(self) -> float:
+        """Seconds of the clock that the rest would take as things are; 0: it is used up. Ask now and then."""
+        now, slow = time.monotonic(), slowness()
+        self._left -= (now - self._seen) / slow
+        self._seen = now
+        return max(self._left, 0.0) * slow
+
+    @property
+    def over(self) -> bool:
+        return self.left() == 0.0
+
+
+def communicate(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """As Popen.communicate. Raises TimeoutExpired once the patience is used up."""
+    patience = Patience(seconds)
+    while True:
+        try:
+            return process.communicate(timeout=min(max(patience.left(), 0.01), 5.0))
+        except subprocess.TimeoutExpired:
+            if patience.over:
+                raise
+
+
+def run(command: Sequence[str], seconds: float, **more: Any) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run(capture_output=True, text=True); a program that takes too long is killed."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more) as process:
+        try:
+            out, err = communicate(process, seconds)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
