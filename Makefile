@@ -5,8 +5,8 @@
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about two minutes)
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
-#   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first
-#   make kill-test    300 rounds of kill -9 at random instants (KILL_ROUNDS=n, WEFT_SEED=n)
+#   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
+#   make kill-test    kill -9 at random instants: 300 of users of weft.fi, 300 of UCP and arrays (KILL_ROUNDS=n, WEFT_SEED=n)
 #   make fuzz         what peers and strangers may send, made up: each target for FUZZ_SECONDS=n (60), then FUZZ_EXAMPLES=n
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
@@ -24,13 +24,16 @@ FUZZ_EXAMPLES ?= 20000
 FUZZ_FRAMES ?= 1000000
 FUZZ_CXX ?= $(shell command -v clang++ || echo $(CXX))
 PYTEST_ARGS ?=
+SANITIZE_TESTS ?= tests
 
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 CMAKE := $(VENV)/bin/cmake
-# Each step has a limit, so that a hang ends as an error that names its step.
+# Each step has a limit, so that a hang ends as an error that names its step. Tests have watchdogs of their own, which
+# stretch on a busy machine (tests/patience.py); the limit of a whole suite is for what none of them ends.
 LIMIT = timeout --kill-after=10 $(1)
+SUITE_SECONDS := 14400
 
 BUILD_REQUIRES := 'scikit-build-core>=1.0' 'nanobind>=3.0' 'numpy>=2' 'cmake>=3.20' ninja
 BOOST := cmeel-boost
@@ -135,17 +138,17 @@ demo: ext
 	@$(call LIMIT,300) $(VENV)/bin/weft perf --quick
 
 test: cpp-tests ext
-	@$(call LIMIT,600) build/check/weft_cpp_tests --report_level=short
-	@$(call LIMIT,1800) $(PY) -m pytest $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest --durations=10 $(PYTEST_ARGS)
 
 conformance: ext
-	@$(call LIMIT,1800) $(PY) -m pytest -q --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
 
 bench: ext microbench $(VENV)/.bench
 	@$(call LIMIT,600) $(PY) bench/run.py
 
 kill-test: ext
-	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,3600) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
+	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
 
 fuzz: build/fuzz/.configured cpp-tests ext
 	@$(call LIMIT,1800) $(CMAKE) --build build/fuzz --target weft_fuzz -- --quiet
@@ -185,15 +188,15 @@ sanitize: build/address/.configured build/thread/.configured
 	@$(call LIMIT,1800) $(CMAKE) --build build/address --target weft_cpp_tests _nic -- --quiet
 	@$(call LIMIT,1800) $(CMAKE) --build build/thread --target weft_cpp_tests -- --quiet
 	@echo '== C++ tests, address+undefined'
-	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call LIMIT,1200) build/address/weft_cpp_tests --report_level=short
+	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call LIMIT,$(SUITE_SECONDS)) build/address/weft_cpp_tests --report_level=short
 	@echo '== C++ tests, thread'
-	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call LIMIT,1800) $(NO_ASLR) build/thread/weft_cpp_tests --report_level=short
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call LIMIT,$(SUITE_SECONDS)) $(NO_ASLR) build/thread/weft_cpp_tests --report_level=short
 	@echo '== Python tests, address+undefined'
 	@rm -rf $(SANITIZED_PYTHON) && mkdir -p $(SANITIZED_PYTHON) && cp -R src/weft $(SANITIZED_PYTHON)/ && rm -f $(SANITIZED_PYTHON)/weft/*.so
 	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
 	@PYTHONPATH=$(abspath $(SANITIZED_PYTHON)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  WEFT_SANITIZED=address PYTHONMALLOC=malloc \
-	  $(call LIMIT,3600) $(PY) -m pytest -m 'not wheel' --timeout=600 -o faulthandler_timeout=500 $(PYTEST_ARGS)
+	  $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m 'not wheel' --timeout=600 -o faulthandler_timeout=500 $(SANITIZE_TESTS) $(PYTEST_ARGS)
 
 clean:
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
