@@ -41,7 +41,8 @@ HostNic::HostNic(const HostConfig& config)
       segments_(std::make_unique<mem::SegmentSet>()),
       devices_(std::make_unique<mem::Devices>()),
       cache_(std::make_unique<mem::RegistrationCache>(config.cache, monitor_)),
-      table_(std::make_unique<mem::Table>(config.limits.mr_count_max)) {
+      table_(std::make_unique<mem::Table>(config.limits.mr_count_max)),
+      life_(std::make_unique<mem::LifeMark>(table_->life())) {
   // Our own memory is watched for those who ask for a monitor by name: it costs every program changed code in libc, and
   // few map over memory that they got from us.
   if (!config.cache_monitor.empty()) segments_->watch_with(monitor_);

@@ -11,6 +11,7 @@
 #include "link/shm.hpp"
 #include "link/tcp.hpp"
 #include "mem/cache.hpp"
+#include "mem/life.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::host {
@@ -57,6 +58,7 @@ class HostNic {
   std::unique_ptr<mem::Devices> devices_;
   std::unique_ptr<mem::RegistrationCache> cache_;
   std::unique_ptr<mem::Table> table_;
+  std::unique_ptr<mem::LifeMark> life_;  // in the table
   std::unique_ptr<link::SelfLink> self_;
   std::unique_ptr<link::ShmLink> shm_;
   std::unique_ptr<link::TcpLink> tcp_;

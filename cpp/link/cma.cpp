@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "mem/life.hpp"
+
 namespace weft::link {
 
 namespace {
@@ -49,13 +51,16 @@ struct Cursor {
 
 }  // namespace
 
-Status cma_copy_all(pid_t pid, bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) noexcept {
+Status cma_copy_all(pid_t pid, const std::atomic<uint32_t>& life, bool to_peer, std::span<const iovec> local,
+                    std::span<const iovec> remote) noexcept {
   Cursor here{local}, there{remote};
   for (;;) {
     iovec l[kPiecesMax], r[kPiecesMax];
     size_t l_bytes = 0, r_bytes = 0;
     const size_t ln = here.take(l, kPiecesMax, kBytesMax, &l_bytes);
     const size_t rn = there.take(r, kPiecesMax, l_bytes, &r_bytes);
+    // Before a call, and after the last one.
+    if (mem::life_over(life)) return Status::peer_gone;
     if (l_bytes == 0 || r_bytes == 0) return Status::ok;
     // With fewer remote bytes the kernel stops there by itself: it copies the shorter of the two.
     const ssize_t n = to_peer ? ::process_vm_writev(pid, l, ln, r, rn, 0) : ::process_vm_readv(pid, l, ln, r, rn, 0);

@@ -32,6 +32,8 @@ constexpr time_t kAuditSeconds = 1;
 constexpr size_t kReasonsMax = 256;
 // Descriptors that callers leave to the application and to peers that are connected, where the limit is large.
 constexpr rlim_t kReservedFds = 64;
+constexpr uint64_t kNameOfProcess = uint64_t{1} << 32;  // beside a connection's id: the process at its other end
+constexpr uint64_t kDeathsLookNs = 50'000'000;          // how often marks of peers' ends are looked at
 
 uint64_t coarse_ns() noexcept {
   timespec ts;
@@ -43,6 +45,20 @@ uint64_t coarse_ns() noexcept {
 void ring_doorbell(int fd) noexcept {
   constexpr std::byte kRing[wire::kDoorbellBytes]{};
   (void)!::send(fd, kRing, sizeof(kRing), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+UniqueFd open_process(pid_t pid) noexcept {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+bool has_exited(int pidfd) noexcept {
+  pollfd p{pidfd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+
+bool is_gone(pid_t pid) noexcept {
+  const UniqueFd process = open_process(pid);
+  return process.valid() ? has_exited(process.get()) : errno == ESRCH;
 }
 
 // Maps what another process sent. Its size is asked from the kernel and must be sealed: an access behind the end of a
@@ -75,15 +91,21 @@ class ShmPeer final : public Peer {
     // within a tick the system cannot run through all ids.
     const uint64_t now = coarse_ns();
     if (alive_checked_ns.load(std::memory_order_relaxed) != now) {
-      pollfd p{pidfd.get(), POLLIN, 0};
-      if (pidfd.valid() && ::poll(&p, 1, 0) == 1) return Status::peer_gone;
+      if (pidfd.valid() && has_exited(pidfd.get())) {
+        static_cast<ShmLink*>(link())->notice_death();
+        return Status::peer_gone;
+      }
       alive_checked_ns.store(now, std::memory_order_relaxed);
     }
-    return cma_copy_all(process_id, to_peer, local, remote);
+    const Status status = cma_copy_all(process_id, table.header().life, to_peer, local, remote);
+    if (status == Status::peer_gone) static_cast<ShmLink*>(link())->notice_death();
+    return status;
   }
   [[nodiscard]] uint64_t consumed() const noexcept {
     return reinterpret_cast<const std::atomic<uint64_t>*>(staging.data())[producer_id].load(std::memory_order_acquire);
   }
+  // Its process died, or runs another program.
+  [[nodiscard]] bool has_ended() const noexcept { return table.valid() && table.owner_gone(); }
   void die(Status why) noexcept { mark_dead(why == Status::ok ? Status::peer_gone : why); }
   // A chunk of the peer's staging memory; null where it has none of that number.
   [[nodiscard]] const std::byte* staged_payload(uint32_t chunk) const noexcept {
@@ -346,6 +368,7 @@ void ShmLink::reclaim_all() noexcept {
 }
 
 bool ShmLink::prepare_sleep() {
+  if (deaths_due()) return false;
   bool idle = true;
   const auto arm = [&](Area& area) {
     const std::lock_guard lock(area.inbox_mutex);
@@ -384,7 +407,7 @@ Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shar
     if (const auto known = resolved_.find(address); known != resolved_.end()) {
       const auto peer = known->second.peer.lock();
       // Only while its table says that the very endpoint still lives; otherwise ask again.
-      if (peer && !peer->dead() && peer->table.valid() &&
+      if (peer && !peer->dead() && peer->table.valid() && !peer->table.owner_gone() &&
           peer->table.ep(known->second.ep_index).generation.load(std::memory_order_acquire) ==
               known->second.ep_generation) {
         *found = {peer, known->second.ep_index, known->second.ep_generation};
@@ -419,6 +442,13 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
   if (const Status status = connect_to(conn.fd.get(), address, &why); status != Status::ok) {
     if (!why.empty()) note(address, why);
     return status;
+  }
+  // A child that holds a dead process's descriptors keeps its name, and nobody will answer.
+  ucred listener{};
+  socklen_t size = sizeof(listener);
+  if (::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 && listener.pid != 0 &&
+      is_gone(listener.pid)) {
+    return Status::no_endpoint;
   }
   conn.is_private = is_private;
   if (is_private) {
@@ -745,6 +775,8 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
   socklen_t size = sizeof(credentials);
   (void)::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size);
   peer->process_id = credentials.pid;
+  // Before the probe: a process that has taken the id of the one that called does not have its nonce.
+  if (credentials.pid != 0) peer->pidfd = open_process(credentials.pid);
   peer->uuid = hello.uuid;
   peer->producer_id = hello.producer_id;
   peer->socket_fd = conn.fd.get();
@@ -779,7 +811,6 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
         peer->cma_reason =
             n < 0 ? std::string("process_vm_readv: ") + std::strerror(errno) : "the probe read other bytes";
       }
-      peer->pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, credentials.pid, 0)));
     }
   } else {
     peer->cma_reason = "isolation is strict";
@@ -829,6 +860,7 @@ void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
   peer->conn_id = conn_id;
   conn.state = ConnState::live;
   conn.peer = std::move(peer);
+  watch_process(*conn.peer);
   reasons_.erase(conn.address);
   if (!conn.is_private) {
     producers_[conn.producer_id] = conn.peer;
@@ -879,6 +911,31 @@ void ShmLink::request_segment(Peer& base, uint32_t segment) {
     peer.segments_asked.push_back(segment);
 }
 
+// A process that dies while its descriptors live on, in a child that none of its handlers around fork() saw, hangs up
+// nothing.
+void ShmLink::watch_process(const ShmPeer& peer) {
+  if (peer.pidfd.valid()) (void)epoll_.try_add(peer.pidfd.get(), kNameOfProcess | peer.conn_id, EPOLLIN);
+}
+
+void ShmLink::notice_death() {
+  deaths_.store(true, std::memory_order_release);
+  waiter_.wake();
+}
+
+// Has a peer ended without a hang-up? It runs another program, which inherited its descriptors.
+bool ShmLink::deaths_due() {
+  if (deaths_.load(std::memory_order_acquire)) return true;
+  const uint64_t now = coarse_ns();
+  if (now - deaths_looked_ns_.load(std::memory_order_relaxed) < kDeathsLookNs) return false;
+  deaths_looked_ns_.store(now, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::none_of(conns_, [](const auto& c) { return c.second.peer && c.second.peer->has_ended(); })) {
+    return false;
+  }
+  deaths_.store(true, std::memory_order_release);
+  return true;
+}
+
 void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   const auto it = conns_.find(conn_id);
   if (it == conns_.end()) return;
@@ -887,6 +944,7 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   epoll_.remove(conn.fd.get());
   for (auto& token : conn.tokens) happened_.push_back({Happened::resolved, std::move(token), why, nullptr, 0, 0});
   if (conn.peer && conn.peer->conn_id == conn_id) {
+    if (conn.peer->pidfd.valid()) epoll_.remove(conn.peer->pidfd.get());
     if (why == Status::protocol) part(conn.fd.get(), wire::RejectReason::malformed);
     conn.peer->die(why);
     {
@@ -921,6 +979,7 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
 size_t ShmLink::poll_events(FrameSink& sink) {
   std::vector<Happened> happened;
   size_t n_events = 0;
+  const bool deaths = deaths_due();
   {
     const std::lock_guard lock(mutex_);
     epoll_event events[64];
@@ -933,8 +992,19 @@ size_t ShmLink::poll_events(FrameSink& sink) {
         accept_all(static_cast<uint32_t>(name));
       } else {
         on_packet(static_cast<uint32_t>(name));
+        // What it still said was heard.
+        if ((name & kNameOfProcess) != 0) drop_conn(static_cast<uint32_t>(name), Status::peer_gone);
       }
       ++n_events;
+    }
+    if (deaths) {
+      deaths_.store(false, std::memory_order_relaxed);
+      std::vector<uint32_t> ended;
+      for (const auto& [id, conn] : conns_) {
+        if (conn.peer && conn.peer->has_ended()) ended.push_back(id);
+      }
+      for (const uint32_t id : ended) drop_conn(id, Status::peer_gone);
+      n_events += ended.size();
     }
     {
       // A process that polls all the time does not come to prepare_sleep().

@@ -10,7 +10,9 @@
 // The peers of a NIC share its ring and staging memory. Where either side is strict, a connection has its own.
 // The socket is the doorbell, too: one byte, sent so that it cannot block, whatever the peer does to its end. (Flags
 // like O_NONBLOCK of a descriptor that was passed belong to both sides; those of a socket's end to that end alone.)
-// Its hang-up is how a dead peer is noticed; nothing is left behind by kill -9.
+// Its hang-up is how a dead peer is noticed; nothing is left behind by kill -9. Where descriptors of the dead live on
+// (inherited by the program of an exec(), held by a bare fork) the process's end is noticed by a pidfd, and that of its
+// program by a mark in the table (mem/life.hpp), which is looked at before each copy by process_vm_*.
 #pragma once
 
 #include <array>
@@ -67,6 +69,9 @@ class ShmLink final : public Link {
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
 
+  // A copy has found that its peer is gone: the next round of events tells everybody else.
+  void notice_death();
+
  private:
   struct Listener {
     UniqueFd fd;
@@ -120,6 +125,8 @@ class ShmLink final : public Link {
   std::shared_ptr<ShmPeer> make_peer(const Conn& conn, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                                      std::span<const std::byte> tail);
   void publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer);
+  void watch_process(const ShmPeer& peer);
+  [[nodiscard]] bool deaths_due();
   void drop_conn(uint32_t conn_id, Status why);
   void part(int fd, wire::RejectReason reason) noexcept;
   void note(const wire::EpAddress& address, const std::string& what);
@@ -169,6 +176,8 @@ class ShmLink final : public Link {
   std::vector<std::shared_ptr<ShmPeer>> producers_;  // by producer id; read by the polling thread, written under mutex_
   std::map<wire::EpAddress, std::string> reasons_;
   std::atomic<uint64_t> happened_count_{0};
+  std::atomic<bool> deaths_{false};
+  std::atomic<uint64_t> deaths_looked_ns_{0};
   bool has_pending_handshake_ = false;
 };
 

@@ -22,12 +22,13 @@
 #include "base/mapping.hpp"
 #include "base/status.hpp"
 #include "mem/device.hpp"
+#include "mem/life.hpp"
 #include "wire/address.hpp"
 #include "wire/key.hpp"
 
 namespace weft::mem {
 
-constexpr uint64_t kTableMagic = 0x3142415446455757ull;
+constexpr uint64_t kTableMagic = 0x3242415446455757ull;
 constexpr uint32_t kEpCountMax = 4096;
 constexpr uint32_t kDomainCountMax = 256;     // activity words 0 .. 255: one a domain, its lock
 constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one a copy made outside the lock
@@ -184,6 +185,7 @@ struct alignas(kCacheLine) TableHeader {
   // no more of them. Grows before a word above it is written for the first time.
   std::atomic<uint32_t> domains_used{0};
   std::atomic<uint32_t> longs_used{0};
+  std::atomic<uint32_t> life{0};  // of the owner's program: life.hpp
 };
 
 // Where things lie; the same arithmetic on both sides.
@@ -233,6 +235,8 @@ class TableView {
   [[nodiscard]] const AccessGuard* guard(const MrEntry& entry) const noexcept {
     return record<AccessGuard>(load_relaxed(entry.where) + load_relaxed(entry.iov_count));
   }
+  // The owner's process died, or runs another program since. One load of a line that rarely changes.
+  [[nodiscard]] bool owner_gone() const noexcept { return life_over(header().life); }
   [[nodiscard]] const TableHeader& header() const noexcept { return *reinterpret_cast<const TableHeader*>(base_); }
   [[nodiscard]] uint32_t mr_count_max() const noexcept { return layout_.mr_count_max; }
 
@@ -381,6 +385,7 @@ class Table : public TableView {
     }
     return reinterpret_cast<ActivityWord*>(writable_ + layout_.activity_at)[index];
   }
+  [[nodiscard]] std::atomic<uint32_t>& life() noexcept { return reinterpret_cast<TableHeader*>(writable_)->life; }
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] uint32_t live_count() const noexcept { return live_count_.load(std::memory_order_relaxed); }

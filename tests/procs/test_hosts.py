@@ -298,6 +298,20 @@ def test_who_has_another_secret_is_turned_away_on_both_sides(wire: Wire) -> None
         assert a.call(peer.contents, "r", 0, 8) == bytes(8)
 
 
+def test_a_right_that_was_not_granted_is_refused_across_hosts(wire: Wire) -> None:
+    """Short payload and payload that would land straight from the socket."""
+    with child(wire, "a") as a, child(wire, "b") as b:
+        name = a.call(peer.open_side)
+        a.call(peer.expose, "r", NBYTES, KEY, False, 0, fi.REMOTE_READ)
+        b.call(peer.open_side)
+        b.call(insert, name)
+        for nbytes in (8, NBYTES):
+            code, text = b.call(write, nbytes)
+            assert code == fi.EACCES
+            assert "does not grant this access" in text
+        assert a.call(peer.contents, "r") == bytes(NBYTES)
+
+
 def test_without_a_secret_nobody_is_called(wire: Wire) -> None:
     with child(wire, "a") as a, Child(wire.inside("b")) as b:
         b.call(peer.open_side)
