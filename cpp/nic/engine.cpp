@@ -42,7 +42,7 @@ size_t Nic::progress_locked(bool events) {
   if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
-    if (!has_engine()) mem::keep_fault_handler();  // an engine does so when it wakes
+    if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that is not so busy does it when it wakes
     if (happened != 0) {
       // SYNC POINT: it may have been the doorbell's signal. Whoever takes it takes the frame that it was for, published
       // after the poll above; and a thread that sleeps must arm the doorbell again, or later frames ring no more.
