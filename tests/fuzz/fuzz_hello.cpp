@@ -5,55 +5,38 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
-#include "ring/mpsc.hpp"
 #include "target.hpp"
 #include "wire/hello.hpp"
 
 using namespace weft;
 using namespace weft::fuzz;
 using wire::Hello;
-using wire::HelloType;
 
 namespace {
 
-constexpr uint32_t kMrCount = 64;
-
-UniqueFd file_of(size_t size, bool sealed, uint32_t ring_slots = 0) {
+UniqueFd file_of(size_t size, bool sealed) {
   UniqueFd fd = make_memfd("fuzz", size);
-  if (ring_slots != 0) {
-    const Mapping mapping = Mapping::shared(fd.get(), size, true, "a ring");
-    (void)ring::MpscConsumer::create(std::span(mapping.data(), mapping.size()), ring_slots);
-  }
   if (sealed) seal_size(fd.get());
   return fd;
 }
 
-// Descriptors that behave, each made once: what a node does to them does not change them for the next input.
-struct Good {
-  explicit Good(const link::AreaShape& shape)
-      : ring(file_of(shape.ring_bytes(), true, shape.slot_count)), staging(file_of(shape.staging_bytes(), true)) {}
-  UniqueFd ring, staging, table = file_of(mem::TableLayout(kMrCount).bytes, true), segment = file_of(1 << 21, true);
+// What a node says when it greets, with the descriptors: heard from a real one, so that this file need not know more
+// of a greeting than that it names an address.
+struct Greeting {
+  std::vector<std::byte> bytes;
+  std::vector<UniqueFd> fds;
 };
 
-UniqueFd copy_of(const UniqueFd& fd) {
-  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
-}
-
-// A descriptor of the kind that the input asks for; `usual` is the one that belongs in this place.
-UniqueFd descriptor(Input& in, size_t place, const Good& good) {
-  uint32_t kind = in.take<uint8_t>();
-  if (kind < 160) kind = static_cast<uint32_t>(std::min<size_t>(place + 1, 4));
-  switch (kind % 20) {
-    case 0:
-      return UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    case 1:
-      return copy_of(good.ring);
-    case 2:
-      return copy_of(good.staging);
-    case 3:
-      return copy_of(good.table);
+// A descriptor of the kind that the input asks for; mostly the one that belongs in this place.
+UniqueFd descriptor(Input& in, size_t place, const Greeting& good) {
+  const uint32_t kind = in.take<uint8_t>();
+  if (!good.fds.empty() && kind >= 96) {
+    const size_t which = kind < 240 ? place % good.fds.size() : in.below(static_cast<uint32_t>(good.fds.size()));
+    return UniqueFd(::fcntl(good.fds[which].get(), F_DUPFD_CLOEXEC, 3));
+  }
+  switch (kind % 16 + 4) {
     case 4:
-      return copy_of(good.segment);
+      return UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     case 5:  // full: one more and a write to it blocks
       return UniqueFd(::eventfd(0xfffffffe, EFD_CLOEXEC));
     case 6:
@@ -119,69 +102,49 @@ void send_packet(int fd, std::span<const std::byte> bytes, const std::vector<Uni
   (void)!::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Takes one packet and closes what came with it; false where there is none.
-bool take_packet(int fd) {
-  std::byte bytes[4096];
+// The next packet, or nothing.
+std::optional<Greeting> hear(int fd) {
+  Greeting heard;
+  heard.bytes.resize(8192);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 253)];
-  iovec iov{bytes, sizeof(bytes)};
+  iovec iov{heard.bytes.data(), heard.bytes.size()};
   msghdr message{};
   message.msg_iov = &iov;
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t n = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); n > 0 && c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+  if (n <= 0) return std::nullopt;
+  heard.bytes.resize(static_cast<size_t>(n));
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
       int one;
       std::memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      ::close(one);
+      heard.fds.emplace_back(one);
     }
   }
-  return n > 0;
+  return heard;
+}
+
+void address_to(Greeting& g, const wire::EpAddress& address) {
+  must(g.bytes.size() >= sizeof(Hello), "a greeting is a hello");
+  std::memcpy(g.bytes.data() + offsetof(Hello, address), &address, sizeof(address));
 }
 
 // A packet as a good peer would send it, but for what the input changes.
-void speak(Input& in, int fd, HelloType usual, const wire::EpAddress& address) {
-  static const Good shared(link::kSharedArea), own(link::kPrivateArea);
-  static constexpr uint64_t kCounts[] = {1, 0, 2, 64, 4096, ~uint32_t{0}};
-  Hello h;
-  h.type = in.below(4) != 0 ? usual : static_cast<HelloType>(in.below(7));
-  static constexpr uint8_t kFlags[] = {0, wire::kHelloPrivate, wire::kHelloPrivate | wire::kHelloStrict,
-                                       wire::kHelloStrict};
-  h.flags = kFlags[in.below(4)];
-  const bool is_private = (h.flags & wire::kHelloPrivate) != 0;
-  const Good& good = is_private ? own : shared;
-  const link::AreaShape& shape = link::area_shape(is_private);
-  h.uuid.fill(in.take<uint8_t>());
-  h.address = address;
-  h.producer_id = 1;
-  h.ring_slot_count = shape.slot_count;
-  h.staging_bytes = shape.staging_bytes();
-  h.table_bytes = mem::TableLayout(kMrCount).bytes;
-  h.mr_count_max = kMrCount;
-  h.segment_count = (h.flags & wire::kHelloStrict) != 0 ? 0 : static_cast<uint32_t>(in.number(kCounts));
-  h.segment = static_cast<uint32_t>(in.number(kCounts));
-  h.segment_bytes = 1 << 21;
-  std::vector<std::byte> bytes(sizeof(h));
-  std::memcpy(bytes.data(), &h, sizeof(h));
-  for (uint32_t i = 0; i < std::min(h.segment_count, 64U); ++i) {
-    const uint64_t size = in.below(4) != 0 ? 1 << 21 : in.take<uint64_t>();
-    const auto* p = reinterpret_cast<const std::byte*>(&size);
-    bytes.insert(bytes.end(), p, p + sizeof(size));
-  }
-  in.patch(bytes);
-  if (in.below(16) == 0) bytes.resize(in.take<uint8_t>());
-  size_t count = 2 + ((h.flags & wire::kHelloStrict) != 0 ? 0 : 1 + std::min(h.segment_count, 8U));
-  if (h.type == HelloType::segment) count = 1;
-  if (h.type == HelloType::segment_request || h.type == HelloType::reject || h.type == HelloType::goodbye) count = 0;
-  if (in.below(8) == 0) count = in.below(20);
-  std::vector<UniqueFd> fds;
+void speak(Input& in, int fd, const Greeting& good, const wire::EpAddress& address) {
+  Greeting said{good.bytes, {}};
+  address_to(said, address);
+  if (in.below(4) == 0) said.bytes[offsetof(Hello, type)] = static_cast<std::byte>(in.below(10));
+  in.patch(said.bytes);
+  if (in.below(16) == 0) said.bytes.resize(in.take<uint8_t>());
+  size_t count = good.fds.size();
+  if (in.below(4) == 0) count = in.below(20);
   for (size_t i = 0; i < count; ++i) {
-    UniqueFd one = descriptor(in, h.type == HelloType::segment ? 3 : i, good);
-    if (one.valid()) fds.push_back(std::move(one));
+    if (UniqueFd one = descriptor(in, i, good); one.valid()) said.fds.push_back(std::move(one));
   }
-  send_packet(fd, bytes, fds);
+  send_packet(fd, said.bytes, said.fds);
 }
 
 UniqueFd unix_socket(const std::string& abstract, bool listens) {
@@ -204,19 +167,44 @@ UniqueFd unix_socket(const std::string& abstract, bool listens) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return run(data, size, [](Input& in) {
     const uint8_t mode = in.take<uint8_t>();
+    Node rogue({.strict = (mode & 2) != 0});
     Node victim({.strict = (mode & 1) != 0});
     const wire::EpAddress address = victim.ep().address();
     const std::string name = listener_name(address.pid);
-    // Somebody whom the victim calls: the same name but for the number.
+    // Somebody whom both call: the same name but for the number.
     const wire::EpAddress elsewhere{address.nic, address.pid ^ 1, address.vni, 0};
     const UniqueFd listener = unix_socket(name.substr(0, name.rfind('-') + 1) + std::to_string(elsewhere.pid), true);
+    const auto called_by = [&](Node& node) {
+      (void)node.call(node.insert(elsewhere));
+      UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      for (int i = 0; i < 8 && !fd.valid(); ++i) {
+        node.progress();
+        fd = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      }
+      return fd;
+    };
+    // The rogue's hello, as the victim is to hear it; and its welcome, which it says to a hello of the victim's.
+    UniqueFd from_rogue = called_by(rogue), from_victim = called_by(victim);
+    must(from_rogue.valid() && from_victim.valid(), "a node calls");
+    const auto hello = hear(from_rogue.get());
+    auto theirs = hear(from_victim.get());
+    must(hello && theirs, "a node greets");
+    address_to(*theirs, rogue.ep().address());
+    const UniqueFd to_rogue = unix_socket(listener_name(rogue.ep().address().pid), false);
+    send_packet(to_rogue.get(), theirs->bytes, theirs->fds);
+    rogue.progress(3);
+    const auto welcome = hear(to_rogue.get());
+    must(welcome.has_value(), "a node answers");
+
     const uint64_t dest = victim.insert(elsewhere);
     std::vector<std::pair<UniqueFd, bool>> calls;  // and whether the victim made it
+    calls.emplace_back(std::move(from_victim), true);
     for (int step = 0; step < 64 && !in.empty(); ++step) {
       switch (in.below(8)) {
         case 0:
-          if (UniqueFd fd = unix_socket(name, false); fd.valid() && calls.size() < 8)
+          if (UniqueFd fd = unix_socket(name, false); fd.valid() && calls.size() < 8) {
             calls.emplace_back(std::move(fd), false);
+          }
           break;
         case 1:
           victim.post(in, dest);
@@ -229,14 +217,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 4:
           if (!calls.empty()) {
             const auto& [fd, called] = calls[in.below(static_cast<uint32_t>(calls.size()))];
-            speak(in, fd.get(), called ? HelloType::welcome : HelloType::hello, called ? elsewhere : address);
+            speak(in, fd.get(), called ? *welcome : *hello, called ? elsewhere : address);
           }
           break;
         case 5:
           if (!calls.empty()) {
             const size_t which = in.below(static_cast<uint32_t>(calls.size()));
-            if (!take_packet(calls[which].first.get()) && in.coin())
-              calls.erase(calls.begin() + static_cast<long>(which));
+            if (!hear(calls[which].first.get()) && in.coin()) {
+              calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(which));
+            }
           }
           break;
         default:

@@ -189,17 +189,20 @@ class Node {
       found += std::max<size_t>(n, 1);
     }
   }
-  // One write that has to succeed; `other` moves meanwhile.
-  bool serves(Node& good) {
-    const uint64_t dest = good.insert(*this);
+  // A write of 8 bytes, whatever comes of it.
+  nic::Refusal call(uint64_t dest) {
     nic::RmaArgs args;
-    const iovec local{good.local_.data(), 8};
+    const iovec local{local_.data(), 8};
     const wire::RmaRange remote{0, 8, kKey};
     args.dest = dest;
     args.local = std::span(&local, 1);
     args.remote = std::span(&remote, 1);
     args.context = 9;
-    if (good.ep_->post(args).refusal != nic::Refusal::none) return false;
+    return ep_->post(args).refusal;
+  }
+  // One write that has to succeed; `other` moves meanwhile.
+  bool serves(Node& good) {
+    if (good.call(good.insert(*this)) != nic::Refusal::none) return false;
     for (int i = 0; i < 20'000; ++i) {
       good.progress();
       progress();
