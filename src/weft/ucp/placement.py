@@ -40,7 +40,7 @@ def type_of(address: int) -> MemoryType:
 class Allocated:
     """Memory that mem_map allocated. buffer is what is registered."""
 
-    method = "weft segment"
+    method = "memfd"  # in one word, as ucp_mem_print_info has it
 
     def __init__(self, memory: _nic.Allocation) -> None:
         self._memory: _nic.Allocation | None = memory
@@ -65,7 +65,7 @@ class DeviceAllocated(Allocated):
         self.address = _process.nic().hmem_alloc(int(iface), nbytes, managed)
         self.nbytes = nbytes
         self.buffer = (self.address, nbytes)
-        self.method = f"{iface.name.removeprefix('HMEM_').lower()} runtime"
+        self.method = iface.name.removeprefix("HMEM_").lower()
 
     def view(self) -> memoryview:
         raise UcsError(Status.ERR_UNSUPPORTED, "it is a device's memory: the processor does not reach it")
@@ -74,6 +74,15 @@ class DeviceAllocated(Allocated):
         address, self.address = self.address, 0
         if address:
             _process.nic().hmem_free(int(self._iface), address)
+
+
+def types_here() -> list[MemoryType]:
+    """The types of memory that can be allocated in this process."""
+    found = hmem.interfaces()
+    return [
+        MemoryType.HOST,
+        *(kind for (iface, _), kind in _TYPES.items() if iface != HmemIface.HMEM_ZE and found[iface].ready),
+    ]
 
 
 def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: bool) -> Allocated:

@@ -9,6 +9,7 @@ import os
 import re
 from typing import IO, TYPE_CHECKING
 
+from . import placement
 from .constants import MemoryType
 from .status import UcsError
 
@@ -47,10 +48,12 @@ def mem_print_info(context: Context, mem_spec: str, stream: IO[str]) -> None:
     if length == 0:
         print("<Memory size must be greater than 0>")
         return
-    types = {t.text: t for t in MemoryType if t is not MemoryType.UNKNOWN}
+    types = {t.text: t for t in placement.types_here()}
     memory_type = types.get(kind.strip().lower()) if comma else MemoryType.HOST
     if memory_type is None:
-        print(f"<Invalid memory type {kind!r}; there are: {' '.join(types)}>")
+        known = kind.strip().lower() in {t.text for t in MemoryType if t is not MemoryType.UNKNOWN}
+        what = "Unsupported" if known else "Invalid"
+        print(f"<{what} memory type {kind!r}; supported here: {' '.join(types)}>")
         return
     try:
         memh = context.mem_map(length=length, memory_type=memory_type, allocate=True)
