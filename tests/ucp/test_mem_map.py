@@ -55,8 +55,17 @@ def addresses(pages: int, *, backed: bool = False) -> Iterator[Addresses]:
 
 
 def works(rig: Rig, memh: ucp.MemHandle) -> None:
-    """Both ends of the memory are reached by a remote key, and one byte further is not."""
+    """Both ends of the memory are reached by a remote key, and one byte further is not; atomics update it."""
     with rig.key(memh) as rkey:
+        word = -memh.address % 8  # the first aligned one
+        if word + 8 <= memh.length:
+            before = ctypes.c_uint64.from_address(memh.address + word)
+            expected = (before.value + 5) % (1 << 64)
+            assert rig.ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, 5, memh.address + word, rkey) is ucp.DONE
+            rig.flush()
+            assert before.value == expected
+            rig.ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, -5, memh.address + word, rkey)
+            rig.flush()
         last = memh.address + memh.length - 1
         assert rig.put(b"F", memh.address, rkey) is OK
         assert rig.put(b"L", last, rkey) is OK
