@@ -356,6 +356,28 @@ PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_ob
   return begun(ep, object, rkey, rkey_object, &o, quiet, bufs, buf_count);
 }
 
+// What a get into imported memory returned, once its bytes have a way on to the memory's owner.
+PyObject* delivering(PyObject* result, nb::object delivers) {
+  if (result == nullptr || !delivers.is_valid()) return result;
+  UcpRequest& request = *nb::inst_ptr<UcpRequest>(result);
+  if (!request.ended()) {
+    request.delivers = std::move(delivers);
+    return result;
+  }
+  if (request.status == kOk && !deliver(delivers)) {  // it was over when the call returned
+    Py_DECREF(result);
+    return nullptr;
+  }
+  return result;
+}
+
+// Notes a local buffer of imported memory that is not mapped here.
+void note_delivery(const UcpOptions& o, bool writes, nb::handle buffer, nb::object& delivers) {
+  if (!writes || !given(o.memh) || !PyObject_HasAttrString(buffer.ptr(), "deliver")) return;
+  if (!delivers.is_valid()) delivers = nb::list();
+  nb::borrow<nb::list>(delivers).append(buffer);
+}
+
 // PROT_LOCAL_READ, PROT_LOCAL_WRITE of a region that a slice is given of.
 bool slice_ok(PyObject* buffer, bool writes, const char* method) {
   if (Py_TYPE(buffer) != g_mr_slice_type) return true;
@@ -432,6 +454,8 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   PyObject* buffer = a[0];
   nb::object held;
   if (!by_memh(ep, o, &buffer, writes, held)) return nullptr;
+  nb::object delivers;
+  note_delivery(o, writes, buffer, delivers);
   if (!slice_ok(buffer, writes, method)) return nullptr;
   Buf b;
   if (!b.acquire(buffer, writes, nullptr)) return translated();
@@ -455,31 +479,32 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   if (!is_device(*core->box, b, method, writes, &device)) return translated();
   const Buf* bufs[] = {&b};
   const KeptMemory kept(b);
-  return launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
-                [&](size_t, uint64_t context, uint64_t flags) -> nic::PostResult {
-                  const auto post = [&] {
-                    if (device) {
-                      const iovec piece{b.data, length};
-                      const wire::RmaRange range{remote + rkey->bias, length, rkey->key};
-                      nic::RmaArgs args;
-                      args.kind = kind;
-                      args.dest = dest;
-                      args.local = {&piece, 1};
-                      args.remote = {&range, 1};
-                      args.flags = flags;
-                      args.context = context;
-                      args.device = 1;
-                      return core->ep->post(args);
-                    }
-                    return core->ep->post_one(kind, b.data, length, dest, remote + rkey->bias, rkey->key, flags,
-                                              context, 0, false);
-                  };
-                  if (length >= kReleaseGilBytes || device) {
-                    const ReleasedGil released;
-                    return post();
-                  }
-                  return post();
-                });
+  PyObject* result = launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
+                            [&](size_t, uint64_t context, uint64_t flags) -> nic::PostResult {
+                              const auto post = [&] {
+                                if (device) {
+                                  const iovec piece{b.data, length};
+                                  const wire::RmaRange range{remote + rkey->bias, length, rkey->key};
+                                  nic::RmaArgs args;
+                                  args.kind = kind;
+                                  args.dest = dest;
+                                  args.local = {&piece, 1};
+                                  args.remote = {&range, 1};
+                                  args.flags = flags;
+                                  args.context = context;
+                                  args.device = 1;
+                                  return core->ep->post(args);
+                                }
+                                return core->ep->post_one(kind, b.data, length, dest, remote + rkey->bias, rkey->key,
+                                                          flags, context, 0, false);
+                              };
+                              if (length >= kReleaseGilBytes || device) {
+                                const ReleasedGil released;
+                                return post();
+                              }
+                              return post();
+                            });
+  return delivering(result, std::move(delivers));
 }
 
 // A request that ended with what the owner's memory table says of a range outside of the region.
@@ -518,6 +543,7 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   std::vector<std::unique_ptr<Buf>> bufs;
   std::vector<const Buf*> pointers;
   std::vector<nb::object> held(n);
+  nb::object delivers;
   std::vector<KeptMemory> kept;
   std::vector<iovec> pieces;
   EndpointCore* core = ep.worker->nic_ep;
@@ -526,6 +552,7 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   for (size_t i = 0; i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
     if (!by_memh(ep, o, &item, writes, held[i]) || !slice_ok(item, writes, method)) return nullptr;
+    note_delivery(o, writes, item, delivers);
     auto b = std::make_unique<Buf>();
     if (!b->acquire(item, writes, nullptr) || !is_device(*core->box, *b, method, writes, &device)) return translated();
     if (b->length == 0) continue;
@@ -549,29 +576,30 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
     return refused_whole(ep, method, kind, rkey, rkey_object, o, remote, total);
   }
   uint64_t offset = 0;
-  return launch(ep, method, rkey, rkey_object, o, parts, writes, false, pointers.data(), pointers.size(),
-                [&](size_t part, uint64_t context, uint64_t flags) {
-                  const size_t first = part * nic::kIovMax;
-                  const std::span local(&pieces[first], std::min(nic::kIovMax, pieces.size() - first));
-                  uint64_t bytes = 0;
-                  for (const iovec& v : local) bytes += v.iov_len;
-                  const wire::RmaRange range{remote + offset + rkey->bias, bytes, rkey->key};
-                  nic::RmaArgs args;
-                  args.kind = kind;
-                  args.dest = dest;
-                  args.local = local;
-                  args.remote = {&range, 1};
-                  args.flags = flags;
-                  args.context = context;
-                  args.device = device ? 0xff : 0;
-                  nic::PostResult r;
-                  {
-                    const ReleasedGil released;
-                    r = core->ep->post(args);
-                  }
-                  if (r.refusal == Refusal::none) offset += bytes;
-                  return r;
-                });
+  PyObject* result = launch(ep, method, rkey, rkey_object, o, parts, writes, false, pointers.data(), pointers.size(),
+                            [&](size_t part, uint64_t context, uint64_t flags) {
+                              const size_t first = part * nic::kIovMax;
+                              const std::span local(&pieces[first], std::min(nic::kIovMax, pieces.size() - first));
+                              uint64_t bytes = 0;
+                              for (const iovec& v : local) bytes += v.iov_len;
+                              const wire::RmaRange range{remote + offset + rkey->bias, bytes, rkey->key};
+                              nic::RmaArgs args;
+                              args.kind = kind;
+                              args.dest = dest;
+                              args.local = local;
+                              args.remote = {&range, 1};
+                              args.flags = flags;
+                              args.context = context;
+                              args.device = device ? 0xff : 0;
+                              nic::PostResult r;
+                              {
+                                const ReleasedGil released;
+                                r = core->ep->post(args);
+                              }
+                              if (r.refusal == Refusal::none) offset += bytes;
+                              return r;
+                            });
+  return delivering(result, std::move(delivers));
 }
 
 // HOT. put_nbx(buffer, remote_addr, rkey) and get_nbx of what is short, in host memory, and has a way: null without an

@@ -51,6 +51,7 @@ struct UcpRkey {
 struct UcpRequestRefs {
   nb::object cb, user_data, worker_object, ep_object, rkey;
   std::vector<nb::object> keep;     // buffers
+  nb::object delivers;              // local buffers of imported memory: where a get's bytes go on from
   std::vector<nb::object> waiters;  // futures of tasks that await it
   PyObject* self = nullptr;         // of a flush: the worker's reference to it
 };
@@ -99,6 +100,8 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
                   PyObject* memh, PyObject* flags, PyObject* datatype, UcpOptions& o);
 
 PyObject* new_request();
+// Has the bytes of a get that ended well sent to the owner of imported memory; false with UcsError set.
+bool deliver(const nb::object& delivers);
 bool worker_usable(UcpWorker& worker, const char* method);
 // Takes what the NIC has completed. Callbacks are for progress() to call.
 size_t collect(UcpWorker& worker);

@@ -44,6 +44,21 @@ int status_on(UcpWorker& worker, const UcpEp* ep, Status status, std::string& te
   return ucp::ucs_status(status);
 }
 
+// The UcsError that is set, as a status and a text; takes it.
+int failure_of(std::string& text) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  int status = kIoError;
+  const nb::object number = nb::steal(value != nullptr ? PyObject_GetAttrString(value, "status") : nullptr);
+  if (number.is_valid() && PyLong_Check(number.ptr())) status = static_cast<int>(PyLong_AsLong(number.ptr()));
+  const nb::object said = nb::steal(value != nullptr ? PyObject_Str(value) : nullptr);
+  if (said.is_valid()) text = nb::cast<std::string>(said);
+  PyErr_Clear();
+  Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+  return status;
+}
+
 // One of the NIC's completions; takes the context's reference.
 void settle(UcpWorker& worker, uint64_t context, Status status, std::string text) {
   if (context == 0) return;
@@ -52,6 +67,10 @@ void settle(UcpWorker& worker, uint64_t context, Status status, std::string text
   int told = kOk;
   if (status != Status::ok) [[unlikely]]
     told = status_on(worker, static_cast<UcpEp*>(r.ep), status, text);
+  if (r.delivers.is_valid() && r.parts == 1) [[unlikely]] {
+    const nb::object delivers = std::exchange(r.delivers, nb::object());
+    if (told == kOk && r.first_failure == kOk && !deliver(delivers)) told = failure_of(text);
+  }
   const auto outcome = worker.settle(r, told, ucp::ends_endpoint(status), text);
   follow(worker, std::move(object), outcome);
 }
@@ -76,6 +95,15 @@ void tell_others(UcpWorker& worker) {
 }
 
 }  // namespace
+
+bool deliver(const nb::object& delivers) {
+  for (nb::handle each : nb::borrow<nb::list>(delivers)) {
+    PyObject* r = PyObject_CallMethod(each.ptr(), "deliver", nullptr);
+    if (r == nullptr) return false;
+    Py_DECREF(r);
+  }
+  return true;
+}
 
 void follow(UcpWorker& worker, nb::object object, ucp::Worker::Outcome outcome) {
   if (outcome.endpoint_failed) worker.failed.push_back(nb::inst_ptr<UcpRequest>(object)->ep_object);

@@ -167,7 +167,7 @@ class MemHandle:
                  another process of this host imports by mem_map(exported_memh_buffer=...).
 
         Release it by memh_buffer_release(). Raises UcsError: INVALID_PARAM (unmapped), UNSUPPORTED (EXPORT of memory
-        that Weft did not allocate, or that peers may not read). Source: UCP, "ucp_memh_pack".
+        that peers may not read). Source: UCP, "ucp_memh_pack".
         """
         self._check("memh_pack")
         if flags is None:
@@ -282,9 +282,9 @@ class MemHandle:
                 f"memh: the buffer, {nbytes} B at {address:#x}, does not lie in {self!r}\n"
                 "  try: the handle of the memory that it lies in, or none",
             )
-        return self._part(buffer, at, nbytes)
+        return self._part(buffer, at, nbytes, writes)
 
-    def _part(self, buffer: Any, at: int, nbytes: int) -> Any:
+    def _part(self, buffer: Any, at: int, nbytes: int, writes: bool) -> Any:
         return buffer
 
 
@@ -382,13 +382,6 @@ class Region(_nic.MemoryRegionCore, MemHandle):
         return PackedBuffer(self._packed(_keys.KEY, _NOWHERE).pack(), by)
 
     def _pack_export(self) -> PackedBuffer:
-        if not self.direct or _process.nic().isolation == "strict":
-            raise UcsError(
-                Status.ERR_UNSUPPORTED,
-                f"memh_pack: EXPORT: {self!r} is not memory that another process can map\n"
-                "  rule: memory that Weft allocated (mem_map(allocate=True), weft.empty); none is under\n"
-                "  WEFT_ISOLATION=strict",
-            )
         if not self.prot & Prot.REMOTE_READ:
             raise UcsError(
                 Status.ERR_UNSUPPORTED,
@@ -437,54 +430,6 @@ class Nothing(MemHandle):
 
     def __getitem__(self, index: slice) -> memoryview:
         return self._view()[index]
-
-
-class Imported(MemHandle):
-    """Memory of another process of this host: the local buffer of operations, where it lies.
-
-    address is the exporter's; `memory` is where this process has it.
-    """
-
-    context: Context
-    address: int
-    length: int
-    memory_type: MemoryType
-    prot: Prot
-    unmapped: bool
-
-    def __init__(self, context: Context, found: _keys.Packed, window: _nic.PeerMemory, way: Any) -> None:
-        self.context = context
-        self.address = found.address
-        self.length = found.length
-        self.memory_type = MemoryType(min(found.memory_type, MemoryType.UNKNOWN))
-        self._window: _nic.PeerMemory | None = window
-        self._way = way
-        writable = not memoryview(window).readonly  # type: ignore[arg-type]
-        self.prot = Prot.LOCAL_READ | Prot.LOCAL_WRITE if writable else Prot.LOCAL_READ
-        self.unmapped = False
-        context._imports.add(self)
-
-    def _unmap(self) -> None:
-        self.unmapped = True
-        self._window = None
-        self._way = None
-
-    def _view(self) -> memoryview:
-        return memoryview(self._window)  # type: ignore[arg-type]
-
-    def __getitem__(self, index: slice) -> memoryview:
-        self._check("memh")
-        return self._view()[index]
-
-    def _part(self, buffer: Any, at: int, nbytes: int) -> Any:
-        return self._view()[at : at + nbytes]
-
-    def _pack_key(self, by: str) -> PackedBuffer:
-        raise UcsError(
-            Status.ERR_UNSUPPORTED,
-            f"{by}: {self!r} was imported: it serves this process's own operations\n"
-            "  try: a remote key that its owner packs",
-        )
 
 
 # ---- mapping -------------------------------------------------------------------------------------------------------
@@ -621,17 +566,19 @@ def _import(context: Context, exported: Any) -> MemHandle:
     found = parse(exported, (_keys.EXPORT,), "mem_map", "exported handle")
     if found.flags & _keys.EMPTY:
         return Nothing(context)
+    from . import imported
+
     worker = context._import_worker()
     ep = worker._endpoint_to(found)
     rkey = ep._key(found)
     try:
-        window = rkey._map(bool(found.prot & Prot.REMOTE_WRITE))
+        window = rkey._map_if_near(bool(found.prot & Prot.REMOTE_WRITE))
     except UcsError as reason:
         rkey.destroy()
         raise UcsError(
             Status.ERR_UNREACHABLE, f"mem_map: the exported handle cannot be imported: {reason.message}"
         ) from None
-    return Imported(context, found, window, (ep, rkey))
+    return imported.Imported(context, found, window, ep, rkey)
 
 
 # ---- the other calls -----------------------------------------------------------------------------------------------

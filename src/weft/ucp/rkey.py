@@ -113,6 +113,17 @@ class RemoteKey(_nic.UcpRkeyCore):
             raise UcsError(Status.ERR_INVALID_ADDR, f"{op}: {length} B at {raddr:#x} do not lie within {self!r}")
 
     def _map(self, writable: bool) -> _nic.PeerMemory:
+        found = self._map_if_near(writable)
+        if found is None:
+            raise UcsError(
+                Status.ERR_UNREACHABLE,
+                f"rkey_ptr: {self!r} is not reached by load and store from here\n"
+                "  rule: memory that Weft allocated, of a process of this host, not under WEFT_ISOLATION=strict",
+            )
+        return found
+
+    def _map_if_near(self, writable: bool) -> _nic.PeerMemory | None:
+        """The peer's memory as this process has it; None where loads and stores do not get there."""
         if self._window is not None:
             return self._window
         ep = self.endpoint
@@ -132,11 +143,7 @@ class RemoteKey(_nic.UcpRkeyCore):
                 self._window = found
                 return found
             if found is None:
-                raise UcsError(
-                    Status.ERR_UNREACHABLE,
-                    f"rkey_ptr: {self!r} is not reached by load and store from here\n"
-                    "  rule: memory that Weft allocated, of a process of this host, not under WEFT_ISOLATION=strict",
-                )
+                return None
             if found != _AGAIN or time.monotonic() > deadline:
                 raise UcsError(
                     Status.ERR_IO_ERROR,

@@ -1,0 +1,118 @@
+"""Imported handles: memory of another process as the local buffer of operations.
+
+Memory that Weft allocated is mapped here, and operations move its bytes in place. Memory that its owner registered, and
+all memory under WEFT_ISOLATION=strict, cannot be mapped: its bytes are fetched from the owner before a put, and sent to
+the owner after a get.
+
+Source: UCP of UCX 1.17, "ucp_mem_map", exported_memh_buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import _keys, _nic
+from .constants import MemoryType, Prot
+from .mem import MemHandle, PackedBuffer
+from .request import Request
+from .status import Status, UcsError
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .ep import Endpoint
+    from .rkey import RemoteKey
+
+__all__ = ["Bounce", "Imported"]
+
+_WAIT_S = 10.0  # for the owner of memory that is not mapped here
+
+
+def _ended(request: Request, what: str) -> None:
+    try:
+        request.wait(_WAIT_S)
+    except UcsError as reason:
+        if reason.status == Status.ERR_TIMED_OUT:
+            raise UcsError(
+                Status.ERR_TIMED_OUT, f"memh: {what} in {_WAIT_S:g} s: is the owner's process stopped?"
+            ) from None
+        raise
+
+
+class Bounce(bytearray):
+    """Where a get leaves the bytes for memory that is not mapped here."""
+
+    def __init__(self, ep: Endpoint, rkey: RemoteKey, address: int, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self._to = ep, rkey, address
+
+    def deliver(self) -> None:
+        """Send them to the owner. Called by the data path when the get has ended."""
+        ep, rkey, address = self._to
+        _ended(ep.put_nbx(memoryview(self), address, rkey), "the bytes of a get could not be sent to their owner")
+        _ended(ep.flush_nbx(), "the bytes of a get did not arrive at their owner")
+
+
+class Imported(MemHandle):
+    """Memory of another process of this host, as a local buffer.
+
+    address is the exporter's. `memory` and `memh[a:b]` are where this process has it mapped; UNSUPPORTED where it is
+    not, and operations then name its parts by (address, length) and memh=.
+    """
+
+    context: Context
+    address: int
+    length: int
+    memory_type: MemoryType
+    prot: Prot
+    unmapped: bool
+
+    def __init__(
+        self, context: Context, found: _keys.Packed, window: _nic.PeerMemory | None, ep: Endpoint, rkey: RemoteKey
+    ) -> None:
+        self.context = context
+        self.address = found.address
+        self.length = found.length
+        self.memory_type = MemoryType(min(found.memory_type, MemoryType.UNKNOWN))
+        self._window = window
+        self._way: tuple[Endpoint, RemoteKey] | None = (ep, rkey)
+        self.prot = Prot.LOCAL_READ
+        if found.prot & Prot.REMOTE_WRITE:
+            self.prot |= Prot.LOCAL_WRITE
+        self.unmapped = False
+        context._imports.add(self)
+
+    def _unmap(self) -> None:
+        self.unmapped = True
+        self._window = None
+        self._way = None
+
+    def _view(self) -> memoryview:
+        if self._window is None:
+            raise UcsError(
+                Status.ERR_UNSUPPORTED,
+                f"memh: {self!r} is not mapped here: its owner registered it, or WEFT_ISOLATION is strict\n"
+                "  try: (address, length) with memh=, as the buffer of a put or get",
+            )
+        return memoryview(self._window)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: slice) -> memoryview:
+        self._check("memh")
+        return self._view()[index]
+
+    def _part(self, buffer: Any, at: int, nbytes: int, writes: bool) -> Any:
+        if self._window is not None:
+            return self._view()[at : at + nbytes]
+        assert self._way is not None  # it is not unmapped: _as_local() looked
+        ep, rkey = self._way
+        if writes:
+            return Bounce(ep, rkey, self.address + at, nbytes)
+        copy = bytearray(nbytes)
+        _ended(ep.get_nbx(copy, self.address + at, rkey), "the buffer could not be fetched from its owner")
+        return copy
+
+    def _pack_key(self, by: str) -> PackedBuffer:
+        raise UcsError(
+            Status.ERR_UNSUPPORTED,
+            f"{by}: {self!r} was imported: it serves this process's own operations\n"
+            "  try: a remote key that its owner packs",
+        )
