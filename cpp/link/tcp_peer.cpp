@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checksum.hpp"
 #include "link/routes.hpp"
 #include "mem/guard.hpp"
 
@@ -20,8 +21,9 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kCopyMax = 4096;         // longer payload is sent from where it is
-constexpr size_t kBatchBytes = 16 << 10;  // so many bytes of small packets are worth a system call
+constexpr size_t kCopyMax = 4096;                  // longer payload waits for no company
+constexpr size_t kSumPiece = 680 * kChecksumStep;  // 16 KiB: still in the nearest cache when it is summed
+constexpr size_t kBatchBytes = 16 << 10;           // so many bytes of small packets are worth a system call
 // The peer's pipeline runs dry where it has to wait for what these packets say: that so much arrived, or is wanted.
 constexpr uint64_t kBatchCost = uint64_t{512} << 10;
 constexpr size_t kOutMax = size_t{256} << 10;  // waiting to be sent, before submit() says again
@@ -180,22 +182,12 @@ bool TcpPeer::flush() {
   return flush_locked();
 }
 
-// Pages of a payload failed after they were looked for, in the middle of its packet: nothing can follow it.
-Status TcpPeer::lost_pages() {
-  fail(Status::peer_gone, "pages of a buffer were lost while it was being sent");
-  return broken();
-}
-
-// HOT. One system call, or none where packets wait for company; payload is copied by us only where it is short, or
-// where the kernel took a part.
+// HOT. One system call, or none where packets wait for company.
 Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   const std::lock_guard lock(send_mutex_);
   if (dead()) return down_status();
   if (const Status status = broken(); status != Status::ok) return status;
   if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
-  // A packet that has begun must be sent whole, so pages of the application's memory that fail are looked for before.
-  if (!mem::readable(payload.data(), payload.size())) [[unlikely]]
-    return Status::fault;
   const bool answer = frame.kind == wire::FrameKind::answer;
   frame.where = wire::PayloadWhere::none;
   const uint64_t waiting = ours_.open();
@@ -233,59 +225,29 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
     flush_if_due();
     return Status::ok;
   }
-  frame.payload_length = 0;  // the prefix tells it
-  if (answer) frame.source = {};
-  const wire::DoneBody with = std::exchange(answer_, {});
-  if (payload.size() <= kCopyMax) {
-    std::byte* head = room(wire::kPacketHeadMax + payload.size());
-    const size_t head_bytes =
-        wire::emit_frame(keys_.send, sent_, frame, with, payload.size(), std::span(head, wire::kPacketHeadMax));
-    if (!mem::copy_guarded(head + head_bytes, payload.data(), payload.size())) return lost_pages();
-    out_end_ += head_bytes + payload.size();
-    ++sent_;
-    out_cost_ += cost;
-    flush_if_due();
-  } else {
-    std::array<std::byte, wire::kPacketHeadMax> head;
-    const size_t head_bytes = wire::emit_frame(keys_.send, sent_, frame, with, payload.size(), head);
-    iovec pieces[3] = {{out_.data() + out_at_, out_bytes()},
-                       {head.data(), head_bytes},
-                       {const_cast<std::byte*>(payload.data()), payload.size()}};
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = 3;
-    const size_t before = out_bytes();
-    ssize_t n;
-    do {
-      n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EFAULT) {  // nothing of this packet
-      answer_ = with;
+  // A copy is sent: what the checksum was made of. The application or a peer may change the memory at any time.
+  std::byte* packet = room(wire::kPacketHeadMax + payload.size());
+  std::byte* body = packet + wire::kPacketHeadMax;
+  Checksum checksum;
+  for (size_t at = 0; at < payload.size(); at += kSumPiece) {
+    const size_t n = std::min(kSumPiece, payload.size() - at);
+    if (!mem::copy_guarded(body + at, payload.data() + at, n)) [[unlikely]] {  // nothing of the packet was sent
       answer ? theirs_.end(cost, true) : ours_.begin(cost, true);
       return Status::fault;
     }
-    if (n < 0 && errno != EAGAIN) {
-      fail(status_of_errno(errno), std::string("sending: ") + std::strerror(errno));
-      return broken();
-    }
-    const size_t took = n < 0 ? 0 : static_cast<size_t>(n);
-    if (took <= before) {  // nothing of this packet: it was never begun
-      out_at_ += took;
-      want_out(true);
-      answer_ = with;
-      answer ? theirs_.end(cost, true) : ours_.begin(cost, true);
-      return Status::again;
-    }
-    ++sent_;
-    clear_out();
-    out_cost_ = 0;
-    const size_t mine = took - before;
-    if (mine < head_bytes) append(std::span(head).subspan(mine, head_bytes - mine));
-    const auto rest = payload.subspan(mine > head_bytes ? mine - head_bytes : 0);
-    if (!mem::copy_guarded(room(rest.size()), rest.data(), rest.size())) return lost_pages();
-    out_end_ += rest.size();
-    unflushed_.store(out_bytes() != 0, std::memory_order_relaxed);
-    want_out(out_bytes() != 0);
+    checksum.add({body + at, n});
+  }
+  frame.payload_length = payload.empty() ? 0 : checksum.sum();  // the prefix tells the length
+  if (answer) frame.source = {};
+  const wire::DoneBody with = std::exchange(answer_, {});
+  (void)wire::emit_frame(keys_.send, sent_++, frame, with, payload.size(), std::span(packet, wire::kPacketHeadMax));
+  frame.payload_length = static_cast<uint32_t>(payload.size());
+  out_end_ += wire::kPacketHeadMax + payload.size();
+  out_cost_ += cost;
+  if (payload.size() > kCopyMax && !wants_out_) {
+    flush_locked();
+  } else {
+    flush_if_due();
   }
   return Status::ok;
 }
@@ -317,60 +279,34 @@ void TcpPeer::ping() {
 
 // ---- receiving ---------------------------------------------------------------------------------------------------
 
-// The payload of the packet that is being taken: from the buffer first, then from the kernel.
-class TcpPeer::Source final : public PayloadSource {
- public:
-  explicit Source(TcpPeer& peer) : peer_(peer) {}
-  [[nodiscard]] bool fault() const noexcept override { return fault_; }
-  size_t read(std::span<const iovec> into) override {
-    if (peer_.in_begin_ != peer_.in_end_) {
-      size_t total = 0;
-      for (const iovec& v : into) {
-        const size_t n = std::min(v.iov_len, peer_.in_end_ - peer_.in_begin_);
-        const std::byte* from = peer_.in_.data() + peer_.in_begin_;
-        if (n != 0 && !mem::copy_guarded(static_cast<std::byte*>(v.iov_base), from, n)) {
-          fault_ = true;
-          return total;
-        }
-        peer_.in_begin_ += n;
-        total += n;
-      }
-      return total;
-    }
-    peer_.in_begin_ = peer_.in_end_ = 0;
-    std::array<iovec, 10> pieces;
-    size_t count = 0, wanted = 0;
-    for (const iovec& v : into) {
-      if (count + 1 == pieces.size()) break;
-      pieces[count++] = v;
-      wanted += v.iov_len;
-    }
-    pieces[count++] = {peer_.in_.data(), kTailBytes};
-    ssize_t n;
-    do {
-      n = ::readv(peer_.fd_.get(), pieces.data(), static_cast<int>(count));
-    } while (n < 0 && errno == EINTR);
-    if (n <= 0) {
-      if (n < 0 && errno == EFAULT) {
-        fault_ = true;
-      } else if (n < 0 && errno == EAGAIN) {
-        peer_.dry_ = true;
-      } else {
-        peer_.fail(n == 0 ? Status::peer_gone : status_of_errno(errno),
-                   n == 0 ? "it hung up" : std::string("receiving: ") + std::strerror(errno));
-      }
-      return 0;
-    }
-    const auto got = static_cast<size_t>(n);
-    if (got > wanted) peer_.in_end_ = got - wanted;
-    peer_.dry_ = got < wanted + kTailBytes;
-    return std::min(got, wanted);
+// Bytes of the payload that is being taken: from the buffer first, then from the kernel.
+size_t TcpPeer::read(std::span<std::byte> into) {
+  if (in_begin_ != in_end_) {
+    const size_t n = std::min(into.size(), in_end_ - in_begin_);
+    std::memcpy(into.data(), in_.data() + in_begin_, n);
+    in_begin_ += n;
+    return n;
   }
-
- private:
-  TcpPeer& peer_;
-  bool fault_ = false;
-};
+  in_begin_ = in_end_ = 0;
+  const iovec pieces[2] = {{into.data(), into.size()}, {in_.data(), kTailBytes}};
+  ssize_t n;
+  do {
+    n = ::readv(fd_.get(), pieces, 2);
+  } while (n < 0 && errno == EINTR);
+  if (n <= 0) {
+    if (n < 0 && errno == EAGAIN) {
+      dry_ = true;
+    } else {
+      fail(n == 0 ? Status::peer_gone : status_of_errno(errno),
+           n == 0 ? "it hung up" : std::string("receiving: ") + std::strerror(errno));
+    }
+    return 0;
+  }
+  const auto got = static_cast<size_t>(n);
+  if (got > into.size()) in_end_ = got - into.size();
+  dry_ = got < into.size() + kTailBytes;
+  return std::min(got, into.size());
+}
 
 // More bytes into the buffer. False: there are none now, or the connection is broken.
 bool TcpPeer::fill() {
@@ -488,54 +424,27 @@ void TcpPeer::trace_source(wire::Frame& frame) {
   frame.source.nic = source_number_;
 }
 
-// True: the payload is complete and was delivered.
+// True: the payload is complete and was delivered, or was changed on its way. It is collected and checked before any of
+// it reaches its place: a checksum of bytes that have landed would also fail where somebody else has written there
+// since, which is legal, and damaged bytes would have done their damage.
 bool TcpPeer::take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self) {
-  Source source(*this);
   const uint64_t length = frame_.payload_length;
   while (done_ < length) {
-    size_t got = 0;
-    switch (taking_) {
-      case Taking::land: {
-        const Status status = sink.land(self, frame_, done_, source, &got);
-        done_ += got;
-        if (status == Status::again && done_ == 0) {
-          taking_ = Taking::collect;
-          collected_.resize(length);
-          continue;
-        }
-        if (status != Status::ok) {
-          taking_ = Taking::discard;
-          landed_ = status == Status::again ? Status::canceled : status;
-          continue;
-        }
-        break;
-      }
-      case Taking::collect: {
-        const iovec rest{collected_.data() + done_, length - done_};
-        done_ += got = source.read({&rest, 1});
-        break;
-      }
-      case Taking::discard: {
-        std::array<std::byte, 16384> nowhere;
-        const iovec rest{nowhere.data(), std::min<uint64_t>(nowhere.size(), length - done_)};
-        done_ += got = source.read({&rest, 1});
-        break;
-      }
-      case Taking::nothing:
-        return true;
-    }
+    const size_t got = read({collected_.data() + done_, length - done_});
+    done_ += got;
     if (got == 0 || (dry_ && done_ < length && in_begin_ == in_end_)) return false;
   }
-  const Taking how = taking_;
-  taking_ = Taking::nothing;
-  if (how == Taking::collect) {
-    const std::vector<std::byte> payload = std::move(collected_);
-    collected_ = {};
-    sink.on_frame(self, frame_, payload);
-  } else {
-    sink.on_landed(self, frame_, landed_);
-  }
+  taking_ = false;
+  const std::span<const std::byte> payload(collected_.data(), length);
+  if (holds(payload, sum_)) sink.on_frame(self, frame_, payload);
   return true;
+}
+
+bool TcpPeer::holds(std::span<const std::byte> payload, uint32_t sum) {
+  if (payload.empty() || checksum_of(payload) == sum) [[likely]]
+    return true;
+  fail(Status::corrupted, "payload of a packet was changed on its way");
+  return false;
 }
 
 // An answer that went well: counted at once, for deliver_done() to give to the NIC. False: the connection is broken.
@@ -564,7 +473,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
   size_t n = 0;
   while (n < budget && broken() == Status::ok) {
     if (taken_.there != 0 && in_begin_ != in_end_) deliver_done(sink, self);  // the frame it came with was not the last
-    if (taking_ != Taking::nothing) {
+    if (taking_) {
       const uint64_t before = done_;
       const bool complete = take_payload(sink, self);
       if (complete || done_ != before) ++n;
@@ -614,7 +523,8 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       continue;
     }
     const auto payload_length = static_cast<uint32_t>(prefix->length - body);
-    auto frame = wire::parse_tcp_frame(bytes, payload_length);
+    uint32_t sum = 0;
+    auto frame = wire::parse_tcp_frame(bytes, payload_length, &sum);
     if (!frame) {
       fail(Status::protocol, "a frame with a field outside its range");
       return n;
@@ -632,16 +542,15 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (whole) {
       in_begin_ += payload_length;
       ++n;
+      if (!holds(in.subspan(head, payload_length), sum)) return n;
       sink.on_frame(self, *frame, in.subspan(head, payload_length));
       continue;
     }
     frame_ = *frame;
+    sum_ = sum;
     done_ = 0;
-    landed_ = Status::ok;
-    const bool lands =
-        payload_length >= kLandMin && (frame->kind == wire::FrameKind::write || frame->kind == wire::FrameKind::answer);
-    taking_ = lands ? Taking::land : Taking::collect;
-    if (!lands) collected_.resize(payload_length);
+    taking_ = true;
+    if (collected_.size() < payload_length) collected_.resize(payload_length);  // kept for the next
   }
   return n;
 }

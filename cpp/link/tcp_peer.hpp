@@ -1,11 +1,11 @@
 // cpp/link/tcp_peer.hpp: one connection to another NIC, after the greeting: packets out, packets in.
 //
-// Sending: any thread, under send_mutex_. What the kernel takes at once is not copied by us; the rest waits in out_.
+// Sending: any thread, under send_mutex_, from out_: payload is copied there, and its checksum is that of the copy.
 //   While a request of ours has no answer yet, small packets wait for company (until there are kBatchBytes, the next
 //   poll, or somebody goes to sleep): the answer will bring a thread here that sends them. Answers wait for the next
 //   poll that finds nothing new, so that they travel with what the application says next. Neither waits once kBatchCost
 //   bytes of payload depend on it.
-// Receiving: the polling thread only. Payload that is not in the buffer yet goes to its place by readv. An answer that
+// Receiving: the polling thread only. Payload goes to its place once it is whole and its checksum holds. An answer that
 //   came with the last frame is left for the next round where there will be one: whoever waits for the frame goes
 //   first.
 // Limits: a request that passes kTcpInFlightFrames or kTcpInFlightBytes is not sent before others are answered; a peer
@@ -122,8 +122,6 @@ class TcpPeer final : public Peer {
     }
     Sum begun_, ended_;
   };
-  enum class Taking : uint8_t { nothing, land, collect, discard };
-  class Source;
 
   void fail(Status status, const std::string& why);
   bool flush_locked();
@@ -131,7 +129,6 @@ class TcpPeer final : public Peer {
   [[nodiscard]] uint32_t wanted_events() const noexcept;
   std::byte* room(size_t bytes);  // behind what waits in out_; who fills it adds to out_end_
   void append(std::span<const std::byte> bytes);
-  Status lost_pages();
   [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
   void clear_out() noexcept { out_at_ = out_end_ = 0; }
   void emit_done();  // answer_ becomes a packet of its own
@@ -140,6 +137,8 @@ class TcpPeer final : public Peer {
   void deliver_done(FrameSink& sink, const std::shared_ptr<Peer>& self);
   size_t parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
   bool take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self);
+  size_t read(std::span<std::byte> into);
+  bool holds(std::span<const std::byte> payload, uint32_t sum);
   bool admit(wire::Frame& frame, TcpControl& control);
   void trace_source(wire::Frame& frame);
 
@@ -165,10 +164,10 @@ class TcpPeer final : public Peer {
   std::atomic<Left> buffered_{Left::nothing};
   bool dry_ = false;
   bool long_ = false;  // the last packet's payload was long
-  Taking taking_ = Taking::nothing;
+  bool taking_ = false;
   wire::Frame frame_;  // whose payload is being taken
   uint64_t done_ = 0;
-  Status landed_ = Status::ok;
+  uint32_t sum_ = 0;  // that its payload must have
   std::vector<std::byte> collected_;
   uint32_t source_nic_ = wire::kUnknownNic, source_number_ = wire::kUnknownNic;
 

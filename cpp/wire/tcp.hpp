@@ -10,7 +10,9 @@
 //
 // Then packets: a prefix of 24 bytes, a body whose length the type tells, and for frames `length - 104` bytes of
 // payload. The prefix (but the tag) and the body are covered by the tag (base/mac.hpp), keyed for this connection and
-// direction; payload is not. `sequence` counts packets from 0, so that none can be repeated, dropped or moved.
+// direction; payload is not, but by a checksum that stands in the frame's payload_length (the prefix tells the length):
+// that finds faults, not somebody who changes payload on purpose. `sequence` counts packets from 0, so that none can be
+// repeated, dropped or moved.
 //
 //   0..7   tag       8..15  sequence    16..19 length of body and payload    20 type    21..23 zero
 #pragma once
@@ -32,7 +34,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 2;
+constexpr uint16_t kTcpVersion = 3;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
@@ -209,11 +211,19 @@ inline uint32_t cost_of(const Frame& f) noexcept {
   return f.payload_length;
 }
 
-// The frame of a packet, its payload length taken from the prefix; nothing where a field is outside its range.
+// The frame of a packet, its payload length taken from the prefix; nothing where a field is outside its range. `*sum`:
+// the checksum that its payload must have.
 // Beside what wire::parse asks: a frame that a peer may send over tcp, with its cost in staged_chunk (the answer
 // repeats it), and an answer with a status that ends an operation.
-inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uint32_t payload_length) noexcept {
-  auto f = parse(body);
+inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uint32_t payload_length,
+                                            uint32_t* sum) noexcept {
+  std::array<std::byte, sizeof(Frame)> head;
+  if (body.size() < head.size()) return std::nullopt;
+  std::memcpy(head.data(), body.data(), head.size());
+  std::memcpy(sum, head.data() + offsetof(Frame, payload_length), sizeof(*sum));
+  std::memset(head.data() + offsetof(Frame, payload_length), 0, sizeof(*sum));
+  if (payload_length == 0 && *sum != 0) return std::nullopt;
+  auto f = parse(head);
   if (!f || f->where != PayloadWhere::none) return std::nullopt;
   f->payload_length = payload_length;
   f->where = payload_length != 0 ? PayloadWhere::in_frame : PayloadWhere::none;

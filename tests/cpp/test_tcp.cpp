@@ -11,6 +11,7 @@
 #include <boost/test/unit_test.hpp>
 #include <latch>
 
+#include "base/checksum.hpp"
 #include "fabric.hpp"
 
 using namespace weft;
@@ -198,7 +199,7 @@ struct Rogue {
   }
   std::vector<std::byte> packet(wire::Frame f, std::span<const std::byte> payload, const wire::DoneBody& done = {}) {
     f.where = wire::PayloadWhere::none;
-    f.payload_length = 0;
+    f.payload_length = payload.empty() ? 0 : checksum_of(payload);
     std::vector<std::byte> out(wire::kPacketHeadMax + payload.size());
     const size_t head = wire::emit_frame(keys.send, sequence++, f, done, payload.size(), std::span(out));
     std::ranges::copy(payload, out.begin() + static_cast<std::ptrdiff_t>(head));
@@ -344,6 +345,20 @@ BOOST_AUTO_TEST_CASE(test_tags_are_these_numbers) {
   BOOST_TEST(mac_tag(MacKey(secret), 5, ones) != 0xc0e376f061a12eeaull);
 }
 
+BOOST_AUTO_TEST_CASE(test_checksum_is_the_same_by_table_and_by_instruction_and_finds_each_flipped_bit) {
+  for (const size_t n : {1, 7, 23, 24, 25, 100, 4097}) {
+    auto bytes = pattern(n, n);
+    const uint32_t sum = checksum_of(bytes);
+    const auto lanes = weft::detail::add<weft::detail::TableCrc>({}, bytes.data(), n);
+    BOOST_TEST(sum == ~weft::detail::TableCrc::word(lanes.a, uint64_t{lanes.c} << 32 | lanes.b));
+    for (size_t bit = 0; bit < 8 * n; ++bit) {
+      bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+      BOOST_REQUIRE(checksum_of(bytes) != sum);
+      bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   constexpr std::array<uint8_t, 56> ping_and_resolve = {
       // tag                                   sequence 0x0102         length 32    resolve, zeros
@@ -377,7 +392,7 @@ BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   g.listen = link::parse_host("10.1.2.3", 0x1f90);
   std::array<std::byte, sizeof(g)> bytes;
   wire::emit_greeting(g, bytes);
-  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 2, 0, 1, 0, 3, 2};
+  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 3, 0, 1, 0, 3, 2};
   BOOST_TEST(std::memcmp(bytes.data(), head.data(), head.size()) == 0);
   constexpr std::array<uint8_t, 12> listen = {4, 0, 0x90, 0x1f, 0, 0, 0, 0, 10, 1, 2, 3};
   BOOST_TEST(std::memcmp(bytes.data() + 64, listen.data(), listen.size()) == 0);
@@ -529,6 +544,15 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     packet[24 + 32] ^= std::byte{1};  // the address in the region
     r.send(packet);
   });
+  const auto long_data = pattern(200'000);  // more than one read takes
+  for (const auto* payload : {&data, &long_data}) {
+    const size_t n = std::min(payload->size(), Victim::kBytes);
+    attack("payload of a packet was changed", [&](Rogue& r) {
+      auto packet = r.packet(r.write(n, 0), std::span(*payload).first(n));
+      packet[packet.size() - 3] ^= std::byte{4};
+      r.send(packet);
+    });
+  }
   attack("no packet", [&](Rogue& r) { r.send(pattern(500, 9)); });
   attack("no packet", [&](Rogue& r) {
     auto packet = r.packet(r.write(1000, 0), data);

@@ -2,6 +2,7 @@
 // peer that knows the secret and seals what it makes up, packets of every kind with any content, whole or in pieces.
 #include <netinet/in.h>
 
+#include "base/checksum.hpp"
 #include "target.hpp"
 #include "wire/tcp.hpp"
 
@@ -123,6 +124,10 @@ class Caller {
     if (in.below(16) == 0) p.length = in.take<uint32_t>();
     std::memcpy(out.data(), &p, sizeof(p));
     if (in.coin()) in.patch(std::span(out).subspan(sizeof(uint64_t), sizeof(p) + body - sizeof(uint64_t)));
+    if (p.type == wire::PacketType::frame && out.size() > sizeof(p) + body && in.below(16) != 0) {
+      const uint32_t sum = checksum_of(std::span(out).subspan(sizeof(p) + body));
+      std::memcpy(out.data() + sizeof(p) + offsetof(wire::Frame, payload_length), &sum, sizeof(sum));
+    }
     const uint64_t tag = wire::packet_tag(keys_.send, p.sequence, std::span(out).first(sizeof(p) + body));
     std::memcpy(out.data(), &tag, sizeof(tag));
     if (in.below(32) == 0) in.patch(out);  // a damaged one
