@@ -107,9 +107,10 @@ class Caller {
       f.ep_generation = known ? victim_.generation() : in.take<uint8_t>();
       f.staged_chunk = static_cast<uint32_t>(in.number(kLengths));
       b.done = {.op_id = in.below(4), .cost = in.below(4), .there = in.below(3)};
-      std::memcpy(out.data() + sizeof(p), &b, sizeof(b));
       const size_t payload = std::min<size_t>(in.take<uint16_t>(), 30'000);
       out.resize(out.size() + payload, std::byte{3});
+      f.payload_length = payload == 0 ? 0 : checksum_of(std::span(out).last(payload));
+      std::memcpy(out.data() + sizeof(p), &b, sizeof(b));
     } else if (p.type == wire::PacketType::done) {
       const wire::DoneBody b{.op_id = in.below(4), .cost = in.below(4), .there = in.below(3)};
       std::memcpy(out.data() + sizeof(p), &b, sizeof(b));
