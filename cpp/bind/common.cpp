@@ -442,7 +442,7 @@ NB_MODULE(_nic, m) {
         if (!b.acquire(obj.ptr(), writable)) throw nb::python_error();
         return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, b.iface, nb::steal(b.hold()));
       },
-      nb::arg("obj"), nb::arg("writable") = false,
+      nb::arg("obj").none(), nb::arg("writable") = false,
       nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),
       "(address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.");
   register_objects(m);

@@ -215,7 +215,7 @@ PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
   uint64_t count = kReadMax;
   if (nargs != 0 || kwnames != nullptr) {
     PyObject* a[1];
-    if (!parse_slow(g_read_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count)) return nullptr;
+    if (!parse_slow(g_read_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.read", "count")) return nullptr;
   }
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
   return cq_usable(core) ? read_up_to(core, count, false) : nullptr;
@@ -224,7 +224,8 @@ PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
 PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   uint64_t count = kReadMax;
   PyObject* a[1];
-  if (!parse_slow(g_readfrom_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count)) return nullptr;
+  if (!parse_slow(g_readfrom_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.readfrom", "count"))
+    return nullptr;
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
   return cq_usable(core) ? read_up_to(core, count, true) : nullptr;
 }
@@ -232,10 +233,12 @@ PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
 PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool with_source) {
   PyObject* a[3];
   uint64_t count = kReadMax, deadline, threshold = 1;
-  if (!parse_slow(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count) || !deadline_of(a[2], &deadline)) {
+  if (!parse_slow(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
+      !deadline_of(a[2], &deadline)) {
     return nullptr;
   }
-  if (a[1] != nullptr && a[1] != Py_None && !to_u64(a[1], &threshold)) return nullptr;  // FI_CQ_COND_THRESHOLD
+  if (a[1] != nullptr && a[1] != Py_None && !to_u64(a[1], &threshold, "cq.sread", "cond"))
+    return nullptr;  // FI_CQ_COND_THRESHOLD
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
   if (!cq_usable(core)) return nullptr;
   nic::Domain* domain = core->box->domain.get();
@@ -323,7 +326,8 @@ Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
 PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   uint64_t threshold = 0, deadline;
-  if (!parse_slow(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold) || !deadline_of(a[1], &deadline)) {
+  if (!parse_slow(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
+      !deadline_of(a[1], &deadline)) {
     return nullptr;
   }
   auto* core = nb::inst_ptr<CounterCore>(self);
@@ -1203,7 +1207,7 @@ void register_objects(nb::module_& m) {
             PyTuple_SET_ITEM(t, 10, number(e.source));
             return nb::steal(t);
           },
-          nb::arg("flags") = 0, nb::sig("def readerr(self, flags: int = 0) -> Any"),
+          nb::arg("flags").none() = 0, nb::sig("def readerr(self, flags: int = 0) -> Any"),
           "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was "
           "asked\n"
           "and what was found. Raises Again when there is none. Source: fi_cq(3) fi_cq_readerr.")
@@ -1268,21 +1272,21 @@ void register_objects(nb::module_& m) {
             check_usable(c, "counter");
             c.counter->add(number_of(value, "cntr.add", "value"));
           },
-          nb::arg("value"), nb::sig("def add(self, value: int) -> None"), "Adds to the value (fi_cntr_add).")
+          nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"), "Adds to the value (fi_cntr_add).")
       .def(
           "set",
           [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
             c.counter->set(number_of(value, "cntr.set", "value"));
           },
-          nb::arg("value"), nb::sig("def set(self, value: int) -> None"), "Sets the value (fi_cntr_set).")
+          nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"), "Sets the value (fi_cntr_set).")
       .def(
           "adderr",
           [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
             c.counter->add_errors(number_of(value, "cntr.adderr", "value"));
           },
-          nb::arg("value"), nb::sig("def adderr(self, value: int) -> None"),
+          nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
           "Adds to the error value (fi_cntr_adderr).")
       .def(
           "seterr",
@@ -1290,7 +1294,8 @@ void register_objects(nb::module_& m) {
             check_usable(c, "counter");
             c.counter->set_errors(number_of(value, "cntr.seterr", "value"));
           },
-          nb::arg("value"), nb::sig("def seterr(self, value: int) -> None"), "Sets the error value (fi_cntr_seterr).")
+          nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
+          "Sets the error value (fi_cntr_seterr).")
       .def("close", [](CounterCore& c) {
         c.closed = true;
         if (!c.box->forked()) c.counter->event.tell();

@@ -97,7 +97,9 @@ def query(datatype: int, op: int, family: int) -> AtomicAttr:
 
     Raises NotSupported, naming the pair. Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
     """
-    count, size = _nic.atomic_valid(int(datatype), int(op), family)
+    # The extension takes 32 bits; no datatype or operation has a number as large.
+    known = max(datatype, op) < 1 << 32
+    count, size = _nic.atomic_valid(int(datatype), int(op), family) if known else (0, 0)
     if not count:
         raise errors.NotSupported(
             f"{_FAMILY_NAME[family]}: {_named(Op, op)} on {_named(Datatype, datatype)} is not supported",

@@ -482,9 +482,11 @@ def register(
             + _perhaps_length(op, buffers, access),
             op=op,
         )
-    _check_flags(domain, op, flags)
     if offset:
-        raise errors.InvalidArgument(f"{op}: offset {offset} is reserved and must be 0, fi_mr(3)", op=op)
+        raise errors.InvalidArgument(
+            f"{op}: offset {offset} is reserved and must be 0, fi_mr(3)" + _perhaps_length(op, buffers, access), op=op
+        )
+    _check_flags(domain, op, flags)
     if not buffers:
         raise errors.InvalidArgument(f"{op}: a region needs at least one buffer", op=op)
     if len(buffers) > domain.attr.mr_iov_limit:
@@ -806,7 +808,7 @@ def _register_dmabuf(domain: Domain, op: str, attr: MrAttr, flags: int) -> Memor
 
 def _perhaps_length(op: str, buffers: Sequence[Any], access: int) -> str:
     """What to try where the access looks like the length that C has in its place."""
-    if op != "mr_reg" or len(buffers) != 1 or access > int(_nic.describe_buffer(buffers[0])[1]):
+    if op != "mr_reg" or access != int(_nic.describe_buffer(buffers[0])[1]):
         return ""
     return f"\n  try: mr_reg(buf, access, ..., len={access}): the length is an argument of its own, the buffer has it"
 

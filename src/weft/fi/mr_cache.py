@@ -51,6 +51,11 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
     return MrCache(context)
 
 
+def _known_iface(op: str, iface: int) -> None:
+    if iface not in HmemIface.__members__.values():
+        raise errors.InvalidArgument(f"{op}: iface {iface!r} is none of enum fi_hmem_iface", op=op)
+
+
 @dataclass(frozen=True)
 class CachedMapping:
     """What a cache entry says of its memory, as `MemMonitor.valid` gets it.
@@ -294,6 +299,7 @@ class MrCache:
         op = "search"
         _handle.check(self, op)
         _args.whole(op, iface=iface, device=device)
+        _known_iface(op, iface)
         if resolve is not None and not callable(resolve):
             raise TypeError(f"{op}: resolve must be a function (address, length) or None, not {resolve!r}")
         address, nbytes = _nic.describe_buffer(buf)[:2]
@@ -309,6 +315,7 @@ class MrCache:
         """
         _handle.check(self, "notify")
         _args.whole("notify", iface=iface)
+        _known_iface("notify", iface)
         _args.integer("notify", addr=addr, length=length)
         addr, length = operator.index(addr), operator.index(length)
         if addr < 0 or length <= 0 or addr + length >= 1 << 64:
