@@ -46,7 +46,7 @@ def transfer(a, b):
     memory = b.domain.alloc(64, np.uint8)
     memory[:] = 0
     with b.domain.mr_reg(memory, RW, requested_key=77):
-        a.ep.write(b"transferred", dest_addr=a.av.insert(b.name), key=77)
+        a.ep.write(b"transferred", dest_addr=a.av.insert(b.name), addr=0, key=77)
         a.done()
     assert bytes(memory[:11]) == b"transferred"
 """
@@ -65,15 +65,15 @@ word = np.ones(1, np.uint64)
 before = _process.nic().statistics()
 def child():
     uses = [
-        lambda: a.ep.write(b"x", dest_addr=to, key=1),
-        lambda: a.ep.write(np.zeros(1 << 20, np.uint8), dest_addr=to, key=1),
-        lambda: a.ep.read(bytearray(8), src_addr=to, key=1),
-        lambda: a.ep.inject_write(b"x", dest_addr=to, key=1),
-        lambda: a.ep.writev([b"x"], dest_addr=to, key=1),
+        lambda: a.ep.write(b"x", dest_addr=to, addr=0, key=1),
+        lambda: a.ep.write(np.zeros(1 << 20, np.uint8), dest_addr=to, addr=0, key=1),
+        lambda: a.ep.read(bytearray(8), src_addr=to, addr=0, key=1),
+        lambda: a.ep.inject_write(b"x", dest_addr=to, addr=0, key=1),
+        lambda: a.ep.writev([b"x"], dest_addr=to, addr=0, key=1),
         lambda: a.ep.writemsg(fi.MsgRma([b"x"], [fi.RmaIov(0, 1, 1)], to)),
         lambda: a.ep.write_batch(b"x", np.zeros(1, fi.RMA_DESC)),
-        lambda: a.ep.atomic(word, dest_addr=to, key=1, datatype=fi.UINT64, op=fi.SUM),
-        lambda: a.ep.fetch_atomic(word, result=word.copy(), dest_addr=to, key=1, datatype=fi.UINT64, op=fi.SUM),
+        lambda: a.ep.atomic(word, dest_addr=to, addr=0, key=1, datatype=fi.UINT64, op=fi.SUM),
+        lambda: a.ep.fetch_atomic(word, result=word.copy(), dest_addr=to, addr=0, key=1, datatype=fi.UINT64, op=fi.SUM),
         lambda: a.ep.cancel(None),
         lambda: a.ep.getname(),
         lambda: a.ep.getopt(fi.OPT_ENDPOINT, fi.OPT_TX_SIZE),
@@ -256,14 +256,14 @@ over = threading.Event()
 def traffic():
     data = np.zeros(1 << 20, np.uint8)
     while not over.is_set():
-        a.ep.write(data, dest_addr=to, key=9)
-        a.ep.write(data[:8], dest_addr=to, key=9)
+        a.ep.write(data, dest_addr=to, addr=0, key=9)
+        a.ep.write(data[:8], dest_addr=to, addr=0, key=9)
         a.done(2)
 thread = threading.Thread(target=traffic)
 thread.start()
 def child():
     try:
-        a.ep.write(b"x", dest_addr=to, key=9)
+        a.ep.write(b"x", dest_addr=to, addr=0, key=9)
     except fi.BadState:
         pass
     c = Side()
