@@ -451,4 +451,5 @@ NB_MODULE(_nic, m) {
   register_numpy_memory(m);
   register_cache(m);
   register_ucp(m);
+  register_window(m);
 }

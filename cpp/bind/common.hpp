@@ -85,6 +85,7 @@ struct NicBox {
     if (fork_generation != g_fork_generation) (void)host.release();
   }
   std::unique_ptr<host::HostNic> host;
+  std::vector<struct DomainBox*> domains;  // that live; under the GIL
   int fork_generation = g_fork_generation;
 };
 
@@ -97,8 +98,11 @@ struct MemoryRegionCore;
 
 struct DomainBox {
   DomainBox(std::shared_ptr<NicBox> n, const nic::DomainConfig& config)
-      : nic(std::move(n)), domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)) {}
+      : nic(std::move(n)), domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)) {
+    nic->domains.push_back(this);
+  }
   ~DomainBox() {
+    std::erase(nic->domains, this);
     if (forked()) (void)domain.release();
   }
   [[nodiscard]] bool forked() const noexcept { return nic->fork_generation != g_fork_generation; }
@@ -329,5 +333,6 @@ void register_probes(nb::module_& m);
 void register_numpy_memory(nb::module_& m);
 void register_cache(nb::module_& m);
 void register_ucp(nb::module_& m);
+void register_window(nb::module_& m);
 
 }  // namespace weft::bind

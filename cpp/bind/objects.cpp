@@ -868,6 +868,7 @@ void register_objects(nb::module_& m) {
             d["peers"] = s.peers;
             d["regions"] = s.regions;
             d["allocated_bytes"] = s.allocated_bytes;
+            d["resting_bytes"] = s.resting_bytes;
             return d;
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
@@ -1026,6 +1027,23 @@ void register_objects(nb::module_& m) {
           "address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was\n"
           "         mapped is gone.\n"
           "fresh    it reads as zero, and no page of it is there yet.")
+      .def(
+          "region_in",
+          [](PyNic& n, uint64_t address, uint64_t nbytes) -> nb::object {
+            for (const DomainBox* domain : box_of(n)->domains) {
+              for (const MemoryRegionCore* r = domain->regions; r != nullptr; r = r->next) {
+                if (r->region->closed()) continue;
+                for (const mem::MrBuffer& b : r->region->buffers()) {
+                  if (b.local_addr < address + nbytes && address < b.local_addr + b.length)
+                    return nb::make_tuple(b.local_addr, b.length);
+                }
+              }
+            }
+            return nb::none();
+          },
+          nb::arg("address"), nb::arg("nbytes"),
+          nb::sig("def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None"),
+          "(address, length) of an open region's buffer that lies in these addresses, or None.")
       .def(
           "close",
           [](PyNic& n) {

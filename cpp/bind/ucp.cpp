@@ -898,21 +898,6 @@ PyMethodDef g_ep_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_ep_slots[] = {{Py_tp_methods, g_ep_methods}, {0, nullptr}};
 
-// ---- memory of a peer, mapped here
-// -----------------------------------------------------------------------------------
-
-struct PeerMemory {
-  std::byte* data = nullptr;
-  size_t length = 0;
-  bool readonly = false;
-  std::shared_ptr<void> keep;
-};
-int peer_memory_getbuffer(PyObject* self, Py_buffer* view, int flags) {
-  auto* m = nb::inst_ptr<PeerMemory>(self);
-  return PyBuffer_FillInfo(view, self, m->data, static_cast<Py_ssize_t>(m->length), m->readonly ? 1 : 0, flags);
-}
-PyType_Slot g_peer_memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(peer_memory_getbuffer)}, {0, nullptr}};
-
 }  // namespace
 
 void register_ucp(nb::module_& m) {
@@ -948,30 +933,6 @@ void register_ucp(nb::module_& m) {
       },
       nb::arg("address"), nb::arg("length"), nb::arg("writable") = true,
       "Has the pages of memory there before they are touched; False where that cannot be.");
-
-  nb::class_<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots),
-                         "Bytes of a peer's process, mapped here: a buffer. They stay mapped while it lives.")
-      .def_prop_ro("address", [](const PeerMemory& p) { return reinterpret_cast<uint64_t>(p.data); })
-      .def_prop_ro("nbytes", [](const PeerMemory& p) { return p.length; });
-  m.def(
-      "peer_memory",
-      [](EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, bool writable) -> nb::object {
-        const uint32_t want = mem::kRemoteRead | (writable ? mem::kRemoteWrite : 0);
-        const auto w = ep.ep->window(dest, key, addr, length, want);
-        if (w.status != Status::ok) return nb::int_(static_cast<int>(w.status));
-        if (w.pointer == nullptr) return nb::none();
-        auto p = std::make_unique<PeerMemory>();
-        p->data = w.pointer;
-        p->length = length;
-        p->readonly = !writable;
-        p->keep = w.keep;
-        return nb::cast(std::move(p));
-      },
-      nb::arg("ep"), nb::arg("dest"), nb::arg("key"), nb::arg("addr"), nb::arg("length"), nb::arg("writable"),
-      nb::sig("def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> "
-              "PeerMemory | int | None"),
-      "A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the\n"
-      "NIC's statuses where it is refused (16: not yet, try again).");
 
   nb::class_<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
       .def(

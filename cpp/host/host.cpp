@@ -66,11 +66,13 @@ HostNic::HostNic(const HostConfig& config)
   parts.links.push_back(tcp_.get());
   mem::keep_fault_handler();
   nic_ = std::make_unique<nic::Nic>(std::move(parts), config.limits);
+  segments_->held_by(nic_.get());
   if (config.engine_thread) nic_->start_engine();
 }
 
 HostNic::~HostNic() {
   if (nic_) nic_->stop_engine();
+  segments_->held_by(nullptr);
 }
 
 void HostNic::after_fork_in_child() noexcept {

@@ -132,6 +132,8 @@ class Link {
   // HOT. Sends one frame. ok: it is on its way, and payload may be reused. again: no room now. peer_gone: never.
   virtual Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) = 0;
   virtual void request_segment(Peer& peer, uint32_t segment) = 0;
+  // Has the peer's engine look around: something of ours that it reads has changed. A hint.
+  virtual void wake(Peer&) noexcept {}
 
   // True (a hint) when poll() would find something. One cache line.
   [[nodiscard]] virtual bool maybe_ready() const noexcept = 0;

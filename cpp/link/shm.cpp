@@ -936,6 +936,12 @@ bool ShmLink::deaths_due() {
   return true;
 }
 
+void ShmLink::wake(Peer& base) noexcept {
+  auto& peer = static_cast<ShmPeer&>(base);
+  const std::lock_guard lock(peer.submit_lock);  // drop_conn() takes it after die(), before the socket is closed
+  if (!peer.dead()) ring_doorbell(peer.socket_fd);
+}
+
 void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   const auto it = conns_.find(conn_id);
   if (it == conns_.end()) return;
@@ -1072,6 +1078,9 @@ ShmLink::ShmLink(const ShmConfig& config, mem::Table& table, mem::SegmentSet& se
     std::memcpy(uuid_.data() + i, &u, 8);
     std::memcpy(nonce_.data() + i, &v, 8);
   }
+  mem::NicId id;
+  std::memcpy(&id, uuid_.data(), sizeof(id));
+  table_.set_nic_id(id);
   for (uint32_t i = 1; i < kShmPeerMax; ++i) free_producers_.push_back(i);
   if (!audit_timer_.valid()) throw Error(fi_err::kEMFILE, std::string("timerfd: ") + std::strerror(errno));
   epoll_.add(audit_timer_.get(), kNameAudit);

@@ -54,6 +54,7 @@ class ShmLink final : public Link {
   Resolving resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) override;
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
   void request_segment(Peer& peer, uint32_t segment) override;
+  void wake(Peer& peer) noexcept override;
   [[nodiscard]] bool maybe_ready() const noexcept override {
     if (private_count_.load(std::memory_order_relaxed) != 0) return true;  // of those some have spoken lately
     const auto* word = hint_word_.load(std::memory_order_relaxed);

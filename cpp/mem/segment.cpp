@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 // Below this, freed pages are kept for the next allocation: punching costs a system call and a page fault per page.
 constexpr size_t kPunchBytes = size_t{1} << 20;
+constexpr size_t kExposedBytes = kHugePage;
 
 constexpr size_t round_up(size_t n, size_t to) {
   return (n + to - 1) / to * to;
@@ -30,7 +31,7 @@ SegmentSet::~SegmentSet() {
   for (const auto& [at, placed] : placed_) ::munmap(reinterpret_cast<void*>(at), placed.bytes);
 }
 
-SegmentSet::Segment& SegmentSet::grow(size_t bytes) {
+SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
   if (segments_.size() >= kSegmentCountMax) {
     throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(bytes) + " bytes: all " +
                                      std::to_string(kSegmentCountMax) + " segments are in use; free arrays first");
@@ -40,13 +41,26 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes) {
   segment->fd = make_memfd("weft-segment", size);
   seal_size(segment->fd.get());
   segment->mapping = Mapping::shared(segment->fd.get(), size, true, "a segment");
+  // The system may choose the very addresses that the caller is about to take. Mapped again while the first mapping is
+  // there, the segment lies elsewhere.
+  std::vector<Mapping> unwanted;
+  const auto lies_over = [&] {
+    const auto begin = reinterpret_cast<uint64_t>(segment->mapping.data());
+    return begin < not_over.begin + not_over.bytes && not_over.begin < begin + size;
+  };
+  while (lies_over()) {
+    unwanted.push_back(std::move(segment->mapping));
+    segment->mapping = Mapping::shared(segment->fd.get(), size, true, "a segment");
+  }
+  unwanted.clear();
+  segment->exposed.resize((size / kExposedBytes + 63) / 64 + 1);
   (void)::madvise(segment->mapping.data(), size, MADV_HUGEPAGE);  // used where the system allows it for shared memory
   segment->free_by_offset.emplace(0, size);
   segments_.push_back(std::move(segment));
   return *segments_.back();
 }
 
-SegmentPlace SegmentSet::take(size_t size) {
+SegmentPlace SegmentSet::take(size_t size, const Addresses& not_over) {
   // Large arrays start on a huge page, so that the system can back them with huge pages.
   const size_t align = size >= kHugePage ? kHugePage : kAllocationAlign;
   if (log_.pending()) look_at_changes();
@@ -69,7 +83,7 @@ SegmentPlace SegmentSet::take(size_t size) {
       }
       return {static_cast<uint32_t>(i), start};
     }
-    grow(size + align);
+    grow(size + align, not_over);
   }
   throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(size) + " bytes of segment memory");
 }
@@ -83,8 +97,17 @@ size_t pages_of(size_t bytes) {
 }
 }  // namespace
 
+namespace {
+// What a hold says is a peer's word: no sum of it may wrap.
+bool overlap(const SegmentPlace& place, uint64_t bytes, const HeldPlace& held) noexcept {
+  if (held.segment != place.segment) return false;
+  return held.offset < place.offset ? held.length > place.offset - held.offset : held.offset - place.offset < bytes;
+}
+}  // namespace
+
 std::byte* SegmentSet::allocate(size_t bytes) {
   const size_t size = pages_of(bytes);
+  if (resting()) look_if_holds_ended();
   const std::lock_guard lock(mutex_);
   const SegmentPlace at = take(size);
   std::byte* address = segments_[at.segment]->mapping.data() + at.offset;
@@ -94,6 +117,7 @@ std::byte* SegmentSet::allocate(size_t bytes) {
 
 std::byte* SegmentSet::allocate_at(std::byte* address, size_t bytes, bool replace) {
   const size_t size = pages_of(bytes);
+  if (resting()) look_if_holds_ended();
   const std::lock_guard lock(mutex_);
   const auto begin = reinterpret_cast<uint64_t>(address);
   for (const auto& segment : segments_) {  // what lies here is others' memory
@@ -102,7 +126,8 @@ std::byte* SegmentSet::allocate_at(std::byte* address, size_t bytes, bool replac
   }
   const auto after = placed_.lower_bound(begin + size);
   if (after != placed_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > begin) return nullptr;
-  const SegmentPlace at = take(size);
+  // From here on no segment comes to lie there: this one keeps away, and later ones find the addresses mapped.
+  const SegmentPlace at = take(size, {begin, size});
   const int how = MAP_SHARED | (replace ? MAP_FIXED : MAP_FIXED_NOREPLACE);
   void* mapped = ::mmap(address, size, PROT_READ | PROT_WRITE, how, segments_[at.segment]->fd.get(),
                         static_cast<off_t>(at.offset));
@@ -139,14 +164,98 @@ void SegmentSet::discard(std::byte* address) noexcept {
 }
 
 void SegmentSet::free(std::byte* address) noexcept {
+  uint64_t size;
+  SegmentPlace at;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto live = live_.find(reinterpret_cast<uint64_t>(address));
+    if (live == live_.end()) return;
+    size = live->second;
+    at = place_of(address);
+    live_.erase(live);
+    if (placed_.erase(reinterpret_cast<uint64_t>(address)) != 0) (void)::munmap(address, size);
+    if (holders_.load(std::memory_order_relaxed) == nullptr || !exposed(at, size)) {
+      release(at, size);
+      return;
+    }
+  }
+  try {
+    std::vector<HeldPlace> held;
+    // SYNC POINT: the regions over the place were revoked before, and a hold was entered before that or not at all.
+    holders_.load(std::memory_order_relaxed)->held_places(held);
+    const bool rests = std::ranges::any_of(held, [&](const HeldPlace& h) { return overlap(at, size, h); });
+    const std::lock_guard lock(mutex_);
+    if (!rests) {
+      release(at, size);
+      return;
+    }
+    resting_.push_back({at, size});
+    resting_count_.store(resting_.size(), std::memory_order_relaxed);
+  } catch (const std::bad_alloc&) {
+    // Without memory for the look, the place is used no more: one that is held must not be handed out.
+  }
+}
+
+// ---- places that somebody holds ----------------------------------------------------------------------------------
+
+void SegmentSet::held_by(PlaceHolders* holders) noexcept {
+  holders_.store(holders, std::memory_order_relaxed);
+}
+
+void SegmentSet::expose(Segment& segment, uint64_t offset, uint64_t length) noexcept {
+  const uint64_t last = (offset + std::max<uint64_t>(length, 1) - 1) / kExposedBytes;
+  for (uint64_t i = offset / kExposedBytes; i <= last; ++i) segment.exposed[i / 64] |= uint64_t{1} << (i % 64);
+}
+
+bool SegmentSet::exposed(const SegmentPlace& place, uint64_t length) const noexcept {
+  const Segment& segment = *segments_[place.segment];
+  const uint64_t last = (place.offset + length - 1) / kExposedBytes;
+  for (uint64_t i = place.offset / kExposedBytes; i <= last; ++i) {
+    if ((segment.exposed[i / 64] >> (i % 64) & 1) != 0) return true;
+  }
+  return false;
+}
+
+void SegmentSet::look_if_holds_ended() noexcept {
+  PlaceHolders* holders = holders_.load(std::memory_order_relaxed);
+  if (holders == nullptr) return;
+  const uint64_t stamp = holders->holds_stamp();  // before the look: what ends during it is seen by the next
+  if (stamp_.exchange(stamp, std::memory_order_relaxed) != stamp) look_at_holds();
+}
+
+void SegmentSet::look_at_holds() noexcept {
+  PlaceHolders* holders = holders_.load(std::memory_order_relaxed);
+  if (holders == nullptr || !resting()) return;
+  // One look at a time. A place that comes to rest meanwhile was looked at by itself.
+  const std::lock_guard one(look_mutex_);
+  try {
+    std::vector<HeldPlace> held;
+    holders->held_places(held);
+    // In order, so that each place is compared with few of them.
+    const auto order = [](const HeldPlace& h) { return std::pair(h.segment, h.offset); };
+    std::ranges::sort(held, {}, order);
+    uint64_t longest = 0;
+    for (const HeldPlace& h : held) longest = std::max(longest, h.length);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(resting_, [&](const Resting& r) {
+      const uint64_t from = r.place.offset < longest ? 0 : r.place.offset - longest;
+      auto h = std::ranges::lower_bound(held, std::pair(r.place.segment, from), {}, order);
+      for (; h != held.end() && h->segment == r.place.segment && h->offset < r.place.offset + r.bytes; ++h) {
+        if (overlap(r.place, r.bytes, *h)) return false;
+      }
+      release(r.place, r.bytes);
+      return true;
+    });
+    resting_count_.store(resting_.size(), std::memory_order_relaxed);
+  } catch (const std::bad_alloc&) {  // they rest on
+  }
+}
+
+uint64_t SegmentSet::resting_bytes() const {
   const std::lock_guard lock(mutex_);
-  const auto live = live_.find(reinterpret_cast<uint64_t>(address));
-  if (live == live_.end()) return;
-  const uint64_t size = live->second;
-  const SegmentPlace at = place_of(address);
-  live_.erase(live);
-  if (placed_.erase(reinterpret_cast<uint64_t>(address)) != 0) (void)::munmap(address, size);
-  release(at, size);
+  uint64_t sum = 0;
+  for (const Resting& r : resting_) sum += r.bytes;
+  return sum;
 }
 
 void SegmentSet::release(const SegmentPlace& place, uint64_t size) noexcept {
@@ -205,6 +314,7 @@ std::optional<SegmentPlace> SegmentSet::find(const void* address, size_t length)
         const auto after = holes_.lower_bound(begin + length);
         if (after != holes_.begin() && std::prev(after)->second > begin) return std::nullopt;
       }
+      expose(*segments_[i], static_cast<uint64_t>(p - base), length);
       return SegmentPlace{static_cast<uint32_t>(i), static_cast<uint64_t>(p - base)};
     }
   }
@@ -215,6 +325,7 @@ std::optional<SegmentPlace> SegmentSet::find(const void* address, size_t length)
       const auto& [at, placed] = *std::prev(after);
       const uint64_t offset = begin - at;
       if (offset < placed.bytes && length <= placed.bytes - offset) {
+        expose(*segments_[placed.segment], placed.offset + offset, length);
         return SegmentPlace{placed.segment, placed.offset + offset};
       }
     }

@@ -325,6 +325,48 @@ void Table::index_rebuild() noexcept {
   header->index_version.fetch_add(1, std::memory_order_seq_cst);
 }
 
+// ---- places of peers that this process holds ---------------------------------------------------------------------
+
+void Table::set_nic_id(const NicId& id) noexcept {
+  auto* header = reinterpret_cast<TableHeader*>(writable_);
+  store_relaxed(header->nic.first, id.first);
+  store_relaxed(header->nic.second, id.second);
+}
+
+uint32_t Table::begin_hold(const NicId& owner, uint32_t segment, uint64_t offset, uint64_t length) {
+  const std::lock_guard lock(hold_mutex_);
+  auto* header = reinterpret_cast<TableHeader*>(writable_);
+  uint32_t hold = header->holds_used.load(std::memory_order_relaxed);
+  const bool again = !free_holds_.empty();
+  if (again) {
+    hold = free_holds_.back();
+    free_holds_.pop_back();
+  } else if (hold == kHoldCountMax) {
+    return kNoHold;
+  } else if (free_holds_.capacity() <= hold) {
+    free_holds_.reserve(std::max<size_t>(64, 2 * size_t{hold}));  // end_hold() allocates nothing
+  }
+  auto& h = reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold];
+  store_relaxed(h.segment, segment);
+  store_relaxed(h.owner.first, owner.first);
+  store_relaxed(h.owner.second, owner.second);
+  store_relaxed(h.offset, offset);
+  store_relaxed(h.length, length);
+  // SYNC POINT: the fields are visible to an owner that sees the hold; see each_hold().
+  h.held.store(1, std::memory_order_seq_cst);
+  if (!again) header->holds_used.store(hold + 1, std::memory_order_seq_cst);
+  return hold;
+}
+
+void Table::end_hold(uint32_t hold) noexcept {
+  if (hold == kNoHold || is_parents()) return;
+  const std::lock_guard lock(hold_mutex_);
+  // SYNC POINT: whatever was accessed through the pointer was accessed before.
+  reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold].held.store(0, std::memory_order_release);
+  reinterpret_cast<TableHeader*>(writable_)->holds_ended.fetch_add(1, std::memory_order_seq_cst);
+  free_holds_.push_back(hold);
+}
+
 uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation) {
   const std::lock_guard lock(mutex_);
   if (ep_free_.empty()) {

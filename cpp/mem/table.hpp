@@ -6,8 +6,15 @@
 //   owner, to revoke: set the entry's state to closing -> full fence -> wait until no activity word that was busy is
 //                     still the same -> only then change the entry or release the memory
 // So an entry whose state was read as enabled under a published activity stays as it is until the activity is cleared.
+//
+// Pointers that outlive an access are agreed on in the same way:
+//   reader: under an activity: check the entry -> enter a hold on the place in ITS OWN table -> hand out the pointer
+//   owner:  revoke as above, free the memory -> full fence -> look at the holds of all peers -> a place that one of
+//           them names is handed to nobody
+// A hold ends when the reader clears it, or with the connection: the peer's table is then looked at no more.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -34,6 +41,7 @@ constexpr uint32_t kDomainCountMax = 256;     // activity words 0 .. 255: one a 
 constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one a copy made outside the lock
 constexpr uint32_t kActivityCount = kDomainCountMax + kLongActivityCount;
 constexpr uint32_t kIovEntryCount = 1u << 16;
+constexpr uint32_t kHoldCountMax = 1u << 16;
 
 constexpr uint32_t kNoSegment = 0xffffffff;      // foreign memory: process_vm_* or the owner's engine
 constexpr uint32_t kIovSegment = 0xfffffffe;     // several buffers: `where` is the first of them in the iov area
@@ -176,6 +184,21 @@ struct alignas(kCacheLine) ActivityWord {
   std::atomic<uint64_t> word{0};  // odd: busy. Even values grow, so that a waiter sees any change.
 };
 
+// Names a NIC among all that live: random.
+struct NicId {
+  uint64_t first = 0, second = 0;
+  bool operator==(const NicId&) const = default;
+};
+
+// A place in a segment of another NIC's (or of one's own) to which this process has handed out pointers.
+struct alignas(kCacheLine) HoldEntry {
+  std::atomic<uint32_t> held{0};
+  uint32_t segment = 0;
+  NicId owner;
+  uint64_t offset = 0, length = 0;
+};
+static_assert(sizeof(HoldEntry) == kCacheLine);
+
 struct alignas(kCacheLine) TableHeader {
   uint64_t magic = 0;
   uint32_t mr_count_max = 0;
@@ -186,7 +209,11 @@ struct alignas(kCacheLine) TableHeader {
   std::atomic<uint32_t> domains_used{0};
   std::atomic<uint32_t> longs_used{0};
   std::atomic<uint32_t> life{0};  // of the owner's program: life.hpp
+  NicId nic;
+  std::atomic<uint32_t> holds_used{0};   // one past the highest hold that was ever used
+  std::atomic<uint64_t> holds_ended{0};  // how many have ended: while it stays, no hold is gone
 };
+static_assert(sizeof(TableHeader) <= 4096);
 
 // Where things lie; the same arithmetic on both sides.
 struct TableLayout {
@@ -195,12 +222,13 @@ struct TableLayout {
         index_size(mr_count * 2),
         ep_at(4096),
         activity_at(ep_at + sizeof(EpEntry) * kEpCountMax),
-        iov_at(activity_at + sizeof(ActivityWord) * kActivityCount),
+        hold_at(activity_at + sizeof(ActivityWord) * kActivityCount),
+        iov_at(hold_at + sizeof(HoldEntry) * kHoldCountMax),
         mr_at(iov_at + sizeof(IovEntry) * kIovEntryCount),
         index_at(mr_at + sizeof(MrEntry) * mr_count),
         bytes(index_at + sizeof(uint32_t) * index_size) {}
   uint32_t mr_count_max, index_size;
-  size_t ep_at, activity_at, iov_at, mr_at, index_at, bytes;
+  size_t ep_at, activity_at, hold_at, iov_at, mr_at, index_at, bytes;
 };
 
 struct MrView {  // a checked access
@@ -237,6 +265,23 @@ class TableView {
   }
   // The owner's process died, or runs another program since. One load of a line that rarely changes.
   [[nodiscard]] bool owner_gone() const noexcept { return life_over(header().life); }
+  [[nodiscard]] NicId nic_id() const noexcept {
+    return {load_relaxed(header().nic.first), load_relaxed(header().nic.second)};
+  }
+  // Calls visit(segment, offset, length) for each hold on a place of `owner`. What another process writes meanwhile may
+  // be seen half: the owner then takes a place for held, and looks again later.
+  template <typename Visit>
+  void each_hold(const NicId& owner, Visit&& visit) const {
+    const auto* all = reinterpret_cast<const HoldEntry*>(base_ + layout_.hold_at);
+    // SYNC POINT: pairs with begin_hold(): a hold that was entered before its region was revoked is seen.
+    const uint32_t used = std::min(header().holds_used.load(std::memory_order_seq_cst), kHoldCountMax);
+    for (uint32_t i = 0; i < used; ++i) {
+      const HoldEntry& h = all[i];
+      if (h.held.load(std::memory_order_seq_cst) == 0) continue;
+      if (load_relaxed(h.owner.first) != owner.first || load_relaxed(h.owner.second) != owner.second) continue;
+      visit(load_relaxed(h.segment), load_relaxed(h.offset), load_relaxed(h.length));
+    }
+  }
   [[nodiscard]] const TableHeader& header() const noexcept { return *reinterpret_cast<const TableHeader*>(base_); }
   [[nodiscard]] uint32_t mr_count_max() const noexcept { return layout_.mr_count_max; }
 
@@ -386,6 +431,14 @@ class Table : public TableView {
     return reinterpret_cast<ActivityWord*>(writable_ + layout_.activity_at)[index];
   }
   [[nodiscard]] std::atomic<uint32_t>& life() noexcept { return reinterpret_cast<TableHeader*>(writable_)->life; }
+  void set_nic_id(const NicId& id) noexcept;
+  static constexpr uint32_t kNoHold = 0xffffffff;
+  // Enters a hold; kNoHold when all entries are in use.
+  uint32_t begin_hold(const NicId& owner, uint32_t segment, uint64_t offset, uint64_t length);
+  void end_hold(uint32_t hold) noexcept;
+  // In a forked child the table is the parent's.
+  [[nodiscard]] bool is_parents() const noexcept { return !fd_.valid(); }
+
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] uint32_t live_count() const noexcept { return live_count_.load(std::memory_order_relaxed); }
@@ -421,6 +474,8 @@ class Table : public TableView {
   std::deque<uint32_t>
       ep_free_;  // longest-rested first: a reader that still looks at a slot's old endpoint has left by then
   std::atomic<uint32_t> live_count_{0};
+  std::mutex hold_mutex_;
+  std::vector<uint32_t> free_holds_;
 };
 
 }  // namespace weft::mem

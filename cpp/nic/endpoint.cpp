@@ -1383,43 +1383,6 @@ void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
   }
 }
 
-// ---- memory of a peer, without the NIC ---------------------------------------------------------------------------
-
-Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) {
-  const DomainLock guard(domain_);
-  dest = dest_of(dest);
-  if (state_ != State::enabled || dest >= av_->entries_.size() || !av_->entries_[dest])
-    return {.status = Status::no_endpoint};
-  PeerEp& target = *av_->entries_[dest];
-  if (!speaks_to(target)) return {.status = Status::unauthorized};
-  if (!target.ready) return {};
-  link::Peer& peer = *target.peer;
-  if (peer.dead()) return {.status = peer.down_status()};
-  if (!peer.table.valid()) return {.status = Status::ok};  // another host, or its memory is not shared
-  mem::MrView view;
-  if (const Status s =
-          peer.table.check(seen_by(target), target.ep_index, target.ep_generation, key, addr, length, want, view);
-      s != Status::ok) {
-    return {.status = s};
-  }
-  Piece pieces[kMaxPieces];
-  uint32_t count = 0, missing = 0;
-  Opened opened;
-  switch (translate(peer, domain_->nic_->devices(), view, length, pieces, &count, &missing, &opened)) {
-    case Reach::direct:
-      // A region of several buffers has no one address, whoever counts accesses must hear of each, and nothing guards
-      // those that the pointer is for.
-      if (count != 1 || (view.entry->access & (mem::kMrNotifyRead | mem::kMrNotifyWrite | mem::kMrUnowned)) != 0)
-        return {.status = Status::ok};
-      return {.status = Status::ok, .pointer = pieces[0].pointer, .keep = target.peer};
-    case Reach::missing:
-      peer.link()->request_segment(peer, missing);
-      return {};
-    default:
-      return {.status = Status::ok};
-  }
-}
-
 Status Endpoint::down_status(uint64_t dest) {
   const DomainLock guard(domain_);
   if (dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;

@@ -44,6 +44,7 @@ size_t Nic::progress_locked(bool events) {
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
     if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that is not so busy does it when it wakes
     if (happened != 0) {
+      if (segments().resting()) segments().look_at_holds();  // a peer may have rung because it holds a place no more
       // SYNC POINT: it may have been the doorbell's signal. Whoever takes it takes the frame that it was for, published
       // after the poll above; and a thread that sleeps must arm the doorbell again, or later frames ring no more.
       size_t frames = 0;
@@ -807,6 +808,7 @@ NicStatistics Nic::statistics() {
   }
   s.regions = table().live_count();
   s.allocated_bytes = segments().allocated_bytes();
+  s.resting_bytes = segments().resting_bytes();
   return s;
 }
 

@@ -55,6 +55,7 @@ struct Limits {
 };
 
 class Nic;
+class Hold;
 class Domain;
 class Endpoint;
 class AddressVector;
@@ -221,11 +222,12 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   // From here on transfers go to this peer, and it alone is admitted. Nothing: to nobody, and nobody is.
   void connect_to(const std::optional<wire::EpAddress>& peer);
 
-  // A peer's bytes as this process has them mapped; they stay mapped while `keep` is held.
+  // A peer's bytes as this process has them mapped. While `keep` is held they stay mapped, and the peer hands their
+  // place to no other region, even after it closed the one that they were.
   struct Window {
-    Status status = Status::again;  // again: the way to the peer, or to the memory, is still being made
-    std::byte* pointer = nullptr;   // null where loads and stores do not get there
-    std::shared_ptr<void> keep = nullptr;
+    Status status = Status::again;         // again: the way to the peer, or to the memory, is still being made
+    std::byte* pointer = nullptr;          // null where loads and stores do not get there
+    std::shared_ptr<Hold> keep = nullptr;  // to be dropped before the NIC
   };
   // want: mem::kRemoteRead, mem::kRemoteWrite. Nobody hears of accesses through it, and closing the region cannot end
   // them.
@@ -514,10 +516,11 @@ struct DomainLock {
 struct NicStatistics {
   uint64_t direct_ops = 0, cma_ops = 0, framed_ops = 0, failed_ops = 0, bytes = 0;
   uint64_t frames_served = 0, engine_wakes = 0, peers = 0, regions = 0, allocated_bytes = 0;
-  uint64_t waiting_ops = 0;  // posted, and not yet handed to a link
+  uint64_t resting_bytes = 0;  // freed, and kept for peers that have pointers to it
+  uint64_t waiting_ops = 0;    // posted, and not yet handed to a link
 };
 
-class Nic final : public link::FrameSink {
+class Nic final : public link::FrameSink, public mem::PlaceHolders {
  public:
   struct Parts {  // what the NIC is built on; links are tried in order
     Clock* clock = nullptr;
@@ -586,6 +589,10 @@ class Nic final : public link::FrameSink {
   void before_fork();
   void after_fork_in_parent() noexcept;
   void after_fork_in_child() noexcept;
+
+  // PlaceHolders: what this process's table and those of its peers say.
+  void held_places(std::vector<mem::HeldPlace>& out) override;
+  uint64_t holds_stamp() override;
 
   // FrameSink
   void on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,

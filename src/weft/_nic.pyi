@@ -130,6 +130,11 @@ class Nic:
         fresh    it reads as zero, and no page of it is there yet.
         """
 
+    def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None:
+        """
+        (address, length) of an open region's buffer that lies in these addresses, or None.
+        """
+
     def close(self) -> None:
         """
         Stops the engine. Objects made on the NIC keep their memory until they are closed.
@@ -826,22 +831,6 @@ def populate(address: int, length: int, writable: bool = True) -> bool:
     Has the pages of memory there before they are touched; False where that cannot be.
     """
 
-class PeerMemory:
-    """
-    Bytes of a peer's process, mapped here: a buffer. They stay mapped while it lives.
-    """
-
-    @property
-    def address(self) -> int: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> PeerMemory | int | None:
-    """
-    A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the
-    NIC's statuses where it is refused (16: not yet, try again).
-    """
 
 class UcpContextCore(DomainCore):
     """The NIC's side of a context."""
@@ -1075,3 +1064,25 @@ class UcpRkeyCore:
     def in_flight(self) -> int: ...
 
     def forget(self) -> None: ...
+
+class PeerMemory:
+    """
+    Bytes of a peer's process, mapped here: a buffer. While it lives they stay mapped, and the
+    peer hands their place to no other region.
+    """
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def current(self) -> bool:
+        """False once the peer has closed the region, or is gone."""
+
+def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> PeerMemory | int | None:
+    """
+    A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the
+    NIC's statuses where it is refused (16: not yet, try again).
+    """

@@ -171,6 +171,104 @@ BOOST_AUTO_TEST_CASE(test_placed_allocation_lies_where_it_was_wanted_and_is_segm
   set.free(anywhere);
 }
 
+// Where the system would map a segment next: the addresses are free.
+std::byte* next_segment() {
+  const Reserved probe(kSegmentBytes);
+  return probe.at;
+}
+
+BOOST_AUTO_TEST_CASE(test_placed_allocation_is_not_inside_the_segment_that_it_makes) {
+  for (const bool replace : {true, false}) {
+    SegmentSet set;
+    std::byte* wanted = next_segment() + kSegmentBytes / 2;
+    for (int round = 0; round < 3; ++round) {  // and gives the addresses back
+      std::byte* p = set.allocate_at(wanted, 8192, replace);
+      BOOST_REQUIRE((p == wanted));
+      std::memset(p, 0x11 + round, 8192);
+      std::vector<std::byte*> others;
+      for (int i = 0; i < 6; ++i) others.push_back(set.allocate(size_t{3} << 30));  // more than one segment
+      for (std::byte* other : others) {
+        BOOST_TEST((other + (size_t{3} << 30) <= p || p + 8192 <= other));
+        std::memset(other, 0xff, 4096);
+      }
+      for (size_t i = 0; i < 8192; i += 4096) BOOST_TEST((p[i] == static_cast<std::byte>(0x11 + round)));
+      for (std::byte* other : others) set.free(other);
+      set.free(p);
+      if (round == 0) BOOST_TEST((set.allocate_at(wanted, 4096, replace) == wanted));
+      if (round == 0) set.free(wanted);
+    }
+  }
+}
+
+// Holds what a test says.
+struct Holders final : PlaceHolders {
+  void held_places(std::vector<HeldPlace>& out) override {
+    ++looks;
+    out.insert(out.end(), held.begin(), held.end());
+  }
+  uint64_t holds_stamp() override { return stamp; }
+  std::vector<HeldPlace> held;
+  uint64_t stamp = 1;
+  int looks = 0;
+};
+
+BOOST_AUTO_TEST_CASE(test_held_place_rests_until_nobody_holds_it) {
+  Holders holders;
+  SegmentSet set;
+  set.held_by(&holders);
+  std::byte* p = set.allocate(8192);
+  const auto place = set.find(p, 8192);
+  BOOST_REQUIRE(place.has_value());
+  std::memset(p, 0x42, 8192);
+  for (const HeldPlace& held : {HeldPlace{0, place->offset, 1}, HeldPlace{0, place->offset + 8191, 1},
+                                HeldPlace{0, 0, ~uint64_t{0}}, HeldPlace{0, place->offset, 8192}}) {
+    holders.held = {{7, place->offset, 8192}, held};
+    set.free(p);
+    BOOST_TEST(set.resting());
+    BOOST_TEST(set.resting_bytes() == 8192U);
+    BOOST_TEST(set.allocated_bytes() == 0U);
+    std::byte* other = set.allocate(8192);
+    BOOST_TEST((other != p));
+    BOOST_TEST((p[100] == std::byte{0x42}));  // its holder still reads what was there
+    set.free(other);
+    const int looks = holders.looks;
+    for (int i = 0; i < 100; ++i) set.free(set.allocate(4096));
+    BOOST_TEST(holders.looks == looks + 100);  // for what is freed; no hold has ended, so what rests is not looked at
+    holders.held.clear();
+    ++holders.stamp;
+    BOOST_TEST((set.allocate(8192) == p));
+    BOOST_TEST(!set.resting());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_place_beside_a_held_one_is_used_again) {
+  Holders holders;
+  SegmentSet set;
+  set.held_by(&holders);
+  std::byte* p[3];
+  for (std::byte*& one : p) one = set.allocate(4096);
+  const auto middle = set.find(p[1], 4096);
+  BOOST_REQUIRE(middle.has_value());
+  holders.held = {{0, middle->offset, 4096}};
+  for (std::byte* one : p) set.free(one);
+  BOOST_TEST(set.resting_bytes() == 4096U);
+  BOOST_TEST((set.allocate(4096) == p[0]));
+  BOOST_TEST((set.allocate(4096) == p[2]));
+  set.look_at_holds();
+  BOOST_TEST(set.resting_bytes() == 4096U);
+  holders.held.clear();
+  set.look_at_holds();
+  BOOST_TEST((set.allocate(4096) == p[1]));
+}
+
+BOOST_AUTO_TEST_CASE(test_place_that_was_never_looked_for_is_nobodys_to_hold) {
+  Holders holders;
+  SegmentSet set;
+  set.held_by(&holders);
+  set.free(set.allocate(4096));
+  BOOST_TEST(holders.looks == 0);
+}
+
 BOOST_AUTO_TEST_CASE(test_discarded_allocation_reads_as_zero_and_populated_one_is_there) {
   SegmentSet set;
   std::byte* p = set.allocate(16384);

@@ -1,6 +1,7 @@
 // tests/cpp/test_nic_window.cpp: what a dialect with requests asks of the NIC: completions only of what is not over,
 // operations only if they are over at once, a peer's bytes as this process has them mapped, and word of a lost way.
 #include "fabric.hpp"
+#include "nic/window.hpp"
 
 namespace {
 
@@ -144,7 +145,7 @@ BOOST_AUTO_TEST_CASE(test_window_shows_a_peers_bytes_where_loads_get_there) {
     };
     BOOST_TEST((pair.a->ep->window(pair.dest, pair.key(), 0, 8, kBoth).status == Status::again));  // nobody has called
     warm(pair);
-    const auto w = window(pair.key(), 100, 50, kBoth);
+    auto w = window(pair.key(), 100, 50, kBoth);
     BOOST_TEST(w.status == Status::ok);
     const bool reached = pair.path() == Path::self || pair.path() == Path::direct;
     BOOST_TEST((w.pointer != nullptr) == reached);
@@ -157,11 +158,25 @@ BOOST_AUTO_TEST_CASE(test_window_shows_a_peers_bytes_where_loads_get_there) {
     pair.b->reg(other, 4096, 50, mem::kRemoteRead);
     BOOST_TEST(window(50, 0, 8, kBoth).status == Status::access);
     BOOST_TEST((window(50, 0, 8, mem::kRemoteRead).pointer != nullptr));
-    // The bytes stay mapped though the region, and with it the right to open more, is gone.
+    // The bytes stay mapped though the region, and with it the right to open more, is gone; and nobody gets the place.
+    BOOST_TEST(w.keep->current());
     std::string why;
     BOOST_REQUIRE(pair.region->close(&why));
+    BOOST_TEST(!w.keep->current());
+    mem::SegmentSet& segments = pair.b->nic().segments();
+    const size_t bytes = segments.allocated(pair.memory);
+    segments.free(pair.memory);
+    BOOST_TEST(segments.resting_bytes() == bytes);
     BOOST_TEST((*w.pointer == std::byte{7}));
     BOOST_TEST(window(pair.key(), 0, 8, kBoth).status != Status::ok);
+    w.keep.reset();
+    if (pair.path() == Path::direct) {
+      pair.until([&] { return !segments.resting(); }, "the place");  // the owner is told
+    } else {
+      segments.look_at_holds();
+    }
+    BOOST_TEST(!segments.resting());
+    BOOST_TEST((segments.allocate(bytes) == pair.memory));
   });
 }
 

@@ -248,6 +248,27 @@ def test_key_outlives_its_packed_buffer_and_not_its_region(rig: Rig) -> None:
     rkey.destroy()
 
 
+def test_symmetric_key_reaches_whichever_region_has_its_layout(rig: Rig) -> None:
+    """It compares equal to the newer region's key, and equal keys stand for each other; while there is none, nothing
+    is reached."""
+    data = array()
+    with rig.map(data, flags=SYMMETRIC) as memh:
+        rkey = rig.key(memh)
+        address = memh.address
+        assert rig.put(b"1", address, rkey) is OK
+    assert rig.put(b"2", address, rkey) is IO_ERROR
+    assert data[0] == ord("1")
+    with rig.map(data, flags=SYMMETRIC) as newer, rig.key(newer) as equal:
+        assert rig.worker.rkey_compare(rkey, equal) == 0
+        assert rig.put(b"3", address, rkey) is OK
+    assert data[0] == ord("3")
+    with rig.map(data) as ordinary:
+        assert rig.put(b"4", address, rkey) is IO_ERROR
+        assert ordinary.address == address
+    assert data[0] == ord("3")
+    rkey.destroy()
+
+
 def test_keys_of_symmetric_regions_serve_the_worker_s_other_endpoints(rig: Rig, other: Rig) -> None:
     data = array()
     with rig.map(data, flags=SYMMETRIC) as memh, rig.key(memh) as rkey:

@@ -57,6 +57,9 @@ class Imported(MemHandle):
 
     address is the exporter's. `memory` and `memh[a:b]` are where this process has it mapped; UNSUPPORTED where it is
     not, and operations then name its parts by (address, length) and memh=.
+
+    Once the exporter has unmapped it, or is gone, the handle is refused (IO_ERROR) wherever it is used but in mem_unmap.
+    Until that call the exporter gives the memory to no other region: views taken before reach nobody else's.
     """
 
     context: Context
@@ -92,6 +95,12 @@ class Imported(MemHandle):
                 Status.ERR_UNSUPPORTED,
                 f"memh: {self!r} is not mapped here: its owner registered it, or WEFT_ISOLATION is strict\n"
                 "  try: (address, length) with memh=, as the buffer of a put or get",
+            )
+        if not self._window.current:
+            raise UcsError(
+                Status.ERR_IO_ERROR,
+                f"memh: {self!r} is void: the process that exported it has unmapped it, or is gone\n"
+                "  try: mem_unmap, and import a handle of memory that is mapped",
             )
         return memoryview(self._window)  # type: ignore[arg-type]
 

@@ -57,7 +57,9 @@ class RemoteKey(_nic.UcpRkeyCore):
     def ptr(self, raddr: int) -> int:
         """The local address by which loads and stores reach the peer's memory at raddr (ucp_rkey_ptr).
 
-        It is good until the key is destroyed. Nobody checks what is done through it.
+        It is good until the key is destroyed. Nobody checks what is done through it. Until then the peer hands the
+        memory to no other region, even after it unmapped this one: the pointer then reaches what was left there.
+        A forked child's copy of the pointer is good as long as this process has the key.
 
         Raises UcsError: INVALID_ADDR (raddr lies outside of the region), UNREACHABLE (the memory cannot be reached by
         load and store: another host, memory that Weft did not allocate, WEFT_ISOLATION=strict, a region that peers may
@@ -72,9 +74,10 @@ class RemoteKey(_nic.UcpRkeyCore):
         return self._map(True).address + raddr - self.address
 
     def view(self, raddr: int, length: int) -> memoryview:
-        """As ptr(), as bytes that hold the mapping; read-only where the region does not grant REMOTE_WRITE.
+        """As ptr(), as bytes that hold the memory, also after the key was destroyed; read-only where the region does
+        not grant REMOTE_WRITE.
 
-        Raises as ptr().
+        Raises as ptr(); what was unmapped is refused, while earlier views of it stay as they were.
         """
         self._check("rkey_ptr", raddr, length)
         at = raddr - self.address
@@ -125,7 +128,9 @@ class RemoteKey(_nic.UcpRkeyCore):
     def _map_if_near(self, writable: bool) -> _nic.PeerMemory | None:
         """The peer's memory as this process has it; None where loads and stores do not get there."""
         if self._window is not None:
-            return self._window
+            if self._window.current:
+                return self._window
+            self._window = None  # the transfer below says why
         ep = self.endpoint
         worker = ep.worker
         if not self.prot & Prot.REMOTE_READ:

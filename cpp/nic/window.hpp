@@ -1,0 +1,39 @@
+// cpp/nic/window.hpp: a pointer to a peer's memory that outlives the call that gave it.
+#pragma once
+
+#include <memory>
+
+#include "link/link.hpp"
+#include "mem/table.hpp"
+
+namespace weft::nic {
+
+// Keeps the owner of a place from handing it to another region, and the place mapped here.
+class Hold {
+ public:
+  // `hold`: of this process's table; Table::kNoHold where the place is in no segment. `key` and `state` are those of
+  // the region's entry when the pointer was given.
+  Hold(mem::Table& table, uint32_t hold, std::shared_ptr<link::Peer> peer, const mem::MrEntry* entry, uint64_t key,
+       uint64_t state) noexcept
+      : table_(table), hold_(hold), peer_(std::move(peer)), entry_(entry), key_(key), state_(state) {}
+  ~Hold();
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  // Whether the region is still the one that it was, and its owner alive. False: nobody else's memory is there, but
+  // nobody looks at it any more either.
+  [[nodiscard]] bool current() const noexcept {
+    const uint64_t now = entry_->state.load(std::memory_order_acquire);
+    return !peer_->dead() && mem::state_of(now) == mem::MrState::enabled &&
+           mem::generation_of(now) == mem::generation_of(state_) && mem::load_relaxed(entry_->key) == key_;
+  }
+
+ private:
+  mem::Table& table_;
+  uint32_t hold_;
+  std::shared_ptr<link::Peer> peer_;  // its table and segments stay mapped
+  const mem::MrEntry* entry_;
+  uint64_t key_, state_;
+};
+
+}  // namespace weft::nic
