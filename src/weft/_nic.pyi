@@ -831,7 +831,6 @@ def populate(address: int, length: int, writable: bool = True) -> bool:
     Has the pages of memory there before they are touched; False where that cannot be.
     """
 
-
 class UcpContextCore(DomainCore):
     """The NIC's side of a context."""
 

@@ -530,6 +530,21 @@ def test_fixed_never_replaces_mapped_files_or_weft_s_own_memory(rig: Rig) -> Non
         rig.map(address=mapped_text() & -PAGE, length=PAGE, flags=ALLOCATE | FIXED)
 
 
+@pytest.mark.parametrize("prot", [ALL_RIGHTS, 0x003], ids=["for peers", "local"])
+def test_fixed_never_replaces_a_region_that_is_mapped(rig: Rig, prot: int) -> None:
+    """Touched or not: its peers were promised these pages."""
+    with addresses(4, backed=True) as place:
+        with rig.map(address=place.at + PAGE, length=PAGE, prot=prot, flags=NONBLOCK) as live:
+            for first, count in ((0, 4), (1, 1), (0, 2), (1, 2)):
+                with refused(NO_MEMORY, "a region that is mapped"):
+                    rig.map(address=place.at + first * PAGE, length=count * PAGE, flags=ALLOCATE | FIXED)
+            with rig.map(address=place.at + 2 * PAGE, length=PAGE, flags=ALLOCATE | FIXED) as beside:
+                works(rig, beside)
+            assert not live.unmapped
+        with rig.map(address=place.at, length=2 * PAGE, flags=ALLOCATE | FIXED) as memh:
+            works(rig, memh)
+
+
 def test_fixed_where_the_kernel_maps_nothing_is_refused(rig: Rig) -> None:
     with refused(NO_MEMORY, "0xffff800000000000"):
         rig.map(address=0xFFFF800000000000, length=PAGE, flags=ALLOCATE | FIXED)

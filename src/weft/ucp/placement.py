@@ -1,8 +1,9 @@
 """Where allocated memory comes from, and where it lies: MEM_MAP_ALLOCATE, hints and MEM_MAP_FIXED.
 
 Host memory comes from the NIC's segments, which peers reach by load and store. MEM_MAP_FIXED takes the place of what
-is mapped at the address, as mmap's MAP_FIXED does, but never of pages that hold data: that would be somebody's memory
-gone. Addresses that were reserved (PROT_NONE, or private memory that nobody has touched yet) may be taken.
+is mapped at the address, as mmap's MAP_FIXED does, but never of pages that hold data, or of a region that is mapped:
+that would be somebody's memory gone. Addresses that were reserved (PROT_NONE, or private memory that nobody has touched
+yet) may be taken.
 
 Source: UCP of UCX 1.17, "ucp_mem_map", "UCP memory mapping flags".
 """
@@ -142,8 +143,16 @@ def _available() -> int:
 
 
 def _may_replace(address: int, nbytes: int) -> None:
-    """Raise UcsError (NO_MEMORY) where pages of the range hold data."""
+    """Raise UcsError (NO_MEMORY) where pages of the range hold data, or are mapped for peers."""
     end = address + nbytes
+    region = _process.nic().region_in(address, nbytes)
+    if region is not None:
+        raise _no_memory(
+            nbytes,
+            f"MEM_MAP_FIXED: {region[1]} B at {region[0]:#x} are a region that is mapped, touched or not\n"
+            "  rule: what peers have been promised is not replaced\n"
+            "  try: another address, or mem_unmap of that region first",
+        )
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             span, perms, _, _, inode, *name = line.split(None, 5)
