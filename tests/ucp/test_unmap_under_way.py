@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from tests.fakes import gpu as fake
 from tests.ucp.support import OK, PAGE, Rig, SilentPeer, ended, slot
 
 from weft import ucp
@@ -90,3 +91,20 @@ def test_buffer_of_an_unmapped_region_is_kept_by_the_operation(rig: Rig, silent:
     del get, memh
     rig.worker.progress()
     data.extend(b"more")
+
+
+def test_device_memory_is_freed_when_the_operation_is_over(rig: Rig, silent: SilentPeer, way: _Way) -> None:
+    fake.start()
+    target = rig.alloc(memory_type=ucp.MEMORY_TYPE_CUDA)
+    address = target.address
+    get = way.ep.get_nbx(target[0:8], way.address, way.rkey)
+    target.unmap()
+    with rig.map(address=address, length=8) as found:
+        assert found.memory_type == ucp.MEMORY_TYPE_CUDA  # the runtime has it still
+    silent.go_on()
+    assert ended(get) is OK
+    del get, target
+    gc.collect()
+    rig.worker.progress()
+    with rig.map(address=address, length=8) as found:
+        assert found.memory_type == ucp.MEMORY_TYPE_HOST

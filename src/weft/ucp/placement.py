@@ -10,10 +10,11 @@ Source: UCP of UCX 1.17, "ucp_mem_map", "UCP memory mapping flags".
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
-from .. import _nic, _process, errors
+from .. import _nic, _process, buffers, errors
 from ..flags import HmemIface
 from ..memory import hmem
 from .constants import MemoryType
@@ -58,23 +59,35 @@ class Allocated:
         self._memory = self.buffer = None
 
 
+class _DeviceMemory:
+    """Goes back to the device's runtime with the last reference: an operation under way has one."""
+
+    def __init__(self, iface: HmemIface, managed: bool, nbytes: int) -> None:
+        self._nic, self._iface = _process.nic(), int(iface)
+        self.address = self._nic.hmem_alloc(self._iface, nbytes, managed)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(errors.FabricError, AttributeError):  # the NIC is closed, or a forked parent's
+            self._nic.hmem_free(self._iface, self.address)
+
+
 class DeviceAllocated(Allocated):
     """Memory of a device, by its runtime."""
 
     def __init__(self, iface: HmemIface, managed: bool, nbytes: int) -> None:
-        self._iface = iface
-        self.address = _process.nic().hmem_alloc(int(iface), nbytes, managed)
+        memory = _DeviceMemory(iface, managed, nbytes)
+        self.address = memory.address
         self.nbytes = nbytes
-        self.buffer = (self.address, nbytes)
+        self.buffer = buffers.BufferInfo(
+            memory.address, nbytes, False, int(iface), memory, 1, (nbytes,), (1,), "B", "device runtime"
+        )
         self.method = iface.name.removeprefix("HMEM_").lower()
 
     def view(self) -> memoryview:
         raise UcsError(Status.ERR_UNSUPPORTED, "it is a device's memory: the processor does not reach it")
 
     def free(self) -> None:
-        address, self.address = self.address, 0
-        if address:
-            _process.nic().hmem_free(int(self._iface), address)
+        self.buffer = None
 
 
 def types_here() -> list[MemoryType]:
