@@ -176,8 +176,11 @@ def test_mr_reg_read_only_memory_for_remote_writing_is_refused(node: Node) -> No
     locked.flags.writeable = False
     with pytest.raises(fi.AccessDenied):
         node.domain.mr_reg(locked, RW)
-    with pytest.raises(fi.AccessDenied):
-        node.domain.mr_reg(b"constant", fi.REMOTE_WRITE, len=4)
+    for access in (fi.REMOTE_WRITE, fi.READ, fi.RECV):  # READ and RECV write to it, too
+        with pytest.raises(fi.AccessDenied):
+            node.domain.mr_reg(b"constant", access)
+        with pytest.raises(fi.AccessDenied):
+            node.domain.mr_reg(b"constant", access, len=4)
     with node.domain.mr_reg(b"constant", fi.REMOTE_READ, requested_key=1) as mr:
         assert mr.length == 8
 

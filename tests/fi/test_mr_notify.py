@@ -99,6 +99,9 @@ def test_iov_names_the_portions_and_only_they_are_looked_at(duo: tuple[Node, Nod
         mr.refresh()  # without iov: all of it
     with pytest.raises(fi.InvalidArgument, match="do not lie within"):
         mr.refresh([(addresses.at - PAGE, PAGE)])
+    for start, length in ((0, addresses.nbytes + 1), (addresses.nbytes - 8, 9), (addresses.nbytes, 1), (-1, 2)):
+        with pytest.raises(fi.InvalidArgument, match="do not lie within"):
+            mr.refresh([(addresses.at + start, length)])
     with pytest.raises(fi.InvalidArgument, match="count 2"):
         mr.refresh([(addresses.at + PAGE, 8)], 2)
     with pytest.raises(fi.BadFlags):

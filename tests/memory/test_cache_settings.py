@@ -78,6 +78,7 @@ def test_max_count_unset_is_a_default_limit() -> None:
 def test_max_count_zero_caches_nothing() -> None:
     found = told(USE, FI_MR_CACHE_MAX_COUNT="0")
     assert (found["entries"], found["uncached"], found["on"]) == (0, 20, False)
+    assert found["monitor"] == "disabled"  # nothing is watched for a cache that keeps nothing
     assert "FI_MR_CACHE_MAX_COUNT is 0" in found["state"]
 
 

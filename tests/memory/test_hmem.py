@@ -536,6 +536,39 @@ def test_descriptor_that_is_none_is_refused(duo: tuple[Node, Node, int], fd: int
         duo[1].domain.mr_regattr(dmabuf_attr(fd), fi.MR_DMABUF)
 
 
+def test_read_only_dmabuf_is_for_remote_reading_alone(duo: tuple[Node, Node, int], dmabuf: int) -> None:
+    initiator, target, peer = duo
+    os.pwrite(dmabuf, PATTERN, 0)
+    fd = os.open(f"/proc/self/fd/{dmabuf}", os.O_RDONLY)
+    try:
+        for access in (fi.REMOTE_WRITE, fi.READ, fi.RECV, RW):
+            attr = fi.MrAttr(access=int(access), requested_key=KEY, dmabuf=fi.MrDmabuf(fd=fd, offset=0, len=N))
+            with pytest.raises(fi.NotSupported, match="cannot be mapped"):
+                target.domain.mr_regattr(attr, fi.MR_DMABUF)
+        attr = fi.MrAttr(access=int(fi.REMOTE_READ), requested_key=KEY, dmabuf=fi.MrDmabuf(fd=fd, offset=0, len=N))
+        with target.domain.mr_regattr(attr, fi.MR_DMABUF):
+            back = np.zeros(N, np.uint8)
+            initiator.ep.read(back, src_addr=peer, addr=0, key=KEY)
+            initiator.wait()
+            assert back.tobytes() == PATTERN
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("where", ["host", "managed", "host pinned"])
+def test_export_of_memory_that_is_no_device_s_own_is_refused(gpu: fake.Gpu, where: str) -> None:
+    if where == "host":
+        memory: Any = np.zeros(64, np.uint8)
+        match = "no device memory"
+    else:
+        memory = gpu.array(N, where.removeprefix("host ") if where == "managed" else "host")
+        match = "managed memory" if where == "managed" else "host memory"
+    with pytest.raises(fi.InvalidArgument, match=match):
+        hmem.export_dmabuf(memory)
+    if where != "host":
+        memory.free()
+
+
 def test_pages_that_a_dmabuf_loses_are_an_error_completion(duo: tuple[Node, Node, int], dmabuf: int) -> None:
     initiator, target, peer = duo
     target.keep(target.domain.mr_regattr(dmabuf_attr(dmabuf), fi.MR_DMABUF))

@@ -39,7 +39,8 @@ from tests.ucp.support import (
     resident,
 )
 
-from weft import ucp
+from weft import _process, errors, fi, ucp
+from weft.ucp import mem, placement
 
 
 @contextlib.contextmanager
@@ -665,6 +666,35 @@ def test_cuda_memory_is_allocated_and_given_back(gpu: fake.Gpu, rig: Rig, memory
         at = memh.address
     with rig.map(address=at, length=64) as found:
         assert found.memory_type == ucp.MEMORY_TYPE_HOST  # the runtime knows nothing of it any more
+
+
+@pytest.mark.parametrize("memory_type", [ucp.MEMORY_TYPE_HOST, ucp.MEMORY_TYPE_CUDA])
+def test_allocation_is_given_back_when_its_registration_fails(
+    gpu: fake.Gpu, rig: Rig, monkeypatch: pytest.MonkeyPatch, memory_type: ucp.MemoryType
+) -> None:
+    allocate, made = placement.allocate, []
+
+    def noted(*args: Any, **more: Any) -> placement.Allocated:
+        found = allocate(*args, **more)
+        made.append((found, found.address))
+        return found
+
+    def full(*args: Any) -> None:
+        raise errors.make(int(fi.ENOSPC), "the table is full")
+
+    before = _process.nic().statistics()["allocated_bytes"]
+    monkeypatch.setattr(placement, "allocate", noted)
+    monkeypatch.setattr(mem, "Region", full)
+    with pytest.raises(ucp.UcsError, match="the table is full"):
+        rig.alloc(5000, memory_type=memory_type)
+    monkeypatch.undo()
+    [(allocation, address)] = made
+    assert allocation.buffer is None or allocation.address == 0  # by the call itself, not with the last reference
+    gc.collect()
+    assert _process.nic().statistics()["allocated_bytes"] == before
+    if memory_type == ucp.MEMORY_TYPE_CUDA:
+        with rig.map(address=address, length=64) as found:
+            assert found.memory_type == ucp.MEMORY_TYPE_HOST  # the runtime knows nothing of it any more
 
 
 # ---- ucp_mem_unmap ---------------------------------------------------------------------------------------------------
