@@ -180,17 +180,23 @@ void SegmentSet::free(std::byte* address) noexcept {
     }
   }
   try {
+    PlaceHolders& holders = *holders_.load(std::memory_order_relaxed);
+    const uint64_t stamp = holders.holds_stamp();
     std::vector<HeldPlace> held;
     // SYNC POINT: the regions over the place were revoked before, and a hold was entered before that or not at all.
-    holders_.load(std::memory_order_relaxed)->held_places(held);
+    holders.held_places(held);
     const bool rests = std::ranges::any_of(held, [&](const HeldPlace& h) { return overlap(at, size, h); });
-    const std::lock_guard lock(mutex_);
-    if (!rests) {
-      release(at, size);
-      return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!rests) {
+        release(at, size);
+        return;
+      }
+      resting_.push_back({at, size});
+      resting_count_.store(resting_.size(), std::memory_order_relaxed);
     }
-    resting_.push_back({at, size});
-    resting_count_.store(resting_.size(), std::memory_order_relaxed);
+    // The hold may have ended in between, and whoever looked then did not find the place.
+    if (holders.holds_stamp() != stamp) look_at_holds();
   } catch (const std::bad_alloc&) {
     // Without memory for the look, the place is used no more: one that is held must not be handed out.
   }
@@ -226,9 +232,15 @@ void SegmentSet::look_if_holds_ended() noexcept {
 void SegmentSet::look_at_holds() noexcept {
   PlaceHolders* holders = holders_.load(std::memory_order_relaxed);
   if (holders == nullptr || !resting()) return;
-  // One look at a time. A place that comes to rest meanwhile was looked at by itself.
   const std::lock_guard one(look_mutex_);
   try {
+    // What comes to rest during the look may be held by a hold that the look has missed: it waits for the next. Only a
+    // look takes places out, so the first `count` stay where they are.
+    size_t count;
+    {
+      const std::lock_guard lock(mutex_);
+      count = resting_.size();
+    }
     std::vector<HeldPlace> held;
     holders->held_places(held);
     // In order, so that each place is compared with few of them.
@@ -237,7 +249,8 @@ void SegmentSet::look_at_holds() noexcept {
     uint64_t longest = 0;
     for (const HeldPlace& h : held) longest = std::max(longest, h.length);
     const std::lock_guard lock(mutex_);
-    std::erase_if(resting_, [&](const Resting& r) {
+    const auto looked_at = resting_.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto end = std::remove_if(resting_.begin(), looked_at, [&](const Resting& r) {
       const uint64_t from = r.place.offset < longest ? 0 : r.place.offset - longest;
       auto h = std::ranges::lower_bound(held, std::pair(r.place.segment, from), {}, order);
       for (; h != held.end() && h->segment == r.place.segment && h->offset < r.place.offset + r.bytes; ++h) {
@@ -246,6 +259,7 @@ void SegmentSet::look_at_holds() noexcept {
       release(r.place, r.bytes);
       return true;
     });
+    resting_.erase(end, looked_at);
     resting_count_.store(resting_.size(), std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // they rest on
   }

@@ -5,8 +5,10 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
@@ -259,6 +261,35 @@ BOOST_AUTO_TEST_CASE(test_place_beside_a_held_one_is_used_again) {
   holders.held.clear();
   set.look_at_holds();
   BOOST_TEST((set.allocate(4096) == p[1]));
+}
+
+// A place comes to rest while another thread has looked at the holds and not at the places yet.
+BOOST_AUTO_TEST_CASE(test_place_that_comes_to_rest_during_a_look_stays_held) {
+  struct Late final : PlaceHolders {
+    void held_places(std::vector<HeldPlace>& out) override {
+      out.insert(out.end(), held.begin(), held.end());
+      if (auto then = std::exchange(meanwhile, nullptr)) then();
+    }
+    uint64_t holds_stamp() override { return 1; }
+    std::vector<HeldPlace> held;
+    std::function<void()> meanwhile;
+  } holders;
+  SegmentSet set;
+  set.held_by(&holders);
+  std::byte *first = set.allocate(4096), *second = set.allocate(4096);
+  const auto one = set.find(first, 4096), two = set.find(second, 4096);
+  BOOST_REQUIRE((one.has_value() && two.has_value()));
+  holders.held = {{0, one->offset, 4096}};
+  set.free(first);
+  holders.held.clear();
+  holders.meanwhile = [&] {
+    holders.held = {{0, two->offset, 4096}};
+    set.free(second);
+  };
+  set.look_at_holds();
+  BOOST_TEST(set.resting_bytes() == 4096U);
+  BOOST_TEST((set.allocate(4096) == first));
+  BOOST_TEST((set.allocate(4096) != second));
 }
 
 BOOST_AUTO_TEST_CASE(test_place_that_was_never_looked_for_is_nobodys_to_hold) {
