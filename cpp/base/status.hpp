@@ -37,6 +37,7 @@ enum class Status : int32_t {
   secret = 24,           // the two processes have different secrets (tcp)
   version = 25,          // the two processes speak different versions
   corrupted = 26,        // bytes were changed on their way
+  backlog = 24,          // as many requests wait at the listener as it keeps
 };
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
@@ -63,6 +64,7 @@ constexpr int fi_errno(Status status) noexcept {
     case Status::unauthorized:
       return fi_err::kEACCES;
     case Status::no_endpoint:
+    case Status::backlog:
       return fi_err::kECONNREFUSED;
     case Status::peer_gone:
     case Status::closed:

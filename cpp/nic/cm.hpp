@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.hpp"
@@ -38,18 +39,31 @@ struct CmEvent {
   std::vector<std::byte> data;
 };
 
+// Requests that wait at a listener until its application reads them: more are refused, as by a full backlog. What peers
+// say to one connected endpoint: an answer and the end are all that they have to say.
+constexpr uint32_t kBacklogMax = 1024, kUnreadFromPeerMax = 16;
+
 // Where an event queue finds them. Any thread.
 class CmQueue {
  public:
-  static constexpr size_t kUnreadMax = 65536;
+  static constexpr size_t kUnreadMax = 65536;  // of peers, for all endpoints
   explicit CmQueue(std::shared_ptr<Notifier> notifier) : notifier_(std::move(notifier)) {}
 
-  // False: nobody reads, and there is no room.
-  bool push(CmEvent event) {
-    {
+  // False: nobody reads, and there is no room. What became of our own messages always has room.
+  bool push(CmEvent event) noexcept {
+    try {
       const std::lock_guard lock(mutex_);
-      if (events_.size() >= kUnreadMax) return false;
-      events_.push_back(std::move(event));
+      if (is_peers(event)) {
+        const uint32_t most = event.kind == CmKind::request ? kBacklogMax : kUnreadFromPeerMax;
+        uint32_t& unread = unread_[event.token];
+        if (unread >= most || events_.size() >= kUnreadMax) return false;
+        events_.push_back(std::move(event));
+        ++unread;
+      } else {
+        events_.push_back(std::move(event));
+      }
+    } catch (const std::bad_alloc&) {
+      return false;
     }
     notifier_->notify();
     return true;
@@ -59,6 +73,9 @@ class CmQueue {
     if (events_.empty()) return std::nullopt;
     std::optional<CmEvent> event(std::move(events_.front()));
     events_.pop_front();
+    if (is_peers(*event)) {
+      if (const auto it = unread_.find(event->token); it != unread_.end() && --it->second == 0) unread_.erase(it);
+    }
     return event;
   }
   [[nodiscard]] size_t unread() const {
@@ -67,8 +84,11 @@ class CmQueue {
   }
 
  private:
+  static bool is_peers(const CmEvent& event) noexcept { return event.kind <= CmKind::shutdown; }
+
   mutable std::mutex mutex_;
   std::deque<CmEvent> events_;
+  std::unordered_map<uint64_t, uint32_t> unread_;  // of peers, by token
   std::shared_ptr<Notifier> notifier_;
 };
 

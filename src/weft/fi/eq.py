@@ -31,6 +31,7 @@ __all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
 
 _SLICE_S = 0.05  # a thread that waits for peers looks again this often
 _SLICE_MANUAL_S = 0.001  # and where nobody else makes progress
+_PULLED_MAX = 64  # events that are taken from the NIC ahead of the application
 
 
 class EqEntry(NamedTuple):
@@ -270,7 +271,8 @@ class EventQueue:
         # The descriptor first: what comes after that rings again.
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
-        while (found := self._cm.pop()) is not None:
+        # What is unread here is bounded, and what peers send beyond that waits in the NIC, which refuses more.
+        while len(self._events) < _PULLED_MAX and (found := self._cm.pop()) is not None:
             token, kind, what, source, connection, err, prov_errno, data = found
             owner = self._owners.get(token)
             if owner is not None:
