@@ -130,11 +130,19 @@ Status TcpLink::submit(Peer& peer, wire::Frame& frame, std::span<const std::byte
   return static_cast<TcpPeer&>(peer).send(frame, payload);
 }
 
+void TcpLink::hang_up(Peer& peer, Status why) noexcept {
+  static_cast<TcpPeer&>(peer).give_up(why, "it asks for more than it takes answers to");  // poll() drops it
+}
+
 size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   if (live_count_.load(std::memory_order_relaxed) == 0) return 0;
   size_t n = 0;
   const auto serve = [&](const std::shared_ptr<TcpPeer>& peer) {
-    if (n < budget) n += peer->receive(sink, peer, *this, budget - n);
+    try {
+      if (n < budget) n += peer->receive(sink, peer, *this, budget - n);
+    } catch (const std::exception&) {
+      peer->give_up(Status::no_memory, "no memory");
+    }
     // SYNC POINT: no socket tells of what was read and stays behind. Whoever looked before the flag was set, and sleeps
     // by now, is woken; whoever looks later sees it. For an answer that can be a millisecond late nobody is woken who
     // has not armed the sockets, which he does before he looks (prepare_sleep).
@@ -258,6 +266,7 @@ wire::ResolveBody TcpLink::on_resolve(TcpPeer& peer, const wire::ResolveBody& as
 
 void TcpLink::on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) {
   const std::lock_guard lock(mutex_);
+  if (peer.asks_open != 0) --peer.asks_open;
   const auto it = peer.asked.find(answer.id);
   if (it == peer.asked.end()) return;  // asked too long ago
   const auto self = std::ranges::find(live_, &peer, [](const auto& p) { return p.get(); });
@@ -362,10 +371,15 @@ void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
 }
 
 void TcpLink::ask(TcpPeer& peer, const Route& route, TcpPeer::Call call_) {
+  if (peer.asks_open >= wire::kTcpAsksMax) {  // once others are answered
+    retries_.push_back({std::move(call_), clock_.now_ns() + kRetryNs});
+    return;
+  }
   wire::ResolveBody body;
   body.id = peer.next_ask++;
   body.address = {route.nic, call_.address.pid, call_.address.vni, 0};
   peer.asked.emplace(body.id, std::move(call_));
+  ++peer.asks_open;
   peer.send_control(wire::PacketType::resolve, body);
 }
 
@@ -698,9 +712,13 @@ void TcpLink::happen(Happened&& what) {
 
 void TcpLink::drop(const std::shared_ptr<TcpPeer>& peer) {
   const Status status = peer->broken() != Status::ok ? peer->broken() : Status::peer_gone;
-  const std::string why = peer->why();
-  note(peer->about.host, "the connection " + std::string(peer->about.outbound ? "to " : "from ") +
-                             text_of(peer->about.remote) + " is lost: " + (why.empty() ? "closed" : why));
+  happened_.reserve(happened_.size() + peer->asked.size() + 1);  // or not at all: the next poll tries again
+  try {
+    const std::string why = peer->why();
+    note(peer->about.host, "the connection " + std::string(peer->about.outbound ? "to " : "from ") +
+                               text_of(peer->about.remote) + " is lost: " + (why.empty() ? "closed" : why));
+  } catch (const std::bad_alloc&) {  // what waits on it is told without a reason
+  }
   ++statistics_.lost;
   peer->die(status);
   std::erase(live_, peer);

@@ -71,6 +71,7 @@ class TcpLink final : public Link, private TcpControl {
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
   void request_segment(Peer&, uint32_t) override {}
+  void hang_up(Peer& peer, Status why) noexcept override;
   // While packets come and go, and a while after: then the engine waits for the sockets.
   [[nodiscard]] bool maybe_ready() const noexcept override { return hot_.load(std::memory_order_relaxed) > 0; }
   size_t poll(FrameSink& sink, size_t budget) override;

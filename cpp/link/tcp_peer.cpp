@@ -68,6 +68,7 @@ Status status_of_errno(int error) noexcept {
 TcpPeer::TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& a, EpollSet* set, uint64_t number)
     : Peer(link), about(a), id(number), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
   payload_max = wire::kTcpPayloadMax;
+  unanswered_max = wire::kTcpInFlightFrames;
   cma_reason = "the peer is on another host";
 }
 
@@ -80,10 +81,11 @@ std::string TcpPeer::why() const {
   return why_;
 }
 
-void TcpPeer::fail(Status status, const std::string& why) {
-  {
+void TcpPeer::fail(Status status, const std::string& why) noexcept {
+  try {
     const std::lock_guard lock(why_mutex_);
     if (why_.empty()) why_ = why;
+  } catch (const std::bad_alloc&) {  // without its reason
   }
   Status ok = Status::ok;
   broken_.compare_exchange_strong(ok, status, std::memory_order_acq_rel);
@@ -185,6 +187,15 @@ bool TcpPeer::flush() {
 // HOT. One system call, or none where packets wait for company.
 Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   const std::lock_guard lock(send_mutex_);
+  try {
+    return send_locked(frame, payload);
+  } catch (const std::bad_alloc&) {  // what was counted does not fit what was sent any more
+    fail(Status::no_memory, "no memory");
+    return Status::no_memory;
+  }
+}
+
+Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> payload) {
   if (dead()) return down_status();
   if (const Status status = broken(); status != Status::ok) return status;
   if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
@@ -218,7 +229,8 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
       unflushed_.store(true, std::memory_order_relaxed);
     }
   };
-  if (answer && frame.status == 0 && payload.empty()) {
+  constexpr uint8_t kTells = wire::kFrameNoRoom | wire::kFrameRoom;
+  if (answer && frame.status == 0 && payload.empty() && (frame.flags & kTells) == 0) {
     if (answer_.there != 0) emit_done();
     answer_ = {frame.op_id, cost, 1};
     out_cost_ += cost;
@@ -255,6 +267,14 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
 void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body) {
   const std::lock_guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok) return;
+  // What can wait for a peer that keeps to the limits: packets up to kOutMax and the frame that passed it, the peer's
+  // asks and ours.
+  constexpr size_t kWaitingMax =
+      kOutMax + wire::kTcpPayloadMax + (2 * size_t{wire::kTcpAsksMax} + 16) * wire::kPacketHeadMax;
+  if (out_bytes() >= kWaitingMax) {
+    fail(Status::protocol, "it asks for endpoints and does not read the answers");
+    return;
+  }
   std::array<std::byte, wire::kPacketHeadMax> head;
   append(std::span(head).first(wire::emit_packet(keys_.send, sent_++, type, body, std::span(head))));
   flush_locked();

@@ -8,6 +8,7 @@
 // Receiving: the polling thread only. Payload goes to its place once it is whole and its checksum holds. An answer that
 //   came with the last frame is left for the next round where there will be one: whoever waits for the frame goes
 //   first.
+//   A peer that asks for endpoints and does not read the answers is dropped (kTcpAsksMax).
 // Limits: a request that passes kTcpInFlightFrames or kTcpInFlightBytes is not sent before others are answered; a peer
 //   that does not keep to them is dropped.
 #pragma once
@@ -83,6 +84,7 @@ class TcpPeer final : public Peer {
   [[nodiscard]] Status broken() const noexcept { return broken_.load(std::memory_order_acquire); }
   [[nodiscard]] std::string why() const;
   void die(Status why);
+  void give_up(Status status, const std::string& why) noexcept { fail(status, why); }
   // Whether the link's set tells of this connection. A socket that somebody waits for costs its sender 0.2 us a packet,
   // so one that polls read anyway is not in the set. With the link's lock.
   void watch(bool watched);
@@ -91,6 +93,7 @@ class TcpPeer final : public Peer {
   const About about;
   const uint64_t id;
   std::map<uint64_t, Call> asked;  // the link's, under its lock
+  uint32_t asks_open = 0;          // the link's: without an answer, also those that it gave up
   uint64_t next_ask = 1;
   bool crossed = false;  // the link's: a call of the peer was turned down for this connection
 
@@ -123,7 +126,8 @@ class TcpPeer final : public Peer {
     Sum begun_, ended_;
   };
 
-  void fail(Status status, const std::string& why);
+  void fail(Status status, const std::string& why) noexcept;
+  Status send_locked(wire::Frame& frame, std::span<const std::byte> payload);
   bool flush_locked();
   void want_out(bool wanted);
   [[nodiscard]] uint32_t wanted_events() const noexcept;

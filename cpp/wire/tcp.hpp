@@ -42,6 +42,8 @@ constexpr size_t kTcpPayloadMax = size_t{512}
 constexpr uint32_t kTcpInFlightFrames = 1024;  // requests without an answer, a direction
 constexpr uint64_t kTcpInFlightBytes = uint64_t{16} << 20;  // of payload and of what reads have asked for
 
+constexpr uint32_t kTcpAsksMax = 1024;  // resolves without an answer, a direction
+
 // Where a NIC listens: an IP address and a port.
 struct HostAddress {
   uint8_t family = 0;  // 0 none, 4, 6
