@@ -37,7 +37,7 @@ enum class Status : int32_t {
   secret = 24,           // the two processes have different secrets (tcp)
   version = 25,          // the two processes speak different versions
   corrupted = 26,        // bytes were changed on their way
-  backlog = 24,          // as many requests wait at the listener as it keeps
+  backlog = 27,          // as many requests wait at the listener as it keeps
 };
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.

@@ -117,6 +117,7 @@ struct DomainBox {
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
   bool mr_local = false;                // FI_MR_LOCAL: local buffers need a descriptor
+  bool may_overrun = false;             // FI_RM_DISABLED: its completion queues are not guarded against peers
   bool hmem = false;                    // FI_HMEM: buffers may be a device's memory
   bool mr_hmem = false;                 // FI_MR_HMEM: those need a descriptor
   bool mr_allocated = false;            // FI_MR_ALLOCATED: nothing takes the place of registered memory

@@ -61,9 +61,13 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
       break;
     }
     case Refusal::tx_full:
-      set_error(fi_err::kEAGAIN, m + "transmit queue full, " + std::to_string(core->ep->outstanding()) + " of " +
-                                     std::to_string(config.tx_size) +
-                                     " operations under way: read the completion queue and retry");
+      set_error(fi_err::kEAGAIN,
+                m + "transmit queue full, " + std::to_string(core->ep->outstanding()) + " of " +
+                    std::to_string(config.tx_size) + " operations under way: " +
+                    (core->ep->held_back(dest) ? "the completion queue of the peer at fi_addr " + std::to_string(dest) +
+                                                     " is full and takes no data: have the peer read it,"
+                                               : std::string("read the completion queue")) +
+                    " and retry");
       break;
     case Refusal::not_enabled:
       set_error(fi_err::kEOPBADSTATE, m + "the endpoint is not enabled: call enable()");

@@ -130,10 +130,15 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
     n = self->cq->read(out, count, &error_waits);
     if (self->notifier && self->cq->unread() == 0) self->notifier->drain();
   }
-  if (n == 0 && self->cq->overrun) {
+  if (n == 0 && !error_waits && self->cq->overrun) {
     set_error(fi_err::kEOVERRUN,
-              "events from peers came faster than the completion queue was read, and some were lost: "
-              "open it larger, or read it more often");
+              std::string("the completion queue has overrun: it holds ") + std::to_string(self->cq->capacity()) +
+                  " entries, " +
+                  (self->cq->may_overrun
+                       ? "peers wrote more with data than was read, and under RM_DISABLED nobody holds them back"
+                       : "and there was no memory for one more") +
+                  "; what came later is lost, and nothing comes any more\n"
+                  "  try: a larger queue that is read more often, or resource_mgmt=fi.RM_ENABLED");
     return -1;
   }
   if (n == 0 && error_waits) {
@@ -248,7 +253,7 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
       if (core->closed.load(std::memory_order_relaxed) || cq->signaled.load(std::memory_order_acquire)) return true;
       const nic::DomainLock guard(domain);
-      return cq->unread() >= threshold || cq->error_waits();
+      return cq->unread() >= threshold || cq->error_waits() || cq->overrun;
     });
     if (r < 0) return nullptr;
     if (!cq_usable(core)) return nullptr;  // closed by another thread meanwhile
@@ -1064,11 +1069,9 @@ void register_objects(nb::module_& m) {
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
              bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys) {
-            // Without resource management the application promises not to overrun its queues; they are guarded all the
-            // same.
-            (void)rm_enabled;
             new (self) DomainCore(make_domain(nic, {nic_index, prov_key, virt_addr, raw_keys}));
             self->box->mr_local = mr_local;
+            self->box->may_overrun = !rm_enabled;
             self->box->hmem = hmem;
             self->box->mr_hmem = mr_hmem;
             self->box->mr_allocated = mr_allocated;
@@ -1172,7 +1175,7 @@ void register_objects(nb::module_& m) {
         "__init__",
         [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj) {
           auto& box = box_of(d);
-          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1));
+          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1), box->may_overrun);
           std::shared_ptr<host::EventfdNotifier> notifier;
           if (wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });

@@ -26,6 +26,14 @@ namespace weft::link {
 
 class Link;
 
+// What the NIC keeps with a peer, so that it need not look for it. The link only holds it.
+struct NicState {
+  NicState() = default;
+  NicState(const NicState&) = delete;
+  NicState& operator=(const NicState&) = delete;
+  virtual ~NicState() = default;
+};
+
 // The other NIC, as this link reaches it. Alive as long as somebody holds it; `dead` tells that it will not answer.
 class Peer {
  public:
@@ -50,6 +58,25 @@ class Peer {
   int32_t process_id = 0;  // as this process sees it
   std::string cma_reason;  // why cma is off
 
+  std::unique_ptr<NicState> nic_state;  // with the NIC's progress lock
+
+  // Requests to this peer that it has not answered, of all domains: at most unanswered_max (wire/frame.hpp). Posted by
+  // any thread, answered by who polls.
+  [[nodiscard]] bool begin_request() noexcept {
+    const uint32_t answered = answered_.load(std::memory_order_acquire);
+    if (asked_.fetch_add(1, std::memory_order_relaxed) - answered < unanswered_max) [[likely]]
+      return true;
+    asked_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  void undo_request() noexcept { asked_.fetch_sub(1, std::memory_order_relaxed); }
+  void end_request() noexcept {
+    const uint32_t answered = answered_.load(std::memory_order_relaxed);
+    // A peer that answers more than it was asked gains nothing by it.
+    if (asked_.load(std::memory_order_acquire) != answered) answered_.store(answered + 1, std::memory_order_release);
+  }
+  uint32_t unanswered_max = wire::kUnansweredMax;
+
   // Of one frame to or from this peer.
   size_t payload_max = wire::kStagedPayloadMax;
   // Why it is dead: how the operations end that were under way.
@@ -68,6 +95,7 @@ class Peer {
 
  private:
   Link* link_;
+  std::atomic<uint32_t> asked_{0}, answered_{0};
   std::atomic<bool> dead_{false};
   std::atomic<Status> down_status_{Status::peer_gone};
 };
@@ -134,6 +162,8 @@ class Link {
   virtual void request_segment(Peer& peer, uint32_t segment) = 0;
   // Has the peer's engine look around: something of ours that it reads has changed. A hint.
   virtual void wake(Peer&) noexcept {}
+  // Ends the connection to a peer that does not keep to the protocol; FrameSink::on_peer_down() follows. By who polls.
+  virtual void hang_up(Peer&, Status) noexcept {}
 
   // True (a hint) when poll() would find something. One cache line.
   [[nodiscard]] virtual bool maybe_ready() const noexcept = 0;

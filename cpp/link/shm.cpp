@@ -144,6 +144,7 @@ class ShmPeer final : public Peer {
   uint32_t conn_id = 0;
   std::vector<uint32_t> segments_asked;
   std::atomic<uint64_t> alive_checked_ns{0};
+  std::atomic<Status> hung_up{Status::ok};  // otherwise why
 
   SpinLock submit_lock;           // keeps the order of staged chunks the order of frames
   std::deque<uint32_t> staged;    // chunks on their way to this peer, oldest first
@@ -152,6 +153,9 @@ class ShmPeer final : public Peer {
 };
 
 // ---- frames: the fast part ---------------------------------------------------------------------------------------
+
+// What is under way when a peer learns that there is no room: a full ring, and one operation a domain that has looked.
+static_assert(kRingSlotCount + wire::kUnansweredMax + mem::kDomainCountMax <= wire::kLateDataMax);
 
 // HOT: no system call unless the other engine sleeps, no allocation; one ring slot (2 to 4 lines) is written.
 Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte> payload) {
@@ -389,7 +393,8 @@ bool ShmLink::prepare_sleep() {
       peer->own_area->idle.fetch_add(kPrivateTurn, std::memory_order_relaxed);
     }
   }
-  return idle && happened_count_.load(std::memory_order_acquire) == 0;
+  return idle && happened_count_.load(std::memory_order_acquire) == 0 &&
+         !hang_ups_.load(std::memory_order_seq_cst);
 }
 
 bool ShmLink::has_timers() const {
@@ -942,6 +947,29 @@ void ShmLink::wake(Peer& base) noexcept {
   if (!peer.dead()) ring_doorbell(peer.socket_fd);
 }
 
+// Takes and sends nothing any more; poll_events() drops the connection, since its frames are just being read.
+void ShmLink::hang_up(Peer& base, Status why) noexcept {
+  auto& peer = static_cast<ShmPeer&>(base);
+  if (peer.dead()) return;
+  peer.hung_up.store(why, std::memory_order_relaxed);
+  peer.die(why);
+  hang_ups_.store(true, std::memory_order_seq_cst);
+}
+
+void ShmLink::drop_hung_up() {
+  if (!hang_ups_.exchange(false, std::memory_order_seq_cst)) return;
+  std::vector<std::pair<uint32_t, Status>> found;
+  for (const auto& [id, conn] : conns_) {
+    if (!conn.peer || conn.peer->conn_id != id) continue;
+    const Status why = conn.peer->hung_up.load(std::memory_order_relaxed);
+    if (why != Status::ok) found.emplace_back(id, why);
+  }
+  for (const auto& [id, why] : found) {
+    reject(conns_.at(id).fd.get(), wire::RejectReason::malformed);
+    drop_conn(id, why);
+  }
+}
+
 void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   const auto it = conns_.find(conn_id);
   if (it == conns_.end()) return;
@@ -988,6 +1016,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
   const bool deaths = deaths_due();
   {
     const std::lock_guard lock(mutex_);
+    drop_hung_up();
     epoll_event events[64];
     const int n = epoll_.wait(events, 64, 0);
     for (int i = 0; i < n; ++i) {

@@ -55,6 +55,7 @@ class ShmLink final : public Link {
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
   void request_segment(Peer& peer, uint32_t segment) override;
   void wake(Peer& peer) noexcept override;
+  void hang_up(Peer& peer, Status why) noexcept override;
   [[nodiscard]] bool maybe_ready() const noexcept override {
     if (private_count_.load(std::memory_order_relaxed) != 0) return true;  // of those some have spoken lately
     const auto* word = hint_word_.load(std::memory_order_relaxed);
@@ -138,6 +139,7 @@ class ShmLink final : public Link {
   void audit_shared();
   void frames_were_lost();
   void awake(const std::shared_ptr<ShmPeer>& peer);
+  void drop_hung_up();
   void reject(int fd, wire::RejectReason reason) noexcept;
   uint32_t take_producer_id();
   void reclaim_all() noexcept;
@@ -179,6 +181,7 @@ class ShmLink final : public Link {
   std::atomic<uint64_t> happened_count_{0};
   std::atomic<bool> deaths_{false};
   std::atomic<uint64_t> deaths_looked_ns_{0};
+  std::atomic<bool> hang_ups_{false};
   bool has_pending_handshake_ = false;
 };
 

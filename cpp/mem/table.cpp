@@ -389,6 +389,11 @@ void Table::set_ep_flags(uint32_t index_of_ep, uint32_t flags) noexcept {
   reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].flags.store(flags, std::memory_order_release);
 }
 
+void Table::set_ep_room(uint32_t index_of_ep, bool room) noexcept {
+  auto& flags = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].flags;
+  room ? flags.fetch_and(~kEpNoRoom, std::memory_order_seq_cst) : flags.fetch_or(kEpNoRoom, std::memory_order_seq_cst);
+}
+
 void Table::set_ep_peer(uint32_t index_of_ep, const wire::EpAddress& peer) noexcept {
   wire::EpAddress& p = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].peer;
   // Piece by piece: a reader that meets them half written takes its initiator for another, and refuses it.

@@ -164,6 +164,7 @@ constexpr uint32_t kEpAtomicRead = 32;  // ... and atomics
 constexpr uint32_t kEpAtomicWrite = 64;
 constexpr uint32_t kEpConnected = 128;   // only the endpoint that it is connected with may access its regions
 constexpr uint32_t kEpForeignKey = 256;  // its authorization key is not the domain's: regions must name it
+constexpr uint32_t kEpNoRoom = 512;      // its queue takes no more entries of what peers write with data, for now
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
 static_assert((kAtomicRead >> 9) == kEpAtomicRead && (kAtomicWrite >> 9) == kEpAtomicWrite);
 
@@ -417,6 +418,7 @@ class Table : public TableView {
 
   uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
   void set_ep_flags(uint32_t index, uint32_t flags) noexcept;
+  void set_ep_room(uint32_t index, bool room) noexcept;  // kEpNoRoom
   // With whom a connected endpoint is; until then nobody reaches anything through it.
   void set_ep_peer(uint32_t index, const wire::EpAddress& peer) noexcept;
   void close_ep(uint32_t index) noexcept;

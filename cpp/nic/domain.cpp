@@ -89,17 +89,18 @@ void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, st
                                                     ((flags & flag::kRemoteRead) != 0 ? mem::kMrNotifyRead : 0));
 }
 
-size_t Domain::pump(PeerEp& target) {
+size_t Domain::pump(PeerEp& target) noexcept {
   size_t moved = 0;
   while (!target.waiting.empty()) {
     Op* op = target.waiting.front();
-    // advance() may finish the operation, which must not be in the list then; put it back when it stays. Who pumps
-    // holds the target.
-    target.waiting.pop_front();
-    if (!op->ep->advance(op)) {
-      target.waiting.push_front(op);
+    // advance() may finish the operation, which must not be in the list then; its place stays, so that nothing is
+    // allocated to put it back. Who pumps holds the target.
+    target.waiting.front() = nullptr;
+    if (!op->ep->advance_safely(op)) {
+      target.waiting.front() = op;
       break;
     }
+    target.waiting.pop_front();
     nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
     ++moved;
   }
@@ -121,15 +122,24 @@ bool Domain::unmap_raw(uint64_t handle) {
   return raw_keys_.erase(handle) == 1;
 }
 
-void Domain::release_cookies(Op* op) {
+// Without memory for the list, what the caller lent stays lent: it must not be used again too early.
+void Domain::release_cookies(Op* op) noexcept {
   if (op->cookies.empty()) return;
-  released_.insert(released_.end(), op->cookies.begin(), op->cookies.end());
+  try {
+    released_.insert(released_.end(), op->cookies.begin(), op->cookies.end());
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   released_count_.store(released_.size(), std::memory_order_relaxed);
 }
 
-void Domain::release_context(uint64_t context) {
+void Domain::release_context(uint64_t context) noexcept {
   if (context == 0) return;
-  released_.push_back(context);
+  try {
+    released_.push_back(context);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   released_count_.store(released_.size(), std::memory_order_relaxed);
 }
 

@@ -157,9 +157,11 @@ Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_cou
       } else if (devices != nullptr) {  // the kernel copies from and to host memory only
         constexpr size_t kBounceBytes = 1u << 20;
         n = std::min(n, kBounceBytes);
-        std::vector<std::byte> bounce(n);
-        const iovec l{bounce.data(), n}, r{reinterpret_cast<void*>(pieces[i].remote + offset), n};
-        const mem::Devices::Side ours{here, (of_device >> at & 1) != 0}, between{bounce.data(), false};
+        const std::unique_ptr<std::byte[]> bounce(new (std::nothrow)
+                                                      std::byte[n]);  // the lock may be released: no throw
+        if (bounce == nullptr) return Status::no_memory;
+        const iovec l{bounce.get(), n}, r{reinterpret_cast<void*>(pieces[i].remote + offset), n};
+        const mem::Devices::Side ours{here, (of_device >> at & 1) != 0}, between{bounce.get(), false};
         Status s = to_peer ? devices->copy(between, ours, n) : Status::ok;
         if (s == Status::ok) s = peer.cma_copy(to_peer, {&l, 1}, {&r, 1});
         if (s == Status::ok && !to_peer) s = devices->copy(ours, between, n);
@@ -440,6 +442,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
   args.remote = named(args.remote, room);
   std::shared_ptr<PeerEp> kept;
   if (!speaks_to(*target)) [[unlikely]] {
+    if (!wants && tx_cq_->full()) return {Refusal::cq_full};
     fail(args.context, completion_flags(args.kind, {}), Status::unauthorized,
          describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, Status::unauthorized), total);
     count_remote(args.kind == OpKind::read, true, 0);
@@ -458,6 +461,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
         complete(wants, args.context, completion_flags(args.kind, {}), total);
         return {Refusal::none, wants};
       case Direct::failed:
+        if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
         fail(args.context, completion_flags(args.kind, {}), status,
              describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, status), total);
         if (status == Status::no_endpoint) target->set_lost();  // ask again next time
@@ -525,6 +529,8 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
     }
   }
   if (reach == Reach::frames) return Direct::frames;
+  if ((flags & flag::kRemoteCqData) != 0 && !target.takes_data()) [[unlikely]]
+    return Direct::park;
   const mem::Devices* copier = by_device ? &devices : nullptr;
 
   const bool to_peer = kind == OpKind::write;
@@ -613,7 +619,7 @@ void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
   }
 }
 
-void Endpoint::fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total) {
+void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total) noexcept {
   ++domain_->statistics.failed;
   CqEntry entry;
   entry.context = context;
@@ -622,7 +628,7 @@ void Endpoint::fail(uint64_t context, uint64_t flags, Status status, const std::
   error.err = fi_errno(status);
   error.prov_errno = static_cast<int>(status);
   error.olen = total;
-  error.text = text;
+  error.text = std::move(text);
   tx_cq_->push_error(entry, std::move(error));
 }
 
@@ -655,7 +661,8 @@ Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
     *wants = true;
   }
   if (outstanding_ >= config_.tx_size) return Refusal::tx_full;
-  if (state_ != State::enabled) return Refusal::closed;  // closed while it was copying
+  if (!*wants && tx_cq_->full()) return Refusal::cq_full;  // it may fail, which must be told
+  if (state_ != State::enabled) return Refusal::closed;    // closed while it was copying
   return Refusal::none;
 }
 
@@ -663,9 +670,15 @@ uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
   // While it sends much, what is acknowledged can wait for its next poll: the engine would take turns with it.
   if (op->total >= kMuchBytes) domain_->nic_->note_app();
   const uint64_t id = op->id;  // it may be over, and another one's, when advance() returns
-  if (target.waiting.empty() && advance(op)) [[likely]]
+  if (target.waiting.empty() && advance_safely(op)) [[likely]]
     return id;
-  target.waiting.push_back(op);
+  try {
+    target.waiting.push_back(op);
+  } catch (const std::bad_alloc&) {
+    op->status = Status::no_memory;
+    finish(op);
+    return id;
+  }
   domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
   domain_->pump(target);
   if (!target.waiting.empty() && !target.resolving) domain_->nic_->need_engine();
@@ -673,7 +686,7 @@ uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
 }
 
 // The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
-void Endpoint::finish(Op* op) {
+void Endpoint::finish(Op* op) noexcept {
   const std::shared_ptr<PeerEp> target = std::move(op->target);
   if (op->counted) --target->outstanding;
   if (op->parent == nullptr) --outstanding_;
@@ -694,7 +707,15 @@ void Endpoint::finish(Op* op) {
 }
 
 // A part of a vectored call, a failure, or what connecting endpoints say.
-[[gnu::noinline]] void Endpoint::finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) {
+[[gnu::noinline]] void Endpoint::finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) noexcept {
+  // Without memory for them, texts stay empty.
+  const auto text_of = [&](const char* what) noexcept {
+    try {
+      return describe(what, op->remote[0], *target, op->status);
+    } catch (const std::bad_alloc&) {
+      return std::string();
+    }
+  };
   if (op->kind == OpKind::cm) {
     if (cm_) {
       CmEvent event;
@@ -703,8 +724,14 @@ void Endpoint::finish(Op* op) {
       event.what = static_cast<CmKind>(op->atomic_op);
       event.connection = op->imm;
       event.status = op->status;
-      const std::string text = describe("connection request", op->remote[0], *target, op->status);
-      if (op->status != Status::ok) event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
+      if (op->status != Status::ok) {
+        const std::string text = text_of("connection request");
+        try {
+          event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
+        } catch (const std::bad_alloc&) {
+          event.data.clear();
+        }
+      }
       (void)cm_->push(std::move(event));
     }
     // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
@@ -723,10 +750,19 @@ void Endpoint::finish(Op* op) {
                        : op->kind == OpKind::atomic ? "atomic"
                                                     : "vectored call, first of its failures,";
     const uint64_t flags = completion_flags(op->kind, op->family);
-    fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status,
-         describe(what, op->remote[0], *target, op->status), op->total);
+    fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status, text_of(what), op->total);
     count_remote((flags & flag::kRead) != 0, true, 0);
     if (op->status == Status::no_endpoint) target->set_lost();
+  }
+}
+
+bool Endpoint::advance_safely(Op* op) noexcept {
+  try {
+    return advance(op);
+  } catch (const std::exception&) {  // no memory; what was sent of it finds no operation when it is answered
+    op->status = Status::no_memory;
+    finish(op);
+    return true;
   }
 }
 
@@ -753,6 +789,7 @@ bool Endpoint::advance(Op* op) {
   const bool ordered_behind = t.outstanding != 0 && config_.msg_order != 0;
   if (op->data_done) {
     const bool atomic = op->kind == OpKind::atomic;
+    if ((op->flags & flag::kRemoteCqData) != 0 && !t.takes_data()) return false;
     const bool read = op->kind == OpKind::read || (atomic && op->family != AtomicFamily::base);
     const Status s = send_notice(t, read, atomic, op->remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
                                  op->imm, op->atomic_op);
@@ -801,7 +838,6 @@ bool Endpoint::advance(Op* op) {
 
 bool Endpoint::advance_frames(Op* op) {
   PeerEp& t = *op->target;
-  link::Link& link = *t.peer->link();
   if (!op->counted) {
     op->counted = true;
     op->peer = t.peer.get();
@@ -818,7 +854,7 @@ bool Endpoint::advance_frames(Op* op) {
     f.atomic_op = static_cast<uint16_t>(op->atomic_op);
     f.imm_data = op->imm;
     f.flags = wire::kFrameLast;
-    const Status s = link.submit(*t.peer, f, op->held);
+    const Status s = submit_request(t, f, op->held);
     if (s == Status::again) return false;
     op->submitted = true;
     if (s == Status::ok) {
@@ -836,7 +872,7 @@ bool Endpoint::advance_frames(Op* op) {
     f.flags = op->kind == OpKind::read ? wire::kFrameIsRead : op->kind == OpKind::atomic ? wire::kFrameIsAtomic : 0;
     f.atomic_op = static_cast<uint16_t>(op->atomic_op);
     const auto bytes = std::as_bytes(std::span(op->remote, op->remote_count));
-    const Status s = link.submit(*t.peer, f, bytes);
+    const Status s = submit_request(t, f, bytes);
     if (s == Status::again) return false;
     if (s != Status::ok) {
       op->status = s;
@@ -905,13 +941,17 @@ bool Endpoint::advance_frames(Op* op) {
     if (last) {
       f.flags |= wire::kFrameLast;
       if (op->kind != OpKind::read && (op->flags & flag::kRemoteCqData) != 0) {
+        if (!t.takes_data()) [[unlikely]] {
+          if (t.ep_entry == nullptr) ask_for_room(op);
+          return false;
+        }
         f.flags |= wire::kFrameHasData;
         f.imm_data = op->imm;
       }
     }
     // A read says how much of the range it wants by the reserved pair (frag_offset, status).
     if (op->kind == OpKind::read) f.status = static_cast<int32_t>(n);
-    const Status s = link.submit(*t.peer, f, payload);
+    const Status s = submit_request(t, f, payload);
     if (s == Status::again) return false;
     if (s != Status::ok) {
       op->status = s;
@@ -964,7 +1004,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
       wants = !selective_ || (flags & flag::kCompletion) != 0;
       if (config_.connected && fixed_dest_ == ~uint64_t{0}) return {Refusal::not_connected};
-      if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
+      if (wants ? !tx_cq_->has_room() : tx_cq_->full()) return {Refusal::cq_full};
       if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call is one operation of the queue
       if (wants) tx_cq_->reserve();
     } else if (state_ != State::enabled) {
@@ -1139,6 +1179,8 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
       if (atomic_width(args.datatype, address) == AtomicWidth::locked) return Direct::frames;
     }
   }
+  if ((args.flags & flag::kRemoteCqData) != 0 && !target.takes_data()) [[unlikely]]
+    return Direct::park;
   // Element runs: as far as a target piece and each local list go on.
   uint64_t done = 0;
   alignas(16) std::byte operand_room[64], compare_room[64], result_room[64];
@@ -1281,6 +1323,7 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
   bool data_done = false;
   const uint64_t flags = completion_flags(OpKind::atomic, args.family);
   const auto failed = [&](Status status) -> PostResult {
+    if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
     fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
     if (status == Status::no_endpoint) target->set_lost();
     count_remote((flags & flag::kRead) != 0, true, 0);
@@ -1383,6 +1426,14 @@ void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
   }
 }
 
+bool Endpoint::held_back(uint64_t dest) {
+  const DomainLock guard(domain_);
+  dest = dest_of(dest);
+  if (dest >= av_->entries_.size() || !av_->entries_[dest]) return false;
+  const PeerEp& target = *av_->entries_[dest];
+  return target.ready && !target.waiting.empty() && !target.takes_data();
+}
+
 Status Endpoint::down_status(uint64_t dest) {
   const DomainLock guard(domain_);
   if (dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;
@@ -1476,8 +1527,10 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     }
     const std::lock_guard objects(n.objects_mutex_);
     const DomainLock guard(domain_);
+    if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
     generation_ = generation;
+    shut_number_ = uint64_t{generation} << 32;  // an endpoint of the same slot has counted other numbers
     address_ = address;
     n.eps_[index] = shared_from_this();
     state_ = State::enabled;
@@ -1495,6 +1548,7 @@ void Endpoint::close() noexcept {
     was_enabled = state_ == State::enabled;
     state_ = State::closed;
     if (was_enabled) n.eps_[index_] = nullptr;
+    if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
     // What is under way ends as canceled; answers that still arrive find no operation and are dropped.
     std::vector<Op*> mine;
     domain_->ops_.each([&](Op* op) {
@@ -1529,8 +1583,8 @@ size_t Endpoint::cancel(uint64_t context) {
   const DomainLock guard(domain_);
   std::vector<Op*> found;
   domain_->ops_.each([&](Op* op) {
-    if (op->ep == this && op->context == context && !op->counted && op->parent == nullptr &&
-        op->kind != OpKind::batch) {
+    const bool begun = op->counted && (op->at_total != 0 || op->check_sent || op->submitted);
+    if (op->ep == this && op->context == context && !begun && op->parent == nullptr && op->kind != OpKind::batch) {
       found.push_back(op);
     }
   });

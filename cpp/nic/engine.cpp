@@ -32,7 +32,8 @@ size_t Nic::progress(bool events) {
   return progress_locked(events);
 }
 
-size_t Nic::progress_locked(bool events) {
+// What peers cause is caught where it is caused; what is left here is our own want of memory, and is tried again.
+size_t Nic::progress_locked(bool events) noexcept try {
   size_t n = 0;
   for (link::Link* link : parts_.links) {
     // A thread that polls has seen by the hints which link has something; an empty poll of another costs it 60 ns.
@@ -53,18 +54,24 @@ size_t Nic::progress_locked(bool events) {
       n += happened + frames;
     }
   }
-  if (!deferred_.empty()) n += retry_deferred();
-  if (waiting_ops_.load(std::memory_order_relaxed) != 0) {
-    const std::lock_guard objects(objects_mutex_);
-    for (Domain* domain : domains_) {
-      if (domain == nullptr) continue;
-      const DomainLock guard(domain);
-      std::vector<std::shared_ptr<PeerEp>> targets;
-      for (const auto& weak : domain->peer_eps_) {
-        if (auto target = weak.lock(); target && !target->waiting.empty()) targets.push_back(std::move(target));
-      }
-      for (const auto& target : targets) n += domain->pump(*target);
+  if (!owed_.empty()) n += retry_deferred();
+  if (waiting_ops_.load(std::memory_order_relaxed) != 0) n += pump_all();
+  return n;
+} catch (const std::exception&) {
+  return 0;
+}
+
+size_t Nic::pump_all() {
+  size_t n = 0;
+  const std::lock_guard objects(objects_mutex_);
+  for (Domain* domain : domains_) {
+    if (domain == nullptr) continue;
+    const DomainLock guard(domain);
+    std::vector<std::shared_ptr<PeerEp>> targets;
+    for (const auto& weak : domain->peer_eps_) {
+      if (auto target = weak.lock(); target && !target->waiting.empty()) targets.push_back(std::move(target));
     }
+    for (const auto& target : targets) n += domain->pump(*target);
   }
   return n;
 }
@@ -187,19 +194,23 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   Domain* domain = target->domain;
   const DomainLock guard(domain);
   target->resolving = false;
-  if (status != Status::ok && status != Status::canceled && resolve(target, target->asked + 1)) {
-    if (target->ready) domain->pump(*target);
-    return;
+  try {
+    if (status != Status::ok && status != Status::canceled && resolve(target, target->asked + 1)) {
+      if (target->ready) domain->pump(*target);
+      return;
+    }
+  } catch (const std::exception&) {
+    status = Status::no_memory;
   }
   if (status == Status::ok) {
     target->set_ready(peer, ep_index, ep_generation);
     domain->pump(*target);
     return;
   }
-  std::deque<Op*> failed;
-  failed.swap(target->waiting);
-  waiting_ops_.fetch_sub(failed.size(), std::memory_order_relaxed);
-  for (Op* op : failed) {
+  for (size_t left = target->waiting.size(); left != 0; --left) {
+    Op* op = target->waiting.front();
+    target->waiting.pop_front();
+    waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
     op->status = status;
     op->ep->finish(op);
   }
@@ -212,20 +223,15 @@ void Nic::on_segment(const std::shared_ptr<link::Peer>&) {
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   announced_.erase(peer.get());
   parts_.devices->forget(peer.get());
-  std::erase_if(deferred_, [&](const Deferred& d) { return d.peer == peer; });
-  deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
+  forget_deferred(*peer);
   const std::lock_guard objects(objects_mutex_);
   for (Domain* domain : domains_) {
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
-    std::vector<Op*> lost;
-    domain->ops_.each([&](Op* op) {
-      if (op->kind != OpKind::batch && (op->peer == peer.get() || (op->target->ready && op->target->peer == peer))) {
-        lost.push_back(op);
-      }
-    });
-    std::ranges::sort(lost, {}, &Op::sequence);
-    for (Op* op : lost) {
+    const auto is_lost = [&](const Op* op) {
+      return op->kind != OpKind::batch && (op->peer == peer.get() || (op->target->ready && op->target->peer == peer));
+    };
+    const auto end = [&](Op* op) {
       auto& waiting = op->target->waiting;
       if (const auto it = std::ranges::find(waiting, op); it != waiting.end()) {
         waiting.erase(it);
@@ -233,6 +239,24 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       }
       op->status = peer->down_status();
       op->ep->finish(op);
+    };
+    // In the order of posting. Without memory for a list one at a time, which takes longer.
+    std::vector<Op*> lost;
+    try {
+      domain->ops_.each([&](Op* op) {
+        if (is_lost(op)) lost.push_back(op);
+      });
+    } catch (const std::bad_alloc&) {
+      lost.clear();
+    }
+    std::ranges::sort(lost, {}, &Op::sequence);
+    for (Op* op : lost) end(op);
+    for (Op* first = nullptr;; first = nullptr) {
+      domain->ops_.each([&](Op* op) {
+        if (is_lost(op) && (first == nullptr || op->sequence < first->sequence)) first = op;
+      });
+      if (first == nullptr) break;
+      end(first);
     }
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
       if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->av_->entries_.size()) continue;
@@ -273,28 +297,29 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       const bool read = (frame.flags & wire::kFrameIsRead) != 0;
       const Status s =
           table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, 0, 0, view);
-      local_event(frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
+      local_event(peer, frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
       return;
     }
     case wire::FrameKind::write:
-      if (deferred_.empty() && serve_write(peer, frame, payload)) [[likely]]
+      if (owed_.empty() && serve_write(peer, frame, payload)) [[likely]]
         return;
       [[fallthrough]];
     default:
-      if (!deferred_.empty() && must_follow(*peer)) {
-        defer({peer, frame, {payload.begin(), payload.end()}, true});
+      if (!owed_.empty() && must_follow(*peer)) {
+        defer(peer, frame, payload, true);
       } else {
-        serve(peer, frame, payload);
+        serve_safely(peer, frame, payload);
       }
   }
 }
 
-// A read of this peer waits for room: what it asked for later must not be done before.
-bool Nic::must_follow(const link::Peer& peer) const noexcept {
-  for (auto d = deferred_.rbegin(); d != deferred_.rend(); ++d) {
-    if (d->peer.get() == &peer && d->serve_again) return true;
+void Nic::serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                       std::span<const std::byte> payload) noexcept {
+  try {
+    serve(peer, frame, payload);
+  } catch (const std::exception&) {  // thrown before anything was answered
+    answer(peer, frame, Status::no_memory, {});
   }
-  return false;
 }
 
 // HOT. A write into plain memory of which nothing more is asked; false: nothing was done, take the long way. Touches
@@ -324,15 +349,23 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
     answer(peer, frame, status, {});
     return true;
   }
-  if ((frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, false, frame.length);
-  answer(peer, frame, Status::ok, {});
+  const uint8_t room =
+      (frame.flags & wire::kFrameLast) != 0 ? local_event(peer, frame, slot, false, frame.length) : uint8_t{0};
+  answer(peer, frame, Status::ok, {}, room);
   return true;
 }
 
 // An access that the initiator could not make itself. Its frame was checked for form; here for right.
 void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  if (peer->dead()) return;  // it was hung up on, and this came before
   if (frame.kind == wire::FrameKind::cm) {
     answer(peer, frame, on_cm(frame, payload), {});
+    return;
+  }
+  if (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameHasData) != 0) {
+    uint8_t room = 0;
+    const Status found = room_of(frame, &room);
+    answer(peer, frame, found, {}, room);
     return;
   }
   uint64_t total = frame.length;
@@ -481,9 +514,9 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     const Status sent = peer->link()->submit(*peer, f, back);
     if (sent == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
     serving.unlock();
-    if (sent == Status::again) defer({peer, frame, {}, true});
+    if (sent == Status::again) defer(peer, frame, {}, true);
     if (sent == Status::fault) answer(peer, frame, sent, {});
-    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, true, total);
+    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(peer, frame, slot, true, total);
     return;
   }
   if (status == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
@@ -495,8 +528,11 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     const uintptr_t to = reinterpret_cast<uintptr_t>(written[i].iov_base) + written[i].iov_len;
     if (::msync(reinterpret_cast<void*>(from), to - from, MS_SYNC) != 0) status = Status::fault;
   }
-  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, read, total);
-  answer(peer, frame, status, back);
+  uint8_t room = 0;
+  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) {
+    room = local_event(peer, frame, slot, read, total);
+  }
+  answer(peer, frame, status, back, room);
 }
 
 std::optional<uint64_t> Nic::missing_page(uint64_t address, uint64_t length) {
@@ -536,12 +572,14 @@ std::optional<uint64_t> Nic::missing_page(uint64_t address, uint64_t length) {
 }
 
 void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
-                 std::span<const std::byte> payload) {
+                 std::span<const std::byte> payload, uint8_t room) noexcept {
   wire::Frame f = request;
   f.kind = wire::FrameKind::answer;
+  f.flags = static_cast<uint8_t>((f.flags & ~(wire::kFrameNoRoom | wire::kFrameRoom)) | room);
   f.status = static_cast<int32_t>(status);
-  if (peer->link()->submit(*peer, f, status == Status::ok ? payload : std::span<const std::byte>{}) == Status::again) {
-    defer({peer, f, {payload.begin(), payload.end()}, false});
+  if (status != Status::ok) payload = {};
+  if (peer->link()->submit(*peer, f, payload) == Status::again) {
+    defer(peer, f, payload, false);
   }
 }
 
@@ -563,42 +601,9 @@ Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   return status;
 }
 
-void Nic::defer(Deferred&& deferred) {
-  deferred_.push_back(std::move(deferred));
-  deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
-  need_engine();
-}
-
-// In order for each peer; a peer that takes nothing holds up nobody else.
-size_t Nic::retry_deferred() {
-  size_t n = 0;
-  std::deque<Deferred> todo;
-  todo.swap(deferred_);
-  std::vector<const link::Peer*> stuck;
-  for (Deferred& d : todo) {
-    const link::Peer* peer = d.peer.get();
-    if (std::ranges::find(stuck, peer) != stuck.end()) {
-      deferred_.push_back(std::move(d));
-      continue;
-    }
-    const size_t before = deferred_.size();
-    if (d.serve_again) {
-      serve(d.peer, d.frame, d.payload);
-    } else if (d.peer->link()->submit(*d.peer, d.frame, d.payload) == Status::again) {
-      deferred_.push_back(std::move(d));
-    }
-    if (deferred_.size() > before) {
-      stuck.push_back(peer);
-    } else {
-      ++n;
-    }
-  }
-  deferred_count_.store(deferred_.size(), std::memory_order_seq_cst);
-  return n;
-}
-
 void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
-                    std::span<const std::byte> payload) {
+                    std::span<const std::byte> payload) noexcept {
+  peer->end_request();  // also of an operation that was canceled meanwhile
   const uint32_t index = OpTable::domain_of(frame.op_id);
   const std::lock_guard objects(objects_mutex_);
   if (index >= domains_.size() || domains_[index] == nullptr) return;
@@ -607,6 +612,11 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   Op* op = domain->ops_.find(frame.op_id);
   if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or not this peer's to answer
   const auto status = static_cast<Status>(frame.status);
+  if ((frame.flags & (wire::kFrameNoRoom | wire::kFrameRoom)) != 0) [[unlikely]] {
+    op->target->no_room = (frame.flags & wire::kFrameNoRoom) != 0;
+    if (!op->target->no_room) op->target->ask_room_wait_ns = op->target->ask_room_at_ns = 0;
+  }
+  op->asks_room = false;
   if (status != Status::ok) {
     if (op->status == Status::ok) op->status = status;
   } else if (!payload.empty()) {
@@ -655,7 +665,7 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
   event.source = frame.source;
   event.connection = frame.imm_data;
   event.data.assign(payload.begin(), payload.end());
-  if (!ep->cm_->push(std::move(event))) return Status::no_memory;
+  if (!ep->cm_->push(std::move(event))) return Status::backlog;
   // At once, not when the application reads of it: a peer that has accepted may write, one that left may not.
   if (kind == CmKind::accept && frame.imm_data == ep->cm_request_) {
     table().set_ep_peer(frame.ep_index, frame.source);
@@ -665,8 +675,20 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
   return Status::ok;
 }
 
-// A peer accessed our memory: count it, deliver its immediate data.
-void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes) {
+// The answer to a peer that asks whether an endpoint's queue takes data again.
+Status Nic::room_of(const wire::Frame& frame, uint8_t* room) const {
+  const std::lock_guard objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
+  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
+  if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
+  const DomainLock guard(ep->domain_);
+  *room = ep->shut_ ? wire::kFrameNoRoom : wire::kFrameRoom;
+  return Status::ok;
+}
+
+// A peer accessed our memory: count it, deliver its immediate data. Returns the flag for the answer.
+uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
+                         uint64_t bytes) noexcept {
   // Mostly nobody wants to know. The flags are those by which peers decide whether to tell of a direct access.
   const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
   const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
@@ -674,13 +696,13 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
   if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
       (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 &&
       (slot == mem::TableView::kNoSlot || (mem::load_relaxed(table().mr(slot).access) & notify) == 0)) [[likely]] {
-    return;
+    return 0;
   }
-  const std::lock_guard objects(objects_mutex_);
-  if (frame.ep_index >= eps_.size()) return;
+  std::unique_lock objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return 0;
   const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
-  if (!ep || ep->generation_ != frame.ep_generation) return;
-  const DomainLock guard(ep->domain_);
+  if (!ep || ep->generation_ != frame.ep_generation) return 0;
+  std::optional<DomainLock> guard(std::in_place, ep->domain_);
   const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
   // fi_mr(3) fi_mr_bind: a region's counter counts what comes through an endpoint opened with FI_RMA_EVENT.
@@ -701,8 +723,16 @@ void Nic::local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64
     entry.len = bytes;
     entry.data = frame.imm_data;
     entry.source = ep->av_->find(frame.source);
-    ep->rx_cq_->push(entry);
+    bool over = false;
+    const uint8_t room = ep->receive_data(*peer, entry, &over);
+    if (over) {
+      guard.reset();
+      objects.unlock();
+      hang_up(peer, Status::protocol);
+    }
+    return room;
   }
+  return 0;
 }
 
 // ---- revocation --------------------------------------------------------------------------------------------------
@@ -803,6 +833,7 @@ NicStatistics Nic::statistics() {
   s.frames_served = frames_served_.load(std::memory_order_relaxed);
   s.engine_wakes = engine_wakes_.load(std::memory_order_relaxed);
   s.waiting_ops = waiting_ops_.load(std::memory_order_relaxed);
+  s.deferred = deferred_count_.load(std::memory_order_relaxed);
   for (link::Link* link : parts_.links) {
     for (const auto& peer : link->peers()) s.peers += peer->same_process ? 0 : 1;
   }

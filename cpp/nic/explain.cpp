@@ -161,6 +161,9 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text + "the peer did not answer in time; is its progress manual and nobody polling?";
     case Status::unreachable:
       return text + "there is no way to that host: is its network up, and is the address right?";
+    case Status::backlog:
+      return text + "as many requests wait there unread as a listener keeps (" + std::to_string(kBacklogMax) +
+             "): have its application read its event queue, and connect again";
     case Status::protocol:
       return text + "what came was not the protocol: the connection was dropped, and the next operation calls again";
     case Status::no_memory:

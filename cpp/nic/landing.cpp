@@ -27,7 +27,7 @@ Status Nic::land(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fra
 
 Status Nic::land_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
                        link::PayloadSource& source, size_t* got) {
-  if (done == 0 && !deferred_.empty() && must_follow(*peer)) return Status::again;
+  if (done == 0 && !owed_.empty() && must_follow(*peer)) return Status::again;
   if ((frame.flags & wire::kFrameCommit) != 0) return Status::again;
   if (!announced_.empty()) {  // a range of several: none is written where one of them was refused
     if (const auto list = announced_.find(peer.get()); list != announced_.end()) {
@@ -125,8 +125,11 @@ void Nic::on_landed(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
       if (last && (view.entry->access & mem::kMrSingleUse) != 0) table().begin_close(slot);
     }
   }
-  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(frame, slot, false, total);
-  answer(peer, frame, status, {});
+  uint8_t room = 0;
+  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) {
+    room = local_event(peer, frame, slot, false, total);
+  }
+  answer(peer, frame, status, {}, room);
 }
 
 // ---- names -------------------------------------------------------------------------------------------------------

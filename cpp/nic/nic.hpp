@@ -89,6 +89,9 @@ struct PeerEp {
   std::shared_ptr<link::Peer> peer;
   Status down = Status::ok;  // how the last way there ended
   std::deque<Op*> waiting;   // in order; the front may be partly submitted
+  // Of a peer whose table is not shared: its queue takes no more data, and when to ask for room again.
+  bool no_room = false;
+  uint64_t ask_room_at_ns = 0, ask_room_wait_ns = 0;
   Domain* domain = nullptr;
   const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null where that is not shared
   Translation translations[kTranslationCount];
@@ -99,8 +102,15 @@ struct PeerEp {
     ep_generation = generation;
     ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
     down = Status::ok;
+    no_room = false;
     for (Translation& t : translations) t = {};
     ready = true;
+  }
+  // Whether the endpoint's queue takes entries of what is written with data.
+  [[nodiscard]] bool takes_data() const noexcept {
+    if (ep_entry == nullptr) return !no_room;
+    return (ep_entry->flags.load(std::memory_order_acquire) & mem::kEpNoRoom) == 0 ||
+           ep_entry->generation.load(std::memory_order_acquire) != ep_generation;
   }
   void set_lost() noexcept {
     ready = false;
@@ -201,7 +211,7 @@ struct EndpointConfig {
   bool connected = false;    // FI_EP_MSG: one peer, of connect_to()
 };
 
-class Endpoint : public std::enable_shared_from_this<Endpoint> {
+class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Receiver {
  public:
   Endpoint(Domain* domain, const EndpointConfig& config);
 
@@ -234,6 +244,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Window window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want);
   // How the way to a peer ended; ok while it is whole, or was never made.
   Status down_status(uint64_t dest);
+  // Operations wait because the peer's completion queue has no room for what they bring.
+  bool held_back(uint64_t dest);
 
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& asked);
@@ -281,14 +293,15 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   }
   Direct try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status);
   void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
-  void fail(uint64_t context, uint64_t flags, Status status, const std::string& text, uint64_t total);
-  void finish(Op* op);  // complete or fail, then forget
-  void finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target);
+  void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total) noexcept;
+  void finish(Op* op) noexcept;  // complete or fail, then forget
+  void finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) noexcept;
   [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
                                      Status status) const;
   Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
               uint64_t total, bool inject_call);
   bool advance(Op* op);  // true when it left the waiting queue
+  bool advance_safely(Op* op) noexcept;
   PostResult post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
                          uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   // False: a page of the caller's buffers failed; op->status says so.
@@ -308,6 +321,11 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
                      uint64_t imm, AtomicOp op = {});
   void count_remote(bool read, bool failed, uint64_t bytes);
+  Status submit_request(PeerEp& target, wire::Frame& frame, std::span<const std::byte> payload);
+  void ask_for_room(Op* op);
+  void on_room() noexcept override;
+  // With the domain's lock. What a peer wrote with data; the flag for its answer: 0 or kFrameNoRoom.
+  uint8_t receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept;
 
   Domain* domain_;
   EndpointConfig config_;
@@ -321,6 +339,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::shared_ptr<AddressVector> av_;
   std::shared_ptr<Counter> write_cntr_, read_cntr_, remote_write_cntr_, remote_read_cntr_;
   uint32_t index_ = 0, generation_ = 0;
+  bool shut_ = false;         // its peers were told that rx_cq_ has no room ...
+  uint64_t shut_number_ = 0;  // ... so many times
   wire::EpAddress address_;
   uint16_t vni_mask_ = 0xffff;  // 0: of several VNIs, the address vector says which peer uses which
   uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
@@ -489,9 +509,9 @@ class Domain {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
   }
-  size_t pump(PeerEp& target);  // moves waiting operations on; with the lock
-  void release_cookies(Op* op);
-  void release_context(uint64_t context);
+  size_t pump(PeerEp& target) noexcept;  // moves waiting operations on; with the lock
+  void release_cookies(Op* op) noexcept;
+  void release_context(uint64_t context) noexcept;
 
   Nic* nic_;
   DomainConfig config_;
@@ -518,6 +538,7 @@ struct NicStatistics {
   uint64_t frames_served = 0, engine_wakes = 0, peers = 0, regions = 0, allocated_bytes = 0;
   uint64_t resting_bytes = 0;  // freed, and kept for peers that have pointers to it
   uint64_t waiting_ops = 0;    // posted, and not yet handed to a link
+  uint64_t deferred = 0;       // answers, and frames that wait behind them, for peers that take nothing at the moment
 };
 
 class Nic final : public link::FrameSink, public mem::PlaceHolders {
@@ -609,23 +630,23 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   friend class Domain;
   friend class Endpoint;
   friend class MemoryRegion;
-  struct Deferred {  // an answer that found no room, or a read that must be served again
-    std::shared_ptr<link::Peer> peer;
-    wire::Frame frame;
-    std::vector<std::byte> payload;
-    bool serve_again;
-  };
-
   void engine_loop();
-  size_t progress_locked(bool events);
+  size_t progress_locked(bool events) noexcept;
+  size_t pump_all();
   bool serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                    std::span<const std::byte> payload);
   void serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  // Without memory the answer is no_memory: nothing that a peer asks for ends the process or leaves this room.
+  void serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                    std::span<const std::byte> payload) noexcept;
   void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
-              std::span<const std::byte> payload);
-  void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+              std::span<const std::byte> payload, uint8_t room = 0) noexcept;
+  Status room_of(const wire::Frame& frame, uint8_t* room) const;
+  void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                 std::span<const std::byte> payload) noexcept;
   Status on_cm(const wire::Frame& frame, std::span<const std::byte> payload);
-  void local_event(const wire::Frame& frame, uint32_t slot, bool read, uint64_t bytes);
+  uint8_t local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
+                      uint64_t bytes) noexcept;
   Status land_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
                     link::PayloadSource& source, size_t* got);
   Status land_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
@@ -635,9 +656,15 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void count_frame() noexcept {  // with the progress lock: one thread at a time
     frames_served_.store(frames_served_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  void defer(Deferred&& deferred);
-  size_t retry_deferred();
-  bool must_follow(const link::Peer& peer) const noexcept;
+  // What waits for a peer that takes nothing: deferred.cpp.
+  void defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload,
+             bool serve_again) noexcept;
+  size_t retry_deferred() noexcept;
+  void forget_deferred(link::Peer& peer) noexcept;
+  [[nodiscard]] static bool must_follow(const link::Peer& peer) noexcept;
+  // Counts an entry of the peer beyond an endpoint's queue; false: it has had too many since its peers were told.
+  static bool count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) noexcept;
+  void hang_up(const std::shared_ptr<link::Peer>& peer, Status why) noexcept;
   // Something waits that only progress() can move on, and no peer will ring for it.
   void need_engine() noexcept;
   [[nodiscard]] bool must_look_again() const noexcept {
@@ -664,9 +691,9 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   alignas(kCacheLine) std::mutex progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region: closing a region waits for it
   uint32_t busy_rounds_ = 0;
-  std::deque<Deferred> deferred_;
-  std::atomic<size_t> deferred_count_{0};  // of deferred_, for who does not hold the progress lock
-  std::atomic<bool> engine_rests_{false};  // it will not look again unless it is woken
+  std::vector<std::shared_ptr<link::Peer>> owed_;  // peers for which something waits
+  std::atomic<size_t> deferred_count_{0};          // frames that wait, of all peers; changed with the progress lock
+  std::atomic<bool> engine_rests_{false};          // it will not look again unless it is woken
   // Operations of several ranges that a peer has announced: what the check found, until their last frame.
   struct Announced {
     uint64_t op_id;

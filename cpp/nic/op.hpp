@@ -40,7 +40,7 @@ struct Op {
   AtomicOp atomic_op{};
   Datatype datatype{};
   bool wants_completion = false, inject_call = false, check_sent = false, submitted = false, data_done = false;
-  bool holds_cq_room = false, counted = false;
+  bool holds_cq_room = false, counted = false, asks_room = false;
   uint8_t device_result_count = 0, device_results = 0;  // bit i: device_result[i] is one indeed
   uint32_t children = 0;
   Op* parent = nullptr;  // of a vectored call

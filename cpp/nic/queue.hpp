@@ -48,12 +48,23 @@ struct CqError {
   std::string text;    // what was asked, what was found
 };
 
+// Who has told peers that a queue has no room for what they write with data, and is to tell them that it has again.
+class Receiver {
+ public:
+  virtual void on_room() noexcept = 0;
+
+ protected:
+  ~Receiver() = default;
+};
+
 class CompletionQueue {
  public:
-  // Entries beyond the capacity are what could not be refused when it was asked for: errors, and events from peers.
+  // Entries beyond the capacity are what could not be refused when it was asked for: errors, and what peers had sent
+  // before they learned that there is no room.
   static constexpr uint32_t kOverflowMax = 1u << 20;
 
-  explicit CompletionQueue(uint32_t capacity) : capacity_(capacity) {
+  // overruns: FI_RM_DISABLED, peers are not held back, and what finds no room ends the queue.
+  explicit CompletionQueue(uint32_t capacity, bool overruns = false) : may_overrun(overruns), capacity_(capacity) {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
     ring_.resize(slots);
@@ -61,23 +72,33 @@ class CompletionQueue {
   }
 
   // HOT (with the domain's lock): room for one more success, beside those that operations under way have reserved.
-  [[nodiscard]] bool has_room() const noexcept { return count_ + reserved_ < capacity_; }
+  [[nodiscard]] bool has_room() const noexcept { return count_ + count_overflow_ + reserved_ < capacity_ && !overrun; }
+  // As many entries are unread as it holds: nothing more is begun that might add one, and peers are held back. What
+  // operations under way have reserved does not count here: each of two sides could wait for the other's to end.
+  [[nodiscard]] bool full() const noexcept { return unread() >= capacity_; }
   void reserve() noexcept { ++reserved_; }
   void unreserve() noexcept { --reserved_; }
-  void push(const CqEntry& entry) {
+  void push(const CqEntry& entry) noexcept {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
       ring_[(head_ + count_) & mask_] = entry;
       ++count_;
-    } else if (count_overflow_ >= kOverflowMax) {
-      overrun = true;
     } else {
-      overflow_.push_back(entry);
-      ++count_overflow_;
+      push_late(entry);
     }
     event.notify();
   }
+  // What a peer did. taken: also where the queue has overrun. late: beyond the capacity, `receiver` hears when there is
+  // room. refused: far beyond.
+  enum class Taken : uint8_t { taken, late, refused };
+  Taken push_remote(const CqEntry& entry, Receiver* receiver) noexcept;
+  // Endpoints that receive here, so that telling them allocates nothing.
+  void add_receiver() { shut_.reserve(++receivers_); }
+  void remove_receiver(Receiver* receiver) noexcept {
+    --receivers_;
+    std::erase(shut_, receiver);
+  }
   // The source address is stored for every entry of a peer; a local completion has none.
-  void push_local(uint64_t context, uint64_t flags, uint64_t len) {
+  void push_local(uint64_t context, uint64_t flags, uint64_t len) noexcept {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
       CqEntry& e = ring_[(head_ + count_) & mask_];
       e.context = context;
@@ -92,7 +113,8 @@ class CompletionQueue {
       push(CqEntry{context, flags, len, 0, 0, 0, ~uint64_t{0}, 0, 0});
     }
   }
-  void push_error(CqEntry entry, CqError error);
+  // Without memory for it the error loses its text.
+  void push_error(CqEntry entry, CqError error) noexcept;
 
   // Takes up to `max` successes from the head; stops before an error. Returns how many; *error_waits tells that the
   // head is an error now.
@@ -109,11 +131,19 @@ class CompletionQueue {
 
   Event event;
   std::atomic<bool> signaled{false};
-  bool overrun = false;
+  bool overrun = false;  // entries were lost: what is there can be read, and nothing comes any more
+  const bool may_overrun;
 
  private:
+  static constexpr uint32_t kNoText = ~uint32_t{0};  // CqEntry::error of one whose CqError found no memory
   [[nodiscard]] const CqEntry* head() const noexcept;
   void pop() noexcept;
+  [[gnu::noinline]] void push_late(const CqEntry& entry) noexcept;
+  void open_if_read() noexcept {
+    if (!shut_.empty() && count_overflow_ == 0 && count_ <= capacity_ / 2) [[unlikely]]
+      open();
+  }
+  [[gnu::noinline]] void open() noexcept;
 
   uint32_t capacity_;
   uint32_t mask_ = 0;
@@ -122,6 +152,8 @@ class CompletionQueue {
   std::deque<CqEntry> overflow_;
   std::vector<std::unique_ptr<CqError>> errors_;
   std::vector<uint32_t> errors_free_;
+  std::vector<Receiver*> shut_;  // that wait for room
+  size_t receivers_ = 0;
 };
 
 class Counter {
@@ -130,7 +162,7 @@ class Counter {
   [[nodiscard]] uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
   // Users and the NIC add from several threads, so these are atomic.
   void add(uint64_t n) noexcept {
-    value_.fetch_add(n, std::memory_order_release);
+    add_to(value_, n);
     event.notify();
   }
   void set(uint64_t n) noexcept {
@@ -138,7 +170,7 @@ class Counter {
     event.notify();
   }
   void add_errors(uint64_t n) noexcept {
-    errors_.fetch_add(n, std::memory_order_release);
+    add_to(errors_, n);
     event.notify();
   }
   void set_errors(uint64_t n) noexcept {
@@ -150,6 +182,14 @@ class Counter {
   Event event;
 
  private:
+  // Up to the largest value and no further: a peer may name any number of bytes.
+  static void add_to(std::atomic<uint64_t>& to, uint64_t n) noexcept {
+    uint64_t old = to.load(std::memory_order_relaxed), sum;
+    do {
+      if (__builtin_add_overflow(old, n, &sum)) sum = ~uint64_t{0};
+    } while (!to.compare_exchange_weak(old, sum, std::memory_order_release, std::memory_order_relaxed));
+  }
+
   std::atomic<uint64_t> value_{0};
   std::atomic<uint64_t> errors_{0};
 };

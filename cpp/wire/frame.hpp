@@ -31,7 +31,10 @@ constexpr uint8_t kFrameLast = 2;      // last fragment of its operation
 constexpr uint8_t kFrameIsRead = 4;    // notice: the access was a read
 constexpr uint8_t kFrameIsAtomic = 8;  // notice/data: the access was an atomic
 constexpr uint8_t kFrameCommit = 16;   // FI_COMMIT_COMPLETE: answer when the bytes are durable
-constexpr uint8_t kFrameFlagsMask = 31;
+// Answers to what came with data: the receiver's queue has no room for more, and the initiator holds back what is still
+// to be sent with data until a check frame with kFrameHasData, which asks, is answered with Room.
+constexpr uint8_t kFrameNoRoom = 32, kFrameRoom = 64;
+constexpr uint8_t kFrameFlagsMask = 127;
 constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
 
 struct Frame {
@@ -63,6 +66,15 @@ struct RmaRange {
   uint64_t key = 0;
 };
 static_assert(sizeof(RmaRange) == 24);
+
+// Requests of one NIC to another that have no answer yet. Who asks has no more of them under way; who is asked hangs up
+// on a peer for which more answers wait, since such a peer does not keep to the rule: what waits for one peer is
+// bounded, however long that peer is stopped. On shm a request may carry 64 KiB, so that 16 MiB can wait.
+constexpr uint32_t kUnansweredMax = 256;
+
+// Entries of one peer that wait at one endpoint beyond its queue. More than what can be under way on any link when the
+// peer learns that there is no room; a peer that goes on is hung up on.
+constexpr uint32_t kLateDataMax = 8192;
 
 constexpr size_t kInlinePayloadMax = 240 - sizeof(Frame);
 constexpr size_t kStagedPayloadMax = size_t{64} << 10;

@@ -101,6 +101,7 @@ struct SideConfig {
   nic::DomainConfig domain;
   nic::EndpointConfig ep;
   uint32_t cq_capacity = 1024;
+  bool cq_overruns = false;
   uint64_t cq_flags = flag::kSend | flag::kRecv;
   std::optional<uint32_t> pid;
   bool counters = false;  // one of each kind: peers then send notices of what they did by load and store
@@ -120,7 +121,7 @@ class Side {
   explicit Side(const SideConfig& config = {})
       : host(config.shared ? config.shared : std::make_shared<host::HostNic>(config.host)),
         domain(std::make_unique<nic::Domain>(&host->nic(), config.domain)),
-        cq(std::make_shared<nic::CompletionQueue>(config.cq_capacity)),
+        cq(std::make_shared<nic::CompletionQueue>(config.cq_capacity, config.cq_overruns)),
         av(std::make_shared<nic::AddressVector>(domain.get())),
         manual(!host->config().engine_thread) {
     if (config.listen) {

@@ -287,3 +287,41 @@ def test_failure_of_the_initiators_own_names_no_peer(node: Node) -> None:
     failed = node.wait_error().exception()
     assert isinstance(failed, fi.KeyRejected)
     assert failed.peer is None
+
+
+def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
+    """fi_domain(3) FI_RM_ENABLED: a queue is not overrun; its peers' writes with data wait, and are told."""
+    with pair(size=8) as (initiator, target, peer):
+        target.reg(bytearray(8), requested_key=KEY)
+        posted = 0
+        with pytest.raises(fi.Again, match="completion queue of the peer at fi_addr 0 is full"):
+            while posted < 100_000:
+                try:
+                    initiator.ep.writedata(b"x", data=posted, dest_addr=peer, key=KEY)
+                    posted += 1
+                except fi.Again as refused:
+                    if "transmit queue" in str(refused):
+                        raise
+                initiator.cq.read()
+        # Room for what is under way is bounded by the endpoint's transmit queue, not by what the peer writes.
+        assert target.cq.pending() < 10_000
+        seen: list[int] = []
+        while len(seen) < posted:
+            seen += [entry.data for entry in target.cq.sread(timeout=60)]
+            initiator.cq.read()
+        assert seen == list(range(posted))
+
+
+def test_cq_without_resource_management_overruns() -> None:
+    """fi_cq(3): what is there can be read; then the queue is lost, and takes no memory for what comes."""
+    with pair(size=8, resource_mgmt=fi.RM_DISABLED) as (initiator, target, peer):
+        target.reg(bytearray(8), requested_key=KEY)
+        for i in range(200):
+            initiator.ep.writedata(b"x", data=i, dest_addr=peer, key=KEY)
+            initiator.wait()
+        assert target.cq.pending() == 8
+        assert [entry.data for entry in target.cq.read()] == list(range(8))
+        with pytest.raises(fi.Overrun, match="holds 8 entries"):
+            target.cq.read()
+        with pytest.raises(fi.Overrun):
+            target.cq.sread(timeout=60)

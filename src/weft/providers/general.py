@@ -134,7 +134,7 @@ PROV_ERRORS = {
     20: "the region admits other authorization keys, or another peer",
     21: "there is no way to the peer's host",
     22: "the endpoint does not serve that access",
-    23: "as many requests wait at the listener as it keeps",
+    27: "as many requests wait at the listener as it keeps",
 }
 
 

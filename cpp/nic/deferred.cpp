@@ -1,0 +1,144 @@
+// cpp/nic/deferred.cpp: what a NIC owes to peers that take nothing at the moment: answers that found no room, and what a
+// peer asked for behind a read that found none. A queue a peer, so that one that is stuck costs the others nothing.
+//
+// The queue of a peer is bounded by the rule of wire/frame.hpp: a peer that keeps to it never has more requests without
+// an answer than unanswered_max, so one for which more would have to wait is hung up on. With the progress lock.
+#include <algorithm>
+#include <new>
+
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+struct Deferred {
+  wire::Frame frame;
+  std::vector<std::byte> payload;
+  bool serve_again;  // a request; otherwise an answer
+};
+
+// Entries of the peer that an endpoint's queue had no room for.
+struct Late {
+  uint32_t ep_index;
+  uint32_t count;
+  uint64_t shut_number;
+};
+
+struct Owed final : link::NicState {
+  std::deque<Deferred> queue;
+  uint32_t requests = 0;  // of the queue
+  bool retrying = false;  // the front is being served or sent again
+  bool stuck = false;     // and has to wait once more
+  std::vector<Late> late;
+};
+
+Owed* owed_to(const link::Peer& peer) noexcept {
+  return static_cast<Owed*>(peer.nic_state.get());
+}
+
+}  // namespace
+
+void Nic::defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload,
+                bool serve_again) noexcept {
+  if (peer->dead()) return;
+  try {
+    if (!peer->nic_state) peer->nic_state = std::make_unique<Owed>();
+    Owed& owed = *owed_to(*peer);
+    if (!owed.retrying && owed.queue.size() >= peer->unanswered_max) {
+      hang_up(peer, Status::protocol);
+      return;
+    }
+    Deferred item{frame, {payload.begin(), payload.end()}, serve_again};
+    if (owed.retrying) {
+      owed.queue.front() = std::move(item);
+      owed.stuck = true;
+      return;
+    }
+    if (owed.queue.empty()) owed_.reserve(owed_.size() + 1);
+    owed.queue.push_back(std::move(item));
+    if (owed.queue.size() == 1) owed_.push_back(peer);
+    if (serve_again) ++owed.requests;
+    deferred_count_.fetch_add(1, std::memory_order_seq_cst);
+    need_engine();
+  } catch (const std::bad_alloc&) {
+    if (!peer->same_process) {
+      hang_up(peer, Status::no_memory);  // it would wait for an answer for ever
+      return;
+    }
+    wire::Frame failed = frame;
+    failed.kind = wire::FrameKind::answer;
+    failed.status = static_cast<int32_t>(Status::no_memory);
+    on_answer(peer, failed, {});
+  }
+}
+
+// A request of this peer waits for room: what the peer asked for later must not be done before.
+bool Nic::must_follow(const link::Peer& peer) noexcept {
+  const Owed* owed = owed_to(peer);
+  return owed != nullptr && owed->requests != 0;
+}
+
+// In order for each peer, until the first that still finds no room.
+size_t Nic::retry_deferred() noexcept {
+  size_t n = 0;
+  for (size_t i = 0; i < owed_.size();) {
+    const std::shared_ptr<link::Peer> peer = owed_[i];
+    Owed& owed = *owed_to(*peer);
+    owed.retrying = true;
+    while (!owed.queue.empty()) {
+      Deferred item = std::move(owed.queue.front());  // its place stays: nothing is allocated to put it back
+      const bool request = item.serve_again;
+      owed.stuck = false;
+      if (request) {
+        serve_safely(peer, item.frame, item.payload);
+      } else if (peer->link()->submit(*peer, item.frame, item.payload) == Status::again) {
+        owed.queue.front() = std::move(item);
+        owed.stuck = true;
+      }
+      if (owed.queue.empty()) break;  // it was hung up on meanwhile
+      if (request && !(owed.stuck && owed.queue.front().serve_again)) --owed.requests;  // what waits is its answer now
+      if (owed.stuck) break;
+      owed.queue.pop_front();
+      deferred_count_.fetch_sub(1, std::memory_order_seq_cst);
+      ++n;
+    }
+    owed.retrying = false;
+    // on_peer_down() does not run in between: links tell of it in their own round.
+    if (owed.queue.empty()) {
+      owed_.erase(owed_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return n;
+}
+
+bool Nic::count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) noexcept {
+  try {
+    if (!peer.nic_state) peer.nic_state = std::make_unique<Owed>();
+    auto& all = owed_to(peer)->late;
+    auto it = std::ranges::find(all, ep_index, &Late::ep_index);
+    if (it == all.end()) it = all.insert(it, {ep_index, 0, shut_number});
+    if (it->shut_number != shut_number) *it = {ep_index, 0, shut_number};
+    return ++it->count <= wire::kLateDataMax;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void Nic::forget_deferred(link::Peer& peer) noexcept {
+  Owed* owed = owed_to(peer);
+  if (owed == nullptr || owed->queue.empty()) return;
+  deferred_count_.fetch_sub(owed->queue.size(), std::memory_order_seq_cst);
+  owed->queue.clear();
+  owed->requests = 0;
+  if (!owed->retrying) std::erase_if(owed_, [&](const auto& p) { return p.get() == &peer; });
+}
+
+void Nic::hang_up(const std::shared_ptr<link::Peer>& peer, Status why) noexcept {
+  forget_deferred(*peer);
+  peer->link()->hang_up(*peer, why);
+}
+
+}  // namespace weft::nic

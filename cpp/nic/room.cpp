@@ -1,0 +1,77 @@
+// cpp/nic/room.cpp: how initiators are held back when a target's completion queue is full (FI_RM_ENABLED).
+//
+// What is written with data (FI_REMOTE_CQ_DATA) needs an entry of the target's queue. When one finds the queue full, the
+// target keeps the entry beyond the capacity and shows a sign: in its memory table, which initiators of this host read
+// before such a write, and in the answers to frames. From then on initiators keep their writes with data to that
+// endpoint, in order, in their own transmit queues, which fill up: EAGAIN. What was under way when the sign went up is
+// bounded (wire::kLateDataMax) and none of it is lost. Other endpoints, and writes without data, notice nothing, except
+// those to the same endpoint that were posted behind.
+//
+// The sign goes down when the queue was read half empty. Initiators of this host see that in the table; others ask.
+#include <algorithm>
+
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+constexpr uint64_t kAskFirstNs = 250'000, kAskLastNs = 8'000'000;
+
+}  // namespace
+
+// A frame that will be answered. again: no room in the link, or so many have no answer yet that the peer takes no more.
+Status Endpoint::submit_request(PeerEp& target, wire::Frame& frame, std::span<const std::byte> payload) {
+  link::Peer& peer = *target.peer;
+  if (!peer.begin_request()) return Status::again;
+  const Status s = peer.link()->submit(peer, frame, payload);
+  if (s != Status::ok) [[unlikely]]
+    peer.undo_request();
+  return s;
+}
+
+// On behalf of the first operation that waits for room; the answer sets or clears PeerEp::no_room.
+void Endpoint::ask_for_room(Op* op) {
+  PeerEp& t = *op->target;
+  const uint64_t now = domain_->nic_->clock().now_ns();
+  if (op->asks_room || now < t.ask_room_at_ns) return;
+  t.ask_room_wait_ns = std::clamp(2 * t.ask_room_wait_ns, kAskFirstNs, kAskLastNs);
+  t.ask_room_at_ns = now + t.ask_room_wait_ns;
+  wire::Frame f;
+  f.kind = wire::FrameKind::check;
+  f.flags = wire::kFrameHasData;
+  f.op_id = op->id;
+  f.ep_index = t.ep_index;
+  f.ep_generation = t.ep_generation;
+  f.source = seen_by(t);
+  if (submit_request(t, f, {}) != Status::ok) return;  // a peer that is gone is noticed otherwise
+  ++op->frames_out;
+  op->asks_room = true;
+}
+
+uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept {
+  if (peer.dead()) return 0;  // it was hung up on, and this is what it had sent
+  switch (rx_cq_->push_remote(entry, this)) {
+    case CompletionQueue::Taken::taken:
+      return 0;
+    case CompletionQueue::Taken::late:
+      if (!shut_) {
+        shut_ = true;
+        ++shut_number_;
+        domain_->nic_->table().set_ep_room(index_, false);
+      }
+      *over = !Nic::count_late(peer, index_, shut_number_) && !peer.same_process;
+      return wire::kFrameNoRoom;
+    case CompletionQueue::Taken::refused:
+      *over = true;
+      return wire::kFrameNoRoom;
+  }
+  return 0;
+}
+
+void Endpoint::on_room() noexcept {
+  shut_ = false;
+  domain_->nic_->table().set_ep_room(index_, true);
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,493 @@
+// tests/cpp/test_nic_bounds.cpp: what a peer can make a NIC keep for it is bounded, and where the bound is reached the
+// peer alone has the damage.
+#include "fabric.hpp"
+
+namespace {
+
+using namespace weft;
+using namespace weft::test;
+
+BOOST_AUTO_TEST_SUITE(nic_bounds)
+
+// The only other process that `side` is connected with.
+std::shared_ptr<link::Peer> peer_of(const Side& side) {
+  for (link::Link* link : side.nic().links()) {
+    for (const auto& peer : link->peers()) {
+      if (!peer->same_process) return peer;
+    }
+  }
+  return nullptr;
+}
+
+// A frame to the pair's region, as an initiator makes it.
+wire::Frame frame_to(const Pair& pair, wire::FrameKind kind, uint64_t length) {
+  wire::Frame f;
+  f.kind = kind;
+  f.flags = wire::kFrameLast;
+  f.op_id = 1;
+  f.key = pair.key();
+  f.length = length;
+  f.ep_index = pair.b->ep->index();
+  f.ep_generation = pair.b->nic().table().ep(f.ep_index).generation.load();
+  f.source = pair.a->ep->address();
+  return f;
+}
+
+// The other endpoint of the target, with a queue of its own, and an initiator of another process that writes there.
+struct Bystander {
+  explicit Bystander(const Pair& pair, Path path)
+      : queue(std::make_shared<nic::CompletionQueue>(16)), ep(pair.b->domain->make_endpoint(SideConfig{}.ep)) {
+    ep->bind_cq(queue, flag::kSend | flag::kRecv);
+    ep->bind_av(pair.b->av);
+    ep->enable(0, std::nullopt);
+    SideConfig config;
+    config.host.engine_thread = false;
+    config.host.shm.strict = path == Path::strict;
+    config.host.shm.cma = path != Path::ring;
+    config.host.shm_link = path != Path::tcp;
+    config.listen = path == Path::tcp;
+    side = std::make_unique<Side>(config);
+    to_other = side->av->insert(name_of(pair, *ep));
+    from_a = pair.a->av->insert(name_of(pair, *ep));
+  }
+  ~Bystander() { ep->close(); }
+  static wire::EpAddress name_of(const Pair& pair, const nic::Endpoint& ep) {
+    wire::EpAddress address = ep.address();
+    if (const auto at = pair.b->host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    return address;
+  }
+  // Writes with data, and sees the data arrive.
+  bool writes(const Pair& pair, uint64_t data) {
+    const uint64_t word = data;
+    Access access = write_of(to_other, &word, 8, 8, pair.key());
+    access.flags = flag::kRemoteCqData;
+    access.imm = data;
+    if (post(*side->ep, access).refusal != Refusal::none) return false;
+    CqEntry entry{};
+    bool done = false, came = false;
+    return poll_until(
+               [&] {
+                 if (const auto c = try_completion(*side)) done = c->error == 0;
+                 const nic::DomainLock guard(pair.b->domain.get());
+                 bool error_waits = false;
+                 came = came || queue->read(&entry, 1, &error_waits) == 1;
+                 return done && came;
+               },
+               [&] {
+                 side->progress();
+                 pair.b->progress();
+               }) &&
+           entry.data == data;
+  }
+  std::shared_ptr<nic::CompletionQueue> queue;
+  std::shared_ptr<nic::Endpoint> ep;
+  std::unique_ptr<Side> side;
+  uint64_t to_other = 0, from_a = 0;
+};
+
+/// Reads, checks, fetching atomics and refused writes whose answers the peer never takes: they wait, so many as the
+/// protocol permits, and then the NIC hangs up on the peer. An initiator of another process notices nothing.
+BOOST_AUTO_TEST_CASE(test_peer_that_takes_no_answers_is_hung_up_on) {
+  struct Asked {
+    const char* name;
+    wire::FrameKind kind;
+    uint64_t length, key;
+    size_t payload;
+  };
+  const Asked all[] = {{"reads", wire::FrameKind::read, 4096, 42, 0},
+                       {"writes behind reads", wire::FrameKind::write, 32768, 42, 32768},
+                       {"refused writes", wire::FrameKind::write, 8, 7, 8},
+                       {"checks", wire::FrameKind::check, 0, 42, sizeof(wire::RmaRange)},
+                       {"fetching atomics", wire::FrameKind::atomic, 8, 42, 8}};
+  for (const Asked& asked : all) {
+    for (const Path path : {Path::strict, Path::direct}) {
+      BOOST_TEST_CONTEXT(asked.name << ", " << path) {
+        Pair pair(pair_of(path, true));
+        const uint64_t word = 7;
+        BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+        const auto peer = peer_of(*pair.a);
+        Bystander other(pair, path);
+        BOOST_REQUIRE(other.writes(pair, 76));
+        BOOST_REQUIRE(pair.b->nic().statistics().peers == 2U);
+        BOOST_REQUIRE(peer != nullptr);
+        const std::vector<std::byte> payload(asked.payload);
+        uint64_t most = 0;
+        bool ended = false;
+        for (int i = 0; i < 40'000 && !ended; ++i) {
+          wire::Frame f = frame_to(pair, asked.kind, asked.length);
+          f.key = asked.key;
+          if (asked.kind == wire::FrameKind::read || (asked.payload == 32768 && i < 4096)) {
+            f.kind = wire::FrameKind::read;  // and those fill the peer's ring
+            f.length = 4096;
+            f.status = 4096;
+          }
+          if (asked.kind == wire::FrameKind::atomic) {
+            f.family = static_cast<uint8_t>(AtomicFamily::fetch);
+            f.atomic_op = static_cast<uint16_t>(AtomicOp::sum);
+            f.datatype = static_cast<uint16_t>(Datatype::uint64);
+          }
+          const bool bare = f.kind == wire::FrameKind::read;
+          const Status s = peer->link()->submit(*peer, f, bare ? std::span<const std::byte>{} : payload);
+          BOOST_REQUIRE((s == Status::ok || s == Status::again || s == Status::peer_gone));
+          pair.b->nic().progress();
+          most = std::max(most, pair.b->nic().statistics().deferred);
+          ended = pair.b->nic().statistics().peers == 1 || most > 2 * wire::kUnansweredMax;
+        }
+        BOOST_TEST(ended);
+        BOOST_TEST(most <= wire::kUnansweredMax);
+        BOOST_TEST(most >= 1U);
+        BOOST_TEST(pair.b->nic().statistics().deferred == 0U);
+        BOOST_TEST(other.writes(pair, 77));
+      }
+    }
+  }
+}
+
+/// A peer that keeps to the protocol is stopped for as long as it likes: its requests wait where they are, and all are
+/// answered when it goes on.
+BOOST_AUTO_TEST_CASE(test_stopped_peer_is_kept_and_gets_all_its_answers) {
+  PairConfig config = pair_of(Path::strict, true);
+  config.a.ep.tx_size = config.a.cq_capacity = 2048;
+  config.bytes = 1 << 17;
+  Pair pair(config);
+  const auto data = pattern(config.bytes);
+  std::memcpy(pair.memory, data.data(), data.size());
+  std::vector<std::byte> long_room(65536), room(65536);
+  BOOST_REQUIRE(pair.read(room.data(), 8, 0).error == 0);
+  for (int i = 0; i < 1500; ++i) {
+    const bool is_long = i < 1000;
+    auto& into = is_long ? long_room : room;
+    const PostResult r =
+        post(*pair.a->ep, read_of(pair.dest, into.data(), is_long ? 65536 : 8, is_long ? 65536 : 0, pair.key()));
+    BOOST_REQUIRE(r.refusal == Refusal::none);
+    pair.b->nic().progress();
+  }
+  for (int i = 0; i < 2000; ++i) pair.b->nic().progress();
+  const auto statistics = pair.b->nic().statistics();
+  BOOST_TEST(statistics.peers == 1U);
+  BOOST_TEST(statistics.deferred > 0U);
+  BOOST_TEST(statistics.deferred <= wire::kUnansweredMax);
+  for (int i = 0; i < 1500; ++i) BOOST_REQUIRE(pair.wait().error == 0);
+  BOOST_TEST(std::memcmp(long_room.data(), data.data() + 65536, 65536) == 0);
+  BOOST_TEST(std::memcmp(room.data(), data.data(), 8) == 0);
+  BOOST_TEST(pair.b->nic().statistics().deferred == 0U);
+}
+
+// Writes with data until the transmit queue refuses; how many were taken.
+uint64_t write_until_refused(Pair& pair, uint64_t* word, uint64_t first = 0) {
+  uint64_t posted = first;
+  int refused = 0;
+  const bool ended = poll_until(
+      [&] {
+        Access access = write_of(pair.dest, word, 8, 0, pair.key());
+        access.flags = flag::kRemoteCqData;
+        access.imm = posted;
+        const Refusal r = post(*pair.a->ep, access).refusal;
+        if (r == Refusal::none) {
+          ++posted;
+          refused = 0;
+        } else {
+          BOOST_REQUIRE(r == Refusal::tx_full);
+          ++refused;
+        }
+        while (try_completion(*pair.a)) {
+        }
+        return refused > 500 || posted > 60'000;
+      },
+      [&] { pair.poll(); });
+  BOOST_REQUIRE(ended);
+  return posted;
+}
+
+/// A target that does not read its completion queue: writers with data are held back, nothing is lost, the order stays,
+/// and neither another endpoint of the target nor another process waits with them.
+BOOST_AUTO_TEST_CASE(test_full_target_queue_holds_writers_with_data_back) {
+  for (const Path path : kPaths) {
+    BOOST_TEST_CONTEXT(path) {
+      PairConfig config = pair_of(path, true);
+      config.b.cq_capacity = 8;
+      config.a.ep.tx_size = 64;
+      Pair pair(config);
+      uint64_t word = 5;
+      BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+      const uint64_t posted = write_until_refused(pair, &word);
+      BOOST_TEST(posted < 1000U);
+      BOOST_TEST(pair.b->unread() < 1000U);
+      BOOST_TEST(pair.a->ep->held_back(pair.dest));
+      if (path != Path::self) {
+        Bystander other(pair, path);
+        BOOST_TEST(other.writes(pair, 77));
+        // The same initiator, to the other endpoint: its own transmit queue is full, another endpoint's is not.
+        const auto second = pair.a->extra_endpoint();
+        Access access = write_of(other.from_a, &word, 8, 8, pair.key());
+        access.flags = flag::kRemoteCqData;
+        access.imm = 78;
+        BOOST_TEST(pair.run(access, second.get()).error == 0);
+      }
+      uint64_t seen = 0;
+      while (seen < posted) {
+        CqEntry entry{};
+        bool error_waits = false;
+        pair.until([&] { return pair.b->read_cq(&entry, 1, &error_waits) == 1; }, "an entry of what was written");
+        BOOST_REQUIRE(entry.data == seen);
+        BOOST_REQUIRE(entry.flags == (flag::kRma | flag::kRemoteWrite | flag::kRemoteCqData));
+        ++seen;
+      }
+      pair.until([&] { return pair.a->ep->outstanding() == 0; }, "the last write");
+      BOOST_TEST(!pair.a->ep->held_back(pair.dest));
+      while (const auto c = try_completion(*pair.a)) BOOST_TEST(c->error == 0);
+      BOOST_TEST(pair.b->unread() == 0U);
+    }
+  }
+}
+
+/// Who is held back is told at once when the target goes.
+BOOST_AUTO_TEST_CASE(test_writers_that_are_held_back_end_with_their_target) {
+  for (const Path path : {Path::direct, Path::ring, Path::strict, Path::tcp}) {
+    for (const bool whole : {false, true}) {
+      BOOST_TEST_CONTEXT(path << (whole ? ", the process" : ", the endpoint")) {
+        PairConfig config = pair_of(path, true);
+        config.b.cq_capacity = 8;
+        config.a.ep.tx_size = 16;
+        Pair pair(config);
+        uint64_t word = 5;
+        BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+        (void)write_until_refused(pair, &word);
+        if (whole) {
+          pair.region.reset();
+          pair.b.reset();
+        } else {
+          pair.b->ep->close();
+        }
+        int failed = 0;
+        const bool ended = poll_until(
+            [&] {
+              while (const auto c = try_completion(*pair.a)) {
+                if (c->error == 0) continue;
+                ++failed;
+                BOOST_TEST(c->error == (whole ? fi_err::kECONNRESET : fi_err::kECONNREFUSED), c->text);
+              }
+              return pair.a->ep->outstanding() == 0;
+            },
+            [&] {
+              pair.a->progress();
+              if (pair.b) pair.b->progress();
+            });
+        BOOST_TEST(ended);
+        BOOST_TEST(failed > 0);
+      }
+    }
+  }
+}
+
+/// What is held back and not begun can be canceled.
+BOOST_AUTO_TEST_CASE(test_writes_that_are_held_back_can_be_canceled) {
+  for (const Path path : {Path::direct, Path::strict, Path::tcp}) {
+    BOOST_TEST_CONTEXT(path) {
+      PairConfig config = pair_of(path, true);
+      config.b.cq_capacity = 8;
+      config.a.ep.tx_size = 16;
+      Pair pair(config);
+      uint64_t word = 5;
+      BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+      (void)write_until_refused(pair, &word);
+      BOOST_TEST(pair.a->ep->cancel(1) > 0U);
+      BOOST_TEST(pair.a->ep->outstanding() == 0U);
+      CqEntry entry{};
+      bool error_waits = false;
+      while (pair.b->read_cq(&entry, 1, &error_waits) == 1) {
+      }
+      while (try_completion(*pair.a)) {
+      }
+      Access access = write_of(pair.dest, &word, 8, 0, pair.key());
+      access.flags = flag::kRemoteCqData;
+      access.imm = 99;
+      BOOST_TEST(pair.run(access).error == 0);
+      pair.until([&] { return pair.b->read_cq(&entry, 1, &error_waits) == 1; }, "the entry");
+      BOOST_TEST(entry.data == 99U);
+    }
+  }
+}
+
+/// Under FI_RM_DISABLED the queue overruns: what it holds can be read, no memory is taken for more, nothing comes after.
+BOOST_AUTO_TEST_CASE(test_queue_without_resource_management_overruns) {
+  for (const Path path : {Path::direct, Path::strict}) {
+    PairConfig config = pair_of(path, true);
+    config.b.cq_capacity = 8;
+    config.b.cq_overruns = true;
+    Pair pair(config);
+    uint64_t word = 5;
+    for (uint64_t i = 0; i < 100; ++i) {
+      Access access = write_of(pair.dest, &word, 8, 0, pair.key());
+      access.flags = flag::kRemoteCqData;
+      access.imm = i;
+      BOOST_REQUIRE(pair.run(access).error == 0);
+    }
+    pair.until([&] { return pair.b->cq->overrun; }, "the overrun");
+    BOOST_TEST(pair.b->unread() == 8U);
+    CqEntry entry{};
+    bool error_waits = false;
+    for (uint64_t i = 0; i < 8; ++i) {
+      BOOST_TEST(pair.b->read_cq(&entry, 1, &error_waits) == 1U);
+      BOOST_TEST(entry.data == i);
+    }
+    BOOST_TEST(pair.b->read_cq(&entry, 1, &error_waits) == 0U);
+    const nic::DomainLock guard(pair.b->domain.get());
+    BOOST_TEST(!pair.b->cq->has_room());
+  }
+}
+
+/// A peer that goes on to send data although the queue has no room is hung up on.
+BOOST_AUTO_TEST_CASE(test_peer_that_floods_a_full_queue_is_hung_up_on) {
+  PairConfig config = pair_of(Path::direct, true);
+  config.b.cq_capacity = 8;
+  Pair pair(config);
+  const uint64_t word = 7;
+  BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+  const auto peer = peer_of(*pair.a);
+  for (int i = 0; i < 200'000 && pair.b->nic().statistics().peers != 0; ++i) {
+    wire::Frame f = frame_to(pair, wire::FrameKind::notice, 8);
+    f.flags |= wire::kFrameHasData;
+    (void)peer->link()->submit(*peer, f, {});
+    if (i % 64 == 0) pair.b->nic().progress();
+  }
+  BOOST_TEST(pair.b->nic().statistics().peers == 0U);
+  BOOST_TEST(pair.b->unread() <= 8U + wire::kLateDataMax + 1);
+}
+
+/// Operations that report nothing but their failures find the queue full of those: the call is refused, nothing is
+/// kept.
+BOOST_AUTO_TEST_CASE(test_failures_nobody_reads_are_refused_at_a_full_queue) {
+  for (const Path path : kPaths) {
+    BOOST_TEST_CONTEXT(path) {
+      PairConfig config = pair_of(path, true);
+      config.a.cq_capacity = 4;
+      config.a.ep.tx_size = 16;
+      Pair pair(config);
+      const uint64_t word = 7;
+      BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+      Access access = write_of(pair.dest, &word, 8, 0, pair.key() + 1);
+      access.inject = true;
+      bool refused = false;
+      for (int i = 0; i < 1000; ++i) {
+        const Refusal r = post(*pair.a->ep, access).refusal;
+        BOOST_REQUIRE((r == Refusal::none || r == Refusal::cq_full || r == Refusal::tx_full));
+        refused = refused || r == Refusal::cq_full;
+        pair.poll();
+      }
+      BOOST_TEST(refused);
+      BOOST_TEST(pair.a->unread() <= 4U + 16U);
+      pair.until([&] { return pair.a->ep->outstanding() == 0; }, "the last failure");
+      int failures = 0;
+      while (const auto c = try_completion(*pair.a)) {
+        BOOST_TEST(c->error == fi_err::kEKEYREJECTED);
+        ++failures;
+      }
+      BOOST_TEST(failures >= 4);
+      BOOST_TEST(post(*pair.a->ep, access).refusal == Refusal::none);
+    }
+  }
+}
+
+/// A peer that asks for endpoints without end and reads no answer is dropped before many answers wait for it.
+BOOST_AUTO_TEST_CASE(test_tcp_peer_that_asks_and_never_reads_is_dropped) {
+  Pair pair(pair_of(Path::tcp, true));
+  const uint64_t word = 7;
+  BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+  const auto peer = std::dynamic_pointer_cast<link::TcpPeer>(peer_of(*pair.a));
+  BOOST_REQUIRE(peer != nullptr);
+  const wire::ResolveBody ask{1, pair.b->ep->address(), 0, 0, 0};
+  const auto lost = [&] { return pair.b->host->tcp().statistics().lost; };
+  for (int i = 0; i < 4'000'000 && lost() == 0 && peer->broken() == Status::ok; ++i) {
+    peer->send_control(wire::PacketType::resolve, ask);
+    if (i % 64 == 0) pair.b->nic().progress();
+  }
+  BOOST_TEST(lost() == 1U);
+  const auto log = pair.b->host->tcp().log();
+  BOOST_REQUIRE(!log.empty());
+  BOOST_TEST(log.back().find("does not read the answers") != std::string::npos, log.back());
+}
+
+/// More endpoints of one host are asked for at once than may be without an answer: the rest waits its turn.
+BOOST_AUTO_TEST_CASE(test_tcp_asks_for_many_endpoints_wait_their_turn) {
+  PairConfig config = pair_of(Path::tcp, true);
+  config.a.ep.tx_size = config.a.cq_capacity = 4096;
+  Pair pair(config);
+  const uint64_t word = 7;
+  BOOST_REQUIRE(pair.write(&word, 8, 0).error == 0);
+  wire::EpAddress address = *pair.a->av->lookup(pair.dest);
+  constexpr uint32_t kMany = 3 * wire::kTcpAsksMax;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    address.pid = 1000 + i;
+    const uint64_t dest = pair.a->av->insert(address);
+    BOOST_REQUIRE(post(*pair.a->ep, write_of(dest, &word, 8, 0, pair.key())).refusal == Refusal::none);
+  }
+  for (uint32_t i = 0; i < kMany; ++i) BOOST_REQUIRE(pair.wait().error == fi_err::kECONNREFUSED);
+  BOOST_TEST(pair.b->host->tcp().statistics().lost == 0U);
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+}
+
+/// Requests to connect that nobody reads: a backlog of them is kept, the rest is refused.
+BOOST_AUTO_TEST_CASE(test_requests_beyond_a_listeners_backlog_are_refused) {
+  struct Quiet final : nic::Notifier {
+    void notify() noexcept override {}
+  };
+  Pair pair(pair_of(Path::strict, true));
+  const auto listener = std::make_shared<nic::CmQueue>(std::make_shared<Quiet>());
+  const auto caller = std::make_shared<nic::CmQueue>(std::make_shared<Quiet>());
+  pair.b->ep->bind_cm(listener, 1, true);
+  pair.a->ep->bind_cm(caller, 2, false);
+  constexpr uint32_t kMore = 100;
+  for (uint32_t i = 0; i < nic::kBacklogMax + kMore; ++i) {
+    BOOST_REQUIRE(pair.a->ep->send_cm(pair.b->ep->address(), nic::CmKind::request, i, {}).refusal == Refusal::none);
+    pair.poll();
+  }
+  uint32_t delivered = 0, refused = 0;
+  const auto told = [&] {
+    while (const auto event = caller->pop()) {
+      if (event->kind == nic::CmKind::delivered) ++delivered;
+      if (event->kind == nic::CmKind::failed) {
+        ++refused;
+        BOOST_TEST(fi_errno(event->status) == fi_err::kECONNREFUSED);
+      }
+    }
+    return delivered + refused == nic::kBacklogMax + kMore;
+  };
+  pair.until(told, "all answers");
+  BOOST_TEST(delivered == nic::kBacklogMax);
+  BOOST_TEST(refused == kMore);
+  BOOST_TEST(listener->unread() == nic::kBacklogMax);
+  // What a connected endpoint is told is bounded, too, and by a number of its own.
+  for (uint32_t i = 0; i < 100; ++i) {
+    BOOST_REQUIRE(pair.b->ep->send_cm(pair.a->ep->address(), nic::CmKind::shutdown, i, {}).refusal == Refusal::none);
+    pair.poll();
+  }
+  pair.until([&] { return pair.b->ep->outstanding() == 0; }, "the answers to what was said");
+  BOOST_TEST(caller->unread() == nic::kUnreadFromPeerMax);
+  while (listener->unread() >= nic::kBacklogMax) (void)listener->pop();
+  BOOST_REQUIRE(pair.a->ep->send_cm(pair.b->ep->address(), nic::CmKind::request, 1, {}).refusal == Refusal::none);
+  std::optional<nic::CmEvent> answer;
+  pair.until(
+      [&] {
+        answer = caller->pop();
+        return answer && answer->kind >= nic::CmKind::delivered;
+      },
+      "the answer to a request that has room now");
+  BOOST_TEST(static_cast<int>(answer->kind) == static_cast<int>(nic::CmKind::delivered));
+}
+
+BOOST_AUTO_TEST_CASE(test_counter_stops_at_its_largest_value) {
+  nic::Counter counter;
+  counter.add(~uint64_t{0} - 2);
+  counter.add(1);
+  BOOST_TEST(counter.value() == ~uint64_t{0} - 1);
+  counter.add(~uint64_t{0});
+  BOOST_TEST(counter.value() == ~uint64_t{0});
+  counter.add_errors(~uint64_t{0});
+  counter.add_errors(7);
+  BOOST_TEST(counter.errors() == ~uint64_t{0});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
