@@ -1,5 +1,5 @@
-// cpp/nic/deferred.cpp: what a NIC owes to peers that take nothing at the moment: answers that found no room, and what a
-// peer asked for behind a read that found none. A queue a peer, so that one that is stuck costs the others nothing.
+// cpp/nic/deferred.cpp: what a NIC owes to peers that take nothing at the moment: answers that found no room, and what
+// a peer asked for behind a read that found none. A queue a peer, so that one that is stuck costs the others nothing.
 //
 // The queue of a peer is bounded by the rule of wire/frame.hpp: a peer that keeps to it never has more requests without
 // an answer than unanswered_max, so one for which more would have to wait is hung up on. With the progress lock.
@@ -96,7 +96,7 @@ size_t Nic::retry_deferred() noexcept {
         owed.queue.front() = std::move(item);
         owed.stuck = true;
       }
-      if (owed.queue.empty()) break;  // it was hung up on meanwhile
+      if (owed.queue.empty()) break;                                                    // it was hung up on meanwhile
       if (request && !(owed.stuck && owed.queue.front().serve_again)) --owed.requests;  // what waits is its answer now
       if (owed.stuck) break;
       owed.queue.pop_front();

@@ -1,8 +1,8 @@
 // cpp/nic/room.cpp: how initiators are held back when a target's completion queue is full (FI_RM_ENABLED).
 //
-// What is written with data (FI_REMOTE_CQ_DATA) needs an entry of the target's queue. When one finds the queue full, the
-// target keeps the entry beyond the capacity and shows a sign: in its memory table, which initiators of this host read
-// before such a write, and in the answers to frames. From then on initiators keep their writes with data to that
+// What is written with data (FI_REMOTE_CQ_DATA) needs an entry of the target's queue. When one finds the queue full,
+// the target keeps the entry beyond the capacity and shows a sign: in its memory table, which initiators of this host
+// read before such a write, and in the answers to frames. From then on initiators keep their writes with data to that
 // endpoint, in order, in their own transmit queues, which fill up: EAGAIN. What was under way when the sign went up is
 // bounded (wire::kLateDataMax) and none of it is lost. Other endpoints, and writes without data, notice nothing, except
 // those to the same endpoint that were posted behind.

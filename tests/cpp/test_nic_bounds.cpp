@@ -309,7 +309,8 @@ BOOST_AUTO_TEST_CASE(test_writes_that_are_held_back_can_be_canceled) {
   }
 }
 
-/// Under FI_RM_DISABLED the queue overruns: what it holds can be read, no memory is taken for more, nothing comes after.
+/// Under FI_RM_DISABLED the queue overruns: what it holds can be read, no memory is taken for more, nothing comes
+/// after.
 BOOST_AUTO_TEST_CASE(test_queue_without_resource_management_overruns) {
   for (const Path path : {Path::direct, Path::strict}) {
     PairConfig config = pair_of(path, true);
