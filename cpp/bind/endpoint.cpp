@@ -52,23 +52,23 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
   switch (refusal) {
     case Refusal::none:
       return true;
-    case Refusal::cq_full: {
+    case Refusal::cq_full:
+    case Refusal::tx_full: {
       const nic::CompletionQueue* cq = core->ep->tx_cq();
-      set_error(fi_err::kEAGAIN, m + "completion queue full, " + std::to_string(cq->unread()) + " unread and " +
-                                     std::to_string(cq->reserved()) + " under way of " +
-                                     std::to_string(cq->capacity()) +
-                                     " entries: read the queue and retry, or open it larger");
+      const bool of_cq = refusal == Refusal::cq_full;
+      const std::string full = of_cq ? "completion queue full, " + std::to_string(cq->unread()) + " unread and " +
+                                           std::to_string(cq->reserved()) + " under way of " +
+                                           std::to_string(cq->capacity()) + " entries: "
+                                     : "transmit queue full, " + std::to_string(core->ep->outstanding()) + " of " +
+                                           std::to_string(config.tx_size) + " operations under way: ";
+      const char* usual = of_cq ? "read the queue and retry, or open it larger" : "read the completion queue and retry";
+      set_error(fi_err::kEAGAIN,
+                m + full +
+                    (core->ep->held_back(dest) ? "the completion queue of the peer at fi_addr " + std::to_string(dest) +
+                                                     " is full and takes no data; retry when the peer has read it"
+                                               : std::string(usual)));
       break;
     }
-    case Refusal::tx_full:
-      set_error(fi_err::kEAGAIN,
-                m + "transmit queue full, " + std::to_string(core->ep->outstanding()) + " of " +
-                    std::to_string(config.tx_size) + " operations under way: " +
-                    (core->ep->held_back(dest) ? "the completion queue of the peer at fi_addr " + std::to_string(dest) +
-                                                     " is full and takes no data: have the peer read it,"
-                                               : std::string("read the completion queue")) +
-                    " and retry");
-      break;
     case Refusal::not_enabled:
       set_error(fi_err::kEOPBADSTATE, m + "the endpoint is not enabled: call enable()");
       break;

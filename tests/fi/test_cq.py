@@ -297,10 +297,10 @@ def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
         with pytest.raises(fi.Again, match="completion queue of the peer at fi_addr 0 is full"):
             while posted < 100_000:
                 try:
-                    initiator.ep.writedata(b"x", data=posted, dest_addr=peer, key=KEY)
+                    initiator.ep.writedata(b"x", data=posted, dest_addr=peer, addr=0, key=KEY)
                     posted += 1
                 except fi.Again as refused:
-                    if "transmit queue" in str(refused):
+                    if "of the peer" in str(refused):
                         raise
                 initiator.cq.read()
         # Room for what is under way is bounded by the endpoint's transmit queue, not by what the peer writes.
@@ -314,11 +314,17 @@ def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
 
 def test_cq_without_resource_management_overruns() -> None:
     """fi_cq(3): what is there can be read; then the queue is lost, and takes no memory for what comes."""
-    with pair(size=8, resource_mgmt=fi.RM_DISABLED) as (initiator, target, peer):
+    counters: dict[int, Any] = {fi.REMOTE_WRITE: None}
+    with (
+        opened(size=8, resource_mgmt=fi.RM_DISABLED, counters=counters) as target,
+        opened() as initiator,
+    ):
+        peer = initiator.av.insert(target.name)
         target.reg(bytearray(8), requested_key=KEY)
         for i in range(200):
-            initiator.ep.writedata(b"x", data=i, dest_addr=peer, key=KEY)
+            initiator.ep.writedata(b"x", data=i, dest_addr=peer, addr=0, key=KEY)
             initiator.wait()
+        counters[fi.REMOTE_WRITE].wait(200, timeout=60)
         assert target.cq.pending() == 8
         assert [entry.data for entry in target.cq.read()] == list(range(8))
         with pytest.raises(fi.Overrun, match="holds 8 entries"):
