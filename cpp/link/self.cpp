@@ -66,7 +66,7 @@ Link::Resolving SelfLink::resolve(const wire::EpAddress& address, const std::sha
 }
 
 Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> payload) {
-  {
+  try {
     const std::lock_guard lock(mutex_);
     if (queue_.size() >= kQueueMax) return Status::again;
     frame.payload_length = static_cast<uint32_t>(payload.size());
@@ -77,6 +77,8 @@ Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> pa
     }
     // SYNC POINT: seq_cst, as are the store and the load in prepare_sleep(): one side sees the other.
     queued_.fetch_add(1, std::memory_order_seq_cst);
+  } catch (const std::bad_alloc&) {
+    return Status::again;
   }
   if (sleeping_.exchange(false)) waiter_.wake();
   return Status::ok;

@@ -175,13 +175,22 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
       if (!peer.is_private()) chunks_wanted_.store(true, std::memory_order_relaxed);
       return Status::again;
     }
+    try {
+      peer.staged.push_back(*taken);  // before a slot is claimed, which must not stay unpublished
+    } catch (const std::bad_alloc&) {
+      staging.give_back(*taken);
+      return Status::again;
+    }
     frame.where = wire::PayloadWhere::staged;
     frame.staged_chunk = chunk = *taken;
   } else if (!payload.empty()) {
     frame.where = wire::PayloadWhere::in_frame;
   }
   const auto give_back = [&](Status status) {
-    if (chunk != kNoChunk) staging.give_back(chunk);
+    if (chunk != kNoChunk) {
+      peer.staged.pop_back();
+      staging.give_back(chunk);
+    }
     return status;
   };
   const ring::Claim slot = peer.producer->try_claim();
@@ -197,7 +206,6 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
       return give_back(Status::fault);
     }
   }
-  if (staged) peer.staged.push_back(chunk);
   const size_t used = sizeof(wire::Frame) + (staged ? 0 : payload.size());
   peer.producer->publish(slot, used);
   if (peer.producer->needs_doorbell()) ring_doorbell(peer.socket_fd);
@@ -393,8 +401,7 @@ bool ShmLink::prepare_sleep() {
       peer->own_area->idle.fetch_add(kPrivateTurn, std::memory_order_relaxed);
     }
   }
-  return idle && happened_count_.load(std::memory_order_acquire) == 0 &&
-         !hang_ups_.load(std::memory_order_seq_cst);
+  return idle && happened_count_.load(std::memory_order_acquire) == 0 && !hang_ups_.load(std::memory_order_seq_cst);
 }
 
 bool ShmLink::has_timers() const {
