@@ -155,7 +155,7 @@ class ShmPeer final : public Peer {
 // ---- frames: the fast part ---------------------------------------------------------------------------------------
 
 // What is under way when a peer learns that there is no room: a full ring, and one operation a domain that has looked.
-static_assert(kRingSlotCount + wire::kUnansweredMax + mem::kDomainCountMax <= wire::kLateDataMax);
+static_assert(kSharedArea.slot_count + wire::kUnansweredMax + mem::kDomainCountMax <= wire::kLateDataMax);
 
 // HOT: no system call unless the other engine sleeps, no allocation; one ring slot (2 to 4 lines) is written.
 Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte> payload) {
