@@ -124,6 +124,22 @@ Reach translate(const link::Peer& peer, mem::Devices& devices, const mem::MrView
   return any_direct ? Reach::mixed : Reach::cma;
 }
 
+// An atomic on memory in reach, by this thread; false: a page of it failed. One element of 4 or 8 bytes in a peer's
+// segment takes no guarded call (17 ns): nobody can take a segment's pages away, and the application's own words are
+// copied by instructions that may fault.
+[[gnu::always_inline]] inline bool apply_here(const link::Peer& peer, AtomicOp op, Datatype datatype, std::byte* target,
+                                              const void* operand, const void* compare, void* result, size_t count) {
+  const size_t size = datatype_size(datatype);
+  if (count != 1 || (size != 8 && size != 4) || peer.same_process) [[unlikely]]
+    return atomic_guarded(op, datatype, target, operand, compare, result, count);
+  alignas(8) std::byte ours[8], expected[8], before[8];
+  if (operand != nullptr && !mem::copy_guarded_hot(ours, static_cast<const std::byte*>(operand), size)) return false;
+  if (compare != nullptr && !mem::copy_guarded_hot(expected, static_cast<const std::byte*>(compare), size))
+    return false;
+  atomic_apply(op, datatype, target, ours, expected, result != nullptr ? before : nullptr, 1);
+  return result == nullptr || mem::copy_guarded_hot(static_cast<std::byte*>(result), before, size);
+}
+
 // Moves bytes between local buffers and pieces, in order.
 // With `devices`: some of either side is a device's memory (bit i of `of_device`: local[i]), and its runtime copies.
 Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_count, const Piece* pieces, uint32_t count,
@@ -1208,7 +1224,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
         result = args.result.empty() ? nullptr : result_room;
       }
       if (*status == Status::ok &&
-          !atomic_guarded(args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size)) {
+          !apply_here(peer, args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size)) {
         *status = Status::fault;
       }
       if (*status == Status::ok && result == result_room) *status = scatter(args.result, done, result_room, size);
@@ -1256,10 +1272,11 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
           const uint64_t flags = completion_flags(OpKind::atomic, args.family);
-          if (!atomic_guarded(args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
-                              args.compare.empty() ? nullptr : args.compare[0].iov_base,
-                              args.result.empty() ? nullptr : args.result[0].iov_base,
-                              total / datatype_size(args.datatype))) [[unlikely]] {
+          if (!apply_here(*target.peer, args.op, args.datatype, there,
+                          args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                          args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                          args.result.empty() ? nullptr : args.result[0].iov_base,
+                          total / datatype_size(args.datatype))) [[unlikely]] {
             // Not the long way: some elements may have been done.
             fail(args.context, flags, Status::fault, describe("atomic", range, target, Status::fault), total);
             count_remote((flags & flag::kRead) != 0, true, 0);
