@@ -1,3 +1,3 @@
 """The version, without the cost of importlib.metadata; pyproject.toml agrees (tests/meta/test_rooms.py)."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
