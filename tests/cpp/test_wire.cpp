@@ -169,7 +169,7 @@ Hello example_hello() {
 }
 
 constexpr unsigned char kHelloBytes[120] = {
-    'W',  'E',  'F',  'T',  0x02, 0x00, 0x02, 0x01,                                                  // magic .. flags
+    'W',  'E',  'F',  'T',  0x04, 0x00, 0x02, 0x01,                                                  // magic .. flags
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // uuid
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x00, 0x00, 0x11, 0x12, 0x13, 0x14,  // address, id
     0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x02, 0x00, 0x00, 0x00, 0x41, 0x42, 0x43, 0x44,  // ep .. slots
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(test_hello_of_another_kind_is_refused) {
   };
   BOOST_TEST(!refused([](Hello&) {}));
   BOOST_TEST(refused([](Hello& h) { h.magic ^= 1; }));
-  for (int type : {0, 6, 255}) BOOST_TEST(refused([&](Hello& h) { h.type = static_cast<HelloType>(type); }), type);
+  for (int type : {0, 7, 255}) BOOST_TEST(refused([&](Hello& h) { h.type = static_cast<HelloType>(type); }), type);
   const Hello h = example_hello();
   for (size_t n = 0; n < sizeof(h); ++n) BOOST_TEST(!parse_hello(std::as_bytes(std::span(&h, 1)).first(n)).has_value());
 }
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(test_hello_random_bytes_are_refused_or_in_range) {
     }
     if (round % 2 == 0) std::memcpy(bytes, "WEFT", 4);
     const auto h = parse_hello(std::span(bytes).first(random() % (sizeof(bytes) + 1)));
-    if (h) BOOST_REQUIRE(static_cast<int>(h->type) <= 5);
+    if (h) BOOST_REQUIRE(static_cast<int>(h->type) <= 6);
   }
 }
 
