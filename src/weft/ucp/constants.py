@@ -228,4 +228,8 @@ DATATYPE_IOV = 2
 
 def dt_make_contig(nbytes: int) -> int:
     """The datatype of elements of so many bytes (ucp_dt_make_contig)."""
+    from . import _args
+
+    _args.needed("dt_make_contig", nbytes=nbytes)
+    _args.whole("dt_make_contig", nbytes=nbytes)
     return nbytes << 3 | DATATYPE_CONTIG

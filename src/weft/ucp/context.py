@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from .. import _keys, _nic, _process
 from ..memory import hmem
-from . import mem, print_info
+from . import _args, _exit, mem, print_info
 from .constants import Feature, ParamField, WorkerParamField
 from .params import MemAdviseParams, MemMapParams, Params, WorkerParams
 from .status import Status, UcsError
@@ -48,15 +48,19 @@ class Context(_nic.UcpContextCore):
 
     def __init__(self, params: Params | None = None, *, features: int | None = None, name: str = "") -> None:
         if params is not None:
+            _args.expect("Context", "params", params, Params)
             if not params.field_mask & ParamField.FEATURES:
                 raise UcsError(
                     Status.ERR_INVALID_PARAM,
                     "Context: params has no features\n"
                     "  try: field_mask=ucp.PARAM_FIELD_FEATURES, features=ucp.FEATURE_RMA",
                 )
+            _args.needed("Context", features=params.features)
             features = params.features
             if params.field_mask & ParamField.NAME:
                 name = params.name
+        _args.integer("Context", features=features)
+        _args.text("Context", name=name)
         wanted = _FEATURES if features is None else Feature(features)
         # As numbers: the complement of an IntFlag has its own members' bits only, and unknown ones would pass.
         if beyond := int(wanted) & ~int(_FEATURES):
@@ -96,6 +100,9 @@ class Context(_nic.UcpContextCore):
         if params is not None and not isinstance(params, MemMapParams):
             buffer = params
             params = None
+        allocate, nonblock, symmetric = bool(allocate), bool(nonblock), bool(symmetric)
+        _args.integer("mem_map", address=address, length=length, memory_type=memory_type)
+        _args.whole("mem_map", flags=flags, prot=prot)
         if params is None:
             bits = (4 if flags is not None else 0) | 2 * allocate | nonblock | 8 * symmetric
             params = mem.params_of(
@@ -145,6 +152,7 @@ class Context(_nic.UcpContextCore):
         """
         self._check("mem_advise")
         mem.belongs(self, memh, "mem_advise")
+        _args.integer("mem_advise", address=address, length=length, advice=advice)
         if params is None:
             if address is None and length is None:
                 address, length = memh.address, memh.length
@@ -165,6 +173,9 @@ class Context(_nic.UcpContextCore):
         Source: UCP, "ucp_mem_print_info".
         """
         self._check("mem_print_info")
+        _args.text("mem_print_info", mem_spec=mem_spec)
+        if stream is not None and not hasattr(stream, "write"):
+            raise TypeError(f"mem_print_info: stream must be a text file or None, not {stream!r:.60}")
         print_info.mem_print_info(self, mem_spec, sys.stdout if stream is None else stream)
 
     def rkey_pack(self, memh: mem.MemHandle) -> mem.PackedBuffer:
@@ -190,6 +201,7 @@ class Context(_nic.UcpContextCore):
         self._check("worker_create")
         user_data = None
         if params is not None:
+            _args.expect("worker_create", "params", params, WorkerParams)
             mask = params.field_mask
             thread_mode = params.thread_mode if mask & WorkerParamField.THREAD_MODE else 0
             name = params.name if mask & WorkerParamField.NAME else ""
@@ -199,6 +211,7 @@ class Context(_nic.UcpContextCore):
                     Status.ERR_UNSUPPORTED,
                     "worker_create: event_fd: a worker has a descriptor of its own\n  try: worker.get_efd()",
                 )
+        _args.text("worker_create", name=name)
         worker = Worker(self, thread_mode, name, user_data)
         self._workers.add(worker)
         return worker
@@ -268,7 +281,7 @@ class Context(_nic.UcpContextCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _exit.leave(self, self.close, error)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

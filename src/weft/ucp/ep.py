@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, errors
+from . import _args, _exit
 from .constants import EpCloseFlag, ErrHandlingMode
 from .mem import parse
-from .request import DONE, Request
+from .request import DONE, Request, deadline_of
 from .rkey import RemoteKey
 from .status import Status, UcsError, of
 
@@ -148,6 +149,8 @@ class Endpoint(_nic.UcpEndpointCore):
         Source: UCP, "ucp_ep_close_nbx".
         """
         self._check("ep_close_nbx")
+        _args.needed("ep_close_nbx", flags=flags)
+        _args.whole("ep_close_nbx", flags=flags)
         if flags & EpCloseFlag.FORCE:
             self._shut()
             return DONE
@@ -177,6 +180,7 @@ class Endpoint(_nic.UcpEndpointCore):
         Raises UcsError also for a failure that neither a request nor a flush has told of; the endpoint is closed then.
         Source: UCP, "ucp_ep_close_nbx".
         """
+        deadline_of(timeout, "ep_close")
         if self._closed or self.worker.closed or self.worker._made_in != _process.generation:
             self._closed = True
             return
@@ -194,11 +198,7 @@ class Endpoint(_nic.UcpEndpointCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.close()
-        except UcsError:
-            if error is None:
-                raise
+        _exit.leave(self, self.close, error)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

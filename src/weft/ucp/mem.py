@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, buffers, errors
-from . import placement
+from . import _args, _exit, placement
 from .constants import MemAttrField, MemhPackFlag, MemhPackParamField, MemMapFlag, MemMapParamField, MemoryType, Prot
 from .params import MemAdviseParams, MemAttr, MemhBufferReleaseParams, MemhPackParams, MemMapParams
 from .status import Status, UcsError, of
@@ -80,6 +80,8 @@ def memh_buffer_release(buffer: PackedBuffer, params: MemhBufferReleaseParams | 
     Raises UcsError (INVALID_PARAM) for any other object, and for one that was released.
     Source: UCP, "ucp_memh_buffer_release".
     """
+    if params is not None:
+        _args.expect("memh_buffer_release", "params", params, MemhBufferReleaseParams)
     _release(buffer, "ucp_memh_pack", "memh_buffer_release")
 
 
@@ -97,10 +99,14 @@ def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Pack
     if isinstance(buffer, PackedBuffer) and buffer._released:
         raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer was released\n  try: pack the handle again")
     try:
-        found = _keys.Packed.parse(buffer if isinstance(buffer, bytes) else bytes(memoryview(buffer)))
+        data = buffer if isinstance(buffer, bytes) else bytes(memoryview(buffer))
+    except (TypeError, ValueError, BufferError):
+        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} is no {what}, which is bytes") from None
+    try:
+        found = _keys.Packed.parse(data)
         if found.kind not in kinds:
             raise ValueError(f"it is {_KINDS.get(found.kind, f'of unknown kind {found.kind}')}")
-    except (ValueError, TypeError) as reason:
+    except ValueError as reason:
         raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer is no {what}: {reason}") from None
     return found
 
@@ -149,7 +155,9 @@ class MemHandle:
         Raises UcsError (INVALID_PARAM): it is unmapped. Source: UCP, "ucp_mem_query".
         """
         self._check("mem_query")
-        if attr is None:
+        if attr is not None:
+            _args.expect("mem_query", "attr", attr, MemAttr)
+        else:
             attr = MemAttr(int(MemAttrField.ADDRESS | MemAttrField.LENGTH | MemAttrField.MEM_TYPE))
         if attr.field_mask & MemAttrField.ADDRESS:
             attr.address = self.address
@@ -170,8 +178,12 @@ class MemHandle:
         that peers may not read). Source: UCP, "ucp_memh_pack".
         """
         self._check("memh_pack")
+        if params is not None:
+            _args.expect("memh_pack", "params", params, MemhPackParams)
         if flags is None:
             flags = params.flags if params is not None and params.field_mask & MemhPackParamField.FLAGS else 0
+        _args.needed("memh_pack", flags=flags)
+        _args.whole("memh_pack", flags=flags)
         if flags & MemhPackFlag.EXPORT:
             return self._pack_export()
         return self._pack_key("ucp_memh_pack")
@@ -199,10 +211,19 @@ class MemHandle:
         """The memory as a NumPy array of whole elements, or as many as shape says; it holds the memory."""
         import numpy
 
-        kind = numpy.dtype(dtype)
         memory = self.memory
-        dims = (len(memory) // kind.itemsize,) if shape is None else shape
-        return numpy.ndarray(dims, kind, buffer=memory)
+        try:
+            kind = numpy.dtype(dtype)
+            dims = (len(memory) // kind.itemsize,) if shape is None else shape
+            return numpy.ndarray(dims, kind, buffer=memory)
+        except TypeError:
+            raise TypeError(f"array: dtype {dtype!r:.60} and shape {shape!r:.60} describe no array") from None
+        except (ValueError, OverflowError, ZeroDivisionError):
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"array: no array of dtype {dtype!r:.60} and shape {shape!r:.60} lies in {self!r}\n"
+                "  try: a dtype without Python objects, and a shape of no more bytes than the memory has",
+            ) from None
 
     @property
     def fi_key(self) -> tuple[int, int]:
@@ -223,7 +244,7 @@ class MemHandle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._unmap()
+        _exit.leave(self, self._unmap, error)
 
     def __repr__(self) -> str:
         rights = "|".join(p.name or "" for p in Prot if p & self.prot) or "no rights"
@@ -474,10 +495,17 @@ def _check_range(address: int, length: int) -> None:
 
 def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
     """ucp_mem_map. The checks come in UCX's order: the first that applies decides."""
+    _args.expect("mem_map", "params", params, MemMapParams)
     mask = params.field_mask
     flags = params.flags if mask & _FLAGS else 0
     prot = params.prot if mask & _PROT else PROT_ALL
     memory_type = params.memory_type if mask & _TYPE else MemoryType.UNKNOWN
+    _args.needed("mem_map", flags=flags, prot=prot, memory_type=memory_type)
+    _args.whole("mem_map", flags=flags, prot=prot)
+    if mask & _ADDRESS:
+        _args.integer("mem_map", address=params.address)
+    if mask & _LENGTH:
+        _args.needed("mem_map", length=params.length)
     if not 0 <= memory_type <= MemoryType.UNKNOWN:
         raise _invalid(
             f"memory type {memory_type} is none of ucs_memory_type_t\n"
@@ -597,8 +625,10 @@ def belongs(context: Context, memh: MemHandle, op: str) -> None:
 
 def advise(memh: MemHandle, params: MemAdviseParams) -> None:
     """ucp_mem_advise."""
+    _args.expect("mem_advise", "params", params, MemAdviseParams)
     if params.field_mask & 7 != 7:
         raise UcsError(Status.ERR_INVALID_PARAM, "mem_advise: address, length and advice are mandatory, all three")
+    _args.needed("mem_advise", address=params.address, length=params.length, advice=params.advice)
     at = params.address - memh.address
     if at < 0 or params.length < 0 or at + params.length > memh.length:
         raise UcsError(
@@ -620,6 +650,10 @@ def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> P
     Remote addresses are virtual addresses of the region's memory, as UCP has them, whatever the domain's mr_mode.
     Raises UcsError (INVALID_PARAM): it is closed, or peers have no rights.
     """
+    given: Any = region
+    if not isinstance(given, _nic.MemoryRegionCore) or isinstance(given, MemHandle):
+        raise TypeError(f"pack_region: region must be an fi.MemoryRegion, not {region!r:.60}")
+    _expect_endpoint("pack_region", endpoint)
     remote = region.access & _ACCESS_OF[Prot.REMOTE_READ | Prot.REMOTE_WRITE]
     if region.state != "enabled" or not remote:
         raise UcsError(
@@ -631,8 +665,14 @@ def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> P
     return PackedBuffer(_keys.of_region(region, endpoint, int(kind)).pack(), "ucp_memh_pack")
 
 
+def _expect_endpoint(op: str, endpoint: Any) -> None:
+    if not isinstance(endpoint, _nic.EndpointCore):
+        raise TypeError(f"{op}: endpoint must be an fi.Endpoint, not {endpoint!r:.60}")
+
+
 def pack_endpoint(endpoint: _nic.EndpointCore) -> PackedBuffer:
     """The address, for `Worker.ep_create`, of an enabled endpoint of `weft.fi`."""
+    _expect_endpoint("pack_endpoint", endpoint)
     return PackedBuffer(_keys.of_endpoint(endpoint).pack(), "ucp_worker_get_address")
 
 

@@ -25,6 +25,8 @@ def deadline_of(timeout: Any, op: str) -> float | None:
         if isinstance(timeout, str) or not hasattr(timeout, "__float__"):
             raise TypeError(f"{op}: timeout is {timeout!r:.60}; it has to be seconds, or None")
         timeout = float(timeout)
+    if isinstance(timeout, int) and timeout.bit_length() > 1000:
+        timeout = math.copysign(math.inf, timeout)
     if math.isnan(timeout):
         raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: timeout is nan\n  try: seconds, or None to wait forever")
     return time.monotonic() + float(timeout)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import _keys, _nic
+from . import _args, _exit
 from .constants import MemoryType, Prot
 from .status import Status, UcsError
 
@@ -111,6 +112,7 @@ class RemoteKey(_nic.UcpRkeyCore):
             raise UcsError(
                 Status.ERR_INVALID_PARAM, f"{op}: the remote key was destroyed\n  try: ep.rkey_unpack(buffer)"
             )
+        _args.needed(op, raddr=raddr, length=length)
         at = raddr - self.address
         if not (0 <= at < self.length and 0 <= length <= self.length - at):
             raise UcsError(Status.ERR_INVALID_ADDR, f"{op}: {length} B at {raddr:#x} do not lie within {self!r}")
@@ -169,12 +171,12 @@ class RemoteKey(_nic.UcpRkeyCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _exit.leave(self, self._leave, error)
+
+    def _leave(self) -> None:
         try:
             if self.in_flight:
                 self.endpoint.flush_nbx().wait()
-        except UcsError:
-            if error is None:
-                raise
         finally:
             if not self.destroyed and not self.in_flight:
                 self.destroy()

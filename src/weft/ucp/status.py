@@ -103,7 +103,10 @@ def status_string(status: int) -> str:
     try:
         return _TEXT[Status(status)]
     except (ValueError, KeyError):
-        return f"Unknown error {int(status)}"
+        pass
+    if not isinstance(status, int):
+        raise TypeError(f"status_string: status must be an int, not {status!r:.60}")
+    return f"Unknown error {status}"
 
 
 class UcsError(OSError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, errors
 from ..flags import BindFlag, CqFormat, Flag, WaitObj
-from . import aio
+from . import _args, _exit, aio
 from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
 from .ep import Endpoint
 from .mem import PackedBuffer, parse
@@ -153,6 +153,7 @@ class Worker(_nic.UcpWorkerCore):
         """
         self._check("ep_create")
         if isinstance(params, EpParams):
+            _args.expect("ep_create", "params", params, EpParams)
             mask = params.field_mask
             unsupported = EpParamField.SOCK_ADDR | EpParamField.CONN_REQUEST | EpParamField.LOCAL_SOCK_ADDR
             if mask & unsupported:
@@ -169,6 +170,15 @@ class Worker(_nic.UcpWorkerCore):
             address = params if params is not None else address
             if err_handler is not None:
                 err_mode = ErrHandlingMode.PEER
+        _args.function("ep_create", "err_handler", err_handler)
+        _args.text("ep_create", name=name)
+        try:
+            err_mode = ErrHandlingMode(err_mode)
+        except ValueError:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"ep_create: err_mode {err_mode!r:.60} is none\n  rule: ERR_HANDLING_MODE_NONE or PEER",
+            ) from None
         if address is None:
             raise UcsError(
                 Status.ERR_INVALID_PARAM, "ep_create: no address was given\n  try: the peer's worker.address"
@@ -226,12 +236,15 @@ class Worker(_nic.UcpWorkerCore):
         Source: UCP, "ucp_rkey_compare".
         """
         self._check("rkey_compare")
+        if params is not None:
+            _args.expect("rkey_compare", "params", params, RkeyCompareParams)
         if params is not None and params.field_mask:
             raise UcsError(
                 Status.ERR_INVALID_PARAM, f"rkey_compare: field_mask is {params.field_mask:#x}; it has to be 0"
             )
+        key: Any
         for key in (rkey1, rkey2):
-            if getattr(getattr(key, "endpoint", None), "worker", None) is not self:
+            if not isinstance(key, RemoteKey) or key.endpoint.worker is not self:
                 raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r:.80} is no key of this worker")
             if key.destroyed:
                 raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r} was destroyed")
@@ -284,6 +297,10 @@ class Worker(_nic.UcpWorkerCore):
         """
         self._check("worker_wait_mem")
         deadline = deadline_of(timeout, "worker_wait_mem")
+        if memory is None:
+            raise TypeError("worker_wait_mem: memory must be a buffer of 8 bytes, not None")
+        _args.needed("worker_wait_mem", value=value)
+        _args.whole("worker_wait_mem", value=value)
         while True:
             left = LOOK_S if deadline is None else deadline - time.monotonic()
             try:
@@ -355,7 +372,7 @@ class Worker(_nic.UcpWorkerCore):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        _exit.leave(self, self.close, error)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

@@ -1,0 +1,64 @@
+"""Checks of arguments and struct fields that the control calls share.
+
+The operations are the extension's and check there. Here an argument that is of no use is refused by name, before
+anything is done with it: TypeError for another type, UcsError (INVALID_PARAM) for a number out of range.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from .status import Status, UcsError
+
+__all__ = ["expect", "function", "integer", "needed", "text", "whole"]
+
+
+def integer(op: str, /, **numbers: Any) -> None:
+    """Each is a whole number, or None where it was not given; which ones are of use, the caller decides."""
+    for name, value in numbers.items():
+        if value is not None:
+            _index(op, name, value)
+
+
+def needed(op: str, /, **numbers: Any) -> None:
+    """Each is a whole number, and not None."""
+    for name, value in numbers.items():
+        _index(op, name, value)
+
+
+def whole(op: str, /, **numbers: Any) -> None:
+    """Each is a whole number of 64 bits, 0 to 2**64 - 1, or None where it was not given."""
+    for name, value in numbers.items():
+        if value is not None and not 0 <= _index(op, name, value) < 1 << 64:
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {name} is {value}; it has to be 0 to 2**64 - 1")
+
+
+def _index(op: str, name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{op}: {name} must be an int, not {value!r:.60}") from None
+
+
+def text(op: str, /, **texts: Any) -> None:
+    """Each is a str."""
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{op}: {name} must be a str, not {value!r:.60}")
+
+
+def function(op: str, name: str, value: Any) -> None:
+    """It can be called, or is None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{op}: {name} must be a function or None, not {value!r:.60}")
+
+
+def expect(op: str, name: str, value: Any, *classes: type[Any]) -> None:
+    """It is of one of these classes of weft.ucp. A struct's field mask is a whole number."""
+    if not isinstance(value, classes):
+        names = " or ".join(f"ucp.{cls.__name__}" for cls in classes)
+        raise TypeError(f"{op}: {name} must be a {names}, not {value!r:.60}")
+    if hasattr(value, "field_mask"):
+        needed(op, field_mask=value.field_mask)
+        whole(op, field_mask=value.field_mask)
