@@ -1,5 +1,6 @@
 // tests/cpp/test_link_self.cpp: the link of a process with itself.
 #include "link/self.hpp"
+#include "mem/guard.hpp"
 
 #include <thread>
 
@@ -76,6 +77,7 @@ BOOST_AUTO_TEST_CASE(test_self_copy_moves_every_byte_or_reports_a_missing_page) 
   auto* hole = static_cast<std::byte*>(
       ::mmap(nullptr, static_cast<size_t>(page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   const iovec missing{hole, 64}, here{to.data(), 64};
+  mem::keep_fault_handler();  // the test runner installs its own at each test
   for (const bool write : {false, true}) {
     BOOST_TEST(self.cma_copy(write, {&missing, 1}, {&here, 1}) == Status::fault);
     BOOST_TEST(self.cma_copy(write, {&here, 1}, {&missing, 1}) == Status::fault);
