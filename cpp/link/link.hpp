@@ -100,15 +100,6 @@ class Peer {
   std::atomic<Status> down_status_{Status::peer_gone};
 };
 
-// Payload that a link has not taken from its peer yet.
-class PayloadSource {
- public:
-  virtual ~PayloadSource() = default;
-  // Puts as much as is there, at most what the list holds; returns how many bytes. 0: none now, or fault() tells.
-  virtual size_t read(std::span<const iovec> into) = 0;
-  [[nodiscard]] virtual bool fault() const noexcept = 0;  // there was no memory behind the list
-};
-
 // What the NIC is told. Called with no link lock held, by whoever polls (one thread at a time).
 class FrameSink {
  public:
@@ -116,14 +107,6 @@ class FrameSink {
   // `frame` was parsed; `payload` is valid during the call only and may lie in memory that the peer can change.
   virtual void on_frame(const std::shared_ptr<Peer>& peer, const wire::Frame& frame,
                         std::span<const std::byte> payload) = 0;
-  // A long payload may go to its place without a copy in between. The link calls land() until payload_length bytes are
-  // there (`done` of them so far), then on_landed() in place of on_frame(). Each call checks anew and keeps the place
-  // as it is only while it reads. Other answers than ok end the landing, and all or the rest of the payload is the
-  // link's to take: again: collect it and call on_frame(). An error: throw it away and give on_landed() the error.
-  virtual Status land(const std::shared_ptr<Peer>&, const wire::Frame&, uint64_t /*done*/, PayloadSource&, size_t*) {
-    return Status::again;
-  }
-  virtual void on_landed(const std::shared_ptr<Peer>&, const wire::Frame&, Status) {}
   // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation there.
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;

@@ -620,9 +620,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                 std::span<const std::byte> payload) override;
   void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                    uint32_t ep_index, uint32_t ep_generation) override;
-  Status land(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
-              link::PayloadSource& source, size_t* got) override;
-  void on_landed(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, Status status) override;
   void on_segment(const std::shared_ptr<link::Peer>& peer) override;
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
 
@@ -647,10 +644,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   Status on_cm(const wire::Frame& frame, std::span<const std::byte> payload);
   uint8_t local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
                       uint64_t bytes) noexcept;
-  Status land_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
-                    link::PayloadSource& source, size_t* got);
-  Status land_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t done,
-                     link::PayloadSource& source, size_t* got);
   // How the check of this frame's operation ended, if it had one; forgets it with the last frame.
   Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
   void count_frame() noexcept {  // with the progress lock: one thread at a time
