@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,6 +16,7 @@
 #include <cstring>
 
 #include "link/cma.hpp"
+#include "link/descriptors.hpp"
 #include "link/shm_names.hpp"
 #include "mem/guard.hpp"
 
@@ -30,8 +30,6 @@ constexpr uint32_t kPrivateTurn = 64;         // frames of one private ring, bef
 constexpr uint64_t kNameAudit = 1;            // epoll names: this, or the id of a listener or a connection
 constexpr time_t kAuditSeconds = 1;
 constexpr size_t kReasonsMax = 256;
-// Descriptors that callers leave to the application and to peers that are connected, where the limit is large.
-constexpr rlim_t kReservedFds = 64;
 constexpr uint64_t kNameOfProcess = uint64_t{1} << 32;  // beside a connection's id: the process at its other end
 constexpr uint64_t kDeathsLookNs = 50'000'000;          // how often marks of peers' ends are looked at
 
@@ -578,7 +576,7 @@ void ShmLink::accept_all(uint32_t listener_id) {
       reject(fd.get(), wire::RejectReason::user);
       continue;
     }
-    if (!has_room_for(fd.get())) {
+    if (!leaves_reserve(fd.get())) {
       reject(fd.get(), evict_oldest_pending() ? wire::RejectReason::busy : wire::RejectReason::too_many_peers);
       continue;
     }
@@ -600,14 +598,6 @@ void ShmLink::accept_all(uint32_t listener_id) {
     });
     if (pending_.size() > kShmPendingMax) (void)evict_oldest_pending();
   }
-}
-
-// A caller gets no descriptor of the last ones: the application needs them, and peers that are connected. (The kernel
-// gives the lowest free number.)
-bool ShmLink::has_room_for(int fd) const noexcept {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
-  return static_cast<rlim_t>(fd) < limit.rlim_cur - std::min(kReservedFds, limit.rlim_cur / 8);
 }
 
 // A crowd of callers who say nothing: the oldest has had the most time. One that has greeted is not among them.

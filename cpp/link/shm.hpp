@@ -117,7 +117,6 @@ class ShmLink final : public Link {
   Status start_connect(const wire::EpAddress& address, std::shared_ptr<void> token, bool is_private);
   void call_again(uint32_t conn_id, bool is_private);
   void accept_all(uint32_t listener_id);
-  [[nodiscard]] bool has_room_for(int fd) const noexcept;
   bool evict_oldest_pending();
   void on_packet(uint32_t conn_id);
   void on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,

@@ -5,7 +5,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -17,12 +16,14 @@
 #include <cstdio>
 #include <cstring>
 
+#include "link/tcp_socket.hpp"
+
 namespace weft::link {
 
 namespace {
 
 constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;  // in events_; others are pending greetings
-constexpr size_t kLiveMax = 4096, kPendingMax = 256, kLogMax = 64, kReasonsMax = 256;
+constexpr size_t kLiveMax = 4096, kLogMax = 64, kReasonsMax = 256;
 constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
 constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
 constexpr uint32_t kBusyPolls = 16;    // that found packets: whoever polls goes on without being woken
@@ -89,32 +90,6 @@ wire::HostAddress usual_address(uint8_t family, uint16_t port) noexcept {
   }
   ::freeifaddrs(all);
   return found;
-}
-
-void set_option(int fd, int level, int option, int value) noexcept {
-  (void)::setsockopt(fd, level, option, &value, sizeof(value));
-}
-
-bool is_loopback(const wire::HostAddress& host) noexcept {
-  return host.family == 4 ? host.ip[0] == 127 : host.ip == parse_host("::1", 0).ip;
-}
-
-// Where both ends are on this host nothing is congested, and a control that paces (bbr, the default of some systems)
-// arms a timer for each packet: 1 MiB at a time went at 3.4 GB/s instead of 6.5. reno is in every kernel, and everybody
-// may choose it.
-void set_unpaced(int fd) noexcept {
-  constexpr char kControl[] = "reno";
-  (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kControl, sizeof(kControl) - 1);
-}
-
-void set_options(int fd, uint64_t timeout_ns) noexcept {
-  const int ms = static_cast<int>(std::max<uint64_t>(timeout_ns / 1'000'000, 1));
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);  // for a process that is stopped and sends no packets of its own
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, std::max(ms / 2000, 1));
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(ms / 2000, 1));
 }
 
 }  // namespace
@@ -326,7 +301,7 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
       reasons_[route->host] =
           "this process has no secret for the tcp link: give all hosts the same WEFT_SECRET or WEFT_SECRET_FILE, or "
           "weft.open(secret=...); one is made by: python -c 'import secrets; print(secrets.token_hex(32))'";
-      happen({Happened::resolved, token, Status::refused, nullptr, 0, 0});
+      happen({Happened::resolved, token, Status::secret, nullptr, 0, 0});
     } else if (!start()) {
       happen({Happened::resolved, token, Status::no_memory, nullptr, 0, 0});
     } else {
@@ -431,46 +406,6 @@ void TcpLink::call(const Route& route, TcpPeer::Call call_) {
   set_timer(true);
 }
 
-void TcpLink::accept_all() {
-  for (;;) {
-    sockaddr_storage from;
-    socklen_t length = sizeof(from);
-    UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {
-      // Out of descriptors. The call would stay in the queue and wake us for ever: take it with the spare one, hang up.
-      spare_fd_.reset();
-      const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-      if (!refused.valid()) return;
-      continue;
-    }
-    if (!fd.valid()) return;
-    set_options(fd.get(), config_.timeout_ns);
-    Pending p;
-    p.remote = from_sockaddr(from);
-    sockaddr_storage own;
-    length = sizeof(own);
-    const bool within = ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-                        from_sockaddr(own).ip == p.remote.ip;
-    if (within || is_loopback(p.remote)) set_unpaced(fd.get());
-    p.deadline_ns = clock_.now_ns() + config_.timeout_ns;
-    p.greeting.emplace(false, secret_, self(), uint16_t{0}, wire::HostAddress{});
-    // A crowd of strangers who say nothing: the oldest has had the most time.
-    size_t strangers = 0;
-    uint64_t oldest = 0;
-    for (const auto& [id, other] : pending_) {
-      if (other.outbound) continue;
-      if (strangers++ == 0) oldest = id;
-    }
-    if (strangers >= kPendingMax) give_up(oldest, Status::refused, "too many callers at once, and it had not greeted");
-    const uint64_t id = next_id_++;
-    if (!events_->try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;
-    p.fd = std::move(fd);
-    pending_.emplace(id, std::move(p));
-    set_timer(true);
-  }
-}
-
 // ---- greetings ---------------------------------------------------------------------------------------------------
 
 namespace {
@@ -492,13 +427,6 @@ wire::HostAddress us_from(int fd, const wire::HostAddress& listen) noexcept {
   wire::HostAddress host = seen_as(from_sockaddr(own), listen);
   host.scope = 0;  // means nothing on another host
   return host;
-}
-
-bool send_greeting(int fd, const wire::Greeting& g) noexcept {
-  std::array<std::byte, sizeof(wire::Greeting)> bytes;
-  wire::emit_greeting(g, bytes);
-  // Into the empty buffer of a new connection: it fits, or the connection is gone.
-  return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 
 }  // namespace
@@ -644,12 +572,11 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
       if (p.greeting->reason() == wire::TcpReject::version) {
         why += " (" + std::to_string(in.version) + ", this one " + std::to_string(wire::kTcpVersion) + ")";
       }
-      give_up(id, Status::refused, why);
+      give_up(id, status_of(p.greeting->reason()), why);
       return;
     }
     case Handshake::Step::failed:
-      give_up(id, p.greeting->reason() == wire::TcpReject::crossed ? Status::again : Status::refused,
-              std::string("it refused: ") + text_of(p.greeting->reason()));
+      give_up(id, status_of(p.greeting->reason()), std::string("it refused: ") + text_of(p.greeting->reason()));
       return;
   }
 }
@@ -835,7 +762,10 @@ TcpLink::TcpLink(const TcpConfig& config, mem::Table& table, Clock& clock, Rando
 }
 
 TcpLink::~TcpLink() {
-  for (const auto& peer : live_) peer->die(Status::peer_gone);
+  for (const auto& peer : live_) {
+    peer->say_goodbye();
+    peer->die(Status::peer_gone);
+  }
 }
 
 // A process that stays on its host has no descriptor for the link. False: there is none left.

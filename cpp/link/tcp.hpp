@@ -123,6 +123,8 @@ class TcpLink final : public Link, private TcpControl {
   void ask(TcpPeer& peer, const Route& route, TcpPeer::Call call);
   void call(const Route& route, TcpPeer::Call call);
   void accept_all();
+  [[nodiscard]] bool has_room_for(UniqueFd& caller);
+  bool evict_silent();
   void take_hellos();
   [[nodiscard]] bool greets(const wire::HostAddress& host, uint16_t vni) const;
   [[nodiscard]] bool crosses_ours(const Pending& p);

@@ -128,4 +128,17 @@ const char* text_of(wire::TcpReject reason) noexcept {
   return "an unknown reason";
 }
 
+Status status_of(wire::TcpReject reason) noexcept {
+  switch (reason) {
+    case wire::TcpReject::crossed:
+      return Status::again;
+    case wire::TcpReject::secret:
+      return Status::secret;
+    case wire::TcpReject::version:
+      return Status::version;
+    default:
+      return Status::refused;
+  }
+}
+
 }  // namespace weft::link

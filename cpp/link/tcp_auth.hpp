@@ -57,5 +57,7 @@ class Handshake {
 };
 
 const char* text_of(wire::TcpReject reason) noexcept;
+// How a call ends that was turned down so. again: the connection is on its way.
+Status status_of(wire::TcpReject reason) noexcept;
 
 }  // namespace weft::link

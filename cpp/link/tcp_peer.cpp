@@ -297,6 +297,18 @@ void TcpPeer::ping() {
   flush_locked();
 }
 
+void TcpPeer::say_goodbye() noexcept {
+  try {
+    const std::lock_guard lock(send_mutex_);
+    if (!fd_.valid() || broken() != Status::ok || wants_out_) return;
+    if (answer_.there != 0) emit_done();
+    std::array<std::byte, wire::kPacketHeadMax> head;
+    append(std::span(head).first(wire::emit_goodbye(keys_.send, sent_++, std::span(head))));
+    flush_locked();
+  } catch (const std::bad_alloc&) {  // the hang-up tells, without its reason
+  }
+}
+
 // ---- receiving ---------------------------------------------------------------------------------------------------
 
 // Bytes of the payload that is being taken: from the buffer first, then from the kernel.
@@ -524,6 +536,10 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (prefix->type != wire::PacketType::frame) {
       in_begin_ += head;
       if (prefix->type == wire::PacketType::ping) continue;
+      if (prefix->type == wire::PacketType::goodbye) {
+        fail(Status::closed, "it closed its NIC");
+        return n;
+      }
       if (prefix->type == wire::PacketType::done) {
         wire::DoneBody done;
         std::memcpy(&done, bytes.data(), sizeof(done));

@@ -65,7 +65,8 @@ class TcpPeer final : public Peer {
   Status send(wire::Frame& frame, std::span<const std::byte> payload);
   void send_control(wire::PacketType type, const wire::ResolveBody& body);
   void ping_if_silent();
-  void ping();  // and what waits to be sent; no more than the kernel takes
+  void ping();                  // and what waits to be sent; no more than the kernel takes
+  void say_goodbye() noexcept;  // before an orderly close, where the kernel takes it
   // Sends what waits, as far as the kernel takes it. True: something went out.
   bool flush();
   [[nodiscard]] bool unflushed() const noexcept { return unflushed_.load(std::memory_order_relaxed); }

@@ -135,7 +135,8 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::closed:
       return text + "the peer closed its NIC: insert the address of the process that takes its place";
     case Status::secret:
-      return text + "the peer has another secret: give both processes the same WEFT_SECRET or WEFT_SECRET_FILE";
+      return text +
+             "tcp needs the same secret at both ends: give both processes the same WEFT_SECRET or WEFT_SECRET_FILE";
     case Status::version:
       return text + "the peer speaks another version of the protocol: install the same version of Weft in both places";
     case Status::corrupted:

@@ -34,7 +34,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 3;
+constexpr uint16_t kTcpVersion = 4;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
@@ -101,7 +101,8 @@ inline std::optional<Greeting> parse_greeting(std::span<const std::byte> in) noe
   return g;
 }
 
-enum class PacketType : uint8_t { frame = 1, ping = 2, resolve = 3, resolved = 4, done = 5 };
+// goodbye: the sender closes its NIC, and nothing follows.
+enum class PacketType : uint8_t { frame = 1, ping = 2, resolve = 3, resolved = 4, done = 5, goodbye = 6 };
 
 struct PacketPrefix {
   uint64_t tag = 0;
@@ -144,6 +145,7 @@ constexpr size_t body_bytes(PacketType type) noexcept {
     case PacketType::frame:
       return sizeof(FrameBody);
     case PacketType::ping:
+    case PacketType::goodbye:
       return 0;
     case PacketType::resolve:
     case PacketType::resolved:
@@ -159,7 +161,7 @@ inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) n
   PacketPrefix p;
   std::memcpy(static_cast<void*>(&p), in.data(), sizeof(p));
   const auto type = static_cast<uint8_t>(p.type);
-  if (type < 1 || type > static_cast<uint8_t>(PacketType::done) || p.zero != std::array<uint8_t, 3>{}) {
+  if (type < 1 || type > static_cast<uint8_t>(PacketType::goodbye) || p.zero != std::array<uint8_t, 3>{}) {
     return std::nullopt;
   }
   const size_t body = body_bytes(p.type);
@@ -201,6 +203,9 @@ size_t emit_packet(const MacKey& key, uint64_t sequence, PacketType type, const 
 }
 inline size_t emit_ping(const MacKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
   return emit_packet_of(key, sequence, PacketType::ping, 0, out);
+}
+inline size_t emit_goodbye(const MacKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
+  return emit_packet_of(key, sequence, PacketType::goodbye, 0, out);
 }
 inline size_t emit_frame(const MacKey& key, uint64_t sequence, const Frame& frame, const DoneBody& done,
                          size_t payload_length, std::span<std::byte> out) noexcept {

@@ -392,7 +392,7 @@ BOOST_AUTO_TEST_CASE(test_prefix_and_greeting_are_these_bytes) {
   g.listen = link::parse_host("10.1.2.3", 0x1f90);
   std::array<std::byte, sizeof(g)> bytes;
   wire::emit_greeting(g, bytes);
-  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 3, 0, 1, 0, 3, 2};
+  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 4, 0, 1, 0, 3, 2};
   BOOST_TEST(std::memcmp(bytes.data(), head.data(), head.size()) == 0);
   constexpr std::array<uint8_t, 12> listen = {4, 0, 0x90, 0x1f, 0, 0, 0, 0, 10, 1, 2, 3};
   BOOST_TEST(std::memcmp(bytes.data() + 64, listen.data(), listen.size()) == 0);

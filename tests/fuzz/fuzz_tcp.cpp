@@ -85,7 +85,7 @@ class Caller {
     static constexpr uint64_t kKeys[] = {kKey, kWordsKey, 44};
     wire::PacketPrefix p;
     p.sequence = sequence_++;
-    p.type = static_cast<wire::PacketType>(1 + in.below(5));
+    p.type = static_cast<wire::PacketType>(1 + in.below(6));
     const size_t body = wire::body_bytes(p.type);
     std::vector<std::byte> out(sizeof(p) + body);
     if (p.type == wire::PacketType::frame) {

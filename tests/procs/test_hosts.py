@@ -293,13 +293,15 @@ def test_who_has_another_secret_is_turned_away_on_both_sides(wire: Wire) -> None
         code, text = b.call(write)
         assert code == fi.EACCES
         assert "the secrets differ" in text
+        assert "WEFT_SECRET" in text
+        assert "runs as another user" not in text
         assert SECRET not in text
         assert any("secrets differ" in line and wire.ip["b"] in line for line in a.call(tcp_log))
         assert a.call(peer.contents, "r", 0, 8) == bytes(8)
 
 
 def test_a_right_that_was_not_granted_is_refused_across_hosts(wire: Wire) -> None:
-    """Short payload and payload that would land straight from the socket."""
+    """Short payload and payload of several packets."""
     with child(wire, "a") as a, child(wire, "b") as b:
         name = a.call(peer.open_side)
         a.call(peer.expose, "r", NBYTES, KEY, False, 0, fi.REMOTE_READ)
