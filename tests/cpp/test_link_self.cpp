@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "fabric.hpp"
+#include "mem/guard.hpp"
 
 namespace {
 
@@ -35,6 +36,8 @@ struct CountingWaiter final : link::Waiter {
 };
 
 struct Fixture {
+  // Boost installs handlers of its own before each test, and no NIC is made here that would come first again.
+  Fixture() { mem::keep_fault_handler(); }
   mem::Table table{16};
   CountingWaiter waiter;
   link::SelfLink link{table, waiter};

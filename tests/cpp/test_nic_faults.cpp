@@ -125,8 +125,8 @@ bool mixed_work(const Side& side, uint64_t dest, const std::function<void()>& wo
       work);
 }
 
-/// The n-th allocation of one side's progress fails, for each n that there is: both live, the initiator's operations end,
-/// and another initiator's are right afterwards.
+/// The n-th allocation of one side's progress fails, for each n that there is: both live, the initiator's operations
+/// end, and another initiator's are right afterwards.
 void fail_each_allocation(bool in_target) {
   uint64_t rounds = 0;  // in which one failed
   for (const Path path : {Path::strict, Path::ring, Path::tcp}) {
