@@ -174,11 +174,16 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def bind(self, fid: Counter | Endpoint, flags: int = 0) -> None:
         """Associate the region with a counter or an endpoint (fi_mr_bind).
 
-        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` the
-                one through which alone peers may reach the region, otherwise an association and no more, so that a
-                program written for `fi.MR_ENDPOINT` runs unchanged.
-        flags   for a counter `fi.REMOTE_WRITE`: each RMA write or atomic that modifies the region, made through an
-                endpoint opened with `fi.RMA_EVENT`. For an endpoint 0.
+        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one
+                through which peers may reach the region, otherwise an association and no more, so that a program
+                written for `fi.MR_ENDPOINT` runs unchanged.
+        flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made through
+                an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that failed
+                and so changed nothing. For an endpoint 0.
+
+        A region may be bound to several objects: each of its counters counts every access, each of its endpoints
+        serves it. Binding the same object again changes nothing. A binding ends with its endpoint; endpoints that
+        are opened later do not serve the region.
 
         Raises BadFlags; BadState (the region was enabled with `enable()` already; a counter under `fi.MR_RMA_EVENT`
         on a region registered without `fi.RMA_EVENT`); WrongDomain; InvalidArgument (some other object).
