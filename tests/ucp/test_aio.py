@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 from collections.abc import Awaitable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -106,29 +108,50 @@ def test_two_event_loops_await_requests_of_one_worker(rig: Rig, silent: SilentPe
         assert sorted(ended) == ["one", "two"]
 
 
+def instructions_of_awaiting(rig: Rig, count: int) -> int:
+    """Bytecode instructions that weft.ucp runs while so many requests to a peer, which is silent at first, are awaited.
+
+    Whatever is asked of the requests that are under way, a loop over them takes instructions."""
+    home = os.path.dirname(ucp.__file__)
+    found = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal found
+        if not frame.f_code.co_filename.startswith(home):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        found += event == "opcode"
+        return trace
+
+    peer = SilentPeer()
+    try:
+        with rig.worker.ep_create(peer.address) as ep, ep.rkey_unpack(peer.key) as rkey:
+            requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(count)]
+            assert all(requests)
+
+            async def main() -> None:
+                tasks = [asyncio.create_task(result_of(request)) for request in requests]
+                await asyncio.sleep(0)
+                peer.go_on()
+                await asyncio.gather(*tasks)
+
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                asynchronously(main())
+            finally:
+                sys.settrace(before)
+    finally:
+        peer.kill()
+    return found
+
+
 @pytest.mark.procs
-def test_await_looks_at_its_own_request_alone(rig: Rig, silent: SilentPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """n awaits take work in proportion to n: what is counted is how often a request is asked whether it is over."""
-    asked = 0
-    ended = ucp.Request.ended.fget  # type: ignore[attr-defined]
-
-    def count(request: ucp.Request) -> bool:
-        nonlocal asked
-        asked += 1
-        return bool(ended(request))
-
-    monkeypatch.setattr(ucp.Request, "ended", property(count))
-    with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
-        requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(500)]
-
-        async def main() -> None:
-            tasks = [asyncio.create_task(result_of(request)) for request in requests]
-            await asyncio.sleep(0)
-            silent.go_on()
-            await asyncio.gather(*tasks)
-
-        asynchronously(main())
-        assert asked <= 4 * len(requests)
+def test_await_of_many_requests_takes_work_in_proportion(rig: Rig) -> None:
+    """Eight times the requests: eight times the work, and 64 times if each await looked at all of them."""
+    few, many = instructions_of_awaiting(rig, 50), instructions_of_awaiting(rig, 400)
+    assert few >= 50
+    assert many < 24 * few, f"{few} instructions for 50 requests, {many} for 400"
 
 
 @pytest.mark.procs
