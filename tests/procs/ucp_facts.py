@@ -641,6 +641,24 @@ def region_of_the_other_dialect_is_reached_by_a_packed_key(pair: Pair) -> None:
 
 
 @fact()
+def key_of_the_other_dialect_is_refused_on_an_endpoint_to_another_process(pair: Pair) -> None:
+    """The key names the endpoint that its region is reached by: an endpoint elsewhere must not lend its name to it."""
+    if pair.path == "self":
+        return  # one process
+    address, packed, at = pair.target.there(expose_by_fi, 4096, pair.foreign, False)
+    elsewhere = pair.meet()
+    with pytest.raises(ucp.UcsError, match="another process") as refused:
+        elsewhere.ep.rkey_unpack(packed)
+    assert refused.value.status == Status.ERR_UNREACHABLE
+    with pair.worker.ep_create(address) as ep, ep.rkey_unpack(packed) as key:  # and on one to its process
+        settle(ep.put_nbx(b"at home!", at, key))
+        settle(ep.flush_nbx())
+    assert pair.target.there(fi_contents, 0, 16) == b"at home!" + b"\xee" * 8
+    elsewhere.close()
+    pair.target.there(withdraw_fi)
+
+
+@fact()
 def mapped_memory_is_reached_by_an_endpoint_of_the_other_dialect(pair: Pair) -> None:
     remote = pair.target.map(4096)
     name, key, addr = pair.target.there(fi_way, remote.name)
