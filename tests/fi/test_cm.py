@@ -15,6 +15,7 @@ from tests.procs.children import Child
 from tests.procs.peer import World
 
 from weft import fi
+from weft.fi.cm import Kind
 
 KEY = 8
 
@@ -169,6 +170,56 @@ def test_shutdown_is_told_and_ends_transfers_in_both_directions(sides: tuple[Sid
         with pytest.raises(fi.FabricError) as caught:
             one.getpeer()
         assert caught.value.errno == fi.ENOTCONN
+
+
+def test_shutdown_with_flags_is_refused_and_ends_nothing(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    ep, _ = connect(active, passive, passive.listener())
+    memory = np.zeros(8, np.uint8)
+    passive.region(memory)
+    with pytest.raises(fi.BadFlags, match="flags 0x1"):
+        ep.shutdown(flags=1)
+    ep.write(b"\x22" * 8, addr=0, key=KEY)
+    assert active.outcome() == 0
+    assert memory.tolist() == [0x22] * 8
+
+
+def send(sender: fi.Endpoint, to: fi.Endpoint, kind: Kind, number: int, data: bytes = b"") -> None:
+    """A message of connecting, sent by a program that does not keep to the order of the calls."""
+    nic, pid, vni = to.domain.provider.parse_address(to.getname())
+    assert pid is not None
+    sender.send_cm((nic, pid, vni), kind, number, data)
+
+
+def test_shutdown_from_a_stranger_ends_no_connection(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep = passive.listener()
+    ep, there = connect(active, passive, pep)
+    stranger = active.endpoint()
+    stranger.enable()
+    send(stranger, there, Kind.SHUTDOWN, ep._connection.number)
+    stranger.connect(pep.getname(), b"after it")  # messages arrive in order
+    assert passive.event(fi.CONNREQ).data == b"after it"
+    assert there.getpeer() == ep.getname()
+
+
+def test_accept_with_a_stale_number_connects_nothing(sides: tuple[Side, Side]) -> None:
+    """An answer to an earlier request of the endpoint comes late."""
+    active, passive = sides
+    pep, ep = passive.listener(), active.endpoint()
+    ep.connect(pep.getname())
+    first = passive.event(fi.CONNREQ).info.handle
+    pep.reject(first)
+    assert active.failure().err == fi.ECONNREFUSED
+    ep.connect(pep.getname())
+    request = passive.event(fi.CONNREQ).info
+    stranger = passive.endpoint()
+    stranger.enable()
+    send(stranger, ep, Kind.ACCEPT, first.connection, b"late")
+    there = passive.endpoint(request)
+    there.accept(b"welcome")
+    assert active.event(fi.CONNECTED).data == b"welcome"
+    assert ep.getpeer() == there.getname()
 
 
 def test_closing_an_endpoint_shuts_its_connection_down(sides: tuple[Side, Side]) -> None:
