@@ -441,7 +441,12 @@ class Target:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        """End it. An operation that failed because the process died is told as its death."""
+        try:
+            if isinstance(error, fi.FabricError):
+                self.alive()
+        finally:
+            self.close()
 
 
 class ServedTarget(Target):
