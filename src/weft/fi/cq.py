@@ -149,8 +149,8 @@ class CompletionQueue(_nic.CompletionQueueCore):
     A full queue takes no more of what peers write with data (REMOTE_CQ_DATA). With resource management (RM_ENABLED, as
     the provider offers it) such writes to the endpoint wait at their initiators, in order, until the queue was read
     half empty: there the transmit queue fills, and calls raise Again. What was under way is kept beyond `size`, so
-    `pending()` may pass it. With RM_DISABLED the queue overruns: what it holds can be read, then reading raises Overrun,
-    for good.
+    `pending()` may pass it. With RM_DISABLED the queue overruns: what it holds can be read, then reading raises
+    Overrun, for good.
 
     `read` and `sread` raise Available while an error entry is at the head (read it with `readerr`); `sread` raises
     Again when the time is over and Canceled when `signal` woke it.
