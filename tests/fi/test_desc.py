@@ -141,7 +141,7 @@ def test_desc_of_a_result_needs_read(local: Local, name: str) -> None:
 
 @pytest.mark.clause("mr.access.relaxed")
 def test_desc_with_send_or_recv_serves_rma_in_its_direction(local: Local) -> None:
-    """fi_mr(3) access: enforcement may be relaxed. A region that the NIC may read, by SEND, is the source of a write."""
+    """fi_mr(3) access: enforcement may be relaxed. A region that the NIC may read, by SEND, is a write's source."""
     domain = local.node.domain
     with domain.mr_reg(local.source, fi.SEND) as sent, domain.mr_reg(local.result, fi.RECV) as received:
         SOURCES["write"](local, sent.desc)

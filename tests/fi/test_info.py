@@ -197,9 +197,12 @@ def test_getinfo_under_mr_raw_announces_the_size_of_raw_keys(monkeypatch: pytest
     for hint in (asked, fi.Info(domain_attr=fi.DomainAttr(mr_mode=fi.MR_RAW, mr_key_size=16)), None):
         info = weft_info(hint)
         assert info.domain_attr.mr_key_size == 16
-        with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain:
-            with domain.mr_reg(bytearray(8), fi.REMOTE_READ) as mr:
-                assert len(mr.raw_attr(info.domain_attr.mr_key_size)[1]) == 16
+        with (
+            fi.Fabric(info.fabric_attr) as fabric,
+            fabric.domain(info) as domain,
+            domain.mr_reg(bytearray(8), fi.REMOTE_READ) as mr,
+        ):
+            assert len(mr.raw_attr(info.domain_attr.mr_key_size)[1]) == 16
     asked.domain_attr.mr_key_size = 17
     assert rejected_by(asked) == {"domain_attr.mr_key_size"}
 

@@ -337,7 +337,7 @@ def test_mr_reg_read_only_memory_with_a_length_is_refused_where_it_is_written(no
 
 @pytest.mark.clause("mr.default.no-bits")
 def test_mr_without_mode_bits_follows_the_default_rules(duo: Duo) -> None:
-    """fi_mr(3) default registration: the application's key, offsets from 0, no pages, no local registration, at once."""
+    """fi_mr(3) default registration: the application's key, offsets from 0, no local registration, at once."""
     initiator, target, peer = duo
     assert target.domain.mr_mode == initiator.domain.mr_mode == 0
     data = memory(target)

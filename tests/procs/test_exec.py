@@ -1,7 +1,7 @@
-"""The owner of a region runs another program, or dies while its descriptors live on: no peer writes to what comes next.
+"""The owner of a region runs another program, or dies while its descriptors live on: no peer writes to the next one.
 
-Peers copy to foreign memory by process id, and exec() keeps that. The hang-up of a connection tells them mostly in time;
-where the program lets descriptors be inherited, or a bare fork holds them, it never comes.
+Peers copy to foreign memory by process id, and exec() keeps that. The hang-up of a connection tells them mostly in
+time; where the program lets descriptors be inherited, or a bare fork holds them, it never comes.
 """
 
 from __future__ import annotations

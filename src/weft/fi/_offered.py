@@ -1,7 +1,7 @@
 """What may be opened: an attribute struct held against what its provider offers.
 
-`Fabric`, `Fabric.domain` and `Domain.endpoint` take structs that getinfo returned. An application may edit them, or make
-them by hand; what no offer has is refused here, by the rules of getinfo with the struct in the place of the hints.
+`Fabric`, `Fabric.domain` and `Domain.endpoint` take structs that getinfo returned. An application may edit them, or
+make them by hand; what no offer has is refused here, by the rules of getinfo with the struct in the place of the hints.
 
 Source: fi_fabric(3), fi_domain(3), fi_endpoint(3), fi_mr(3).
 """

@@ -83,7 +83,8 @@ class MrAttr:
     requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
     context         comes back in the event of an asynchronous registration; otherwise ignored.
     auth_key_size, auth_key   the bytes of an authorization key, and the key: only peers that use it reach the region.
-                    Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a MrAuthKey, and MrAuthKey.SIZE.
+                    Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a
+                    MrAuthKey, and MrAuthKey.SIZE.
     iface, device   whose memory it is: `fi.HMEM_CUDA` and the device's number ... Ignored without `fi.HMEM`. Under
                     `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
     hmem_data       reserved, None.
