@@ -22,6 +22,7 @@ from weft import fi
 Step = tuple[Any, ...]
 ACCESS = (fi.REMOTE_READ | fi.REMOTE_WRITE, fi.REMOTE_READ, fi.REMOTE_WRITE)
 EITHER = -1
+BARRIER = 1000  # a key that no step names
 
 
 class Model:
@@ -263,25 +264,30 @@ class Run:
             side.ep.bind(counter, flags)
         side.ep.enable()
         self.ep = side.ep
-        self.settle(keys)
+        if keys:
+            self.settle(keys)
 
     def settle(self, keys: set[int]) -> None:
-        """Take over what the target really holds, once nothing that was canceled can still be served there."""
+        """Take over what the target really holds, once nothing that was canceled can still be served there.
+
+        Keys that no region has yet count, too: what was canceled would find a region that is registered later.
+        """
+        # Frames arrive in order, and immediate data goes by frame: once it is there, all before it were served.
+        self.pair.there(peer.expose, BARRIER, 8, BARRIER, self.pair.foreign)
+        self.post(
+            lambda number: self.ep.writedata(
+                b"", data=number, dest_addr=self.pair.peer, addr=0, key=BARRIER, context=number
+            ),
+            Posted(0, {BARRIER}),
+        )
+        self.data_sent.append(self.number)
+        self.drain()
+        self.collect_data()
+        self.pair.there(peer.withdraw, BARRIER)
         for key in keys & set(self.model.regions):
             memory, access = self.model.regions[key]
-            if access & fi.REMOTE_WRITE == 0:
-                continue  # nothing could be written
-            # Frames arrive in order, and immediate data goes by frame: once it is there, all before it were served.
-            self.post(
-                lambda number, key=key: self.ep.writedata(
-                    b"", data=number, dest_addr=self.pair.peer, addr=0, key=key, context=number
-                ),
-                Posted(0, {key}),
-            )
-            self.data_sent.append(self.number)
-            self.drain()
-            self.collect_data()
-            memory[:] = self.pair.there(peer.contents, key)
+            if access & fi.REMOTE_WRITE:
+                memory[:] = self.pair.there(peer.contents, key)
 
     def do_reopen_there(self) -> None:
         """The target's endpoint is closed and another opened at its address: after a refusal, all goes on."""
