@@ -190,10 +190,9 @@ class Run:
 
         self.post(call, Posted(err, {key}))
         if how == 3:
-            if err:
-                return
-            self.drain()  # the region may be closed next, and then nobody knows whether the data arrived
-            self.data_sent.append(self.number)
+            self.drain()  # the region may be closed next, or opened: then nobody knows whether the data arrived
+            if not err:
+                self.data_sent.append(self.number)
 
     def do_read(self, key: int, addr: int, length: int) -> None:
         into = np.zeros(length, np.uint8)
