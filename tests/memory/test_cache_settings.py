@@ -206,9 +206,9 @@ say(**kept)
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("CUDA", marks=pytest.mark.clause("mr.monitor.cuda", "mr.monitor.cuda-values")),
+        pytest.param("CUDA", marks=pytest.mark.clause("mr.monitor.cuda-values")),
         pytest.param("ROCR", marks=pytest.mark.clause("mr.monitor.rocr", "mr.monitor.rocr-values")),
-        pytest.param("ZE", marks=pytest.mark.clause("mr.monitor.ze", "mr.monitor.ze-values")),
+        pytest.param("ZE", marks=pytest.mark.clause("mr.monitor.ze-values")),
     ],
 )
 def test_device_switch_governs_whether_its_memory_is_cached(kind: str) -> None:

@@ -356,6 +356,10 @@ def test_under_mr_local_alone_host_buffers_want_a_desc_or_none(gpu: fake.Gpu) ->
         initiator.ep.write(array, local.desc, dest_addr=peer, addr=0, key=KEY)
         initiator.wait()
         assert memory.tobytes() == PATTERN[:64]
+        memory[:] = 0
+        initiator.ep.write(array, None, dest_addr=peer, addr=0, key=KEY)  # NULL: device memory is MR_HMEM's concern
+        initiator.wait()
+        assert memory.tobytes() == PATTERN[:64]
 
 
 # ---- attributes -----------------------------------------------------------------------------------------------------
