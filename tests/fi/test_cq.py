@@ -287,6 +287,7 @@ def test_failure_of_the_initiators_own_names_no_peer(node: Node) -> None:
     failed = node.wait_error().exception()
     assert isinstance(failed, fi.KeyRejected)
     assert failed.peer is None
+    assert failed.completion._replace(src_addr=3).exception().peer == 3  # the fi_addr that an entry names
 
 
 def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
