@@ -129,11 +129,17 @@ PROV_ERRORS = {
     12: "no memory is behind the address",
     13: "no answer came in time",
     14: "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM",
+    15: "an argument that no operation takes",
     17: "the peer sent what is not the protocol",
+    18: "out of memory or file descriptors",
     19: "the device's runtime could not copy",
     20: "the region admits other authorization keys, or another peer",
     21: "there is no way to the peer's host",
     22: "the endpoint does not serve that access",
+    23: "the peer closed its NIC",
+    24: "the two processes have different secrets",
+    25: "the peer speaks another version of the protocol",
+    26: "bytes were changed on their way, and the connection was dropped",
     27: "as many requests wait at the listener as it keeps",
 }
 
