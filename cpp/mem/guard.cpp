@@ -260,7 +260,8 @@ void copy_plain(std::byte* to, const std::byte* from, size_t length) noexcept {
 }  // namespace
 
 bool copy_guarded(std::byte* to, const std::byte* from, size_t length) noexcept {
-  if (length == 0) return true;  // of nothing there is no address, and memcpy must not be given a null one
+  if (length == 0) return true;
+  if (to == nullptr || from == nullptr) return false;  // no page is mapped there, and memcpy must not be given null
   const MemoryRange ranges[] = {{to, length}, {from, length}};
   return guarded(ranges, [=] { copy_plain(to, from, length); });
 }
