@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft import fi
-from weft.fi.info import negotiate_mr_mode
+from weft.fi.match import negotiate_mr_mode
 
 
 def rejected_by(hints: fi.Info, **more: Any) -> set[str]:

@@ -274,8 +274,8 @@ def test_python_wrong_arrow_is_found(tmp_path: Path, file: str, code: str, expec
     ("file", "code"),
     [
         ("fi/registry.py", "def load():\n    from weft.providers import general"),
-        ("fi/mr.py", "from weft._nic import MemoryRegionCore\nfrom weft.fi.info import Info\nfrom . import domain"),
-        ("providers/general.py", "from weft.fi.info import Info"),
+        ("fi/mr.py", "from weft._nic import MemoryRegionCore\nfrom weft.fi.attrs import Info\nfrom . import domain"),
+        ("providers/general.py", "from weft.fi.attrs import Info"),
         ("tools/cli.py", "import typer\nfrom weft import fi, ucp, __version__"),
         ("fi/cq.py", "import numpy as np\nimport struct"),
     ],

@@ -30,6 +30,15 @@ from .atomic import RmaIoc as RmaIoc
 from .atomic import datatype_of as datatype_of
 from .atomic import datatype_size as datatype_size
 from .atomic import dtype_of as dtype_of
+from .attrs import DomainAttr as DomainAttr
+from .attrs import EpAttr as EpAttr
+from .attrs import FabricAttr as FabricAttr
+from .attrs import Info as Info
+from .attrs import NicAttr as NicAttr
+from .attrs import RxAttr as RxAttr
+from .attrs import TxAttr as TxAttr
+from .attrs import allocinfo as allocinfo
+from .attrs import dupinfo as dupinfo
 from .av import AddressVector as AddressVector
 from .cm import ConnectionRequest as ConnectionRequest
 from .cm import PassiveEndpoint as PassiveEndpoint
@@ -47,18 +56,6 @@ from .eq import EqEntry as EqEntry
 from .eq import EqErrEntry as EqErrEntry
 from .eq import EventQueue as EventQueue
 from .fabric import Fabric as Fabric
-from .info import Candidate as Candidate
-from .info import DomainAttr as DomainAttr
-from .info import EpAttr as EpAttr
-from .info import Explanation as Explanation
-from .info import FabricAttr as FabricAttr
-from .info import Info as Info
-from .info import NicAttr as NicAttr
-from .info import Rejection as Rejection
-from .info import RxAttr as RxAttr
-from .info import TxAttr as TxAttr
-from .info import allocinfo as allocinfo
-from .info import dupinfo as dupinfo
 from .info import getinfo as getinfo
 from .info import version as version
 from .mr import MemoryRegion as MemoryRegion
@@ -71,6 +68,9 @@ from .mr_cache import MemMonitor as MemMonitor
 from .mr_cache import MrCache as MrCache
 from .mr_cache import MrCacheEntry as MrCacheEntry
 from .mr_cache import open as open
+from .offer import Candidate as Candidate
+from .offer import Explanation as Explanation
+from .offer import Rejection as Rejection
 from .rma import MsgRma as MsgRma
 from .rma import RmaIov as RmaIov
 

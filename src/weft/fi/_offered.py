@@ -12,23 +12,12 @@ from typing import TYPE_CHECKING
 
 from .. import errors
 from ..flags import MrMode
-from .info import (
-    LIBRARY_VERSION,
-    Info,
-    Offer,
-    Rejection,
-    _complete,
-    _match_caps,
-    _match_kinds,
-    _match_limits,
-    _needed,
-    _widen_keys,
-    dupinfo,
-    negotiate_mr_mode,
-)
+from .attrs import LIBRARY_VERSION, Info, dupinfo
+from .match import _complete, _match_caps, _match_kinds, _match_limits, _needed, _widen_keys, negotiate_mr_mode
+from .offer import Offer, Rejection
 
 if TYPE_CHECKING:
-    from .info import FabricAttr
+    from .attrs import FabricAttr
     from .registry import Provider
 
 __all__ = ["domain", "endpoint", "fabric"]

@@ -61,7 +61,7 @@ def tostr(data: Any, datatype: int) -> str:
     Raises InvalidArgument for an unknown datatype. Source: fi_fabric(3) fi_tostr.
     """
     if datatype == Type.TYPE_VERSION:
-        from .info import LIBRARY_VERSION
+        from .attrs import LIBRARY_VERSION
 
         return f"{LIBRARY_VERSION >> 16}.{LIBRARY_VERSION & 0xFFFF}"
     kind = _KINDS.get(datatype)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, AvFlag, AvType, EqEvent, Errno, Flag
 from . import _args, _handle
+from .auth_key import auth_key_bytes
 from .eq import EqEntry, EqErrEntry, EventQueue
-from .info import auth_key_bytes
 
 if TYPE_CHECKING:
     from .domain import Domain

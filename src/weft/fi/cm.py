@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _nic, _process, errors
 from ..flags import EpType, EqEvent, Errno
 from . import _args, _handle
+from .attrs import Info, dupinfo
 from .eq import EqCmEntry, EqErrEntry, EventQueue
-from .info import Info, dupinfo
 from .registry import Address
 
 if TYPE_CHECKING:

@@ -25,12 +25,13 @@ from ..memory import hmem
 from . import _args, _handle, _offered
 from . import mr as _mr
 from .atomic import AtomicAttr, family_of, query
+from .attrs import DomainAttr, Info, dupinfo
+from .auth_key import auth_key_bytes
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
 from .cq import CQ_SIZE_MAX, CompletionQueue, PollingQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
-from .info import DomainAttr, Info, auth_key_bytes, dupinfo
 from .mr import MemoryRegion, MrAttr
 from .raw_key import parse_raw_key
 

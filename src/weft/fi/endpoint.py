@@ -15,16 +15,16 @@ from .. import _nic, _process, errors
 from ..flags import BindFlag, EpType, Errno, Flag, Opt, OptLevel
 from . import _args, _handle, _offered
 from .atomic import query
+from .auth_key import auth_key_bytes
 from .av import AddressVector
 from .cm import CM_DATA_SIZE, CmEvent, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
 from .cq import CompletionQueue
 from .eq import EventQueue
-from .info import auth_key_bytes
 
 if TYPE_CHECKING:
+    from .attrs import Info
     from .domain import Domain
-    from .info import Info
 
 __all__ = ["Endpoint"]
 

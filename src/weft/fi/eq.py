@@ -24,8 +24,8 @@ from . import _args, _handle
 from .cq import waitable
 
 if TYPE_CHECKING:
+    from .attrs import Info
     from .fabric import Fabric
-    from .info import Info
 
 __all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
 

@@ -9,12 +9,12 @@ from typing import Any
 from .. import _process, errors
 from ..flags import WaitObj
 from . import _args, _handle, _offered
+from .attrs import FabricAttr, Info
 from .cm import PassiveEndpoint
 from .cntr import Counter
 from .cq import CompletionQueue
 from .domain import Domain
 from .eq import EventQueue
-from .info import FabricAttr, Info
 from .registry import Provider, find, providers
 
 __all__ = ["Fabric"]

@@ -20,11 +20,11 @@ from ..flags import ADDR_UNSPEC, KEY_NOTAVAIL, AvFlag, EqEvent, Errno, Flag, Hme
 from ..memory import hmem
 from . import _args, _handle
 from ._ranges import within
+from .auth_key import auth_key_bytes
 from .av import AddressVector
 from .cntr import Counter
 from .endpoint import Endpoint
 from .eq import EqEntry
-from .info import auth_key_bytes
 from .raw_key import make_raw_key
 
 if TYPE_CHECKING:

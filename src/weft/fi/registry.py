@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from .info import Info, Offer
+    from .attrs import Info
+    from .offer import Offer
 
 __all__ = ["Address", "Provider", "find", "providers", "register"]
 

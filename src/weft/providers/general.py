@@ -12,20 +12,9 @@ from __future__ import annotations
 import re
 
 from .. import _keys, _process, errors
-from ..fi.info import (
-    DOMAIN_CAPS,
-    RX_CAPS,
-    TX_CAPS,
-    DomainAttr,
-    EpAttr,
-    FabricAttr,
-    Info,
-    NicAttr,
-    Offer,
-    RxAttr,
-    TxAttr,
-    dupinfo,
-)
+from ..fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr, dupinfo
+from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
+from ..fi.offer import Offer
 from ..fi.registry import Address, Provider, register
 from ..flags import (
     PROTO_PROVIDER,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, fi, memory, settings
-from ..fi.info import DOMAIN_CAPS, RX_CAPS, TX_CAPS
+from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ..memory import hmem
 from ._text import console, known_words, parse_count, parse_enum, parse_flags
 

@@ -1,0 +1,226 @@
+"""Attribute structs of libfabric: dataclasses with the C field names, and copies of them.
+
+Source: fi_getinfo(3), fi_fabric(3), fi_domain(3), fi_endpoint(3), fi_nic(3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..flags import (
+    VERSION,
+    AddrFormat,
+    AvType,
+    EpType,
+    Flag,
+    LinkState,
+    Mode,
+    MrMode,
+    Order,
+    Progress,
+    Protocol,
+    ResourceMgmt,
+    Tc,
+    Threading,
+)
+from ._table import _dotted, _int, _Table
+
+if TYPE_CHECKING:
+    from .domain import Domain
+    from .fabric import Fabric
+
+__all__ = [
+    "LIBRARY_VERSION",
+    "DomainAttr",
+    "EpAttr",
+    "FabricAttr",
+    "Info",
+    "NicAttr",
+    "RxAttr",
+    "TxAttr",
+    "allocinfo",
+    "dupinfo",
+]
+
+LIBRARY_VERSION = VERSION(2, 1)  # the interface that the documents we follow describe
+
+
+@dataclass(repr=False, slots=True)
+class TxAttr(_Table):
+    """Transmit side of an endpoint (struct fi_tx_attr). Source: fi_endpoint(3) "Transmit context attributes"."""
+
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    op_flags: int = _int(Flag)
+    msg_order: int = _int(Order)
+    comp_order: int = 0
+    inject_size: int = 0
+    size: int = 0
+    iov_limit: int = 0
+    rma_iov_limit: int = 0
+    tclass: int = _int(Tc)
+
+
+@dataclass(repr=False, slots=True)
+class RxAttr(_Table):
+    """Receive side of an endpoint (struct fi_rx_attr). Source: fi_endpoint(3) "Receive context attributes"."""
+
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    op_flags: int = _int(Flag)
+    msg_order: int = _int(Order)
+    comp_order: int = 0
+    total_buffered_recv: int = 0
+    size: int = 0
+    iov_limit: int = 0
+
+
+@dataclass(repr=False, slots=True)
+class EpAttr(_Table):
+    """Endpoint attributes (struct fi_ep_attr). Source: fi_endpoint(3) "Endpoint attributes"."""
+
+    type: int = _int(EpType)
+    protocol: int = _int(Protocol)
+    protocol_version: int = 0
+    max_msg_size: int = 0
+    msg_prefix_size: int = 0
+    max_order_raw_size: int = 0
+    max_order_war_size: int = 0
+    max_order_waw_size: int = 0
+    mem_tag_format: int = 0
+    tx_ctx_cnt: int = 0
+    rx_ctx_cnt: int = 0
+    auth_key: Any = None
+    auth_key_size: int = 0
+
+
+@dataclass(repr=False, slots=True)
+class DomainAttr(_Table):
+    """Domain attributes (struct fi_domain_attr). Source: fi_domain(3) "Domain attributes"."""
+
+    domain: Domain | None = None
+    name: str | None = None
+    threading: int = _int(Threading)
+    control_progress: int = _int(Progress)
+    data_progress: int = _int(Progress)
+    resource_mgmt: int = _int(ResourceMgmt)
+    av_type: int = _int(AvType)
+    mr_mode: int = _int(MrMode)
+    mr_key_size: int = 0
+    cq_data_size: int = 0
+    cq_cnt: int = 0
+    ep_cnt: int = 0
+    tx_ctx_cnt: int = 0
+    rx_ctx_cnt: int = 0
+    max_ep_tx_ctx: int = 0
+    max_ep_rx_ctx: int = 0
+    max_ep_stx_ctx: int = 0
+    max_ep_srx_ctx: int = 0
+    cntr_cnt: int = 0
+    mr_iov_limit: int = 0
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    auth_key: Any = None
+    auth_key_size: int = 0
+    max_err_data: int = 0
+    mr_cnt: int = 0
+    tclass: int = _int(Tc)
+    max_ep_auth_key: int = 0
+    max_group_id: int = 0
+    max_cntr_value: int = 0
+    max_err_cntr_value: int = 0
+
+    @property
+    def progress(self) -> int:
+        """The other name of data_progress (they are a union in C)."""
+        return self.data_progress
+
+    @progress.setter
+    def progress(self, value: int) -> None:
+        self.data_progress = value
+
+
+@dataclass(repr=False, slots=True)
+class FabricAttr(_Table):
+    """Fabric attributes (struct fi_fabric_attr). Source: fi_fabric(3) "Fabric attributes"."""
+
+    fabric: Fabric | None = None
+    name: str | None = None
+    prov_name: str | None = None
+    prov_version: int = _int(_dotted)
+    api_version: int = _int(_dotted)
+
+
+@dataclass(repr=False, slots=True)
+class NicAttr(_Table):
+    """The NIC (struct fid_nic: fi_device_attr, fi_bus_attr and fi_link_attr in one). Source: fi_nic(3)."""
+
+    name: str | None = None
+    device_id: str | None = None
+    device_version: str | None = None
+    vendor_id: str | None = None
+    driver: str | None = None
+    firmware: str | None = None
+    bus_type: int = 0
+    address: str | None = None
+    mtu: int = 0
+    speed: int = 0
+    state: int = _int(LinkState)
+    network_type: str | None = None
+    prov_attr: Any = None
+
+
+@dataclass(repr=False, slots=True)
+class Info(_Table):
+    """An endpoint that can be had, or hints for one (struct fi_info). Source: fi_getinfo(3).
+
+    caps, mode            capabilities; what the provider needs of the application.
+    addr_format           of the two addresses.
+    src_addr, dest_addr   in `addr_format`: a str for FI_ADDR_STR.
+    handle                comes back as it was in the hints.
+    tx_attr rx_attr ep_attr domain_attr fabric_attr   the parts; None in hints counts as zeros.
+    nic                   the NIC that it is on; ignored in hints.
+    """
+
+    caps: int = _int(Flag)
+    mode: int = _int(Mode)
+    addr_format: int = _int(AddrFormat)
+    src_addr: Any = None
+    dest_addr: Any = None
+    handle: Any = None
+    tx_attr: TxAttr = field(default_factory=TxAttr)
+    rx_attr: RxAttr = field(default_factory=RxAttr)
+    ep_attr: EpAttr = field(default_factory=EpAttr)
+    domain_attr: DomainAttr = field(default_factory=DomainAttr)
+    fabric_attr: FabricAttr = field(default_factory=FabricAttr)
+    nic: NicAttr | None = None
+
+    @property
+    def src_addrlen(self) -> int:
+        """Length of src_addr, 0 where there is none."""
+        return len(self.src_addr) if self.src_addr is not None else 0
+
+    @property
+    def dest_addrlen(self) -> int:
+        """Length of dest_addr, 0 where there is none."""
+        return len(self.dest_addr) if self.dest_addr is not None else 0
+
+
+def allocinfo() -> Info:
+    """An empty Info, with all its parts (fi_allocinfo)."""
+    return Info()
+
+
+def dupinfo(info: Info | None) -> Info:
+    """A copy of an Info and its parts (fi_dupinfo); an empty one for None. Opened objects in it are shared."""
+    if info is None:
+        return Info()
+    if not isinstance(info, Info):
+        raise TypeError(f"dupinfo: info must be an fi.Info or None, not {info!r}")
+    copy = dataclasses.replace(info)
+    for name in ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "nic"):
+        part = getattr(info, name)
+        setattr(copy, name, None if part is None else dataclasses.replace(part))
+    return copy

@@ -1,0 +1,509 @@
+"""One offer held against the hints of getinfo.
+
+The rules of fi_getinfo(3), in short:
+
+* a zero in the hints means "anything"; a non-zero value is met or the offer is rejected;
+* `mode` and `mr_mode` are the other way round: the caller lists what it is ready to do, the provider keeps the bits
+  that it needs, clears the rest, and is rejected where it needs more;
+* primary capabilities come only when asked for, their modifiers limit them, secondary ones may come unasked.
+
+Source: fi_getinfo(3), fi_domain(3), fi_endpoint(3), fi_mr(3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .. import errors
+from ..flags import (
+    AV_AUTH_KEY,
+    MR_BASIC_MAP,
+    VERSION,
+    AddrFormat,
+    AvType,
+    EpType,
+    Flag,
+    Mode,
+    MrMode,
+    Order,
+    Progress,
+    Protocol,
+    ResourceMgmt,
+    Tc,
+    Threading,
+)
+from ._table import _show
+from .attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, dupinfo
+from .auth_key import auth_key_bytes
+from .offer import Candidate, Offer, Rejection
+
+if TYPE_CHECKING:
+    from .registry import Provider
+
+__all__ = ["DOMAIN_CAPS", "RX_CAPS", "TX_CAPS", "negotiate_mr_mode"]
+
+_RMA_MODIFIERS = Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE
+_MSG_MODIFIERS = Flag.SEND | Flag.RECV
+_SECONDARY = (
+    Flag.MULTI_RECV
+    | Flag.SOURCE
+    | Flag.RMA_EVENT
+    | Flag.SHARED_AV
+    | Flag.TRIGGER
+    | Flag.FENCE
+    | Flag.LOCAL_COMM
+    | Flag.REMOTE_COMM
+    | Flag.SOURCE_ERR
+    | Flag.RMA_PMEM
+)
+_PRIMARY = (
+    Flag.MSG
+    | Flag.RMA
+    | Flag.TAGGED
+    | Flag.ATOMIC
+    | Flag.MULTICAST
+    | Flag.NAMED_RX_CTX
+    | Flag.DIRECTED_RECV
+    | Flag.HMEM
+    | Flag.COLLECTIVE
+    | Flag.XPU
+    | Flag.AV_USER_ID
+    | Flag.PEER
+    | Flag.TAGGED_DIRECTED_RECV
+    | Flag.TAGGED_MULTI_RECV
+    | Flag.EXACT_DIRECTED_RECV
+)
+TX_CAPS = (
+    _PRIMARY & ~(Flag.NAMED_RX_CTX | Flag.DIRECTED_RECV)
+    | Flag.READ
+    | Flag.WRITE
+    | Flag.SEND
+    | Flag.FENCE
+    | Flag.TRIGGER
+)
+RX_CAPS = (
+    _PRIMARY
+    | Flag.REMOTE_READ
+    | Flag.REMOTE_WRITE
+    | Flag.RECV
+    | Flag.RMA_EVENT
+    | Flag.SOURCE
+    | Flag.SOURCE_ERR
+    | Flag.MULTI_RECV
+)
+DOMAIN_CAPS = Flag.LOCAL_COMM | Flag.REMOTE_COMM | Flag.SHARED_AV
+
+# A value satisfies another where it asks the application for no more: higher rank = fewer duties.
+_THREADING = {
+    Threading.THREAD_SAFE: 5,
+    Threading.THREAD_FID: 4,
+    Threading.THREAD_ENDPOINT: 3,
+    Threading.THREAD_COMPLETION: 2,
+    Threading.THREAD_DOMAIN: 1,
+    Threading.THREAD_UNSPEC: 0,
+}
+_PROGRESS = {
+    Progress.PROGRESS_AUTO: 3,
+    Progress.PROGRESS_CONTROL_UNIFIED: 2,
+    Progress.PROGRESS_MANUAL: 1,
+    Progress.PROGRESS_UNSPEC: 0,
+}
+
+_LIMITS = {
+    "tx_attr": ("inject_size", "size", "iov_limit", "rma_iov_limit"),
+    "rx_attr": ("total_buffered_recv", "size", "iov_limit"),
+    "ep_attr": (
+        "protocol_version",
+        "max_msg_size",
+        "msg_prefix_size",
+        "max_order_raw_size",
+        "max_order_war_size",
+        "max_order_waw_size",
+        "tx_ctx_cnt",
+        "rx_ctx_cnt",
+    ),
+    "domain_attr": (
+        "mr_key_size",
+        "cq_data_size",
+        "cq_cnt",
+        "ep_cnt",
+        "tx_ctx_cnt",
+        "rx_ctx_cnt",
+        "max_ep_tx_ctx",
+        "max_ep_rx_ctx",
+        "max_ep_stx_ctx",
+        "max_ep_srx_ctx",
+        "cntr_cnt",
+        "mr_iov_limit",
+        "max_err_data",
+        "mr_cnt",
+        "max_ep_auth_key",
+        "max_group_id",
+        "max_cntr_value",
+        "max_err_cntr_value",
+    ),
+}
+# Flag sets of which the hints may name any part; the answer has all that is offered.
+_SUBSETS: tuple[tuple[str, str, type[Any]], ...] = (
+    ("tx_attr", "msg_order", Order),
+    ("rx_attr", "msg_order", Order),
+)
+# ... and those where the answer has what was asked for, because they change what operations do.
+_CHOSEN: tuple[tuple[str, str, type[Any]], ...] = (
+    ("tx_attr", "op_flags", Flag),
+    ("rx_attr", "op_flags", Flag),
+)
+
+
+def _match(
+    provider: Provider,
+    offer: Offer,
+    version: int,
+    node: str | None,
+    service: str | None,
+    flags: int,
+    hints: Info | None,
+) -> Candidate:
+    """Hold one offer against the hints."""
+    info = dupinfo(offer.info)
+    info.fabric_attr.api_version = version
+    info.domain_attr.mr_mode = _needed(info, offer)
+    rejections: list[Rejection] = []
+    no = rejections.append
+
+    if hints is not None:
+        h = _complete(hints)
+        _match_names(offer, h, no)
+        _match_caps(offer, h, info, no)
+        _match_modes(offer, h, info, version, no)
+        _widen_keys(provider, info)
+        _match_kinds(offer, h, info, no)
+        _match_limits(offer, h, info, no)
+        _match_auth_keys(provider, h, info, version, no)
+        info.handle = h.handle
+    else:
+        h = None
+        _widen_keys(provider, info)
+
+    try:
+        src, dest = provider.resolve(node, service, flags, h)
+    except errors.FabricError as e:
+        if isinstance(e, errors.InvalidArgument):
+            raise
+        no(Rejection("node, service", f"{node}, {service}", "no such address", e.message))
+    else:
+        info.src_addr = src if src is not None else info.src_addr
+        info.dest_addr = dest
+        named = None if h is None else h.src_addr
+        _take_vni(provider, info, named, no)
+
+    kind = EpType(offer.info.ep_attr.type)
+    domain = offer.info.domain_attr.name or ""
+    return Candidate(provider.name, domain, kind, None if rejections else info, rejections)
+
+
+def _widen_keys(provider: Provider, info: Info) -> None:
+    """Under FI_MR_RAW a key is as long as the provider's raw keys: fi_mr(3) has mr_key_size say so."""
+    if MrMode(info.domain_attr.mr_mode) & MrMode.MR_RAW:
+        info.domain_attr.mr_key_size = provider.raw_key_size
+
+
+def _needed(info: Info, offer: Offer) -> MrMode:
+    """The mr_mode that an offer needs of one who gets these capabilities: two bits go with one each, fi_mr(3)."""
+    mode = MrMode(offer.required)
+    for bit, capability in _MODE_OF_CAPABILITY:
+        if not Flag(info.caps) & capability:
+            mode &= ~bit
+    return mode
+
+
+def _complete(hints: Info) -> Info:
+    """Hints with every part present: a part that the caller set to None counts as zeros."""
+    h = dupinfo(hints)
+    for name, cls in (
+        ("tx_attr", TxAttr),
+        ("rx_attr", RxAttr),
+        ("ep_attr", EpAttr),
+        ("domain_attr", DomainAttr),
+        ("fabric_attr", FabricAttr),
+    ):
+        if getattr(h, name) is None:
+            setattr(h, name, cls())
+    return h
+
+
+def _match_names(offer: Offer, h: Info, no: Any) -> None:
+    mine = offer.info
+    asked_prov = h.fabric_attr.prov_name
+    if h.fabric_attr.fabric is not None:
+        asked_prov = asked_prov or h.fabric_attr.fabric.attr.prov_name
+    domain_name = h.domain_attr.name
+    if h.domain_attr.domain is not None:
+        domain_name = domain_name or h.domain_attr.domain.name
+    for hint, asked, offered in (
+        ("fabric_attr.prov_name", asked_prov, mine.fabric_attr.prov_name),
+        ("fabric_attr.name", h.fabric_attr.name, mine.fabric_attr.name),
+        ("domain_attr.name", domain_name, mine.domain_attr.name),
+    ):
+        if asked is not None and asked != offered:
+            no(Rejection(hint, repr(asked), repr(offered)))
+
+
+def _match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
+    offered = Flag(offer.info.caps)
+    asked = Flag(h.caps)
+    for bit in _bits(int(asked) & ~int(offered)):  # of numbers: the complement of a flag has known bits only
+        no(Rejection("caps", str(Flag(bit)), str(offered), offer.remarks.get(bit, "")))
+    if asked:
+        data = Flag.RMA | Flag.ATOMIC
+        messages = Flag.MSG | Flag.TAGGED | Flag.MULTICAST
+        if asked & _RMA_MODIFIERS and not asked & data:
+            no(
+                Rejection(
+                    "caps",
+                    str(asked & _RMA_MODIFIERS),
+                    "them with RMA or ATOMIC",
+                    "they limit RMA and ATOMIC; ask for one of these as well",
+                )
+            )
+        caps = asked & _PRIMARY
+        if asked & data:
+            caps |= asked & _RMA_MODIFIERS or _RMA_MODIFIERS
+        if asked & messages:
+            caps |= asked & _MSG_MODIFIERS or _MSG_MODIFIERS
+        caps |= asked & _SECONDARY | (offered & _SECONDARY & ~offer.quiet)
+        if asked & Flag.RMA_EVENT and not caps & (Flag.REMOTE_READ | Flag.REMOTE_WRITE):
+            no(
+                Rejection(
+                    "caps",
+                    "RMA_EVENT",
+                    "it with REMOTE_READ or REMOTE_WRITE",
+                    "events are made at the target, and this endpoint is to be none",
+                )
+            )
+        info.caps = caps
+    for part, mask in (("tx_attr", TX_CAPS), ("rx_attr", RX_CAPS), ("domain_attr", DOMAIN_CAPS)):
+        have = Flag(info.caps) & mask
+        want = Flag(getattr(h, part).caps)
+        if int(want) & ~int(have):
+            no(
+                Rejection(
+                    f"{part}.caps", str(want), str(have), "these have to be among the capabilities of the endpoint"
+                )
+            )
+        getattr(info, part).caps = have
+
+
+def _match_modes(offer: Offer, h: Info, info: Info, version: int, no: Any) -> None:
+    needed = Mode(offer.info.mode)
+    if needed & ~h.mode:
+        no(
+            Rejection(
+                "mode",
+                str(Mode(h.mode)),
+                f"it with {needed}",
+                "the provider needs these modes; set them in the hints once the application honours them",
+            )
+        )
+    asked = MrMode(h.domain_attr.mr_mode)
+    required = _needed(info, offer)
+    found = negotiate_mr_mode(required, asked, h.mode, version)
+    if isinstance(found, str):
+        no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {required}", found))
+        return
+    info.domain_attr.mr_mode = found
+    # FI_LOCAL_MR stands in for FI_MR_LOCAL where the latter cannot be said.
+    if offer.required & MrMode.MR_LOCAL and not found & MrMode.MR_LOCAL:
+        info.mode = info.mode | Mode.LOCAL_MR
+
+
+_MODE_OF_CAPABILITY = ((MrMode.MR_HMEM, Flag.HMEM), (MrMode.MR_COLLECTIVE, Flag.COLLECTIVE))
+
+
+def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) -> MrMode | str:
+    """The mr_mode that comes of what a provider requires and a caller offers, or why there is none.
+
+    required   bits that the provider needs.
+    asked      bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE have to stand alone.
+    mode       fi_info.mode of the hints (FI_LOCAL_MR).
+    version    interface version of the caller: before 1.5 a zero means "any".
+
+    Source: fi_mr(3) from "FI_MR_LOCAL" to "Basic Memory Registration".
+    """
+    local = bool(required & MrMode.MR_LOCAL)
+    rest = required & ~MrMode.MR_LOCAL
+    legacy_local = bool(mode & Mode.LOCAL_MR)
+    if asked & (MrMode.MR_BASIC | MrMode.MR_SCALABLE):
+        alone = asked & (MrMode.MR_BASIC | MrMode.MR_SCALABLE)
+        if asked not in (MrMode.MR_BASIC, MrMode.MR_SCALABLE):
+            return f"{alone} has to be set alone"
+        if local and not legacy_local:
+            return "buffers of local operations have to be registered: set fi.LOCAL_MR in mode, or offer fi.MR_LOCAL"
+        if asked == MrMode.MR_BASIC:
+            # Basic registration is had by asking for it, whether or not the provider would need it.
+            return asked if not rest & ~MR_BASIC_MAP else f"MR_BASIC does not cover {rest & ~MR_BASIC_MAP}"
+        return asked if not rest else f"the provider needs {rest}, which MR_SCALABLE excludes: offer those bits"
+    if asked == 0 and version < VERSION(1, 5):
+        if local and not legacy_local:
+            return "buffers of local operations have to be registered: set fi.LOCAL_MR in mode"
+        if not rest:
+            return MrMode.MR_SCALABLE
+        return MrMode.MR_BASIC if not rest & ~MR_BASIC_MAP else f"an interface before 1.5 cannot express {rest}"
+    missing = required & ~asked
+    if missing:
+        return f"the provider needs {missing}: offer it in hints.domain_attr.mr_mode once the application honours it"
+    return required
+
+
+def _match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
+    mine = offer.info
+    if h.addr_format not in (AddrFormat.FORMAT_UNSPEC, mine.addr_format):
+        no(Rejection("addr_format", str(_kind(AddrFormat, h.addr_format)), str(_kind(AddrFormat, mine.addr_format))))
+    if h.ep_attr.type not in (EpType.EP_UNSPEC, mine.ep_attr.type):
+        reason = offer.remarks.get(f"ep_attr.type={h.ep_attr.type:d}", "")
+        no(Rejection("ep_attr.type", str(_kind(EpType, h.ep_attr.type)), str(_kind(EpType, mine.ep_attr.type)), reason))
+    if h.ep_attr.protocol not in (Protocol.PROTO_UNSPEC, mine.ep_attr.protocol):
+        no(Rejection("ep_attr.protocol", str(_kind(Protocol, h.ep_attr.protocol)), f"{mine.ep_attr.protocol:#x}"))
+    asked, have = h.domain_attr.threading, mine.domain_attr.threading
+    if _THREADING.get(asked, 9) > _THREADING[have]:  # type: ignore[call-overload, index]
+        no(Rejection("domain_attr.threading", str(_kind(Threading, asked)), str(have)))
+    for name in ("control_progress", "data_progress"):
+        asked, have = getattr(h.domain_attr, name), getattr(mine.domain_attr, name)
+        if _PROGRESS.get(asked, 9) > _PROGRESS[have]:
+            no(
+                Rejection(
+                    f"domain_attr.{name}", str(_kind(Progress, asked)), str(have), offer.remarks.get("progress", "")
+                )
+            )
+    if h.domain_attr.resource_mgmt:
+        if h.domain_attr.resource_mgmt > mine.domain_attr.resource_mgmt:
+            no(
+                Rejection(
+                    "domain_attr.resource_mgmt",
+                    str(_kind(ResourceMgmt, h.domain_attr.resource_mgmt)),
+                    str(mine.domain_attr.resource_mgmt),
+                )
+            )
+        info.domain_attr.resource_mgmt = _kind(ResourceMgmt, h.domain_attr.resource_mgmt)
+    if h.domain_attr.av_type:
+        if h.domain_attr.av_type not in (AvType.AV_MAP, AvType.AV_TABLE):
+            no(Rejection("domain_attr.av_type", str(h.domain_attr.av_type), "AV_MAP, AV_TABLE"))
+        info.domain_attr.av_type = _kind(AvType, h.domain_attr.av_type)
+    for part in ("tx_attr", "domain_attr"):
+        tclass = getattr(h, part).tclass
+        if tclass not in (Tc.TC_UNSPEC, getattr(mine, part).tclass):
+            no(
+                Rejection(
+                    f"{part}.tclass",
+                    str(_kind(Tc, tclass)),
+                    str(_kind(Tc, getattr(mine, part).tclass)),
+                    offer.remarks.get("tclass", ""),
+                )
+            )
+    for part in ("tx_attr", "rx_attr"):
+        if getattr(h, part).comp_order:
+            no(
+                Rejection(
+                    f"{part}.comp_order",
+                    hex(getattr(h, part).comp_order),
+                    "0",
+                    "completion ordering is deprecated; leave it 0",
+                )
+            )
+    if h.ep_attr.mem_tag_format & ~mine.ep_attr.mem_tag_format:
+        no(
+            Rejection(
+                "ep_attr.mem_tag_format",
+                hex(h.ep_attr.mem_tag_format),
+                hex(mine.ep_attr.mem_tag_format),
+                offer.remarks.get(int(Flag.TAGGED), ""),
+            )
+        )
+
+
+def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: Any) -> None:
+    domain, ep = h.domain_attr, h.ep_attr
+    if version < VERSION(1, 5):  # fi_mr(3): authorization keys came with that interface
+        return
+    if domain.auth_key_size == AV_AUTH_KEY:
+        if domain.auth_key is not None or ep.auth_key is not None or ep.auth_key_size:
+            no(
+                Rejection(
+                    "domain_attr.auth_key_size",
+                    "AV_AUTH_KEY",
+                    "it without other keys",
+                    "the keys come from the address vector: leave auth_key None, and ep_attr.auth_key_size 0",
+                )
+            )
+        info.domain_attr.auth_key_size = AV_AUTH_KEY
+        return
+    for part, attr in (("domain_attr", domain), ("ep_attr", ep)):
+        if attr.auth_key is None:
+            continue
+        try:
+            key = auth_key_bytes(provider, attr.auth_key, attr.auth_key_size)
+        except errors.InvalidArgument as e:
+            no(Rejection(f"{part}.auth_key", repr(attr.auth_key), f"{provider.auth_key_size} bytes", e.message))
+            continue
+        mine = getattr(info, part)
+        mine.auth_key, mine.auth_key_size = key, len(key)
+    if info.domain_attr.auth_key is None and info.ep_attr.auth_key is not None:
+        info.domain_attr.auth_key = info.ep_attr.auth_key
+        info.domain_attr.auth_key_size = info.ep_attr.auth_key_size
+
+
+def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> None:
+    """The addresses are on the VNI of the authorization key."""
+    key = info.ep_attr.auth_key or info.domain_attr.auth_key
+    if key is None:
+        return
+    vni = provider.parse_auth_key(key)
+    if info.src_addr is not None:
+        nic, pid, found = provider.parse_address(info.src_addr)
+        if named is not None and found != vni:
+            no(
+                Rejection(
+                    "src_addr", str(named), f"an address of VNI {vni}", "auth_key and src_addr name different VNIs"
+                )
+            )
+            return
+        info.src_addr = provider.format_address((nic, pid, vni))
+
+
+def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
+    for part, names in _LIMITS.items():
+        for name in names:
+            asked = getattr(getattr(h, part), name)
+            have = getattr(getattr(info, part), name)
+            top = offer.ceilings.get(f"{part}.{name}", have)
+            if asked > top:
+                no(
+                    Rejection(
+                        f"{part}.{name}", _show(asked), f"at most {_show(top)}", offer.remarks.get(f"{part}.{name}", "")
+                    )
+                )
+            elif asked > have:
+                setattr(getattr(info, part), name, asked)
+    for part, name, kind in (*_SUBSETS, *_CHOSEN):
+        asked = kind(getattr(getattr(h, part), name))
+        top_flags = kind(offer.ceilings.get(f"{part}.{name}", getattr(getattr(offer.info, part), name)))
+        if int(asked) & ~int(top_flags):
+            no(Rejection(f"{part}.{name}", str(asked), str(top_flags), offer.remarks.get(f"{part}.{name}", "")))
+        elif (part, name, kind) in _CHOSEN and asked:
+            setattr(getattr(info, part), name, asked)
+
+
+def _kind(cls: type[Any], value: int) -> Any:
+    try:
+        return cls(value)
+    except ValueError:
+        return value
+
+
+def _bits(value: int) -> Iterator[int]:
+    bit = 1
+    while bit <= value:
+        if value & bit:
+            yield bit
+        bit <<= 1
