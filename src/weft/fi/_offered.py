@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import errors
 from ..flags import MrMode
 from .attrs import LIBRARY_VERSION, Info, dupinfo
-from .match import _complete, _match_caps, _match_kinds, _match_limits, _needed, _widen_keys, negotiate_mr_mode
+from .match import complete, match_caps, match_kinds, match_limits, modes_needed, negotiate_mr_mode, widen_keys
 from .offer import Offer, Rejection
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def domain(provider: Provider, info: Info) -> Offer:
         raise errors.NoDevice(f"domain: {provider.name} has no domain {name!r}\n  try: an Info that getinfo returned")
     offer = next((o for o in named if o.info.ep_attr.type == info.ep_attr.type), named[0])
     asked = MrMode(info.domain_attr.mr_mode)
-    found = negotiate_mr_mode(_needed(info, offer), asked, info.mode, LIBRARY_VERSION)
+    found = negotiate_mr_mode(modes_needed(info, offer), asked, info.mode, LIBRARY_VERSION)
     if isinstance(found, str):
         raise errors.InvalidArgument(
             f"domain: mr_mode {asked!s}: {found}\n"
@@ -60,14 +60,14 @@ def endpoint(provider: Provider, offer: Offer, info: Info) -> None:
 
 
 def _rejections(provider: Provider, offer: Offer, info: Info, parts: tuple[str, ...]) -> list[Rejection]:
-    asked = _complete(info)
+    asked = complete(info)
     # The capabilities of the parts follow from those of the whole, which an application edits alone.
     asked.tx_attr.caps = asked.rx_attr.caps = asked.domain_attr.caps = 0
     result = dupinfo(offer.info)
     result.domain_attr.mr_mode = asked.domain_attr.mr_mode
-    _widen_keys(provider, result)
+    widen_keys(provider, result)
     found: list[Rejection] = []
-    for match in (_match_caps, _match_kinds, _match_limits):
+    for match in (match_caps, match_kinds, match_limits):
         match(offer, asked, result, found.append)
     return [r for r in found if r.hint.partition(".")[0] in parts]
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from ..flags import SHARED_CONTEXT
 
-__all__ = ["_Table", "_dotted", "_int", "_show"]
+__all__ = ["Table", "dotted", "number", "show"]
 
 
-def _int(kind: Callable[[int], Any] | None = None, default: int = 0) -> Any:
+def number(kind: Callable[[int], Any] | None = None, default: int = 0) -> Any:
     return field(default=default, metadata={"kind": kind})
 
 
-def _dotted(version: int) -> str:
+def dotted(version: int) -> str:
     return f"{version >> 16}.{version & 0xFFFF}"
 
 
-class _Table:
+class Table:
     """Dataclass whose repr is a table: one field a line, values by name, zeros and Nones left out."""
 
     __slots__ = ()
@@ -34,16 +34,16 @@ def _rows(obj: Any, indent: int) -> Iterator[str]:
     yield f"{pad}{type(obj).__name__}"
     for f in dataclasses.fields(obj):
         value = getattr(obj, f.name)
-        if isinstance(value, _Table):
+        if isinstance(value, Table):
             rows = list(_rows(value, indent + 2))
             if len(rows) > 1:
                 yield f"{pad}  {f.name}"
                 yield from rows[1:]
         elif value is not None and not (type(value) is int and value == 0 and f.metadata.get("kind") is None):
-            yield f"{pad}  {f.name:<20} {_show(value, f.metadata.get('kind'))}"
+            yield f"{pad}  {f.name:<20} {show(value, f.metadata.get('kind'))}"
 
 
-def _show(value: Any, kind: Callable[[int], Any] | None = None) -> str:
+def show(value: Any, kind: Callable[[int], Any] | None = None) -> str:
     """A value as a reader of the man page would write it."""
     if kind is not None and isinstance(value, int):
         try:

@@ -25,7 +25,7 @@ from ..flags import (
     Tc,
     Threading,
 )
-from ._table import _dotted, _int, _Table
+from ._table import Table, dotted, number
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -48,29 +48,29 @@ LIBRARY_VERSION = VERSION(2, 1)  # the interface that the documents we follow de
 
 
 @dataclass(repr=False, slots=True)
-class TxAttr(_Table):
+class TxAttr(Table):
     """Transmit side of an endpoint (struct fi_tx_attr). Source: fi_endpoint(3) "Transmit context attributes"."""
 
-    caps: int = _int(Flag)
-    mode: int = _int(Mode)
-    op_flags: int = _int(Flag)
-    msg_order: int = _int(Order)
+    caps: int = number(Flag)
+    mode: int = number(Mode)
+    op_flags: int = number(Flag)
+    msg_order: int = number(Order)
     comp_order: int = 0
     inject_size: int = 0
     size: int = 0
     iov_limit: int = 0
     rma_iov_limit: int = 0
-    tclass: int = _int(Tc)
+    tclass: int = number(Tc)
 
 
 @dataclass(repr=False, slots=True)
-class RxAttr(_Table):
+class RxAttr(Table):
     """Receive side of an endpoint (struct fi_rx_attr). Source: fi_endpoint(3) "Receive context attributes"."""
 
-    caps: int = _int(Flag)
-    mode: int = _int(Mode)
-    op_flags: int = _int(Flag)
-    msg_order: int = _int(Order)
+    caps: int = number(Flag)
+    mode: int = number(Mode)
+    op_flags: int = number(Flag)
+    msg_order: int = number(Order)
     comp_order: int = 0
     total_buffered_recv: int = 0
     size: int = 0
@@ -78,11 +78,11 @@ class RxAttr(_Table):
 
 
 @dataclass(repr=False, slots=True)
-class EpAttr(_Table):
+class EpAttr(Table):
     """Endpoint attributes (struct fi_ep_attr). Source: fi_endpoint(3) "Endpoint attributes"."""
 
-    type: int = _int(EpType)
-    protocol: int = _int(Protocol)
+    type: int = number(EpType)
+    protocol: int = number(Protocol)
     protocol_version: int = 0
     max_msg_size: int = 0
     msg_prefix_size: int = 0
@@ -97,17 +97,17 @@ class EpAttr(_Table):
 
 
 @dataclass(repr=False, slots=True)
-class DomainAttr(_Table):
+class DomainAttr(Table):
     """Domain attributes (struct fi_domain_attr). Source: fi_domain(3) "Domain attributes"."""
 
     domain: Domain | None = None
     name: str | None = None
-    threading: int = _int(Threading)
-    control_progress: int = _int(Progress)
-    data_progress: int = _int(Progress)
-    resource_mgmt: int = _int(ResourceMgmt)
-    av_type: int = _int(AvType)
-    mr_mode: int = _int(MrMode)
+    threading: int = number(Threading)
+    control_progress: int = number(Progress)
+    data_progress: int = number(Progress)
+    resource_mgmt: int = number(ResourceMgmt)
+    av_type: int = number(AvType)
+    mr_mode: int = number(MrMode)
     mr_key_size: int = 0
     cq_data_size: int = 0
     cq_cnt: int = 0
@@ -120,13 +120,13 @@ class DomainAttr(_Table):
     max_ep_srx_ctx: int = 0
     cntr_cnt: int = 0
     mr_iov_limit: int = 0
-    caps: int = _int(Flag)
-    mode: int = _int(Mode)
+    caps: int = number(Flag)
+    mode: int = number(Mode)
     auth_key: Any = None
     auth_key_size: int = 0
     max_err_data: int = 0
     mr_cnt: int = 0
-    tclass: int = _int(Tc)
+    tclass: int = number(Tc)
     max_ep_auth_key: int = 0
     max_group_id: int = 0
     max_cntr_value: int = 0
@@ -143,18 +143,18 @@ class DomainAttr(_Table):
 
 
 @dataclass(repr=False, slots=True)
-class FabricAttr(_Table):
+class FabricAttr(Table):
     """Fabric attributes (struct fi_fabric_attr). Source: fi_fabric(3) "Fabric attributes"."""
 
     fabric: Fabric | None = None
     name: str | None = None
     prov_name: str | None = None
-    prov_version: int = _int(_dotted)
-    api_version: int = _int(_dotted)
+    prov_version: int = number(dotted)
+    api_version: int = number(dotted)
 
 
 @dataclass(repr=False, slots=True)
-class NicAttr(_Table):
+class NicAttr(Table):
     """The NIC (struct fid_nic: fi_device_attr, fi_bus_attr and fi_link_attr in one). Source: fi_nic(3)."""
 
     name: str | None = None
@@ -167,13 +167,13 @@ class NicAttr(_Table):
     address: str | None = None
     mtu: int = 0
     speed: int = 0
-    state: int = _int(LinkState)
+    state: int = number(LinkState)
     network_type: str | None = None
     prov_attr: Any = None
 
 
 @dataclass(repr=False, slots=True)
-class Info(_Table):
+class Info(Table):
     """An endpoint that can be had, or hints for one (struct fi_info). Source: fi_getinfo(3).
 
     caps, mode            capabilities; what the provider needs of the application.
@@ -184,9 +184,9 @@ class Info(_Table):
     nic                   the NIC that it is on; ignored in hints.
     """
 
-    caps: int = _int(Flag)
-    mode: int = _int(Mode)
-    addr_format: int = _int(AddrFormat)
+    caps: int = number(Flag)
+    mode: int = number(Mode)
+    addr_format: int = number(AddrFormat)
     src_addr: Any = None
     dest_addr: Any = None
     handle: Any = None

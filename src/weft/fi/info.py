@@ -12,9 +12,9 @@ from typing import Literal, overload
 from .. import errors
 from ..flags import EpType, Flag, GetinfoFlag
 from . import _args
-from ._table import _dotted
+from ._table import dotted
 from .attrs import LIBRARY_VERSION, FabricAttr, Info
-from .match import _match
+from .match import match_offer
 from .offer import Candidate, Explanation
 from .registry import providers
 
@@ -87,7 +87,7 @@ def getinfo(
         version = LIBRARY_VERSION
     if version > LIBRARY_VERSION:
         raise errors.NoSys(
-            f"getinfo: asked for interface {_dotted(version)}, this library has {_dotted(LIBRARY_VERSION)}\n"
+            f"getinfo: asked for interface {dotted(version)}, this library has {dotted(LIBRARY_VERSION)}\n"
             "  try: pass the version that the program was written for"
         )
     if unknown := int(flags) & ~int(_FLAGS):
@@ -105,7 +105,7 @@ def getinfo(
     else:
         for p in known:
             for offer in p.offers():
-                found.candidates.append(_match(p, offer, version, node, service, flags, hints))
+                found.candidates.append(match_offer(p, offer, version, node, service, flags, hints))
     name = hints.fabric_attr.prov_name if hints is not None and hints.fabric_attr is not None else None
     if name is not None and not any(p.name == name for p in known):
         found.notes.append(f"providers here: {', '.join(p.name for p in known)}; {name!r} is not among them")

@@ -33,7 +33,7 @@ from ..flags import (
     Tc,
     Threading,
 )
-from ._table import _show
+from ._table import show
 from .attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, dupinfo
 from .auth_key import auth_key_bytes
 from .offer import Candidate, Offer, Rejection
@@ -41,7 +41,19 @@ from .offer import Candidate, Offer, Rejection
 if TYPE_CHECKING:
     from .registry import Provider
 
-__all__ = ["DOMAIN_CAPS", "RX_CAPS", "TX_CAPS", "negotiate_mr_mode"]
+__all__ = [
+    "DOMAIN_CAPS",
+    "RX_CAPS",
+    "TX_CAPS",
+    "complete",
+    "match_caps",
+    "match_kinds",
+    "match_limits",
+    "match_offer",
+    "modes_needed",
+    "negotiate_mr_mode",
+    "widen_keys",
+]
 
 _RMA_MODIFIERS = Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE
 _MSG_MODIFIERS = Flag.SEND | Flag.RECV
@@ -156,7 +168,7 @@ _CHOSEN: tuple[tuple[str, str, type[Any]], ...] = (
 )
 
 
-def _match(
+def match_offer(
     provider: Provider,
     offer: Offer,
     version: int,
@@ -168,23 +180,23 @@ def _match(
     """Hold one offer against the hints."""
     info = dupinfo(offer.info)
     info.fabric_attr.api_version = version
-    info.domain_attr.mr_mode = _needed(info, offer)
+    info.domain_attr.mr_mode = modes_needed(info, offer)
     rejections: list[Rejection] = []
     no = rejections.append
 
     if hints is not None:
-        h = _complete(hints)
+        h = complete(hints)
         _match_names(offer, h, no)
-        _match_caps(offer, h, info, no)
+        match_caps(offer, h, info, no)
         _match_modes(offer, h, info, version, no)
-        _widen_keys(provider, info)
-        _match_kinds(offer, h, info, no)
-        _match_limits(offer, h, info, no)
+        widen_keys(provider, info)
+        match_kinds(offer, h, info, no)
+        match_limits(offer, h, info, no)
         _match_auth_keys(provider, h, info, version, no)
         info.handle = h.handle
     else:
         h = None
-        _widen_keys(provider, info)
+        widen_keys(provider, info)
 
     try:
         src, dest = provider.resolve(node, service, flags, h)
@@ -203,13 +215,13 @@ def _match(
     return Candidate(provider.name, domain, kind, None if rejections else info, rejections)
 
 
-def _widen_keys(provider: Provider, info: Info) -> None:
+def widen_keys(provider: Provider, info: Info) -> None:
     """Under FI_MR_RAW a key is as long as the provider's raw keys: fi_mr(3) has mr_key_size say so."""
     if MrMode(info.domain_attr.mr_mode) & MrMode.MR_RAW:
         info.domain_attr.mr_key_size = provider.raw_key_size
 
 
-def _needed(info: Info, offer: Offer) -> MrMode:
+def modes_needed(info: Info, offer: Offer) -> MrMode:
     """The mr_mode that an offer needs of one who gets these capabilities: two bits go with one each, fi_mr(3)."""
     mode = MrMode(offer.required)
     for bit, capability in _MODE_OF_CAPABILITY:
@@ -218,7 +230,7 @@ def _needed(info: Info, offer: Offer) -> MrMode:
     return mode
 
 
-def _complete(hints: Info) -> Info:
+def complete(hints: Info) -> Info:
     """Hints with every part present: a part that the caller set to None counts as zeros."""
     h = dupinfo(hints)
     for name, cls in (
@@ -250,7 +262,7 @@ def _match_names(offer: Offer, h: Info, no: Any) -> None:
             no(Rejection(hint, repr(asked), repr(offered)))
 
 
-def _match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
     offered = Flag(offer.info.caps)
     asked = Flag(h.caps)
     for bit in _bits(int(asked) & ~int(offered)):  # of numbers: the complement of a flag has known bits only
@@ -307,7 +319,7 @@ def _match_modes(offer: Offer, h: Info, info: Info, version: int, no: Any) -> No
             )
         )
     asked = MrMode(h.domain_attr.mr_mode)
-    required = _needed(info, offer)
+    required = modes_needed(info, offer)
     found = negotiate_mr_mode(required, asked, h.mode, version)
     if isinstance(found, str):
         no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {required}", found))
@@ -356,7 +368,7 @@ def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) 
     return required
 
 
-def _match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
     mine = offer.info
     if h.addr_format not in (AddrFormat.FORMAT_UNSPEC, mine.addr_format):
         no(Rejection("addr_format", str(_kind(AddrFormat, h.addr_format)), str(_kind(AddrFormat, mine.addr_format))))
@@ -471,7 +483,7 @@ def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> 
         info.src_addr = provider.format_address((nic, pid, vni))
 
 
-def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
     for part, names in _LIMITS.items():
         for name in names:
             asked = getattr(getattr(h, part), name)
@@ -480,7 +492,7 @@ def _match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
             if asked > top:
                 no(
                     Rejection(
-                        f"{part}.{name}", _show(asked), f"at most {_show(top)}", offer.remarks.get(f"{part}.{name}", "")
+                        f"{part}.{name}", show(asked), f"at most {show(top)}", offer.remarks.get(f"{part}.{name}", "")
                     )
                 )
             elif asked > have:
