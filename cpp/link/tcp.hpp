@@ -86,6 +86,10 @@ class TcpLink final : public Link, private TcpControl {
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
 
  private:
+  // In events_; other names are greetings that are under way.
+  static constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;
+  static constexpr uint64_t kRetryNs = 50'000'000;
+
   struct Pending {  // a greeting that is under way
     UniqueFd fd;
     std::optional<Handshake> greeting;

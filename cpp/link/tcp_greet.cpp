@@ -1,0 +1,230 @@
+// cpp/link/tcp_greet.cpp: greetings of both directions, until a connection lives or is given up.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "link/tcp.hpp"
+#include "link/tcp_socket.hpp"
+
+namespace weft::link {
+
+namespace {
+
+constexpr size_t kLiveMax = 4096;
+
+// Where a caller can be called: the port that it names, at the address that it called from. Of its own address it says
+// what it likes, and who knows the secret is still not to be taken for another host.
+wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
+  if (listen.family == 0) return {};
+  wire::HostAddress host = remote;
+  host.port = listen.port;
+  return host;
+}
+
+// What the other end makes of it, of us: our end's address, with the port where we listen.
+wire::HostAddress us_from(int fd, const wire::HostAddress& listen) noexcept {
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) return {};
+  wire::HostAddress host = seen_as(from_sockaddr(own), listen);
+  host.scope = 0;  // means nothing on another host
+  return host;
+}
+
+}  // namespace
+
+// What callers have said by now, as far as a caller is known by it. Their proofs are left to who polls.
+void TcpLink::take_hellos() {
+  if (!listener_.valid()) return;
+  accept_all();
+  std::vector<uint64_t> silent;
+  for (const auto& [id, p] : pending_) {
+    if (!p.outbound && !p.heard) silent.push_back(id);
+  }
+  for (const uint64_t id : silent) {
+    if (pending_.contains(id)) hear(id, true);
+  }
+}
+
+// The NIC there has called us, and its greeting is under way.
+bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
+  return std::ranges::any_of(pending_, [&](const auto& entry) {
+    const Pending& p = entry.second;
+    return p.heard && p.greeting->vni() == vni && seen_as(p.remote, p.greeting->theirs().listen) == host;
+  });
+}
+
+// Our call to whoever greets here is under way, or it has answered it already: then ours goes on, if our uuid is the
+// smaller one. A NIC that cannot be called has nothing but its own calls.
+bool TcpLink::crosses_ours(const Pending& p) {
+  const wire::Greeting& hello = p.greeting->theirs();
+  if (p.outbound || hello.listen.family == 0 || !(uuid_ < hello.uuid)) return false;
+  const wire::HostAddress caller = seen_as(p.remote, hello.listen);
+  for (const auto& [id, other] : pending_) {
+    if (other.outbound && other.vni == hello.vni && other.remote == caller) return true;
+  }
+  for (const auto& peer : live_) {
+    const TcpPeer::About& about = peer->about;
+    if (!about.outbound || about.vni != hello.vni || about.uuid != hello.uuid || about.us != hello.called) continue;
+    // Only once: who calls again does not find this connection. It knows us by another name, or has lost the connection
+    // without our knowledge; in that case its kernel answers the ping with a reset.
+    if (peer->crossed || peer->dead() || peer->broken() != Status::ok) continue;
+    peer->crossed = true;
+    peer->ping();
+    return true;
+  }
+  return false;
+}
+
+void TcpLink::on_pending(uint64_t id, uint32_t events) {
+  const auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  Pending& p = it->second;
+  if (p.connecting) {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
+    int error = 0;
+    socklen_t size = sizeof(error);
+    (void)::getsockopt(p.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) {
+      give_up(id, status_of_errno(error), std::strerror(error));
+      return;
+    }
+    p.connecting = false;
+    epoll_event e{};
+    e.events = EPOLLIN | EPOLLRDHUP;
+    e.data.u64 = id;
+    (void)::epoll_ctl(events_->fd(), EPOLL_CTL_MOD, p.fd.get(), &e);
+    if (!send_greeting(p.fd.get(), p.greeting->hello())) give_up(id, Status::peer_gone, "it hung up");
+    return;
+  }
+  hear(id, false);
+}
+
+void TcpLink::hear(uint64_t id, bool hello_only) {
+  Pending& p = pending_.at(id);
+  for (;;) {
+    const ssize_t n = ::recv(p.fd.get(), p.in.data() + p.have, p.in.size() - p.have, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+      // A NIC that refuses says so first; one that was killed at this moment says nothing.
+      give_up(id, n == 0 ? Status::peer_gone : status_of_errno(errno),
+              n == 0 ? "it hung up during the greeting: is it a NIC of Weft?" : std::strerror(errno));
+      return;
+    }
+    p.have += static_cast<size_t>(n);
+    // A stranger's first bytes are enough to know one.
+    uint32_t magic = 0;
+    if (p.have >= sizeof(magic)) std::memcpy(&magic, p.in.data(), sizeof(magic));
+    if (p.have >= sizeof(magic) && magic != wire::kTcpMagic) {
+      give_up(id, Status::refused, "what it said is no greeting of Weft");
+      return;
+    }
+    if (p.have < p.in.size()) continue;
+    p.have = 0;
+    const auto greeting = wire::parse_greeting(p.in);
+    if (!greeting) {
+      give_up(id, Status::refused, "what it said is no greeting of Weft");
+      return;
+    }
+    const bool last = greeting->type == wire::GreetingType::welcome || greeting->type == wire::GreetingType::proof;
+    on_greeting(id, *greeting);
+    // What follows the last greeting are packets, which the connection reads.
+    if (last || hello_only || !pending_.contains(id)) return;
+  }
+}
+
+void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
+  Pending& p = pending_.at(id);
+  wire::Greeting out;
+  const Handshake::Step step = p.greeting->on(in, &out);
+  if (!p.outbound && step == Handshake::Step::reply) p.heard = true;
+  // At its proof once more: a call of ours that waited for it in vain may be under way by now.
+  if ((step == Handshake::Step::reply || step == Handshake::Step::last) && crosses_ours(p)) {
+    out = {};
+    out.type = wire::GreetingType::reject;
+    out.reason = wire::TcpReject::crossed;
+    (void)send_greeting(p.fd.get(), out);
+    give_up(id, Status::again, "both called each other; ours goes on");
+    return;
+  }
+  switch (step) {
+    case Handshake::Step::reply:
+      if (!send_greeting(p.fd.get(), out)) give_up(id, Status::peer_gone, "it hung up");
+      return;
+    case Handshake::Step::last:
+      if (live_.size() >= kLiveMax) {
+        out = {};
+        out.type = wire::GreetingType::reject;
+        out.reason = wire::TcpReject::busy;
+        (void)send_greeting(p.fd.get(), out);
+        give_up(id, Status::refused, "there are " + std::to_string(kLiveMax) + " connections already");
+      } else if (!send_greeting(p.fd.get(), out)) {
+        give_up(id, Status::peer_gone, "it hung up");
+      } else {
+        ++statistics_.accepted;
+        go_live(id);
+      }
+      return;
+    case Handshake::Step::done:
+      go_live(id);
+      return;
+    case Handshake::Step::refused: {
+      (void)send_greeting(p.fd.get(), out);
+      std::string why = text_of(p.greeting->reason());
+      if (p.greeting->reason() == wire::TcpReject::version) {
+        why += " (" + std::to_string(in.version) + ", this one " + std::to_string(wire::kTcpVersion) + ")";
+      }
+      give_up(id, status_of(p.greeting->reason()), why);
+      return;
+    }
+    case Handshake::Step::failed:
+      give_up(id, status_of(p.greeting->reason()), std::string("it refused: ") + text_of(p.greeting->reason()));
+      return;
+  }
+}
+
+void TcpLink::go_live(uint64_t id) {
+  auto node = pending_.extract(id);
+  Pending& p = node.mapped();
+  events_->remove(p.fd.get());
+  TcpPeer::About about;
+  about.uuid = p.greeting->theirs().uuid;
+  about.vni = p.greeting->vni();
+  about.outbound = p.outbound;
+  about.remote = p.remote;
+  about.host = p.outbound ? p.remote : seen_as(p.remote, p.greeting->theirs().listen);
+  if (p.outbound) about.us = us_from(p.fd.get(), p.greeting->hello().listen);
+  const auto peer = std::make_shared<TcpPeer>(this, std::move(p.fd), p.greeting->keys(), about, &*data_, id);
+  if (all_watched_) peer->watch(true);
+  live_.push_back(peer);
+  live_count_.store(live_.size(), std::memory_order_release);
+  watch();
+  reasons_.erase(about.host);
+  for (TcpPeer::Call& c : p.calls) {
+    if (const auto route = route_of(c.address.nic)) ask(*peer, *route, std::move(c));
+  }
+  warm();
+}
+
+void TcpLink::give_up(uint64_t id, Status status, const std::string& why) {
+  auto node = pending_.extract(id);
+  Pending& p = node.mapped();
+  events_->remove(p.fd.get());
+  if (status != Status::again) {
+    note(p.outbound ? p.remote : wire::HostAddress{},
+         (p.outbound ? "calling " : "a call from ") + text_of(p.remote) + ": " + why);
+    ++statistics_.refused;
+  }
+  for (TcpPeer::Call& c : p.calls) {
+    if (status == Status::again) {
+      retries_.push_back({std::move(c), clock_.now_ns() + kRetryNs});
+    } else {
+      happen({Happened::resolved, std::move(c.token), status, nullptr, 0, 0});
+    }
+  }
+}
+
+}  // namespace weft::link
