@@ -1,8 +1,10 @@
 // cpp/base/status.hpp: how an operation ended, and the errors of the control path.
-// Status is what the hardware would report for one operation (it becomes prov_errno); fi_errno() is its FI_ code.
+// Status is what the hardware would report for one operation; a domain's StatusMap says what applications are told.
 // Error is thrown by control-path calls only; the data path returns Status and never throws.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -39,6 +41,7 @@ enum class Status : int32_t {
   corrupted = 26,        // bytes were changed on their way
   backlog = 27,          // as many requests wait at the listener as it keeps
 };
+constexpr size_t kStatusCount = 28;
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
 namespace fi_err {
@@ -49,6 +52,7 @@ constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, 
               kENOKEY = 266, kENOAV = 267, kEOVERRUN = 268;
 }
 
+// The man pages' code for each status: what a domain reports where its provider decides nothing else.
 constexpr int fi_errno(Status status) noexcept {
   switch (status) {
     case Status::ok:
@@ -98,6 +102,25 @@ constexpr int fi_errno(Status status) noexcept {
   }
   return fi_err::kEIO;
 }
+
+// What an application is told of each status: the FI_ code, and the provider's number. The policy of a domain gives it.
+struct StatusMap {
+  struct Entry {
+    int32_t err;
+    int32_t prov;
+  };
+  std::array<Entry, kStatusCount> entries{};
+
+  constexpr StatusMap() noexcept {
+    for (size_t i = 0; i < kStatusCount; ++i) {
+      entries[i] = {fi_errno(static_cast<Status>(i)), static_cast<int32_t>(i)};
+    }
+  }
+  [[nodiscard]] constexpr const Entry& operator[](Status status) const noexcept {
+    const auto i = static_cast<size_t>(status);
+    return entries[i < kStatusCount ? i : static_cast<size_t>(Status::protocol)];
+  }
+};
 
 class Error : public std::runtime_error {
  public:

@@ -445,6 +445,7 @@ NB_MODULE(_nic, m) {
       nb::arg("obj").none(), nb::arg("writable") = false,
       nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),
       "(address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.");
+  register_status(m);
   register_objects(m);
   register_endpoint(m);
   register_probes(m);

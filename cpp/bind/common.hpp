@@ -122,6 +122,7 @@ struct DomainBox {
   bool mr_hmem = false;                 // FI_MR_HMEM: those need a descriptor
   bool mr_allocated = false;            // FI_MR_ALLOCATED: nothing takes the place of registered memory
   bool desc_ignored = false;            // an interface before 1.22, without FI_MR_LOCAL
+  int empty_region_errno = 0;           // what a region of 0 bytes is refused with; 0: it is made
   MemoryRegionCore* regions = nullptr;  // the open ones, as a list through them; under the GIL
 };
 
@@ -327,6 +328,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
                  uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
                  nic::RegionExtra extra = {}, bool unowned = false);
 
+void register_status(nb::module_& m);
 void register_objects(nb::module_& m);
 void register_endpoint(nb::module_& m);
 void register_tcp(nb::module_& m, nb::class_<PyNic>& nic);

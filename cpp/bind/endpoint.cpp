@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -1061,7 +1062,8 @@ void register_endpoint(nb::module_& m) {
           "__init__",
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
              uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
-             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected) {
+             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected,
+             std::pair<uint32_t, uint32_t> pids) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -1073,6 +1075,7 @@ void register_endpoint(nb::module_& m) {
             config.vni = vni;
             config.foreign_key = foreign_key;
             config.connected = connected;
+            config.pids = {pids.first, pids.second};
             new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
             const auto limit = [](uint64_t asked) {  // 0: as many as there may be
               return asked == 0 ? nic::kIovMax : std::min<uint64_t>(asked, nic::kIovMax);
@@ -1086,7 +1089,8 @@ void register_endpoint(nb::module_& m) {
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
           nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
-          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false)
+          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false,
+          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last})
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {

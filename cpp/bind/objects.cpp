@@ -1,5 +1,6 @@
 // cpp/bind/objects.cpp: the NIC, domains, queues, counters, address vectors and regions as Python types.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -455,8 +456,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     if (b.region != nullptr) [[unlikely]]
       keep.push_back(nb::borrow(b.owner));
   }
-  if (length == 0) {
-    set_error(fi_err::kEINVAL, "a region has at least 1 byte, fi_mr(3); what was given to register has none");
+  if (length == 0 && box->empty_region_errno != 0) {
+    set_error(box->empty_region_errno, "a region has at least 1 byte, fi_mr(3); what was given to register has none");
     return false;
   }
   try {
@@ -474,6 +475,18 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     return false;
   }
 }
+
+namespace {
+
+StatusMap status_map(const std::vector<std::pair<int32_t, int32_t>>& statuses) {
+  StatusMap map;
+  if (statuses.empty()) return map;
+  if (statuses.size() != kStatusCount) raise(fi_err::kEINVAL, "statuses: one pair for each status");
+  for (size_t i = 0; i < kStatusCount; ++i) map.entries[i] = {statuses[i].first, statuses[i].second};
+  return map;
+}
+
+}  // namespace
 
 DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config) {
   const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
@@ -1068,8 +1081,10 @@ void register_objects(nb::module_& m) {
       .def(
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
-             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys) {
-            new (self) DomainCore(make_domain(nic, {nic_index, prov_key, virt_addr, raw_keys}));
+             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys,
+             int empty_region_errno, const std::vector<std::pair<int32_t, int32_t>>& statuses) {
+            new (self) DomainCore(make_domain(nic, {nic_index, prov_key, virt_addr, raw_keys, status_map(statuses)}));
+            self->box->empty_region_errno = empty_region_errno;
             self->box->mr_local = mr_local;
             self->box->may_overrun = !rm_enabled;
             self->box->hmem = hmem;
@@ -1080,7 +1095,12 @@ void register_objects(nb::module_& m) {
           nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
           nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
           nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
-          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false)
+          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("empty_region_errno") = fi_err::kEINVAL,
+          nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{},
+          "empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.\n"
+          "statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes "
+          "and\n"
+          "                    the statuses themselves.")
       .def(
           "map_key", [](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); }, nb::arg("key"),
           "A handle by which transfers of a domain with raw keys name a peer's key.")
@@ -1122,12 +1142,11 @@ void register_objects(nb::module_& m) {
             const auto e = q.queue->pop();
             if (!e) return nb::none();
             return nb::make_tuple(e->token, static_cast<uint32_t>(e->kind), static_cast<uint32_t>(e->what),
-                                  nb::make_tuple(e->source.nic, e->source.pid, e->source.vni), e->connection,
-                                  fi_errno(e->status), static_cast<int>(e->status),
+                                  nb::make_tuple(e->source.nic, e->source.pid, e->source.vni), e->connection, e->status,
                                   nb::bytes(reinterpret_cast<const char*>(e->data.data()), e->data.size()));
           },
-          nb::sig("def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, int, int, bytes] | None"),
-          "(token, kind, what, source, connection, err, prov_errno, data), oldest first; None when there is nothing.")
+          nb::sig("def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, Status, bytes] | None"),
+          "(token, kind, what, source, connection, status, data), oldest first; None when there is nothing.")
       .def("unread", [](const CmQueueCore& q) { return q.queue->unread(); })
       .def("close", [](CmQueueCore& q) { q.notifier->forget(); }, "Rings no more: the descriptor may be closed.");
 
@@ -1212,7 +1231,7 @@ void register_objects(nb::module_& m) {
             }
             if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
             auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[4]);
-            PyObject* t = type->tp_alloc(type, 11);
+            PyObject* t = type->tp_alloc(type, 12);
             if (t == nullptr) throw nb::python_error();
             PyTuple_SET_ITEM(t, 0, e.context != 0 ? reinterpret_cast<PyObject*>(e.context) : none_or(nullptr));
             PyTuple_SET_ITEM(t, 1, number(e.flags));
@@ -1226,6 +1245,7 @@ void register_objects(nb::module_& m) {
             PyTuple_SET_ITEM(t, 9,
                              PyBytes_FromStringAndSize(error.text.data(), static_cast<Py_ssize_t>(error.text.size())));
             PyTuple_SET_ITEM(t, 10, number(e.source));
+            PyTuple_SET_ITEM(t, 11, nb::cast(error.status).release().ptr());
             return nb::steal(t);
           },
           nb::arg("flags").none() = 0, nb::sig("def readerr(self, flags: int = 0) -> Any"),

@@ -938,7 +938,7 @@ void register_ucp(nb::module_& m) {
       .def(
           "__init__",
           [](Context* self, PyNic& nic, uint64_t access) {
-            new (self) Context(make_domain(nic, {0, false, true, false}));
+            new (self) Context(make_domain(nic, {.virt_addr = true, .statuses = {}}));
             self->box->hmem = true;
             self->access = access;
             // Counted keys never come again, and have the upper bit clear: those of symmetric regions have it set.

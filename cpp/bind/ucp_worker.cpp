@@ -128,7 +128,7 @@ size_t collect(UcpWorker& worker) {
       if (worker.cq->notifier && worker.cq->cq->unread() == 0) worker.cq->notifier->drain();
     }
     for (size_t i = 0; i < n; ++i) settle(worker, entries[i].context, Status::ok, {});
-    if (failed) settle(worker, bad.context, static_cast<Status>(error.prov_errno), std::move(error.text));
+    if (failed) settle(worker, bad.context, error.status, std::move(error.text));
     if (n == 0 && !failed) break;
     total += n + (failed ? 1 : 0);
   }

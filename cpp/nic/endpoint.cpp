@@ -641,8 +641,10 @@ void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string
   entry.context = context;
   entry.flags = flags;
   CqError error;
-  error.err = fi_errno(status);
-  error.prov_errno = static_cast<int>(status);
+  const auto [err, prov] = domain_->config_.statuses[status];
+  error.err = err;
+  error.prov_errno = prov;
+  error.status = status;
   error.olen = total;
   error.text = std::move(text);
   tx_cq_->push_error(entry, std::move(error));
@@ -753,7 +755,7 @@ void Endpoint::finish(Op* op) noexcept {
     // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
     if (listens_) av_->forget(*target);
   } else if (Op* parent = op->parent; parent != nullptr) {
-    *op->status_out = fi_errno(op->status);
+    *op->status_out = domain_->config_.statuses[op->status].err;
     if (op->status != Status::ok && parent->status == Status::ok) {
       parent->status = op->status;
       parent->remote[0] = op->remote[0];  // what the error's text tells
@@ -1024,7 +1026,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call is one operation of the queue
       if (wants) tx_cq_->reserve();
     } else if (state_ != State::enabled) {
-      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = fi_errno(Status::canceled);
+      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config_.statuses[Status::canceled].err;
       if (first_bad == Status::ok) {
         first_bad = Status::canceled;
         first_bad_at = begin;
@@ -1091,7 +1093,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           --outstanding_;  // the call counts once, however many descriptors wait
           child->status_out = &d.status;
           ++parent->children;
-          d.status = fi_errno(Status::again);
+          d.status = domain_->config_.statuses[Status::again].err;
           const std::span<const iovec> staged{&piece, 1}, nothing;
           if (device && !child->data_done &&
               !stage(child, kind == OpKind::write ? staged : nothing, kind == OpKind::write ? nothing : staged, 1,
@@ -1104,7 +1106,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           continue;
         }
       }
-      d.status = fi_errno(status);
+      d.status = domain_->config_.statuses[status].err;
       if (status == Status::ok) {
         total += d.length;
       } else if (first_bad == Status::ok) {
@@ -1523,9 +1525,12 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     vni_mask_ = 0;
   }
   wire::EpAddress address{nic, pid.value_or(0), config_.vni, 0};
-  constexpr int kAttempts = 64;
-  for (int attempt = 0;; ++attempt) {
-    if (!pid) address.pid = 0x40000000u | (static_cast<uint32_t>(n.random().next()) & 0x3fffffffu);
+  // Of a small range each number is tried once, from a random one on; of a large range, random ones.
+  constexpr uint64_t kAttempts = 1024;
+  const uint64_t pid_count = uint64_t{config_.pids.last} - config_.pids.first + 1;
+  uint64_t number = pid ? 0 : n.random().next();
+  for (uint64_t attempt = 0;; ++attempt) {
+    if (!pid) address.pid = config_.pids.first + static_cast<uint32_t>(number % pid_count);
     uint32_t generation = 0;
     const wire::EpAddress several{address.nic, address.pid, 0, 0};
     const uint32_t index =
@@ -1539,7 +1544,10 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     } catch (const Error& e) {
       for (size_t i = 0; i < claimed; ++i) n.links()[i % n.links().size()]->release(name(i));
       n.table().close_ep(index);
-      if (!pid && e.fi_code() == fi_err::kEADDRINUSE && attempt < kAttempts) continue;
+      if (!pid && e.fi_code() == fi_err::kEADDRINUSE && attempt + 1 < std::min(pid_count, kAttempts)) {
+        number = pid_count <= kAttempts ? number + 1 : n.random().next();
+        continue;
+      }
       throw;
     }
     const std::lock_guard objects(n.objects_mutex_);

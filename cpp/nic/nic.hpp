@@ -199,6 +199,12 @@ struct PostResult {
   uint64_t op_id = 0;         // not zero: under way; buffers are needed until it is done
 };
 
+// The endpoint numbers from which the NIC chooses one where the application names none.
+struct PidRange {
+  uint32_t first = 0x40000000u;
+  uint32_t last = 0x7fffffffu;
+};
+
 struct EndpointConfig {
   uint64_t caps = 0;
   uint32_t tx_size = 1024;
@@ -209,6 +215,7 @@ struct EndpointConfig {
   uint16_t vni = 0;
   bool foreign_key = false;  // its VNI is not the domain's
   bool connected = false;    // FI_EP_MSG: one peer, of connect_to()
+  PidRange pids;
 };
 
 class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Receiver {
@@ -444,6 +451,7 @@ struct DomainConfig {
   bool prov_key = false;
   bool virt_addr = false;
   bool raw_keys = false;  // FI_MR_RAW: transfers name regions by handles that map_raw() made
+  StatusMap statuses;     // what failed operations are reported as
 };
 
 class Domain {

@@ -74,6 +74,7 @@ void CompletionQueue::push_error(CqEntry entry, CqError error) noexcept {
     entry.buf = static_cast<uint64_t>(error.err);
     entry.tag = static_cast<uint64_t>(error.prov_errno);
     entry.data = error.olen;
+    entry.reserved = static_cast<uint32_t>(error.status);
   }
   push(entry);
 }
@@ -100,8 +101,9 @@ bool CompletionQueue::read_error(CqEntry* entry, CqError* error) {
   if (e == nullptr || e->error == 0) return false;
   *entry = *e;
   if (e->error == kNoText) {
-    *error = {static_cast<int>(e->buf), static_cast<int>(e->tag), e->data, {}};
+    *error = {static_cast<int>(e->buf), static_cast<int>(e->tag), static_cast<Status>(e->reserved), e->data, {}};
     entry->buf = entry->tag = entry->data = 0;
+    entry->reserved = 0;
   } else {
     *error = std::move(*errors_[e->error - 1]);
     errors_free_.push_back(e->error - 1);

@@ -43,9 +43,10 @@ static_assert(sizeof(CqEntry) == 64);
 
 struct CqError {
   int err = 0;         // FI_ code
-  int prov_errno = 0;  // Status
-  uint64_t olen = 0;   // bytes that did not arrive
-  std::string text;    // what was asked, what was found
+  int prov_errno = 0;  // what the provider calls the status (StatusMap)
+  Status status = Status::ok;
+  uint64_t olen = 0;  // bytes that did not arrive
+  std::string text;   // what was asked, what was found
 };
 
 // Who has told peers that a queue has no room for what they write with data, and is to tell them that it has again.

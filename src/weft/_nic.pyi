@@ -3,6 +3,7 @@ The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is mea
 """
 
 from collections.abc import Sequence
+import enum
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,68 @@ def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool
     """
     (address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.
     """
+
+class Status(enum.IntEnum):
+    """How an operation ended, whatever the provider calls it."""
+
+    ok = 0
+
+    no_key = 1
+
+    stale_key = 2
+
+    access = 3
+
+    bounds = 4
+
+    not_enabled = 5
+
+    wrong_endpoint = 6
+
+    no_endpoint = 7
+
+    peer_gone = 8
+
+    refused = 9
+
+    misaligned = 10
+
+    canceled = 11
+
+    fault = 12
+
+    timeout = 13
+
+    unsupported = 14
+
+    invalid = 15
+
+    again = 16
+
+    protocol = 17
+
+    no_memory = 18
+
+    device = 19
+
+    unauthorized = 20
+
+    unreachable = 21
+
+    endpoint_access = 22
+
+    closed = 23
+
+    secret = 24
+
+    version = 25
+
+    corrupted = 26
+
+    backlog = 27
+
+def status_errno(status: Status) -> int:
+    """The FI_ code that the man pages have for a status."""
 
 def set_region_type(type: type) -> None:
     """
@@ -198,7 +261,12 @@ def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeou
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False) -> None: ...
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = []) -> None:
+        """
+        empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.
+        statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes and
+                            the statuses themselves.
+        """
 
     def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
         """
@@ -243,9 +311,9 @@ class CmQueue:
     def __init__(self, nic: Nic, fd: int) -> None:
         """fd  an eventfd that is written to when something came."""
 
-    def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, int, int, bytes] | None:
+    def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, Status, bytes] | None:
         """
-        (token, kind, what, source, connection, err, prov_errno, data), oldest first; None when there is nothing.
+        (token, kind, what, source, connection, status, data), oldest first; None when there is nothing.
         """
 
     def unread(self) -> int: ...
@@ -498,7 +566,7 @@ def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False) -> None: ...
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647)) -> None: ...
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """

@@ -247,7 +247,7 @@ inline std::optional<Completion> try_completion(const Side& side) {
   CqError error;
   if (!side.read_error(&c.entry, &error)) return std::nullopt;
   c.error = error.err;
-  c.status = static_cast<Status>(error.prov_errno);
+  c.status = error.status;
   c.text = error.text;
   c.olen = error.olen;
   return c;

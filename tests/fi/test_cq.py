@@ -331,3 +331,15 @@ def test_cq_without_resource_management_overruns() -> None:
             target.cq.read()
         with pytest.raises(fi.Overrun):
             target.cq.sread(timeout=60)
+
+
+def test_error_entry_has_the_status_of_the_nic(duo: tuple[Node, Node, int]) -> None:
+    """The same number under every provider; how a provider calls it is prov_errno."""
+    initiator, target, peer = duo
+    initiator.ep.write(b"12345678", dest_addr=peer, addr=0, key=KEY)
+    failed = initiator.wait_error()
+    assert failed.status is fi.Status.no_key
+    assert "status=no_key" in repr(failed)
+    target.reg(bytearray(8), requested_key=KEY)
+    initiator.ep.write(b"12345678", dest_addr=peer, addr=4, key=KEY)
+    assert initiator.wait_error().status is fi.Status.bounds

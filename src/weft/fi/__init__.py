@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _process as _process  # it gives the NIC our errors, and the door for arrays
 from .. import errors, flags
+from .._nic import Status as Status
 from ..errors import *  # noqa: F403
 from ..flags import *  # noqa: F403
 from ._tostr import tostr as tostr
@@ -122,6 +123,7 @@ __all__ = [
     "RmaIoc",
     "RmaIov",
     "RxAttr",
+    "Status",
     "TxAttr",
     "allocinfo",
     "datatype_of",

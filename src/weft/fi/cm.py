@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
+from .._nic import Status
 from ..flags import EpType, EqEvent, Errno
 from . import _args, _handle
 from .attrs import Info, dupinfo
@@ -35,6 +36,9 @@ __all__ = ["CM_DATA_SIZE", "CmEvent", "ConnectionRequest", "PassiveEndpoint"]
 
 CM_DATA_SIZE = 256
 """Bytes of private data that a request or an answer may carry (`fi.OPT_CM_DATA_SIZE`)."""
+
+CmFound = tuple[int, int, int, tuple[int, int, int], int, Status, bytes]
+"""A message as the NIC's queue has it: token, kind, what, source, connection, status, data."""
 
 _tokens = itertools.count(1)
 
@@ -53,15 +57,20 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class CmEvent:
-    """A message as it comes out of the NIC's queue."""
+    """A message that came for an endpoint."""
 
     kind: Kind
     what: Kind | None
     source: Address
     connection: int
-    err: int
-    prov_errno: int
+    status: Status
     data: bytes
+
+    @staticmethod
+    def of(found: CmFound) -> CmEvent:
+        """The event that the NIC's queue has as a tuple (`_nic.CmQueue.pop`)."""
+        _, kind, what, source, connection, status, data = found
+        return CmEvent(Kind(kind), Kind(what) if what else None, source, connection, status, data)
 
 
 @dataclass(eq=False)
@@ -240,7 +249,8 @@ class PassiveEndpoint:
         handle.answered = True
         self._core.send_cm(_to(handle.source), Kind.REJECT, handle.connection, data)
 
-    def _on_cm(self, eq: EventQueue, event: CmEvent) -> None:
+    def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
+        event = CmEvent.of(found)
         if event.kind is not Kind.REQUEST or self._closed:
             return  # of a rejection: whether it arrived is the peer's affair
         info = dupinfo(self.info)
@@ -342,7 +352,8 @@ class Connection:
                 return
             ep.connect_to(None)
             self.state, self.peer = "idle" if event.what is Kind.REQUEST else "shut down", None
-            eq.post_error(EqErrEntry(ep, ep.context, 0, event.err, event.prov_errno, event.data))
+            err, prov_errno = _nic.status_errno(event.status), int(event.status)
+            eq.post_error(EqErrEntry(ep, ep.context, 0, err, prov_errno, event.data))
         elif kind in (Kind.SHUTDOWN, Kind.LOST) and self.state in ("connected", "accepting"):
             if kind is Kind.SHUTDOWN and event.source != self.peer:
                 return

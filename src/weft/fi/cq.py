@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, errors
+from .._nic import Status
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
 
@@ -87,6 +88,8 @@ class CqErrEntry(NamedTuple):
     err_data     bytes: what the NIC was asked and what it found, as text.
     olen         bytes that were not moved.
     src_addr     fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
+    status       `fi.Status`: how the NIC ended the operation, the same under every provider. Not in struct
+                 fi_cq_err_entry.
 
     Source: fi_cq(3) "fi_cq_readerr".
     """
@@ -102,6 +105,7 @@ class CqErrEntry(NamedTuple):
     prov_errno: int
     err_data: bytes
     src_addr: int
+    status: Status = Status.ok
 
     def __repr__(self) -> str:
         return _entry_repr(self)
@@ -125,6 +129,8 @@ def _entry_repr(entry: Any) -> str:
                 text = repr(Errno(value))
             except ValueError:
                 text = str(value)
+        elif name == "status":
+            text = value.name
         elif name in ("buf", "src_addr"):
             text = hex(value)
         else:

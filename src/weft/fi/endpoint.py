@@ -17,7 +17,7 @@ from . import _args, _handle, _offered
 from .atomic import query
 from .auth_key import auth_key_bytes
 from .av import AddressVector
-from .cm import CM_DATA_SIZE, CmEvent, Connection, ConnectionRequest, attach, private_data
+from .cm import CM_DATA_SIZE, CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
 from .cq import CompletionQueue
 from .eq import EventQueue
@@ -391,9 +391,9 @@ class Endpoint(_nic.EndpointCore):
             raise errors.make(int(Errno.ENOTCONN), f"{op}: {self!r} is not connected ({connection.state})")
         return connection.peer
 
-    def _on_cm(self, eq: EventQueue, event: CmEvent) -> None:
+    def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
         if not self._closed:
-            self._connection.on_cm(self, eq, event)
+            self._connection.on_cm(self, eq, CmEvent.of(found))
 
     # ---- options -----------------------------------------------------------------------------------------------------
 

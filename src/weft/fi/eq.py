@@ -245,7 +245,7 @@ class EventQueue:
     def _attach(self, token: int, owner: Any) -> _nic.CmQueue:
         """The NIC's queue for what concerns an endpoint. Not part of libfabric's interface.
 
-        owner   its `_on_cm(eq, event)` is called, under the queue's lock, with what came for the token.
+        owner   its `_on_cm(eq, found)` is called, under the queue's lock, with what `CmQueue.pop` had for the token.
         """
         with self._changed:
             if self._cm is None:
@@ -266,18 +266,14 @@ class EventQueue:
         """Turn what the NIC has into events. With the lock."""
         if self._cm is None or self._closed:
             return
-        from .cm import CmEvent, Kind
-
         # The descriptor first: what comes after that rings again.
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
         # What is unread here is bounded, and what peers send beyond that waits in the NIC, which refuses more.
         while len(self._events) < _PULLED_MAX and (found := self._cm.pop()) is not None:
-            token, kind, what, source, connection, err, prov_errno, data = found
-            owner = self._owners.get(token)
+            owner = self._owners.get(found[0])
             if owner is not None:
-                event = CmEvent(Kind(kind), Kind(what) if what else None, source, connection, err, prov_errno, data)
-                owner._on_cm(self, event)
+                owner._on_cm(self, found)
         if self._events or self._errors:
             os.eventfd_write(self._fd, 1)
 

@@ -149,7 +149,9 @@ class LoopLane(Lane):
             self._settle(wait, _CANCELED)
 
 
-_CANCELED = fi.CqErrEntry(None, 0, 0, 0, 0, 0, 0, int(fi.ECANCELED), 0, b"the endpoint was closed", fi.ADDR_NOTAVAIL)
+_CANCELED = fi.CqErrEntry(
+    None, 0, 0, 0, 0, 0, 0, int(fi.ECANCELED), 0, b"the endpoint was closed", fi.ADDR_NOTAVAIL, fi.Status.canceled
+)
 
 
 def loop_lane(node: Node, loop: asyncio.AbstractEventLoop, what: str) -> LoopLane:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .. import _process, errors, fi
+from .._nic import Status
 from .arrays import Array, alias, values
 from .comparing import Comparing
 from .indexing import indices_along, offsets, pieces, select
@@ -50,9 +51,8 @@ _OPS: dict[str, fi.Op] = {
     "replace": fi.ATOMIC_WRITE,
 }
 _FETCH, _COMPARE, _BASE = 1, 2, 0
-_GONE = frozenset({7, 8, 9, 23})  # prov_errno: no endpoint has the address, process gone, refused, said goodbye
-_DIED, _CLOSED = 8, 23
-_REVOKED = frozenset({1, 2})  # prov_errno: no region has the key, stale key
+_GONE = frozenset({Status.no_endpoint, Status.peer_gone, Status.refused, Status.closed})
+_REVOKED = frozenset({Status.no_key, Status.stale_key})
 
 
 class Job:
@@ -973,16 +973,16 @@ class RemoteArray(Comparing):
     def _explain(self, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
         """The exception for a failed operation, in the words of this layer."""
         ticket = self.ticket
-        code = entry.prov_errno
+        status = entry.status
         detail = entry.err_data.decode("utf-8", "replace") if entry.err_data else errors.strerror(entry.err)
         if self._node is not None and self._node._closed:
             text = f"{what}: the node was closed while the operation was under way"
             return errors.BadState(text)
         across = ticket.place and not ticket.here
-        if (code in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
+        if (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
             start = 0 if across else process_start(ticket.pid)
             # A process that dies hangs up before the kernel lists it as dead; one that closes says goodbye first.
-            if code == _CLOSED or (code != _DIED and start and start == ticket.start):
+            if status is Status.closed or (status is not Status.peer_gone and start and start == ticket.start):
                 text = (
                     f"{what}: the owner of {_named(ticket)}, process {ticket.pid}, has closed its node\n"
                     "  try: attach again when it has shared the array anew"
@@ -996,12 +996,12 @@ class RemoteArray(Comparing):
                     "  try: attach again when a new owner has shared it"
                 )
             failed: errors.FabricError = errors.ConnectionReset(text)
-        elif code in _REVOKED:
+        elif status in _REVOKED:
             failed = errors.KeyRejected(
                 f"{what}: process {ticket.pid} has closed its share of {_named(ticket)}\n"
                 "  try: attach again when it has shared the array anew"
             )
-        elif code == 3:
+        elif status is Status.access:
             failed = errors.AccessDenied(
                 f"{what}: {_named(ticket)} is shared with access {ticket.access!r}\n"
                 f"  try: node.share(array, access='rw') in its owner, process {ticket.pid}"
