@@ -83,6 +83,7 @@ void Nic::start_engine() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   engine_ = std::thread([this] { engine_loop(); });
+  has_engine_.store(true, std::memory_order_relaxed);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
@@ -91,6 +92,7 @@ void Nic::stop_engine() noexcept {
   stopping_.store(true, std::memory_order_seq_cst);
   parts_.waiter->wake();
   engine_.join();
+  has_engine_.store(false, std::memory_order_relaxed);
 }
 
 void Nic::engine_loop() {

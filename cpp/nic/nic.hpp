@@ -567,7 +567,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
 
   void start_engine();
   void stop_engine() noexcept;
-  [[nodiscard]] bool has_engine() const noexcept { return engine_.joinable(); }
+  [[nodiscard]] bool has_engine() const noexcept { return has_engine_.load(std::memory_order_relaxed); }
 
   // The device allocation around [address, address + length), as the registration cache or the runtimes know it.
   std::optional<mem::DeviceMemory> device_memory(uint64_t address, uint64_t length);
@@ -709,6 +709,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
   uint64_t next_op_ = 1;  // a new domain's first: a late answer to one of a closed domain must not find another
   std::thread engine_;
+  std::atomic<bool> has_engine_{false};  // not engine_.joinable(): the engine itself asks while engine_ is assigned
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};
   std::atomic<uint32_t> sleepers_{0};  // threads that have armed the doorbell to sleep until it rings
