@@ -202,7 +202,7 @@ def test_pages_taken_from_a_live_region_are_an_error_and_no_crash(addresses: Add
 @pytest.mark.clause("mr.page-size.later-pages", "mr.page-size.mismatch")
 def test_pages_of_another_size_than_the_regions_are_not_attached(addresses: Addresses) -> None:
     """The region stays out of reach, so transfers fail, until pages of its size are there."""
-    from weft.fi.mr import page_sizes
+    from weft.memory.pages import page_sizes
 
     if HUGE not in page_sizes():
         pytest.skip("this system has no huge pages of 2 MiB")

@@ -71,6 +71,8 @@ FI_OBJECTS = {
     "cntr",
     "eq",
     "mr",
+    "mr_register",
+    "mr_device",
     "rma",
     "atomic",
     "msg",

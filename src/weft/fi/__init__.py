@@ -60,9 +60,9 @@ from .fabric import Fabric as Fabric
 from .info import getinfo as getinfo
 from .info import version as version
 from .mr import MemoryRegion as MemoryRegion
-from .mr import MrAttr as MrAttr
-from .mr import MrAuthKey as MrAuthKey
-from .mr import MrDmabuf as MrDmabuf
+from .mr_attr import MrAttr as MrAttr
+from .mr_attr import MrAuthKey as MrAuthKey
+from .mr_attr import MrDmabuf as MrDmabuf
 from .mr_cache import CachedMapping as CachedMapping
 from .mr_cache import CacheStatistics as CacheStatistics
 from .mr_cache import MemMonitor as MemMonitor

@@ -23,7 +23,6 @@ from ..flags import (
 )
 from ..memory import hmem
 from . import _args, _handle, _offered
-from . import mr as _mr
 from .atomic import AtomicAttr, family_of, query
 from .attrs import DomainAttr, Info, dupinfo
 from .auth_key import auth_key_bytes
@@ -32,7 +31,9 @@ from .cntr import Counter, PollingCounter
 from .cq import CQ_SIZE_MAX, CompletionQueue, PollingQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
-from .mr import MemoryRegion, MrAttr
+from .mr import MemoryRegion
+from .mr_attr import MrAttr
+from .mr_register import ACCESS, cut, register, register_attr
 from .raw_key import parse_raw_key
 
 if TYPE_CHECKING:
@@ -278,8 +279,8 @@ class Domain(_nic.DomainCore):
         keep = None
         if len is not None:
             _handle.check(self, "mr_reg")
-            buf, keep = _mr.cut("mr_reg", buf, len, access)
-        return _mr.register(self, "mr_reg", (buf,), access, offset, requested_key, flags, context, None, keep)
+            buf, keep = cut("mr_reg", buf, len, access)
+        return register(self, "mr_reg", (buf,), access, offset, requested_key, flags, context, None, keep)
 
     def mr_regv(
         self,
@@ -303,7 +304,7 @@ class Domain(_nic.DomainCore):
         buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
         if count is not None and count > len(buffers):
             raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
-        return _mr.register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
+        return register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:
         """Register what an MrAttr describes (fi_mr_regattr), a sub-MR among other things.
@@ -312,7 +313,7 @@ class Domain(_nic.DomainCore):
         memory that is not what it was said to be; NoSys for a device interface that is not here.
         Source: fi_mr(3) fi_mr_regattr.
         """
-        return _mr.register_attr(self, attr, flags)
+        return register_attr(self, attr, flags)
 
     def map_raw(self, base_addr: int, raw_key: bytes, key_size: int | None = None, flags: int = 0) -> int:
         """Turn a peer's raw key into one for data transfers (fi_mr_map_raw).
@@ -443,4 +444,4 @@ class Domain(_nic.DomainCore):
         return f"<Domain {self.name} {held or 'empty'}>"
 
 
-_ACCESS = int(_mr.ACCESS)
+_ACCESS = int(ACCESS)

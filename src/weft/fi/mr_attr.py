@@ -1,0 +1,108 @@
+"""What to register: the attribute structs of fi_mr_regattr, and what few regions have besides. Source: fi_mr(3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..flags import ADDR_UNSPEC, HmemIface
+
+if TYPE_CHECKING:
+    from .av import AddressVector
+    from .mr import MemoryRegion
+
+__all__ = ["PLAIN", "Extra", "MrAttr", "MrAuthKey", "MrDmabuf"]
+
+
+@dataclass(slots=True)
+class MrDmabuf:
+    """A piece of a DMA-buf (struct fi_mr_dmabuf), for `Domain.mr_regattr` with `fi.MR_DMABUF`.
+
+    fd          descriptor of the DMA-buf; the region keeps one of its own.
+    offset      where in the DMA-buf the region starts, bytes.
+    len         bytes of the region, from offset on.
+    base_addr   page-aligned virtual address at which the DMA-buf's allocation starts; None where there is none.
+
+    Source: fi_mr(3) "dmabuf".
+    """
+
+    fd: int = -1
+    offset: int = 0
+    len: int = 0
+    base_addr: int | None = None
+
+
+@dataclass(slots=True)
+class MrAuthKey:
+    """Authorization keys out of an address vector (struct fi_mr_auth_key), for MrAttr.auth_key.
+
+    av         the vector that holds them: all of them admit, unless
+    src_addr   restricts the region to one endpoint of that vector; or, with the flag `fi.AUTH_KEY`, to one key: what
+               `AddressVector.insert_auth_key` returned. Needs a domain opened with `fi.DIRECTED_RECV`.
+
+    Source: fi_mr(3) "av", "addr".
+    """
+
+    SIZE: ClassVar[int] = 16  # sizeof(struct fi_mr_auth_key)
+
+    av: AddressVector
+    src_addr: int = ADDR_UNSPEC
+
+
+@dataclass(slots=True)
+class MrAttr:
+    """What to register (struct fi_mr_attr), for `Domain.mr_regattr`.
+
+    mr_iov          buffers that together are the region.
+    iov_count       how many of them are used; None for all.
+    access          `fi.REMOTE_READ | fi.REMOTE_WRITE ...`.
+    offset          reserved, 0.
+    requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
+    context         comes back in the event of an asynchronous registration; otherwise ignored.
+    auth_key_size, auth_key   the bytes of an authorization key, and the key: only peers that use it reach the region.
+                    Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a
+                    MrAuthKey, and MrAuthKey.SIZE.
+    iface, device   whose memory it is: `fi.HMEM_CUDA` and the device's number ... Ignored without `fi.HMEM`. Under
+                    `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
+    hmem_data       reserved, None.
+    page_size       a hint, ignored; a page size of this system, or 0.
+    base_mr         makes a sub-MR of that region.
+    sub_mr_cnt      a hint, ignored: how many sub-MRs are to come.
+    dmabuf          instead of mr_iov, under `fi.MR_DMABUF`.
+
+    Source: fi_mr(3) "Memory region attributes".
+    """
+
+    mr_iov: Sequence[Any] = ()
+    iov_count: int | None = None
+    access: int = 0
+    offset: int = 0
+    requested_key: int = 0
+    context: Any = None
+    auth_key_size: int = 0
+    auth_key: Any = None
+    iface: int = HmemIface.HMEM_SYSTEM
+    device: int = 0
+    hmem_data: Any = None
+    page_size: int = 0
+    base_mr: MemoryRegion | None = None
+    sub_mr_cnt: int = 0
+    dmabuf: MrDmabuf | None = None
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What few regions have."""
+
+    by_owner: bool = False
+    owned: bool = False
+    unowned: bool = False  # pages may go missing, whoever holds the memory
+    base_addr: int | None = None
+    vnis: tuple[int, ...] = ()
+    source: tuple[int, int, int] | None = None
+    auth_av: Any = None
+    page_size: int = 0
+
+
+PLAIN = Extra()

@@ -1,0 +1,143 @@
+"""Regions of device memory: what the caller declared against what the runtime says, and DMA-bufs.
+
+Source: fi_mr(3) "iface", "device", "dmabuf", FLAGS.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, _process, errors
+from ..flags import Flag, HmemIface, MrFlag, MrMode
+from ..memory import hmem
+from .mr_attr import PLAIN, Extra, MrAttr, MrDmabuf
+
+if TYPE_CHECKING:
+    from .domain import Domain
+
+__all__ = ["DEVICE_FLAGS", "declared", "map_dmabuf", "refuse_undeclared"]
+
+DEVICE_FLAGS = MrFlag.MR_DMABUF | MrFlag.HMEM_DEVICE_ONLY | MrFlag.HMEM_HOST_ALLOC
+
+
+def _address_of(buffer: Any) -> int:
+    return int(_nic.describe_buffer(buffer)[0])
+
+
+def refuse_undeclared(op: str, buffers: Sequence[Any]) -> None:
+    """Under FI_MR_HMEM device memory is registered with its interface named."""
+    for buffer in buffers:
+        found = hmem.locate(_address_of(buffer))
+        if found is not None and found.kind != "host":
+            raise errors.InvalidArgument(
+                f"{op}: the buffer is {found.kind} memory of {found.iface.name} {found.device}, and nothing says so\n"
+                "  rule: under MR_HMEM device memory is registered with fi_mr_regattr, iface and device filled in\n"
+                f"  try: mr_regattr(fi.MrAttr(..., iface=fi.{found.iface.name}, device={found.device}))",
+                op=op,
+            )
+
+
+def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: int) -> Extra:
+    """Hold iface, device and flags against what the runtime says lies there."""
+    if not domain._hmem:
+        return PLAIN
+    if attr.iface not in HmemIface.__members__.values():
+        raise errors.InvalidArgument(f"{op}: iface {attr.iface!r} is none of FI_HMEM_*", op=op)
+    iface = HmemIface(attr.iface)
+    only, host = bool(flags & MrFlag.HMEM_DEVICE_ONLY), bool(flags & MrFlag.HMEM_HOST_ALLOC)
+    if only and host:
+        raise errors.BadFlags(f"{op}: HMEM_DEVICE_ONLY and HMEM_HOST_ALLOC exclude each other", op=op)
+    if iface == HmemIface.HMEM_SYSTEM:
+        if only or host:
+            raise errors.InvalidArgument(
+                f"{op}: {MrFlag(flags & int(DEVICE_FLAGS))!s} with iface HMEM_SYSTEM\n"
+                "  rule: iface still says which device's interface the memory comes from, fi_mr(3) FLAGS",
+                op=op,
+            )
+        if domain.mr_mode & MrMode.MR_HMEM:
+            refuse_undeclared(op, iov)
+        return PLAIN
+    state = hmem.require(iface, op)
+    number = hmem.device_number(iface, attr.device)
+    if not host and not 0 <= number < state.devices:
+        raise errors.InvalidArgument(
+            f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0", op=op
+        )
+    for buffer in iov:
+        address = _address_of(buffer)
+        found = hmem.locate(address)
+        what = f"{found.kind} memory of {found.iface.name} {found.device}" if found else "no memory of its"
+        if host and (found is None or found.kind == "host"):
+            continue
+        wrong = (
+            host
+            or found is None
+            or found.iface != iface
+            or (only and found.kind != "device")
+            or (found.kind == "device" and found.device != number)
+        )
+        if wrong:
+            said = "HMEM_HOST_ALLOC" if host else f"device {number}" + (", HMEM_DEVICE_ONLY" if only else "")
+            raise errors.InvalidArgument(
+                f"{op}: the buffer at {address:#x} was said to be {iface.name}, {said}; the runtime says: {what}\n"
+                "  try: weft.memory.hmem.locate(address), or iface HMEM_SYSTEM for memory of the host",
+                op=op,
+            )
+    return Extra(by_owner=host, owned=host)
+
+
+def map_dmabuf(op: str, attr: MrAttr) -> tuple[Any, Extra]:
+    """The buffer to register for the DMA-buf of an MrAttr, and its properties (`dmabuf` is read, mr_iov is not)."""
+    piece = attr.dmabuf
+    if not isinstance(piece, MrDmabuf):
+        raise errors.InvalidArgument(f"{op}: under MR_DMABUF, dmabuf has to be a MrDmabuf, not {piece!r}", op=op)
+    if attr.base_mr is not None:
+        raise errors.InvalidArgument(f"{op}: base_mr has to be None under MR_DMABUF, fi_mr(3) base_mr", op=op)
+    try:
+        size = os.lseek(piece.fd, 0, os.SEEK_END)
+    except (OSError, OverflowError) as e:
+        raise errors.InvalidArgument(f"{op}: fd {piece.fd} is no DMA-buf: {e}", op=op) from None
+    if (piece.base_addr or 0) + piece.offset + piece.len >= 1 << 64:
+        raise errors.InvalidArgument(
+            f"{op}: {piece.len} B at offset {piece.offset} from {piece.base_addr or 0:#x} pass the end of the address "
+            "space",
+            op=op,
+        )
+    if piece.len <= 0 or piece.offset < 0 or piece.offset + piece.len > size:
+        raise errors.InvalidArgument(
+            f"{op}: {piece.len} B from offset {piece.offset} of a DMA-buf of {size} B\n"
+            "  rule: at least 1 byte, within the DMA-buf, fi_mr(3) dmabuf",
+            op=op,
+        )
+    if piece.base_addr is not None and piece.base_addr % mmap.PAGESIZE:
+        raise errors.InvalidArgument(
+            f"{op}: base_addr {piece.base_addr:#x} is not page-aligned, fi_mr(3) dmabuf", op=op
+        )
+    start = (piece.base_addr or 0) + piece.offset
+    found = hmem.locate(start) if piece.base_addr is not None else None
+    if found is not None and start + piece.len <= found.base + found.length:
+        # Mapped in this process already: the device's runtime copies.
+        return (start, piece.len), Extra(base_addr=start)
+    first = piece.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    writes = attr.access & (Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
+    try:
+        window = mmap.mmap(
+            piece.fd,
+            piece.offset + piece.len - first,
+            prot=mmap.PROT_READ | (mmap.PROT_WRITE if writes else 0),
+            offset=first,
+        )
+    except (OSError, ValueError) as e:
+        raise errors.NotSupported(
+            f"{op}: the DMA-buf of fd {piece.fd} cannot be mapped ({e}), and base_addr names no memory of a device's "
+            "runtime in this process\n"
+            "  try: base_addr of the allocation, in the process that made it",
+            op=op,
+        ) from None
+    mapped = memoryview(window)[piece.offset - first :]
+    # Where the kernel reads it for us, it answers with an error when the exporter takes pages away.
+    readable = _process.nic().missing_page(_address_of(mapped), 1) is None
+    return mapped, Extra(by_owner=True, unowned=readable, base_addr=start)
