@@ -259,6 +259,96 @@ void copy_plain(std::byte* to, const std::byte* from, size_t length) noexcept {
 
 }  // namespace
 
+#if WEFT_GUARD_FIXUPS
+
+namespace {
+
+const bool g_has_avx = __builtin_cpu_supports("avx2") != 0;
+
+[[gnu::always_inline]] inline bool copy_16(std::byte* to, const std::byte* from) noexcept {
+  asm goto(
+      "1: movups (%1), %%xmm0\n"
+      "2: movups %%xmm0, (%0)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
+      :
+      : "r"(to), "r"(from)
+      : "xmm0", "memory"
+      : failed);
+  return true;
+failed:
+  return false;
+}
+
+[[gnu::always_inline]] inline bool copy_64_sse(std::byte* to, const std::byte* from) noexcept {
+  asm goto(
+      "1: movups (%1), %%xmm0\n"
+      "2: movups 16(%1), %%xmm1\n"
+      "3: movups 32(%1), %%xmm2\n"
+      "4: movups 48(%1), %%xmm3\n"
+      "5: movups %%xmm0, (%0)\n"
+      "6: movups %%xmm1, 16(%0)\n"
+      "7: movups %%xmm2, 32(%0)\n"
+      "8: movups %%xmm3, 48(%0)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUP(3) WEFT_FIXUP(4) WEFT_FIXUP(5) WEFT_FIXUP(6)
+          WEFT_FIXUP(7) WEFT_FIXUP(8) WEFT_FIXUPS_END
+      :
+      : "r"(to), "r"(from)
+      : "xmm0", "xmm1", "xmm2", "xmm3", "memory"
+      : failed);
+  return true;
+failed:
+  return false;
+}
+
+// Leaves the upper halves of the registers in use: end_avx() after the last one.
+[[gnu::always_inline]] inline bool copy_64_avx(std::byte* to, const std::byte* from) noexcept {
+  asm goto(
+      "1: vmovups (%1), %%ymm0\n"
+      "2: vmovups 32(%1), %%ymm1\n"
+      "3: vmovups %%ymm0, (%0)\n"
+      "4: vmovups %%ymm1, 32(%0)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUP(3) WEFT_FIXUP(4) WEFT_FIXUPS_END
+      :
+      : "r"(to), "r"(from)
+      : "xmm0", "xmm1", "memory"
+      : failed);
+  return true;
+failed:
+  return false;
+}
+
+bool end_avx(bool done) noexcept {
+  asm volatile("vzeroupper" : : : "xmm0", "xmm1");
+  return done;
+}
+
+}  // namespace
+
+bool detail::copy_short(std::byte* to, const std::byte* from, size_t length) noexcept {
+  // The last step of each kind ends with the last byte, and so overlaps the one before.
+  if (length < 8) return copy_4(to, from) && copy_4(to + length - 4, from + length - 4);
+  if (length < 16) return copy_8(to, from) && copy_8(to + length - 8, from + length - 8);
+  const size_t last = length - 64;
+  if (length >= 64 && g_has_avx) [[likely]] {
+    for (size_t at = 0; at < last; at += 64) {
+      if (!copy_64_avx(to + at, from + at)) return end_avx(false);
+    }
+    return end_avx(copy_64_avx(to + last, from + last));
+  }
+  if (length >= 64) {
+    for (size_t at = 0; at < last; at += 64) {
+      if (!copy_64_sse(to + at, from + at)) return false;
+    }
+    return copy_64_sse(to + last, from + last);
+  }
+  for (size_t at = 0; at < length - 16; at += 16) {
+    if (!copy_16(to + at, from + at)) return false;
+  }
+  return copy_16(to + length - 16, from + length - 16);
+}
+
+#endif
+
 bool copy_guarded(std::byte* to, const std::byte* from, size_t length) noexcept {
   if (length == 0) return true;
   if (to == nullptr || from == nullptr) return false;  // no page is mapped there, and memcpy must not be given null

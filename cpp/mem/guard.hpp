@@ -113,16 +113,17 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noex
 namespace detail {
 
 #if WEFT_GUARD_FIXUPS
-// For each of the two instructions: where it is, and where the thread goes on if it faults. "?": the entries are of the
-// same group as the function, and go with it where the linker keeps one of several.
+// The n-th of the entries that follow an access: where the instruction is, and where the thread goes on if it faults.
+// "?": the entries are of the same group as the function, and go with it where the linker keeps one of several.
+#define WEFT_FIXUPS_BEGIN ".pushsection weft_fixups, \"a?\"\n"
+#define WEFT_FIXUP(n) ".long " #n "b - ., %l[failed] - .\n"
+#define WEFT_FIXUPS_END ".popsection"
+
 [[gnu::always_inline]] inline bool copy_8(std::byte* to, const std::byte* from) noexcept {
   asm goto(
       "1: movq (%1), %%rax\n"
-      "2: movq %%rax, (%0)\n"
-      ".pushsection weft_fixups, \"a?\"\n"
-      ".long 1b - ., %l[failed] - .\n"
-      ".long 2b - ., %l[failed] - .\n"
-      ".popsection"
+      "2: movq %%rax, (%0)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
       :
       : "r"(to), "r"(from)
       : "rax", "memory"
@@ -134,14 +135,44 @@ failed:
 [[gnu::always_inline]] inline bool copy_4(std::byte* to, const std::byte* from) noexcept {
   asm goto(
       "1: movl (%1), %%eax\n"
-      "2: movl %%eax, (%0)\n"
-      ".pushsection weft_fixups, \"a?\"\n"
-      ".long 1b - ., %l[failed] - .\n"
-      ".long 2b - ., %l[failed] - .\n"
-      ".popsection"
+      "2: movl %%eax, (%0)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
       :
       : "r"(to), "r"(from)
       : "rax", "memory"
+      : failed);
+  return true;
+failed:
+  return false;
+}
+
+constexpr size_t kShortMin = 4, kShortMax = 1024;
+// kShortMin to kShortMax bytes without a record of the ranges, which takes longer than copying 256 bytes.
+[[nodiscard]] bool copy_short(std::byte* to, const std::byte* from, size_t length) noexcept;
+
+// *result = what *target was, then *target += *operand, in one step. The target's pages do not fail.
+[[gnu::always_inline]] inline bool fetch_add_8(void* target, const void* operand, void* result) noexcept {
+  asm goto(
+      "1: movq (%1), %%rax\n"
+      "lock xaddq %%rax, (%0)\n"
+      "2: movq %%rax, (%2)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
+      :
+      : "r"(target), "r"(operand), "r"(result)
+      : "rax", "memory", "cc"
+      : failed);
+  return true;
+failed:
+  return false;
+}
+[[gnu::always_inline]] inline bool add_8(void* target, const void* operand) noexcept {
+  asm goto(
+      "1: movq (%1), %%rax\n"
+      "lock addq %%rax, (%0)\n"  //
+      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUPS_END
+      :
+      : "r"(target), "r"(operand)
+      : "rax", "memory", "cc"
       : failed);
   return true;
 failed:
@@ -151,17 +182,37 @@ failed:
 
 }  // namespace detail
 
-// HOT. The same for the initiator's own copies, words for nothing. Unlike copy_guarded() a word does not survive
-// another handler that comes before ours and raises the signal again: what a peer asks for is copied by copy_guarded().
+// HOT. The same for the initiator's own copies, words for nothing. Unlike copy_guarded() a copy of up to 1,024 bytes
+// does not survive another handler that comes before ours and raises the signal again: what a peer asks for is copied
+// by copy_guarded().
 [[nodiscard, gnu::always_inline]] inline bool copy_guarded_hot(std::byte* to, const std::byte* from,
                                                                size_t length) noexcept {
 #if WEFT_GUARD_FIXUPS
   if (detail::t_guard.ready) [[likely]] {
     if (length == 8) return detail::copy_8(to, from);
     if (length == 4) return detail::copy_4(to, from);
+    if (length - detail::kShortMin <= detail::kShortMax - detail::kShortMin)
+      return detail::copy_short(to, from, length);
   }
 #endif
   return copy_guarded(to, from, length);
+}
+
+// HOT. Adds the 8 bytes at `operand` to the word at `target` in one step; `result` takes the word before, if not null.
+// The target's pages must not fail. False: a page of operand (then nothing was added) or of result failed.
+// Nothing was done when *possible is false.
+[[nodiscard, gnu::always_inline]] inline bool add_guarded_hot(void* target, const void* operand, void* result,
+                                                              bool* possible) noexcept {
+#if WEFT_GUARD_FIXUPS
+  *possible = detail::t_guard.ready;
+  if (!*possible) [[unlikely]]
+    return false;
+  return result != nullptr ? detail::fetch_add_8(target, operand, result) : detail::add_8(target, operand);
+#else
+  (void)target, (void)operand, (void)result;
+  *possible = false;
+  return false;
+#endif
 }
 
 // Whether every page of the range can be read now.

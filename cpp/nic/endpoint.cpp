@@ -132,6 +132,12 @@ Reach translate(const link::Peer& peer, mem::Devices& devices, const mem::MrView
   const size_t size = datatype_size(datatype);
   if (count != 1 || (size != 8 && size != 4) || peer.same_process) [[unlikely]]
     return atomic_guarded(op, datatype, target, operand, compare, result, count);
+  if (op == AtomicOp::sum && (datatype == Datatype::int64 || datatype == Datatype::uint64)) [[likely]] {
+    bool possible;
+    const bool done = mem::add_guarded_hot(target, operand, result, &possible);
+    if (possible) [[likely]]
+      return done;
+  }
   alignas(8) std::byte ours[8], expected[8], before[8];
   if (operand != nullptr && !mem::copy_guarded_hot(ours, static_cast<const std::byte*>(operand), size)) return false;
   if (compare != nullptr && !mem::copy_guarded_hot(expected, static_cast<const std::byte*>(compare), size))

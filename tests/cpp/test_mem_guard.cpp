@@ -78,6 +78,10 @@ void install(int signal, void (*handler)(int, siginfo_t*, void*), struct sigacti
   *at = std::byte{1};
 }
 
+const std::byte* mine_of(const uint64_t* word) {
+  return reinterpret_cast<const std::byte*>(word);
+}
+
 struct Kept {  // the test framework installs handlers of its own for every case
   Kept() { mem::keep_fault_handler(); }
 };
@@ -101,6 +105,55 @@ BOOST_AUTO_TEST_CASE(test_guarded_copy_ends_at_a_page_that_fails) {
   BOOST_TEST(mem::copy_guarded(pages.at + 2 * kPage, mine.data(), 0));
   BOOST_TEST(!mem::copy_guarded(reinterpret_cast<std::byte*>(uint64_t{1} << 60), mine.data(), 8));  // no address at all
   BOOST_TEST(!mem::copy_guarded(mine.data(), nullptr, 8));
+}
+
+BOOST_AUTO_TEST_CASE(test_hot_copy_of_any_length_copies_each_byte_once) {
+  std::vector<std::byte> from(2048), to(2048);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+  for (size_t n = 0; n <= 1100; ++n) {
+    const size_t shift = n % 33;
+    std::ranges::fill(to, std::byte{0xa5});
+    BOOST_REQUIRE(mem::copy_guarded_hot(to.data() + shift, from.data() + 3 * shift, n));
+    BOOST_REQUIRE(std::memcmp(to.data() + shift, from.data() + 3 * shift, n) == 0);
+    const auto untouched = [](std::byte b) { return b == std::byte{0xa5}; };
+    BOOST_REQUIRE(std::all_of(to.begin(), to.begin() + static_cast<ptrdiff_t>(shift), untouched));
+    BOOST_REQUIRE(std::all_of(to.begin() + static_cast<ptrdiff_t>(shift + n), to.end(), untouched));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_hot_copy_ends_at_a_page_that_fails_at_any_byte) {
+  std::vector<std::byte> mine(4 * kPage, std::byte{7});
+  for (const auto way : {Pages::unmapped, Pages::closed, Pages::read_only, Pages::cut_off}) {
+    const Pages pages(way);
+    std::byte* const edge = pages.at + 2 * kPage;
+    for (size_t n = 1; n <= 1025; n = n < 70 ? n + 1 : n + 73) {
+      BOOST_REQUIRE(mem::copy_guarded_hot(edge - n, mine.data(), n));
+      for (size_t inside = 0; inside < n; inside = inside < 70 ? inside + 1 : inside + 61) {
+        BOOST_REQUIRE(!mem::copy_guarded_hot(edge - inside, mine.data(), n));
+        BOOST_REQUIRE(mem::copy_guarded_hot(mine.data(), edge - inside, n) == (way == Pages::read_only));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_hot_add_fails_with_its_operand_before_it_adds) {
+  const Pages pages(Pages::closed);
+  auto* const gone = pages.at + 2 * kPage;
+  uint64_t target = 40, two = 2, before = 0;
+  bool possible = false;
+  BOOST_TEST(mem::copy_guarded(reinterpret_cast<std::byte*>(&before), mine_of(&two), 8));  // the thread is prepared
+  if (mem::add_guarded_hot(&target, &two, &before, &possible)) {
+    BOOST_TEST(before == 40u);
+    BOOST_TEST(target == 42u);
+    BOOST_TEST(mem::add_guarded_hot(&target, &two, nullptr, &possible));
+    BOOST_TEST(target == 44u);
+    BOOST_TEST(!mem::add_guarded_hot(&target, gone, nullptr, &possible));
+    BOOST_TEST(!mem::add_guarded_hot(&target, gone, &before, &possible));
+    BOOST_TEST(target == 44u);
+    BOOST_TEST(!mem::add_guarded_hot(&target, &two, gone, &possible));
+    BOOST_TEST(target == 46u);  // done, and its result is lost
+  }
+  BOOST_TEST(possible == (WEFT_GUARD_FIXUPS != 0));
 }
 
 #if !defined(WEFT_TEST_NO_FORK)  // ThreadSanitizer keeps a mask and handlers of its own
