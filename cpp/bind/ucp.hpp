@@ -1,5 +1,5 @@
-// cpp/bind/ucp.hpp: the objects of weft.ucp's data path, shared by bind/ucp.cpp (posting), bind/ucp_worker.cpp
-// (completion, flush, waiting). What is not Python's in them is cpp/ucp's.
+// cpp/bind/ucp.hpp: the objects of weft.ucp's data path, shared by bind/ucp_post, ucp_transfer and ucp_atomic
+// (posting), ucp_worker (completion, flush, waiting) and ucp_types. What is not Python's in them is cpp/ucp's.
 //
 // Everything here is under the GIL, except long copies and sleeping.
 #pragma once
@@ -87,6 +87,7 @@ inline bool given(PyObject* o) {
 }
 
 extern PyTypeObject* g_ucp_request_type;
+extern PyTypeObject* g_ucp_rkey_type;
 extern PyObject* g_ucp_done;  // the request of what was done in place
 
 // Sets UcsError (status, message).

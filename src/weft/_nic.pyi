@@ -86,14 +86,6 @@ class Status(enum.IntEnum):
 def status_errno(status: Status) -> int:
     """The FI_ code that the man pages have for a status."""
 
-def set_region_type(type: type) -> None:
-    """
-    Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.
-    """
-
-def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None:
-    """Registers the NamedTuple classes of completion entries, one a format."""
-
 class Allocation:
     """
     Memory in a segment that peers map: they reach it by load and store. A writable buffer of bytes; freed with its last reference.
@@ -146,6 +138,30 @@ class Nic:
         The first page of [address, address + length) that the kernel does not read for another process, or None.
         """
 
+    def peers(self) -> list[dict[str, object]]:
+        """
+        The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why cma is off.
+        """
+
+    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False) -> Allocation:
+        """
+        Memory that peers reach by load and store. Raises FabricError (ENOMEM).
+
+        address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was
+                 mapped is gone.
+        fresh    it reads as zero, and no page of it is there yet.
+        """
+
+    def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None:
+        """
+        (address, length) of an open region's buffer that lies in these addresses, or None.
+        """
+
+    def close(self) -> None:
+        """
+        Stops the engine. Objects made on the NIC keep their memory until they are closed.
+        """
+
     def hmem_load(self, iface: int, library: str) -> str | None:
         """
         Loads the runtime of a device interface (1 CUDA, 2 ROCR); returns None, or why it cannot be used.
@@ -178,30 +194,6 @@ class Nic:
 
     def hmem_dmabuf(self, iface: int, address: int, length: int) -> int:
         """A DMA-buf descriptor of device memory, the caller's to close."""
-
-    def peers(self) -> list[dict[str, object]]:
-        """
-        The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why cma is off.
-        """
-
-    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False) -> Allocation:
-        """
-        Memory that peers reach by load and store. Raises FabricError (ENOMEM).
-
-        address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was
-                 mapped is gone.
-        fresh    it reads as zero, and no page of it is there yet.
-        """
-
-    def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None:
-        """
-        (address, length) of an open region's buffer that lies in these addresses, or None.
-        """
-
-    def close(self) -> None:
-        """
-        Stops the engine. Objects made on the NIC keep their memory until they are closed.
-        """
 
     def tcp_secret(self, secret: bytes) -> None:
         """
@@ -256,6 +248,11 @@ def probe_socket_pingpong(fd: int, rounds: int, size: int, first: bool, timeout:
 def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeout: float = 10.0) -> float:
     """
     Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1: it took too long.
+    """
+
+def set_region_type(type: type) -> None:
+    """
+    Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.
     """
 
 class DomainCore:
@@ -336,6 +333,9 @@ class AddressVectorCore:
     def count(self) -> int: ...
 
     def close(self) -> None: ...
+
+def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None:
+    """Registers the NamedTuple classes of completion entries, one a format."""
 
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""

@@ -1,0 +1,81 @@
+// cpp/bind/args.cpp: a method's arguments by position and by name.
+#include "bind/common.hpp"
+
+#include <string_view>
+
+namespace weft::bind {
+
+void name_bad_number(PyObject* o, const char* method, const char* name) {
+  const bool number = PyLong_Check(o) || PyErr_ExceptionMatches(PyExc_OverflowError);
+  if (!number && !PyErr_ExceptionMatches(PyExc_TypeError)) return;  // what __index__ raised
+  PyErr_Clear();
+  if (number) {
+    PyObject* text = PyUnicode_FromFormat("%s: %s is %R; it has to be 0 to 2**64 - 1", method, name, o);
+    const char* utf8 = text != nullptr ? PyUnicode_AsUTF8(text) : nullptr;
+    if (utf8 != nullptr) set_error(fi_err::kEINVAL, utf8);
+    Py_XDECREF(text);
+    return;
+  }
+  const std::string_view what = name;
+  const char* tip = what == "dest_addr" || what == "src_addr"
+                        ? ": pass what av.insert() returned for the peer's address"
+                    : what == "key"  ? ": pass mr.key of the peer's region"
+                    : what == "addr" ? ": pass the offset in the peer's region (a virtual address under MR_VIRT_ADDR)"
+                                     : "";
+  PyErr_Format(PyExc_TypeError, "%s: %s must be an int, not %R%s", method, name, o, tip);
+}
+
+bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out) {
+  const size_t n = s.names.size();
+  if (s.interned.empty()) {
+    for (const char* name : s.names) s.interned.push_back(PyUnicode_InternFromString(name));
+  }
+  if (static_cast<size_t>(nargs) > s.positional) {
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %zu positional arguments (%zd given)", s.method, s.positional,
+                 nargs);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < nargs; ++i) out[i] = args[i];
+  for (size_t i = static_cast<size_t>(nargs); i < n; ++i) out[i] = nullptr;
+  if (kwnames != nullptr) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
+    size_t guess = static_cast<size_t>(nargs);  // keywords mostly come in the parameters' order
+    for (Py_ssize_t k = 0; k < count; ++k) {
+      PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+      size_t at = n;
+      for (size_t probe = 0; probe < n; ++probe) {
+        const size_t i = (guess + probe) % n;
+        if (s.interned[i] == name) {
+          at = i;
+          break;
+        }
+      }
+      if (at == n) {  // not interned: compare by value
+        for (size_t i = 0; i < n && at == n; ++i) {
+          const int equal = PyObject_RichCompareBool(s.interned[i], name, Py_EQ);
+          if (equal < 0) return false;
+          if (equal != 0) at = i;
+        }
+      }
+      if (at == n) {
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", s.method, name);
+        return false;
+      }
+      if (out[at] != nullptr) {
+        PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", s.method, s.names[at]);
+        return false;
+      }
+      out[at] = args[nargs + k];
+      guess = at + 1;
+    }
+  }
+  for (size_t i = 0; i < s.required; ++i) {
+    if (out[i] == nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", s.method, s.names[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,44 @@
+// cpp/bind/av.cpp: address vectors as Python types.
+#include "bind/objects.hpp"
+
+namespace weft::bind {
+
+void register_av(nb::module_& m) {
+  nb::class_<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
+      .def(
+          "__init__",
+          [](AddressVectorCore* self, DomainCore& d) {
+            auto& box = box_of(d);
+            new (self) AddressVectorCore{box, std::make_shared<nic::AddressVector>(box->domain.get())};
+          },
+          nb::arg("domain"))
+      .def(
+          "insert_address",
+          [](AddressVectorCore& a, uint32_t nic, uint32_t pid, uint16_t vni) {
+            check_usable(a, "address vector");
+            return a.av->insert({nic, pid, vni, 0});
+          },
+          nb::arg("nic"), nb::arg("pid"), nb::arg("vni"),
+          "Enters an address; returns its fi_addr, the same if it is there.")
+      .def(
+          "remove_address",
+          [](AddressVectorCore& a, uint64_t fi_addr) {
+            check_usable(a, "address vector");
+            if (!a.av->remove(fi_addr))
+              raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+          },
+          nb::arg("fi_addr"))
+      .def(
+          "lookup_address",
+          [](AddressVectorCore& a, uint64_t fi_addr) {
+            check_usable(a, "address vector");
+            const auto found = a.av->lookup(fi_addr);
+            if (!found) raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+            return nb::make_tuple(found->nic, found->pid, found->vni);
+          },
+          nb::arg("fi_addr"), nb::sig("def lookup_address(self, fi_addr: int) -> tuple[int, int, int]"))
+      .def("count", [](AddressVectorCore& a) { return a.av->count(); })
+      .def("close", [](AddressVectorCore& a) { a.closed = true; });
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,304 @@
+// cpp/bind/buffer.cpp: the fast side of the one door for arrays: where an object's bytes are.
+#define PY_ARRAY_UNIQUE_SYMBOL weft_numpy_api
+#include "bind/common.hpp"
+
+#include <numpy/arrayobject.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+namespace weft::bind {
+
+namespace {
+PyObject* g_buffer_hook = nullptr;
+}  // namespace
+
+PyTypeObject* g_mr_type = nullptr;
+PyTypeObject* g_mr_slice_type = nullptr;
+
+namespace {
+
+PyTypeObject* g_ndarray = nullptr;  // once NumPy was imported by somebody; we do not import it for others
+
+bool find_numpy() {
+  PyObject* modules = PyImport_GetModuleDict();
+  if (PyDict_GetItemString(modules, "numpy") == nullptr) return false;
+  if (_import_array() < 0) {
+    PyErr_Clear();
+    return false;
+  }
+  g_ndarray = &PyArray_Type;
+  return true;
+}
+
+PyTypeObject* g_ctypes_data = nullptr;  // _ctypes._CData, the base of every ctypes object
+
+// The base of what ctypes exports. weft/buffers.py has imported ctypes before it registers its hook.
+void find_ctypes() {
+  PyObject* module = PyImport_ImportModule("_ctypes");
+  PyObject* structure = module != nullptr ? PyObject_GetAttrString(module, "Structure") : nullptr;
+  if (structure != nullptr) g_ctypes_data = reinterpret_cast<PyTypeObject*>(structure)->tp_base;
+  PyErr_Clear();
+  Py_XDECREF(structure);
+  Py_XDECREF(module);
+}
+
+// HOT. Elements that are, or hold, pointers to Python objects: a peer's write into them would end this process.
+inline bool holds_objects(PyArrayObject* array) {
+  return PyDataType_REFCHK(PyArray_DESCR(array));
+}
+
+// HOT. The same of a memoryview. True where only weft/buffers.py can tell: it looks closely, and words the refusal.
+bool may_hold_objects(PyObject* memoryview) {
+  const Py_buffer* seen = PyMemoryView_GET_BUFFER(memoryview);
+  if (seen->format != nullptr && std::strchr(seen->format, 'O') != nullptr) return true;
+  // ctypes says "B" of a union and of a packed structure, whatever their fields are.
+  PyObject* base = PyMemoryView_GET_BASE(memoryview);
+  return base != nullptr && !PyByteArray_CheckExact(base) && g_ctypes_data != nullptr &&
+         PyObject_TypeCheck(base, g_ctypes_data);
+}
+
+bool too_short(size_t wanted, size_t found) {
+  set_error(fi_err::kEINVAL,
+            "len is " + std::to_string(wanted) + " but the buffer has " + std::to_string(found) + " bytes");
+  return false;
+}
+
+bool read_only_error(PyObject* obj) {
+  set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(obj)->tp_name +
+                                 ") is read-only and the call writes to it: give a writable one");
+  return false;
+}
+
+bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
+  PyObject* first = PyTuple_GET_ITEM(tuple, 0);
+  PyObject* second = PyTuple_GET_ITEM(tuple, 1);
+  if (PyObject_TypeCheck(first, g_mr_type)) {  // (region, offset), with len=
+    auto* core = nb::inst_ptr<MemoryRegionCore>(first);
+    uint64_t offset = 0;
+    if (!to_u64(second, &offset, "(region, offset)", "offset")) return false;
+    uint64_t length = core->length - std::min(core->length, offset);
+    if (offset > core->length) {
+      set_error(fi_err::kEINVAL, "offset " + std::to_string(offset) + " passes the end of the region of " +
+                                     std::to_string(core->length) + " bytes");
+      return false;
+    }
+    if (core->region->closed()) {
+      set_error(fi_err::kEOPBADSTATE, "the region given as buffer is closed");
+      return false;
+    }
+    if (core->region->buffers().size() != 1) {
+      set_error(fi_err::kEINVAL, "(region, offset) needs a region of one buffer; this one has " +
+                                     std::to_string(core->region->buffers().size()) + ": give the buffers themselves");
+      return false;
+    }
+    if (length_arg != nullptr && length_arg != Py_None) {
+      uint64_t n = 0;
+      if (!to_u64(length_arg, &n, "buffer", "len")) return false;
+      if (n > length) return too_short(n, length);
+      length = n;
+    }
+    out->data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr) + offset;
+    out->length = length;
+    out->readonly = core->readonly;
+    out->iface = core->iface;
+    out->owner = first;
+    out->region = core;
+    return true;
+  }
+  uint64_t address = 0, length = 0;
+  if (!to_u64(first, &address, "(address, length)", "address") ||
+      !to_u64(second, &length, "(address, length)", "length")) {
+    return false;
+  }
+  if (length != 0 && length - 1 > ~address) {  // the last byte, not the one behind it
+    char text[128];
+    std::snprintf(text, sizeof(text), "%llu B from address 0x%llx pass the end of the address space",
+                  static_cast<unsigned long long>(length), static_cast<unsigned long long>(address));
+    set_error(fi_err::kEINVAL, text);
+    return false;
+  }
+  out->data = reinterpret_cast<std::byte*>(address);
+  out->length = length;
+  out->owner = tuple;
+  out->bare = true;
+  return true;
+}
+
+}  // namespace
+
+bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
+  PyTypeObject* type = Py_TYPE(obj);
+  if (type == g_mr_slice_type) {
+    const auto* slice = nb::inst_ptr<MrSlice>(obj);
+    if (slice->core->region->closed()) {
+      set_error(fi_err::kEOPBADSTATE, "the region of this slice is closed");
+      return false;
+    }
+    data = slice->data;
+    length = slice->length;
+    readonly = slice->core->readonly;
+    bare = slice->core->bare;
+    iface = slice->core->iface;
+    owner = obj;
+    region = slice->core;
+  } else if (g_ndarray != nullptr && (type == g_ndarray || PyType_IsSubtype(type, g_ndarray)) &&
+             PyArray_IS_C_CONTIGUOUS(reinterpret_cast<PyArrayObject*>(obj)) &&
+             !holds_objects(reinterpret_cast<PyArrayObject*>(obj))) {
+    auto* array = reinterpret_cast<PyArrayObject*>(obj);
+    data = static_cast<std::byte*>(PyArray_DATA(array));
+    length = static_cast<size_t>(PyArray_NBYTES(array));
+    readonly = !PyArray_ISWRITEABLE(array);
+    owner = obj;
+  } else if (PyBytes_CheckExact(obj)) {
+    data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(obj));
+    length = static_cast<size_t>(PyBytes_GET_SIZE(obj));
+    readonly = true;
+    owner = obj;
+  } else if (PyTuple_CheckExact(obj) && PyTuple_GET_SIZE(obj) == 2) {
+    if (!bare_pair(obj, this, length_arg)) return false;
+    if (owner != obj) length_arg = nullptr;  // (region, offset) took it
+  } else if (PyObject_TypeCheck(obj, g_mr_type)) {
+    auto* core = nb::inst_ptr<MemoryRegionCore>(obj);
+    if (core->region->closed() || core->region->buffers().size() != 1) {
+      set_error(fi_err::kEINVAL, "this region cannot be used as a buffer: it is closed or has several buffers");
+      return false;
+    }
+    data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr);
+    length = core->length;
+    readonly = core->readonly;
+    bare = core->bare;
+    iface = core->iface;
+    owner = obj;
+    region = core;
+  } else {
+    if (g_ndarray == nullptr && find_numpy()) return acquire(obj, writable, length_arg);
+    const bool plain = PyByteArray_CheckExact(obj) || (PyMemoryView_Check(obj) && !may_hold_objects(obj));
+    if (plain && PyObject_GetBuffer(obj, &view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0) {
+      has_view = true;
+      data = static_cast<std::byte*>(view.buf);
+      length = static_cast<size_t>(view.len);
+      readonly = view.readonly != 0;
+      owner = obj;
+    } else {
+      // Everything else, and everything refused, is the Python side's: weft/buffers.py knows the other protocols and
+      // words the errors.
+      PyErr_Clear();
+      if (g_buffer_hook == nullptr) {
+        PyErr_Format(PyExc_TypeError, "%s is not a buffer", type->tp_name);
+        return false;
+      }
+      PyObject* r = PyObject_CallFunctionObjArgs(g_buffer_hook, obj, writable ? Py_True : Py_False, nullptr);
+      if (r == nullptr) return false;
+      unsigned long long address = 0, n = 0;
+      int ro = 0, device = 0;
+      PyObject* keep = nullptr;
+      if (!PyArg_ParseTuple(r, "KKpiO", &address, &n, &ro, &device, &keep)) {
+        Py_DECREF(r);
+        return false;
+      }
+      data = reinterpret_cast<std::byte*>(address);
+      length = n;
+      readonly = ro != 0;
+      iface = static_cast<uint32_t>(device);
+      Py_INCREF(keep);
+      keepalive = keep;
+      Py_DECREF(r);
+      owner = obj;
+    }
+  }
+  if (writable && readonly) [[unlikely]]
+    return read_only_error(obj);
+  if (length_arg != nullptr && length_arg != Py_None) [[unlikely]] {
+    uint64_t n = 0;
+    if (!to_u64(length_arg, &n, "buffer", "len")) return false;
+    if (n > length) return too_short(n, length);
+    length = n;
+  }
+  return true;
+}
+
+bool Buf::acquire_host(PyObject* obj, bool writable) {
+  if (!acquire(obj, writable)) return false;
+  if (iface == mem::kHmemSystem) return !bare || length == 0 || bare_is_there(*this, "a call", writable);
+  set_error(fi_err::kEINVAL, std::string(Py_TYPE(obj)->tp_name) + " is device memory: give host memory");
+  return false;
+}
+
+bool bare_is_there(const Buf& buf, const char* method, bool writable) {
+  const auto address = reinterpret_cast<uint64_t>(buf.data);
+  if (mem::populate(address, buf.length, writable)) return true;
+  char text[160];
+  std::snprintf(text, sizeof(text), ": the local buffer, %zu B at 0x%llx, has no memory behind it that may be %s",
+                buf.length, static_cast<unsigned long long>(address), writable ? "written to" : "read");
+  set_error(fi_err::kEFAULT, method + std::string(text));
+  return false;
+}
+
+bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found) {
+  if (!box.hmem) {
+    set_error(fi_err::kENOSYS, std::string(method) +
+                                   ": the buffer is device memory and the domain was opened without HMEM: ask for "
+                                   "fi.HMEM in hints.caps, or copy it to the host first");
+    return false;
+  }
+  // What numbers alone say nothing about, and what says it is a device's; arrays of the host are taken at their word.
+  if (buf.length == 0 || (buf.iface == mem::kHmemSystem && !buf.bare)) return true;
+  mem::Devices& devices = box.domain->nic()->devices();
+  *found = box.domain->nic()->device_memory(reinterpret_cast<uint64_t>(buf.data), buf.length);
+  if (!*found) {
+    if (buf.iface == mem::kHmemSystem) return true;
+    set_error(fi_err::kENOSYS,
+              std::string(method) + ": the buffer says that it is device memory (interface " +
+                  std::to_string(buf.iface) + "), and " +
+                  (devices.runtime(buf.iface) != nullptr
+                       ? "the device's runtime does not know its address: was it freed?"
+                       : "that interface's runtime is not loaded: weft.memory.hmem.interfaces() says why"));
+    return false;
+  }
+  const uint64_t address = reinterpret_cast<uint64_t>(buf.data);
+  if ((*found)->length != 0 && buf.length > (*found)->base + (*found)->length - address) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(buf.length) +
+                                   " B pass the end of the device's allocation, which has " +
+                                   std::to_string((*found)->base + (*found)->length - address) + " B from there on");
+    return false;
+  }
+  if ((*found)->kind == mem::DeviceMemoryKind::host) found->reset();  // pinned: loads and stores reach it
+  return true;
+}
+
+PyObject* Buf::hold() const {
+  if (has_view) return PyMemoryView_FromObject(owner);
+  PyObject* memory = region_memory();
+  PyObject* o = keepalive != nullptr ? keepalive : memory != nullptr ? memory : owner;
+  Py_INCREF(o);
+  return o;
+}
+
+void register_buffers(nb::module_& m) {
+  m.def(
+      "set_buffer_hook",
+      [](nb::object f) {
+        Py_XDECREF(g_buffer_hook);
+        g_buffer_hook = f.release().ptr();
+        find_ctypes();
+      },
+      nb::arg("f"),
+      nb::sig("def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None"),
+      "Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) for objects that only "
+      "Python understands.");
+  m.def(
+      "describe_buffer",
+      [](nb::handle obj, bool writable) {
+        Buf b;
+        if (!b.acquire(obj.ptr(), writable)) throw nb::python_error();
+        return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, b.iface, nb::steal(b.hold()));
+      },
+      nb::arg("obj").none(), nb::arg("writable") = false,
+      nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),
+      "(address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.");
+}
+
+}  // namespace weft::bind

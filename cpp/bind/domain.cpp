@@ -1,0 +1,187 @@
+// cpp/bind/domain.cpp: domains as Python types, and mr_reg, their data path.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bind/objects.hpp"
+
+namespace weft::bind {
+
+std::shared_ptr<DomainBox>& box_of(DomainCore& d) {
+  if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
+  if (d.box->forked()) {
+    raise(fi_err::kEOPBADSTATE, "this domain belongs to the parent process: a forked child opens its own fabric");
+  }
+  return d.box;
+}
+
+namespace {
+
+StatusMap status_map(const std::vector<std::pair<int32_t, int32_t>>& statuses) {
+  StatusMap map;
+  if (statuses.empty()) return map;
+  if (statuses.size() != kStatusCount) raise(fi_err::kEINVAL, "statuses: one pair for each status");
+  for (size_t i = 0; i < kStatusCount; ++i) map.entries[i] = {statuses[i].first, statuses[i].second};
+  return map;
+}
+
+}  // namespace
+
+DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config) {
+  const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
+  return DomainCore{translating([&] {
+    try {
+      return make();
+    } catch (const Error& e) {
+      if (e.fi_code() != fi_err::kENOSPC) throw;
+      PyGC_Collect();  // closed ones that an exception's traceback still holds
+      return make();
+    }
+  })};
+}
+
+namespace {
+
+PyObject* g_region_type = nullptr;  // weft.fi.MemoryRegion
+
+Signature g_mr_reg_sig{"mr_reg", {"buf", "access", "offset", "requested_key", "flags", "context", "len"}, 6, 2, {}};
+
+bool absent(PyObject* o) {
+  return o == nullptr || o == Py_None;
+}
+
+// Where the caller of this C function is: what sys._getframe() would say.
+void note_site(MemoryRegionCore* core) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (frame == nullptr) return;
+  core->site = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+#if PY_VERSION_HEX >= 0x030B0000
+  core->site_at = PyFrame_GetLasti(frame);
+#else
+  if (PyObject* at = PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_lasti")) {
+    core->site_at = static_cast<int>(PyLong_AsLong(at));
+    Py_DECREF(at);
+  }
+#endif
+}
+
+// HOT: some programs register for every transfer. Benchmark: bench/bench_registration.py.
+// Anything out of the ordinary goes to weft.fi.Domain._mr_reg, with the same arguments.
+PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[7];
+  if (!parse_slow(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
+  auto* core = nb::inst_ptr<DomainCore>(self);
+  uint64_t access = 0, key = 0, offset = 0, flags = 0;
+  const auto plain_number = [](PyObject* o, uint64_t* out) {  // others are for Python to explain
+    if (o == nullptr) return true;
+    if (!PyLong_Check(o)) return false;
+    *out = PyLong_AsUnsignedLongLong(o);
+    if (*out != ~uint64_t{0}) return true;
+    PyErr_Clear();
+    return false;
+  };
+  if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
+      plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
+      plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 &&
+      // Under FI_MR_ALLOCATED somebody looks whether pages are behind bare addresses.
+      !(core->box->mr_allocated && PyTuple_CheckExact(a[0])) && g_region_type != nullptr) [[likely]] {
+    core->box->drain();
+    nb::object region = nb::inst_alloc(g_region_type);
+    auto* made = nb::inst_ptr<MemoryRegionCore>(region);
+    if (!make_region(made, core->box, {&a[0], 1}, access, key, false, true)) return nullptr;
+    nb::inst_mark_ready(region);
+    made->domain = nb::borrow(self);
+    made->enlist(region.ptr());
+    note_site(made);
+    return region.release().ptr();
+  }
+  static PyObject* name = PyUnicode_InternFromString("_mr_reg");
+  constexpr size_t kArgsMax = 8;
+  const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  PyObject* forwarded[kArgsMax] = {self};
+  std::copy(args, args + total, forwarded + 1);  // parse_slow accepted them, so there are no more than parameters
+  return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
+}
+
+PyMethodDef g_domain_methods[] = {
+    {"mr_reg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(domain_mr_reg)), METH_FASTCALL | METH_KEYWORDS,
+     "Register memory (fi_mr_reg).\n\n"
+     "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that\n"
+     "                Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.\n"
+     "access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),\n"
+     "                `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...\n"
+     "offset          reserved, 0.\n"
+     "requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.\n"
+     "flags           `fi.RMA_EVENT`: a counter will be bound.\n"
+     "context         for the event of an asynchronous registration.\n"
+     "len             bytes from the start; all where None.\n\n"
+     "Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that\n"
+     "writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.\n"
+     "Thread safety: any thread. Source: fi_mr(3) fi_mr_reg."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot g_domain_slots[] = {{Py_tp_methods, g_domain_methods}, {0, nullptr}};
+
+}  // namespace
+
+void register_domain(nb::module_& m) {
+  m.def(
+      "set_region_type",
+      [](nb::type_object type) {
+        Py_XDECREF(g_region_type);
+        g_region_type = type.release().ptr();
+      },
+      nb::arg("type"), "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
+
+  nb::class_<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
+      .def(
+          "__init__",
+          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
+             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys,
+             int empty_region_errno, const std::vector<std::pair<int32_t, int32_t>>& statuses) {
+            new (self) DomainCore(make_domain(nic, {nic_index, prov_key, virt_addr, raw_keys, status_map(statuses)}));
+            self->box->empty_region_errno = empty_region_errno;
+            self->box->mr_local = mr_local;
+            self->box->may_overrun = !rm_enabled;
+            self->box->hmem = hmem;
+            self->box->mr_hmem = mr_hmem;
+            self->box->mr_allocated = mr_allocated;
+            self->box->desc_ignored = desc_ignored;
+          },
+          nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
+          nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
+          nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
+          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("empty_region_errno") = fi_err::kEINVAL,
+          nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{},
+          "empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.\n"
+          "statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes "
+          "and\n"
+          "                    the statuses themselves.")
+      .def(
+          "map_key", [](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); }, nb::arg("key"),
+          "A handle by which transfers of a domain with raw keys name a peer's key.")
+      .def(
+          "unmap_handle", [](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); },
+          nb::arg("handle"), "Gives a handle back; False for one that is none.")
+      .def(
+          "set_mr_plain", [](DomainCore& d, bool plain, uint64_t access) { d.mr_plain = plain, d.mr_access = access; },
+          nb::arg("plain"), nb::arg("access"),
+          "plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.")
+      .def(
+          "regions",
+          [](DomainCore& d) {
+            nb::list out;
+            if (!d.box || d.box->forked()) return out;
+            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) out.append(nb::borrow(r->self));
+            return out;
+          },
+          nb::sig("def regions(self) -> list[Any]"), "The open regions.")
+      .def("close", [](DomainCore& d) {
+        if (!d.box || d.box->closed || d.box->forked()) return;
+        d.box->drain();
+        d.box->closed = true;
+      });
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,385 @@
+// cpp/bind/ep.cpp: endpoints as Python types.
+#include "bind/ep.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+
+namespace weft::bind {
+
+bool usable(EndpointCore* core, bool capable, const char* method, const char* needs) {
+  if (core->box->forked()) [[unlikely]] {
+    set_error(fi_err::kEOPBADSTATE, std::string(method) +
+                                        ": this endpoint belongs to the parent process: a forked child "
+                                        "opens its own fabric");
+    return false;
+  }
+  if (!capable) [[unlikely]] {
+    set_error(fi_err::kEOPNOTSUPP, std::string(method) + ": the endpoint was opened without " + needs +
+                                       ": ask for it in the capabilities of the hints");
+    return false;
+  }
+  core->box->drain();
+  return true;
+}
+
+bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total) {
+  const auto& config = core->ep->config();
+  const std::string m = std::string(method) + ": ";
+  switch (refusal) {
+    case Refusal::none:
+      return true;
+    case Refusal::cq_full:
+    case Refusal::tx_full: {
+      const nic::CompletionQueue* cq = core->ep->tx_cq();
+      const bool of_cq = refusal == Refusal::cq_full;
+      const std::string full = of_cq ? "completion queue full, " + std::to_string(cq->unread()) + " unread and " +
+                                           std::to_string(cq->reserved()) + " under way of " +
+                                           std::to_string(cq->capacity()) + " entries: "
+                                     : "transmit queue full, " + std::to_string(core->ep->outstanding()) + " of " +
+                                           std::to_string(config.tx_size) + " operations under way: ";
+      const char* usual = of_cq ? "read the queue and retry, or open it larger" : "read the completion queue and retry";
+      set_error(fi_err::kEAGAIN,
+                m + full +
+                    (core->ep->held_back(dest) ? "the completion queue of the peer at fi_addr " + std::to_string(dest) +
+                                                     " is full and takes no data; retry when the peer has read it"
+                                               : std::string(usual)));
+      break;
+    }
+    case Refusal::not_enabled:
+      set_error(fi_err::kEOPBADSTATE, m + "the endpoint is not enabled: call enable()");
+      break;
+    case Refusal::closed:
+      set_error(fi_err::kEOPBADSTATE, m + "the endpoint is closed");
+      break;
+    case Refusal::no_cq:
+      set_error(fi_err::kENOCQ, m + "no completion queue is bound");
+      break;
+    case Refusal::bad_address:
+      set_error(fi_err::kEINVAL,
+                m + (dest == ~uint64_t{0} ? std::string("no peer was given: pass what av.insert() returned")
+                                          : "fi_addr " + std::to_string(dest) + " is not in the address vector"));
+      break;
+    case Refusal::not_connected:
+      set_error(fi_err::kENOTCONN,
+                m + "the endpoint is not connected: connect() or accept(), and read the CONNECTED event");
+      break;
+    case Refusal::length_mismatch:
+      set_error(fi_err::kEINVAL, m + "the local and the remote lists describe different numbers of bytes");
+      break;
+    case Refusal::too_long:
+      set_error(fi_err::kEMSGSIZE,
+                m + std::to_string(total) + " bytes are more than one call may carry (" +
+                    (total > config.max_msg_size ? "max_msg_size " + std::to_string(config.max_msg_size)
+                                                 : std::string("atomics: 4096")) +
+                    "): split it");
+      break;
+    case Refusal::too_many_pieces:
+      set_error(fi_err::kEINVAL, m + "more than " + std::to_string(nic::kIovMax) + " pieces in a list: split the call");
+      break;
+    case Refusal::no_capability:
+      set_error(fi_err::kEOPNOTSUPP, m + "not supported by this endpoint");
+      break;
+    case Refusal::not_now:
+      set_error(fi_err::kEAGAIN, m + "it would take longer than the call");
+      break;
+    case Refusal::forked:
+      set_error(fi_err::kEOPBADSTATE, m + "the endpoint belongs to the parent process");
+      break;
+  }
+  return false;
+}
+
+bool hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count) {
+  std::array<uint64_t, 3 * nic::kIovMax> cookies;  // an atomic's operands, compare values and results
+  size_t held = 0;
+  for (size_t i = 0; i < count && held < cookies.size(); ++i) {
+    PyObject* o = bufs[i]->hold();
+    if (o == nullptr)
+      PyErr_Clear();
+    else
+      cookies[held++] = reinterpret_cast<uint64_t>(o);
+  }
+  if (!core->box->domain->attach(op_id, std::span(cookies).first(held))) {
+    for (size_t i = 0; i < held; ++i) Py_DECREF(reinterpret_cast<PyObject*>(cookies[i]));
+  }
+  return true;
+}
+
+bool inject_length_ok(EndpointCore* core, const char* method, uint64_t length) {
+  const uint64_t max = core->ep->config().inject_size;
+  if (length <= max) [[likely]]
+    return true;
+  set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(length) +
+                                   " bytes are more than inject_size, " + std::to_string(max) + ": use write()");
+  return false;
+}
+
+bool target_ok(const char* method, PyObject* addr, PyObject* key, wire::RmaRange* range) {
+  if (addr == nullptr || key == nullptr) [[unlikely]] {
+    PyErr_Format(PyExc_TypeError,
+                 "%s() needs the argument '%s': the place in the peer's region (an offset from its start; a virtual "
+                 "address under MR_VIRT_ADDR) and the region's key",
+                 method, addr == nullptr ? "addr" : "key");
+    return false;
+  }
+  return to_u64(addr, &range->addr, method, "addr") && to_u64(key, &range->key, method, "key");
+}
+
+bool flags_ok(uint64_t flags, uint64_t allowed, const char* method) {
+  if ((flags & ~allowed) == 0) return true;
+  char text[160];
+  std::snprintf(text, sizeof(text), "%s: flags 0x%llx are not for this call", method,
+                static_cast<unsigned long long>(flags & ~allowed));
+  set_error(fi_err::kEBADFLAGS, text);
+  return false;
+}
+
+bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args) {
+  for (const auto& [value, name] : args) {
+    if (value == nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", method, name);
+      return false;
+    }
+  }
+  return true;
+}
+
+namespace {
+
+#define WEFT_METHOD(name, doc) \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
+
+PyMethodDef g_methods[] = {
+    WEFT_METHOD(
+        read,
+        "Copies bytes of a peer's region into buf (fi_read).\n\n"
+        "buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is\n"
+        "          quickest. Held until completion; leave it alone until then.\n"
+        "desc      mr.desc of a region that covers buf, or None.\n"
+        "src_addr  the peer: what av.insert() returned.\n"
+        "addr      byte offset from the region's start; its virtual address under MR_VIRT_ADDR.\n"
+        "key       the region's remote key.\n"
+        "context   any object; comes back as op_context of the completion.\n"
+        "len       bytes, if fewer than buf has.\n\n"
+        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.\n"
+        "What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_read."),
+    WEFT_METHOD(readv,
+                "As read, into a list of up to iov_limit buffers, in order (fi_readv).\n\n"
+                "count  how many of them are used. Source: fi_rma(3) fi_readv."),
+    WEFT_METHOD(readmsg,
+                "A read in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_readmsg).\n\n"
+                "flags  for this read alone, in place of the endpoint's: COMPLETION, MORE, FENCE, completion levels.\n"
+                "Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg."),
+    WEFT_METHOD(
+        write,
+        "Copies buf into a peer's region (fi_write).\n\n"
+        "buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is "
+        "quickest.\n"
+        "           Held until completion.\n"
+        "dest_addr  the peer: what av.insert() returned.\n"
+        "desc, addr, key, context, len   as for read.\n\n"
+        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.\n"
+        "What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write."),
+    WEFT_METHOD(writev,
+                "As write, from a list of up to iov_limit buffers, in order (fi_writev).\n\n"
+                "count  how many of them are used. Source: fi_rma(3) fi_writev."),
+    WEFT_METHOD(
+        writemsg,
+        "A write in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_writemsg).\n\n"
+        "flags  for this write alone, in place of the endpoint's: REMOTE_CQ_DATA, COMPLETION, MORE, INJECT, FENCE,\n"
+        "       INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE.\n"
+        "Several remote pieces are checked before the first is written. Source: fi_rma(3) fi_writemsg."),
+    WEFT_METHOD(inject_write,
+                "As write, of at most inject_size bytes; buf may be reused at once, and success is not reported\n"
+                "(fi_inject_write). A failure is. Source: fi_rma(3) fi_inject_write."),
+    WEFT_METHOD(writedata,
+                "As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).\n\n"
+                "Source: fi_rma(3) fi_writedata."),
+    WEFT_METHOD(inject_writedata,
+                "As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).\n\n"
+                "Source: fi_rma(3) fi_inject_writedata."),
+    WEFT_METHOD(
+        read_batch,
+        "Many reads in one call, with one completion for all of them.\n\n"
+        "local  writable buffer that every descriptor's local_offset counts in.\n"
+        "descs  C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr, key. status is\n"
+        "       written: 0, or why this one failed; valid at the completion. Both are held until then.\n"
+        "The completion's len is the sum of what was moved; it is a failed one if any descriptor failed."),
+    WEFT_METHOD(write_batch, "Many writes in one call, with one completion for all of them. Arguments as read_batch."),
+    WEFT_METHOD(
+        atomic,
+        "Updates elements of a peer's region with those of buf, each atomically (fi_atomic).\n\n"
+        "buf       C-contiguous operands; count of them, or all.\n"
+        "addr      as for write; a multiple of the datatype's alignment.\n"
+        "datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() tells which pairs exist.\n\n"
+        "Raises NotSupported, Again, MessageTooLong (more elements than atomicvalid() tells). Source: fi_atomic(3)."),
+    WEFT_METHOD(atomicv, "As atomic, from a list of buffers (fi_atomicv). Source: fi_atomic(3)."),
+    WEFT_METHOD(
+        atomicmsg,
+        "An atomic in full: msg is an fi.MsgAtomic; flags for this call alone (fi_atomicmsg). Source: fi_atomic(3)."),
+    WEFT_METHOD(inject_atomic,
+                "As atomic, of at most inject_size bytes; buf may be reused at once, success is not reported\n"
+                "(fi_inject_atomic). Source: fi_atomic(3)."),
+    WEFT_METHOD(fetch_atomic,
+                "As atomic, and result receives the elements as they were before (fi_fetch_atomic).\n\n"
+                "buf     operands; not used by ATOMIC_READ, which takes None.\n"
+                "result  writable, as long as buf. Held until completion. Source: fi_atomic(3)."),
+    WEFT_METHOD(fetch_atomicv, "As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3)."),
+    WEFT_METHOD(fetch_atomicmsg, "A fetching atomic in full (fi_fetch_atomicmsg). Source: fi_atomic(3)."),
+    WEFT_METHOD(
+        compare_atomic,
+        "Compares elements of a peer's region with compare and, where they satisfy op (CSWAP ... MSWAP), puts buf\n"
+        "there, each atomically; result receives the elements as they were before (fi_compare_atomic).\n\n"
+        "Source: fi_atomic(3)."),
+    WEFT_METHOD(compare_atomicv,
+                "As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3)."),
+    WEFT_METHOD(compare_atomicmsg, "A comparing atomic in full (fi_compare_atomicmsg). Source: fi_atomic(3)."),
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot g_slots[] = {{Py_tp_methods, g_methods}, {0, nullptr}};
+
+}  // namespace
+
+EndpointCore::~EndpointCore() {
+  if (!box || !ep || box->forked()) return;
+  {
+    const ReleasedGil released;
+    ep->close();
+  }
+  box->drain();
+}
+
+void register_endpoint(nb::module_& m) {
+  nb::class_<EndpointCore>(m, "EndpointCore", nb::type_slots(g_slots), "The NIC's side of an endpoint: its data path.")
+      .def(
+          "__init__",
+          [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
+             uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
+             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected,
+             std::pair<uint32_t, uint32_t> pids) {
+            if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
+            nic::EndpointConfig config;
+            config.caps = caps;
+            config.tx_size = tx_size;
+            config.inject_size = inject_size;
+            config.max_msg_size = max_msg_size;
+            config.msg_order = msg_order;
+            config.tx_op_flags = tx_op_flags;
+            config.vni = vni;
+            config.foreign_key = foreign_key;
+            config.connected = connected;
+            config.pids = {pids.first, pids.second};
+            new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
+            const auto limit = [](uint64_t asked) {  // 0: as many as there may be
+              return asked == 0 ? nic::kIovMax : std::min<uint64_t>(asked, nic::kIovMax);
+            };
+            self->iov_limit = limit(iov_limit);
+            self->rma_iov_limit = limit(rma_iov_limit);
+            const bool rma = (caps & nic::flag::kRma) != 0;
+            self->can_read = rma && (caps & nic::flag::kRead) != 0;
+            self->can_write = rma && (caps & nic::flag::kWrite) != 0;
+            self->can_atomic = (caps & nic::flag::kAtomic) != 0;
+          },
+          nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
+          nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
+          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false,
+          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last})
+      .def(
+          "bind_cq",
+          [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
+            translating([&] { e.ep->bind_cq(cq.cq, flags); });
+          },
+          nb::arg("cq"), nb::arg("flags"))
+      .def(
+          "bind_cntr",
+          [](EndpointCore& e, CounterCore& c, uint64_t flags) {
+            translating([&] { e.ep->bind_counter(c.counter, flags); });
+          },
+          nb::arg("cntr"), nb::arg("flags"))
+      .def(
+          "bind_av", [](EndpointCore& e, AddressVectorCore& a) { translating([&] { e.ep->bind_av(a.av); }); },
+          nb::arg("av"))
+      .def(
+          "enable_at",
+          [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            return translating([&] { return e.ep->enable(nic, pid, vnis); });
+          },
+          nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
+          nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
+          "Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.\n\n"
+          "vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.")
+      .def(
+          "bind_cm",
+          [](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
+            e.ep->bind_cm(queue.queue, token, listens);
+          },
+          nb::arg("queue"), nb::arg("token"), nb::arg("listens"),
+          "What arrives for the endpoint goes to the queue, with the token.")
+      .def(
+          "send_cm",
+          [](EndpointCore& e, std::tuple<uint32_t, uint32_t, uint16_t> to, uint32_t kind, uint64_t connection,
+             nb::bytes data) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            const auto [nic, pid, vni] = to;
+            const std::span bytes(static_cast<const std::byte*>(data.data()), data.size());
+            const nic::PostResult r = translating(
+                [&] { return e.ep->send_cm({nic, pid, vni, 0}, static_cast<nic::CmKind>(kind), connection, bytes); });
+            if (r.refusal != Refusal::none && !refuse(&e, "connect", r.refusal, 0, 0)) throw nb::python_error();
+          },
+          nb::arg("to"), nb::arg("kind"), nb::arg("connection"), nb::arg("data"),
+          "Sends a message of connecting to the endpoint at an address.")
+      .def(
+          "connect_to",
+          [](EndpointCore& e, std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> peer) {
+            std::optional<wire::EpAddress> address;
+            if (peer) address = wire::EpAddress{std::get<0>(*peer), std::get<1>(*peer), std::get<2>(*peer), 0};
+            e.ep->connect_to(address);
+          },
+          nb::arg("peer").none(), "From here on the endpoint transfers to this peer, and it alone reaches it.")
+      .def(
+          "cancel",
+          [](EndpointCore& e, nb::handle context) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            if (e.ep->closed()) raise(fi_err::kEOPBADSTATE, "the endpoint is closed");
+            const size_t n = e.ep->cancel(reinterpret_cast<uint64_t>(context.ptr()));
+            e.box->drain();
+            if (n == 0) raise(2 /* FI_ENOENT */, "cancel: no operation with this context waits to be started");
+          },
+          nb::arg("context").none(), nb::sig("def cancel(self, context: object) -> None"),
+          "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n"
+          "Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) "
+          "fi_cancel.")
+      .def_prop_ro(
+          "address",
+          [](const EndpointCore& e) {
+            const wire::EpAddress& a = e.ep->address();
+            return nb::make_tuple(a.nic, a.pid, a.vni);
+          },
+          nb::sig("def address(self) -> tuple[int, int, int]"), "(nic, pid, vni), once it is enabled.")
+      .def(
+          "statistics",
+          [](const EndpointCore& e) {
+            nb::dict d;
+            d["tx_pending"] = e.ep->outstanding();
+            d["tx_size"] = e.ep->config().tx_size;
+            return d;
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"),
+          "tx_pending: operations under way; tx_size: how many there may be.")
+      .def("close", [](EndpointCore& e) {
+        if (e.box->forked()) return;
+        {
+          const ReleasedGil released;
+          e.ep->close();
+        }
+        e.box->drain();
+      });
+}
+
+}  // namespace weft::bind

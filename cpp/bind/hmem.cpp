@@ -1,0 +1,99 @@
+// cpp/bind/hmem.cpp: the NIC's methods for device memory.
+#include <nanobind/stl/optional.h>
+
+#include "bind/objects.hpp"
+
+namespace weft::bind {
+
+void register_hmem(nb::class_<PyNic>& nic) {
+  nic.def(
+         "hmem_load",
+         [](PyNic& n, uint32_t iface, const std::string& library) -> std::optional<std::string> {
+           mem::Devices& devices = box_of(n)->host->nic().devices();
+           if (devices.runtime(iface) != nullptr) return std::nullopt;
+           std::string why;
+           std::unique_ptr<mem::DeviceRuntime> runtime;
+           {
+             const ReleasedGil released;
+             if (iface == 1) runtime = mem::load_cuda(library, &why);
+             if (iface == 2) runtime = mem::load_rocr(library, &why);
+           }
+           if (!runtime) return why.empty() ? "this release has no data path to that interface" : why;
+           devices.add(std::move(runtime));
+           if (mem::RegistrationCache* cache = box_of(n)->host->nic().cache()) {
+             cache->set_monitor(iface, mem::make_device_monitor(devices, iface));
+           }
+           return std::nullopt;
+         },
+         nb::arg("iface"), nb::arg("library"),
+         "Loads the runtime of a device interface (1 CUDA, 2 ROCR); returns None, or why it cannot be used.")
+      .def(
+          "hmem_devices",
+          [](PyNic& n, uint32_t iface) -> std::optional<uint64_t> {
+            mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
+            return r == nullptr ? std::nullopt : std::optional(r->device_count());
+          },
+          nb::arg("iface"), "How many devices of a loaded interface there are; None where it is not loaded.")
+      .def(
+          "hmem_find",
+          [](PyNic& n, uint64_t address) -> nb::object {
+            const auto found = box_of(n)->host->nic().devices().find(address);
+            if (!found) return nb::none();
+            constexpr const char* kKinds[] = {"device", "managed", "host"};
+            return nb::make_tuple(found->iface, kKinds[static_cast<int>(found->kind)], found->device, found->base,
+                                  found->length);
+          },
+          nb::arg("address"), nb::sig("def hmem_find(self, address: int) -> tuple[int, str, int, int, int] | None"),
+          "(iface, kind, device, base, length) of the allocation at an address, as the loaded runtimes know it.")
+      .def(
+          "hmem_copy",
+          [](PyNic& n, uint64_t to, uint64_t from, uint64_t length) {
+            auto box = box_of(n);
+            Status status;
+            {
+              const ReleasedGil released;
+              const mem::Devices& devices = box->host->nic().devices();
+              status = devices.copy({reinterpret_cast<void*>(to), devices.find(to).has_value()},
+                                    {reinterpret_cast<void*>(from), devices.find(from).has_value()}, length);
+            }
+            if (status != Status::ok) raise(fi_errno(status), "the device's runtime could not copy");
+          },
+          nb::arg("to"), nb::arg("from_"), nb::arg("length"), "Copies bytes, either side of which may be a device's.")
+      .def(
+          "hmem_p2p", [](PyNic& n, bool on) { box_of(n)->host->nic().devices().set_p2p(on); }, nb::arg("on"),
+          "Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).")
+      .def(
+          "hmem_alloc",
+          [](PyNic& n, uint32_t iface, uint64_t nbytes, bool managed) {
+            mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
+            if (r == nullptr) raise(fi_err::kENOSYS, "that interface's runtime is not loaded");
+            std::string why;
+            const uint64_t address = r->allocate(nbytes, managed, &why);
+            if (address == 0) {
+              raise(fi_err::kENOMEM, std::to_string(nbytes) + " B of device memory cannot be allocated: " + why);
+            }
+            return address;
+          },
+          nb::arg("iface"), nb::arg("nbytes"), nb::arg("managed") = false,
+          "Memory of the first device; hmem_free gives it back. Raises FabricError (ENOMEM, ENOSYS).")
+      .def(
+          "hmem_free",
+          [](PyNic& n, uint32_t iface, uint64_t address) {
+            if (mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface)) r->release(address);
+          },
+          nb::arg("iface"), nb::arg("address"))
+      .def(
+          "hmem_dmabuf",
+          [](PyNic& n, uint32_t iface, uint64_t address, uint64_t length) {
+            mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
+            if (r == nullptr) raise(fi_err::kENOSYS, "that interface's runtime is not loaded");
+            std::string why;
+            const int fd = r->export_dmabuf(address, length, &why);
+            if (fd < 0) raise(fi_err::kEOPNOTSUPP, "no DMA-buf of this memory: " + why);
+            return fd;
+          },
+          nb::arg("iface"), nb::arg("address"), nb::arg("length"),
+          "A DMA-buf descriptor of device memory, the caller's to close.");
+}
+
+}  // namespace weft::bind

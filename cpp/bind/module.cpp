@@ -1,0 +1,25 @@
+// cpp/bind/module.cpp: the extension module weft._nic.
+#include "bind/objects.hpp"
+
+NB_MODULE(_nic, m) {
+  using namespace weft::bind;
+  m.doc() = "The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.";
+  nb::set_leak_warnings(false);  // an interpreter that ends with live handles is none of the user's business
+  register_errors(m);
+  register_buffers(m);
+  register_status(m);
+  register_nic(m);
+  register_domain(m);
+  register_cm(m);
+  register_av(m);
+  register_cq(m);
+  register_cntr(m);
+  register_mr(m);
+  register_atomic(m);
+  register_endpoint(m);
+  register_probes(m);
+  register_numpy_memory(m);
+  register_cache(m);
+  register_ucp(m);
+  register_window(m);
+}

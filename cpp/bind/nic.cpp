@@ -1,0 +1,217 @@
+// cpp/bind/nic.cpp: the NIC and its allocations as Python types.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind/objects.hpp"
+
+namespace weft::bind {
+
+std::shared_ptr<NicBox>& box_of(PyNic& nic) {
+  if (!nic.box) raise(fi_err::kEOPBADSTATE, "the NIC is closed");
+  if (nic.box->fork_generation != g_fork_generation) {
+    raise(fi_err::kEOPBADSTATE, "this NIC belongs to the parent process: a forked child makes its own");
+  }
+  return nic.box;
+}
+
+namespace {
+
+struct Allocation {
+  std::shared_ptr<NicBox> box;
+  std::byte* address = nullptr;
+  size_t nbytes = 0;
+  ~Allocation() {
+    if (box && box->fork_generation == g_fork_generation) box->host->nic().segments().free(address);
+  }
+};
+
+int allocation_getbuffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* a = nb::inst_ptr<Allocation>(self);
+  return PyBuffer_FillInfo(view, self, a->address, static_cast<Py_ssize_t>(a->nbytes), 0, flags);
+}
+
+PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(allocation_getbuffer)}, {0, nullptr}};
+
+}  // namespace
+
+void register_nic(nb::module_& m) {
+  nb::class_<Allocation> allocation(m, "Allocation", nb::type_slots(g_allocation_slots),
+                                    "Memory in a segment that peers map: they reach it by load and store. A writable "
+                                    "buffer of bytes; freed with its last "
+                                    "reference.");
+  allocation
+      .def_prop_ro(
+          "address", [](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); },
+          "Virtual address of the first byte.")
+      .def_prop_ro("nbytes", [](const Allocation& a) { return a.nbytes; }, "Length in bytes.");
+
+  nb::class_<PyNic> nic_class(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.");
+  nic_class
+      .def(
+          "__init__",
+          [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, bool shm, bool tcp_log,
+             uint32_t mr_count_max, const std::string& cache_monitor, uint64_t cache_count_max,
+             uint64_t cache_bytes_max, const std::vector<uint32_t>& cache_off) {
+            host::HostConfig config;
+            config.cache_monitor = cache_monitor;
+            config.cache = {cache_count_max, cache_bytes_max};
+            if (engine != "thread" && engine != "manual") {
+              raise(fi_err::kEINVAL, "engine is '" + engine + "': say thread or manual (WEFT_ENGINE)");
+            }
+            if (isolation != "shared" && isolation != "strict") {
+              raise(fi_err::kEINVAL, "isolation is '" + isolation + "': say shared or strict (WEFT_ISOLATION)");
+            }
+            config.engine_thread = engine == "thread";
+            config.shm.strict = isolation == "strict";
+            config.shm.cma = cma;
+            config.shm_link = shm;
+            config.tcp.log = tcp_log;
+            config.limits.mr_count_max = mr_count_max;
+            new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
+            for (const uint32_t iface : cache_off) self->box->host->cache().set_enabled(iface, false);
+          },
+          nb::kw_only(), nb::arg("engine") = "thread", nb::arg("isolation") = "shared", nb::arg("cma") = true,
+          nb::arg("shm") = true, nb::arg("tcp_log") = false, nb::arg("mr_count_max") = uint32_t{1} << 21,
+          nb::arg("cache_monitor") = "", nb::arg("cache_count_max") = mem::kCacheCountDefault,
+          nb::arg("cache_bytes_max") = mem::kUnlimited, nb::arg("cache_off") = std::vector<uint32_t>(),
+          "engine        thread: an engine thread serves peers; manual: only calls into the NIC do.\n"
+          "isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.\n"
+          "cma           whether process_vm_readv/writev may be tried.\n"
+          "shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others "
+          "are.\n"
+          "tcp_log       write to stderr why callers were turned away and connections were lost.\n"
+          "mr_count_max  regions at a time, a power of two.\n"
+          "cache_*       the registration cache: monitor of system memory (\"\": this machine's default), limits, and "
+          "the\n"
+          "              interfaces whose memory is not kept.")
+      .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
+      .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
+      .def(
+          "progress",
+          [](PyNic& n) {
+            auto box = box_of(n);
+            const ReleasedGil released;
+            return box->host->nic().progress();
+          },
+          "Does what waits to be done: frames, connections, operations. Returns how much it was.")
+      .def(
+          "statistics",
+          [](PyNic& n) {
+            const nic::NicStatistics s = box_of(n)->host->nic().statistics();
+            nb::dict d;
+            d["direct_ops"] = s.direct_ops;
+            d["cma_ops"] = s.cma_ops;
+            d["framed_ops"] = s.framed_ops;
+            d["failed_ops"] = s.failed_ops;
+            d["bytes"] = s.bytes;
+            d["frames_served"] = s.frames_served;
+            d["engine_wakes"] = s.engine_wakes;
+            d["peers"] = s.peers;
+            d["regions"] = s.regions;
+            d["allocated_bytes"] = s.allocated_bytes;
+            d["resting_bytes"] = s.resting_bytes;
+            return d;
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"),
+          "Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served "
+          "for\n"
+          "peers, engine wakes; and how many peers, regions and allocated bytes there are now.")
+      .def(
+          "missing_page",
+          [](PyNic& n, uint64_t address, uint64_t length) {
+            auto box = box_of(n);
+            const ReleasedGil released;
+            return box->host->nic().missing_page(address, length);
+          },
+          nb::arg("address"), nb::arg("length"),
+          "The first page of [address, address + length) that the kernel does not read for another process, or None.")
+      .def(
+          "peers",
+          [](PyNic& n) {
+            nb::list out;
+            for (link::Link* link : box_of(n)->host->nic().links()) {
+              for (const auto& p : link->peers()) {
+                nb::dict d;
+                d["pid"] = p->process_id;
+                d["same_process"] = p->same_process;
+                d["peer"] = p->describe();
+                d["path"] = p->link() == &box_of(n)->host->tcp() ? "tcp"
+                            : !p->table.valid()                  ? "frames"
+                            : p->cma                             ? "direct+cma"
+                                                                 : "direct";
+                d["dead"] = p->dead();
+                d["cma_reason"] = p->cma_reason;
+                out.append(d);
+              }
+            }
+            return out;
+          },
+          nb::sig("def peers(self) -> list[dict[str, object]]"),
+          "The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why "
+          "cma is "
+          "off.")
+      .def(
+          "alloc",
+          [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh) {
+            auto box = box_of(n);
+            mem::SegmentSet& segments = box->host->nic().segments();
+            std::byte* p = nullptr;
+            translating([&] {
+              if (address != 0) p = segments.allocate_at(reinterpret_cast<std::byte*>(address), nbytes, fixed);
+              if (p == nullptr && !fixed) p = segments.allocate(nbytes);
+            });
+            if (p == nullptr) {
+              char text[64];
+              std::snprintf(text, sizeof(text),
+                            "%llu B cannot be mapped at 0x%llx: ", static_cast<unsigned long long>(nbytes),
+                            static_cast<unsigned long long>(address));
+              raise(fi_err::kENOMEM,
+                    text + std::string("it is no address of this process's, or memory of Weft lies there"));
+            }
+            if (fresh) segments.discard(p);
+            auto a = std::make_unique<Allocation>();
+            a->box = box;
+            a->address = p;
+            a->nbytes = nbytes;
+            return a;
+          },
+          nb::arg("nbytes"), nb::kw_only(), nb::arg("address") = 0, nb::arg("fixed") = false, nb::arg("fresh") = false,
+          "Memory that peers reach by load and store. Raises FabricError (ENOMEM).\n\n"
+          "address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was\n"
+          "         mapped is gone.\n"
+          "fresh    it reads as zero, and no page of it is there yet.")
+      .def(
+          "region_in",
+          [](PyNic& n, uint64_t address, uint64_t nbytes) -> nb::object {
+            for (const DomainBox* domain : box_of(n)->domains) {
+              for (const MemoryRegionCore* r = domain->regions; r != nullptr; r = r->next) {
+                if (r->region->closed()) continue;
+                for (const mem::MrBuffer& b : r->region->buffers()) {
+                  if (b.local_addr < address + nbytes && address < b.local_addr + b.length)
+                    return nb::make_tuple(b.local_addr, b.length);
+                }
+              }
+            }
+            return nb::none();
+          },
+          nb::arg("address"), nb::arg("nbytes"),
+          nb::sig("def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None"),
+          "(address, length) of an open region's buffer that lies in these addresses, or None.")
+      .def(
+          "close",
+          [](PyNic& n) {
+            if (!n.box) return;
+            if (n.box->fork_generation == g_fork_generation) {
+              const ReleasedGil released;
+              n.box->host->nic().stop_engine();
+            }
+            n.box.reset();
+          },
+          "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
+
+  register_hmem(nic_class);
+  register_tcp(m, nic_class);
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,181 @@
+// cpp/bind/ucp_post.cpp: options of operations, and what posting needs; see ucp_post.hpp.
+#include "bind/ucp_post.hpp"
+
+namespace weft::bind {
+
+std::string hex(uint64_t n) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(n));
+  return text;
+}
+
+namespace {
+
+// A ucp_request_param: a field counts where its bit is set.
+bool read_param(const char* method, PyObject* param, UcpOptions& o) {
+  const auto get = [&](const char* name) { return nb::steal(PyObject_GetAttrString(param, name)); };
+  const nb::object mask_object = get("op_attr_mask");
+  uint64_t mask = 0;
+  if (!mask_object.is_valid()) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s: param is %s; it has to be a ucp.RequestParam", method, Py_TYPE(param)->tp_name);
+    return false;
+  }
+  if (!ucp_u64(method, "op_attr_mask", mask_object.ptr(), &mask)) return false;
+  o.held = std::make_unique<std::array<nb::object, 4>>();
+  // Flags are bits of the mask; the field `flags` is for receives.
+  o.flags = mask & (kNoImmCmpl | kFastCmpl | kForceImmCmpl | kMultiSend);
+  const auto object = [&](uint64_t bit, const char* name, size_t at, PyObject** out) {
+    if ((mask & bit) == 0) return true;
+    (*o.held)[at] = get(name);
+    *out = (*o.held)[at].ptr();
+    return (*o.held)[at].is_valid();
+  };
+  if (!object(kAttrCallback, "cb", 0, &o.cb) || !object(kAttrUserData, "user_data", 1, &o.user_data) ||
+      !object(kAttrMemh, "memh", 2, &o.memh) || !object(kAttrReply, "reply_buffer", 3, &o.reply)) {
+    return false;
+  }
+  if ((mask & kAttrDatatype) != 0) {
+    const nb::object datatype = get("datatype");
+    o.has_datatype = true;
+    if (!datatype.is_valid() || !ucp_u64(method, "datatype", datatype.ptr(), &o.datatype)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool read_options(const char* method, PyObject* param, PyObject* count, PyObject* cb, PyObject* user_data,
+                  PyObject* memh, PyObject* flags, PyObject* datatype, UcpOptions& o) {
+  if (given(param) && !read_param(method, param, o)) return false;
+  if (given(count)) {
+    o.has_count = true;
+    if (!ucp_u64(method, "count", count, &o.count)) return false;
+  }
+  if (given(cb)) o.cb = cb;
+  if (given(user_data)) o.user_data = user_data;
+  if (given(memh)) o.memh = memh;
+  uint64_t more = 0;
+  if (given(flags) && !ucp_u64(method, "flags", flags, &more)) return false;
+  o.flags |= more;
+  if (given(datatype)) {
+    o.has_datatype = true;
+    if (!ucp_u64(method, "datatype", datatype, &o.datatype)) return false;
+  }
+  if ((o.flags & kFastCmpl) != 0 && (o.flags & kMultiSend) != 0) {
+    refuse(kInvalidParam,
+           std::string(method) + ": FAST_CMPL and MULTI_SEND exclude each other\n  try: one of them, or none");
+    return false;
+  }
+  return true;
+}
+
+bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name) {
+  if (ep.closed() || ep.closing) [[unlikely]] {
+    refuse(kInvalidParam, std::string(method) +
+                              (ep.closed() ? ": the endpoint is closed" : ": the endpoint is closing") +
+                              "\n  try: another to the same address, worker.ep_create(address)");
+    return false;
+  }
+  if (!worker_usable(*ep.worker, method)) [[unlikely]]
+    return false;
+  if (ep.failed() != kOk) [[unlikely]] {
+    refuse(ep.failed(), std::string(method) + ": the endpoint has failed: " + ep.why() +
+                            "\n  try: close it, and make another to the peer's new address");
+    return false;
+  }
+  if ((ep.worker->features & feature) == 0) [[unlikely]] {
+    refuse(kInvalidParam, std::string(method) + ": the context was made without the feature " + feature_name +
+                              "\n  try: Context(features=ucp.FEATURE_RMA | ucp.FEATURE_AMO32 | ucp.FEATURE_AMO64)");
+    return false;
+  }
+  return true;
+}
+
+bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, uint64_t* dest) {
+  if (rkey == nullptr || !PyObject_TypeCheck(rkey, g_ucp_rkey_type)) [[unlikely]] {
+    refuse(kInvalidParam, std::string(method) + ": rkey is " + (rkey == nullptr ? "missing" : Py_TYPE(rkey)->tp_name) +
+                              "\n  try: the remote key that ep.rkey_unpack(buffer) returns");
+    return false;
+  }
+  UcpRkey& key = *nb::inst_ptr<UcpRkey>(rkey);
+  if (key.destroyed) [[unlikely]] {
+    refuse(kInvalidParam,
+           std::string(method) + ": the remote key was destroyed\n  try: unpack the buffer again for a new one");
+    return false;
+  }
+  *out = &key;
+  *dest = key.dest;
+  if (key.ep == &ep) [[likely]]
+    return true;
+  if (key.symmetric && key.ep->worker == ep.worker) {
+    *dest = ep.dest;
+    return true;
+  }
+  refuse(kInvalidParam,
+         std::string(method) +
+             ": the remote key was unpacked on another endpoint\n"
+             "  rule: a key serves no endpoint but the one that unpacked it, ucp_ep_rkey_unpack; keys of\n"
+             "  regions mapped with MEM_MAP_SYMMETRIC_RKEY serve every endpoint of the worker\n"
+             "  try: ep.rkey_unpack(buffer) on this endpoint");
+  return false;
+}
+
+PyObject* new_request() {
+  PyObject* object = nb::inst_alloc(reinterpret_cast<PyObject*>(g_ucp_request_type)).release().ptr();
+  new (nb::inst_ptr<UcpRequest>(object)) UcpRequest();
+  nb::inst_mark_ready(object);
+  return object;
+}
+
+PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions* o, bool quiet,
+                const Buf* const* bufs, size_t buf_count) {
+  UcpWorker& worker = *ep.worker;
+  UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
+  request.worker_object = ep.worker_object;
+  request.ep_object = nb::borrow(ep.self);
+  request.quiet = quiet;
+  // A post returns "done in place", after which a callback never comes (as in C); a flush tells how it went.
+  if (!quiet && o != nullptr && given(o->cb)) request.cb = nb::borrow(o->cb);
+  if (!quiet && o != nullptr && given(o->user_data)) request.user_data = nb::borrow(o->user_data);
+  if (request.parts != 0) {  // else it ended already, while we made room
+    ++rkey->in_flight;
+    request.rkey = nb::borrow(rkey_object);
+    for (size_t i = 0; i < buf_count; ++i) {
+      PyObject* held = bufs[i]->hold();
+      held == nullptr ? PyErr_Clear() : request.keep.push_back(nb::steal(held));
+    }
+  }
+  follow(worker, nb::borrow(object), worker.begin(request, ep));
+  if (quiet) {
+    Py_DECREF(object);
+    Py_INCREF(g_ucp_done);
+    return g_ucp_done;
+  }
+  return object;
+}
+
+bool slice_ok(PyObject* buffer, bool writes, const char* method) {
+  if (Py_TYPE(buffer) != g_mr_slice_type) return true;
+  const auto* slice = nb::inst_ptr<MrSlice>(buffer);
+  if ((slice->core->region->access() & (writes ? nic::flag::kRead : nic::flag::kWrite)) != 0) return true;
+  refuse(kInvalidParam, std::string(method) + ": the local region was mapped without " +
+                            (writes ? "MEM_MAP_PROT_LOCAL_WRITE" : "MEM_MAP_PROT_LOCAL_READ") +
+                            "\n  try: map it with the right, or give the memory itself as buffer");
+  return false;
+}
+
+bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb::object& held) {
+  if (!given(o.memh)) [[likely]]
+    return true;
+  if (!PyObject_HasAttrString(o.memh, "_as_local")) {
+    refuse(kInvalidParam, std::string("memh is ") + Py_TYPE(o.memh)->tp_name + ": it has to be what mem_map returned");
+    return false;
+  }
+  held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OOO", ep.worker->domain_object.ptr(), *buffer,
+                                       writes ? Py_True : Py_False));
+  *buffer = held.ptr();
+  return held.is_valid();
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,264 @@
+// cpp/bind/ucp_types.cpp: weft.ucp's contexts, endpoints, remote keys and errors as Python types.
+#include "bind/ucp_post.hpp"
+
+namespace weft::bind {
+
+PyTypeObject* g_ucp_rkey_type = nullptr;
+
+namespace {
+
+PyObject* g_error = nullptr;            // (status, message) or (None, exception) -> UcsError
+PyObject* g_region_type = nullptr;      // weft.ucp.mem.Region
+PyTypeObject* g_params_type = nullptr;  // weft.ucp.MemMapParams
+
+}  // namespace
+
+void refuse(int status, const std::string& message) {
+  PyObject* e = PyObject_CallFunction(g_error, "is", status, message.c_str());
+  if (e == nullptr) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(e)), e);
+  Py_DECREF(e);
+}
+
+// The other dialect's error, which the shared helpers raise, becomes this one's.
+PyObject* translated() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyObject* e = value != nullptr ? PyObject_CallFunction(g_error, "OO", Py_None, value) : nullptr;
+  if (e != nullptr && e != value) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(e)), e);
+    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+  } else {
+    PyErr_Restore(type, value, trace);
+  }
+  Py_XDECREF(e);
+  return nullptr;
+}
+
+bool ucp_u64(const char* method, const char* name, PyObject* o, uint64_t* out) {
+  if (to_u64(o, out, method, name)) [[likely]]
+    return true;
+  translated();
+  return false;
+}
+
+UcpEp::UcpEp(nb::object object, UcpWorker& of) : UcpEpRefs{std::move(object)}, ucp::Endpoint(of), worker(&of) {}
+
+namespace {
+
+// ucp_context_h
+struct Context : DomainCore {
+  explicit Context(DomainCore&& domain) : DomainCore(std::move(domain)) {}
+  uint64_t next_key = 1;
+  uint64_t access = 0;  // of memory that was mapped without a protection mode
+};
+
+// HOT: some programs map for every transfer. mem_map(buffer); anything else goes to Context._mem_map, with the same
+// arguments. Benchmark: bench/bench_registration.py.
+PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  auto* context = nb::inst_ptr<Context>(self);
+  if (nargs == 1 && kwnames == nullptr && context->box && !context->box->closed && !context->box->forked() &&
+      !PyObject_TypeCheck(args[0], g_params_type) && !PyTuple_Check(args[0])) [[likely]] {
+    context->box->drain();
+    Buf b;
+    if (b.acquire(args[0], false, nullptr) && b.length != 0) [[likely]] {
+      nb::object region = nb::inst_alloc(g_region_type);
+      auto* made = nb::inst_ptr<MemoryRegionCore>(region);
+      if (make_region(made, context->box, {&args[0], 1}, context->access, context->next_key, false, true)) {
+        ++context->next_key;
+        nb::inst_mark_ready(region);
+        made->domain = nb::borrow(self);
+        made->enlist(region.ptr());
+        return region.release().ptr();
+      }
+    }
+    PyErr_Clear();  // Python says what is wrong
+  }
+  static PyObject* name = PyUnicode_InternFromString("_mem_map");
+  constexpr size_t kArgsMax = 16;
+  const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (static_cast<size_t>(total) >= kArgsMax) {
+    PyErr_SetString(PyExc_TypeError, "mem_map: too many arguments");
+    return nullptr;
+  }
+  PyObject* forwarded[kArgsMax] = {self};
+  std::copy(args, args + total, forwarded + 1);
+  return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
+}
+
+PyMethodDef g_context_methods[] = {
+    {"mem_map", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(context_mem_map)), METH_FASTCALL | METH_KEYWORDS,
+     "Map memory, or allocate and map it (ucp_mem_map).\n\n"
+     "    context.mem_map(array)\n"
+     "    context.mem_map(length=1 << 20, allocate=True)\n"
+     "    context.mem_map(ucp.MemMapParams(field_mask=..., address=..., length=...))\n\n"
+     "params      a `MemMapParams`, as C has it; or a buffer (array, bytearray ...), which is held until it is\n"
+     "            unmapped; or nothing.\n"
+     "address, length, flags, prot, memory_type, exported_memh_buffer   as its fields, given by being there.\n"
+     "allocate, nonblock, symmetric   MEM_MAP_ALLOCATE, NONBLOCK, SYMMETRIC_RKEY.\n\n"
+     "Memory at a bare address may go away while it is mapped: an access is then an error. Memory that Weft allocated\n"
+     "is whole pages, reads as zero, and is what peers reach by load and store. Without NONBLOCK its pages are there\n"
+     "when the call returns. With FIXED it takes the place of what is at the address, unless that holds data.\n\n"
+     "Returns a `MemHandle`. Raises UcsError: INVALID_PARAM (the matrix of the page; memory that ends past the "
+     "address\n"
+     "space), NO_MEMORY, UNREACHABLE (an exported handle of another host, or of a process that is gone).\n"
+     "Source: UCP, \"ucp_mem_map\", \"Matrix of behavior\"."},
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot g_context_slots[] = {{Py_tp_methods, g_context_methods}, {0, nullptr}};
+
+#define WEFT_METHOD(of, name, doc) \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(of##_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
+
+PyMethodDef g_ep_methods[] = {
+    WEFT_METHOD(
+        ep, put_nbx,
+        "Copies a local buffer to a peer's memory (ucp_put_nbx).\n\n"
+        "buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (quickest), or\n"
+        "             (address, length). Under DATATYPE_IOV a list of them. Leave it alone until the request is done.\n"
+        "remote_addr  virtual address in the peer's process.\n"
+        "rkey         what rkey_unpack() of this endpoint returned.\n"
+        "param        a RequestParam; its fields count where their bit of op_attr_mask is set.\n"
+        "count        elements of the datatype, bytes without one; all of the buffer where None.\n"
+        "cb, user_data, memh, flags, datatype   as param's fields, which they come before; flags: OP_ATTR_FLAG_*.\n\n"
+        "Returns a request: false as a truth value where the operation was done in place (C's NULL; cb is not "
+        "called).\n"
+        "Done means that the buffer may be used again; the peer sees the bytes for certain after a flush.\n\n"
+        "Raises UcsError: INVALID_PARAM (closed or foreign key, no such feature, memh without the right),\n"
+        "NO_RESOURCE (FORCE_IMM_CMPL). What the owner's memory table refuses ends the request with IO_ERROR.\n"
+        "Waits while the transmit queue is full. Source: UCP, ucp_put_nbx."),
+    WEFT_METHOD(ep, get_nbx,
+                "Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments as put_nbx.\n\n"
+                "Done means that the data is there. Source: UCP, ucp_get_nbx."),
+    WEFT_METHOD(
+        ep, atomic_op_nbx,
+        "Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).\n\n"
+        "opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.\n"
+        "buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the value that is expected.\n"
+        "remote_addr   a multiple of the element's size.\n"
+        "datatype      dt_make_contig(4) or dt_make_contig(8); the buffer's size where neither it nor param is given.\n"
+        "reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from it.\n"
+        "count         1.   Others as put_nbx.\n\n"
+        "Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has it), and a failure is\n"
+        "told by the next flush. Raises UcsError (INVALID_PARAM). Source: UCP, ucp_atomic_op_nbx."),
+    WEFT_METHOD(
+        ep, flush_nbx,
+        "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
+        "A failure that no request has told of is told here. Source: UCP, ucp_ep_flush_nbx."),
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot g_ep_slots[] = {{Py_tp_methods, g_ep_methods}, {0, nullptr}};
+
+}  // namespace
+
+void register_ucp(nb::module_& m) {
+  m.def(
+      "set_ucs_error",
+      [](nb::object f) {
+        Py_XDECREF(g_error);
+        g_error = f.release().ptr();
+      },
+      nb::arg("f"), nb::sig("def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None"),
+      "Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.");
+  m.def(
+      "set_ucp_region",
+      [](nb::type_object region, nb::type_object params) {
+        g_region_type = region.release().ptr();
+        g_params_type = reinterpret_cast<PyTypeObject*>(params.release().ptr());
+      },
+      nb::arg("region"), nb::arg("params"), "Registers the classes of memory handles and of mem_map's parameters.");
+  m.def(
+      "region_exporters",
+      [](const MemoryRegionCore& r) {
+        nb::list out;
+        for (const nb::object& o : r.keep) out.append(o);
+        return out;
+      },
+      nb::arg("region"), nb::sig("def region_exporters(region: MemoryRegionCore) -> list[Any]"),
+      "What keeps a region's memory where it is.");
+  m.def(
+      "populate",
+      [](uint64_t address, uint64_t length, bool writable) {
+        const ReleasedGil released;
+        return mem::populate(address, length, writable);
+      },
+      nb::arg("address"), nb::arg("length"), nb::arg("writable") = true,
+      "Has the pages of memory there before they are touched; False where that cannot be.");
+
+  nb::class_<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
+      .def(
+          "__init__",
+          [](Context* self, PyNic& nic, uint64_t access) {
+            new (self) Context(make_domain(nic, {.virt_addr = true, .statuses = {}}));
+            self->box->hmem = true;
+            self->access = access;
+            // Counted keys never come again, and have the upper bit clear: those of symmetric regions have it set.
+            self->next_key = self->box->domain->nic()->random().next() >> 2;
+          },
+          nb::arg("nic"), nb::arg("access"))
+      .def("take_key", [](Context& c) { return c.next_key++; }, "A key that no region of this context ever had.");
+
+  register_ucp_worker(m);
+
+  nb::class_<UcpEp>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots),
+                    "The NIC's side of a UCP endpoint: its data path.")
+      .def(
+          "__init__",
+          [](nb::pointer_and_handle<UcpEp> self, nb::object worker, uint64_t dest, bool watched) {
+            new (self.p) UcpEp(worker, *nb::inst_ptr<UcpWorker>(worker));
+            self.p->self = self.h.ptr();
+            self.p->dest = dest;
+            self.p->fence = self.p->worker->fence_count;
+            self.p->watched = watched;
+          },
+          nb::arg("worker"), nb::arg("dest"), nb::arg("watched"),
+          nb::sig("def __init__(self, worker: UcpWorkerCore, dest: int, watched: bool) -> None"))
+      .def_prop_ro("dest", [](const UcpEp& e) { return e.dest; })
+      .def_prop_ro("failed_status", [](const UcpEp& e) { return e.failed(); })
+      .def_prop_ro("why", [](const UcpEp& e) { return e.why(); })
+      .def("under_way", [](const UcpEp& e) { return e.under_way(); })
+      .def(
+          "begin_close", [](UcpEp& e) { e.closing = true; }, "From here on it takes no operations.")
+      .def(
+          "tell_failure",
+          [](UcpEp& e) {
+            const ucp::Failure failure = e.untold();
+            if (failure.seq == 0) return;
+            e.told_before(~uint64_t{0});
+            refuse(failure.status, failure.text);
+            throw nb::python_error();
+          },
+          "Raises UcsError for the first failure that nobody has been told of.")
+      .def("shut", [](UcpEp& e) { e.close(); });
+
+  nb::class_<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
+  rkey.def(
+          "__init__",
+          [](UcpRkey* self, nb::object ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,
+             uint64_t bias, bool symmetric) {
+            new (self) UcpRkey();
+            self->ep = nb::inst_ptr<UcpEp>(ep);
+            self->owner = std::move(ep);
+            self->key = key;
+            self->dest = dest;
+            self->address = address;
+            self->length = length;
+            self->bias = bias;
+            self->symmetric = symmetric;
+          },
+          nb::arg("ep"), nb::arg("key"), nb::arg("dest"), nb::arg("address"), nb::arg("length"), nb::arg("bias"),
+          nb::arg("symmetric"),
+          nb::sig("def __init__(self, ep: UcpEndpointCore, key: int, dest: int, address: int, length: int, bias: int, "
+                  "symmetric: bool) -> None"))
+      .def_ro("key", &UcpRkey::key)
+      .def_ro("dest", &UcpRkey::dest)
+      .def_ro("address", &UcpRkey::address)
+      .def_ro("length", &UcpRkey::length)
+      .def_ro("bias", &UcpRkey::bias)
+      .def_ro("symmetric", &UcpRkey::symmetric)
+      .def_ro("destroyed", &UcpRkey::destroyed)
+      .def_ro("in_flight", &UcpRkey::in_flight)
+      .def("forget", [](UcpRkey& r) { r.destroyed = true; });
+  g_ucp_rkey_type = reinterpret_cast<PyTypeObject*>(rkey.ptr());
+}
+
+}  // namespace weft::bind
