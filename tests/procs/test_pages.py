@@ -151,9 +151,7 @@ def commit(world: World, name: str, ranges: list[tuple[int, int]]) -> list[int]:
     ended = []
     for addr, size in ranges:
         data = np.full(size, 7, np.uint8)
-        side.ep.writemsg(
-            fi.MsgRma([data], [fi.RmaIov(addr, size, PERSISTENT)], to), fi.COMMIT_COMPLETE | fi.COMPLETION
-        )
+        side.ep.writemsg(fi.MsgRma([data], [fi.RmaIov(addr, size, PERSISTENT)], to), fi.COMMIT_COMPLETE | fi.COMPLETION)
         ended.append(int(getattr(side.outcome(), "err", 0)))
         word = np.ones(1, np.uint64)
         side.ep.atomicmsg(

@@ -112,6 +112,7 @@ class Node:
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)
         _handle.owned(self._fabric, self._domain)
+        self._manual = _process.nic().engine == "manual"
         # Where peers arrive. It starts no operations itself, so its queue stays empty.
         self._home = Lane(self, size=16)
         self.address: str = str(self._home.ep.getname())
@@ -132,9 +133,17 @@ class Node:
 
         Returns a `Shared`, whose `ticket` can be sent to another process.
         Raises TypeError (no array), InvalidArgument (not contiguous, access, name), AccessDenied (read-only memory with
-        "rw"), AddressInUse (the name is taken; by which process), BadState (the node is closed).
+        "rw"), AddressInUse (the name is taken; by which process), BadState (the node is closed), NotSupported (with
+        WEFT_ENGINE=manual nothing would answer peers).
         """
         self._check("share")
+        if self._manual:
+            raise errors.NotSupported(
+                "share: this process has no engine thread (WEFT_ENGINE=manual), so nothing would answer its peers\n"
+                "  rule: with manual progress a NIC serves peers only inside calls of its own process\n"
+                "  try: run the owner without WEFT_ENGINE=manual; processes that only attach may keep it. With weft.fi "
+                "a process can serve peers by reading its completion queue"
+            )
         if str(access) not in _ACCESS:  # a list is no key
             raise errors.InvalidArgument(f"share: access is 'r', 'w' or 'rw', not {access!r}")
         if name is not None:

@@ -959,15 +959,21 @@ class RemoteArray(Comparing):
     def _unanswered(self, what: str) -> errors.TimedOut:
         """The owner's NIC did not do what only it can do."""
         ticket = self.ticket
-        owner = f"process {ticket.pid}, the owner of {_named(ticket)}"
         stopped = ticket.here and process_is_stopped(ticket.pid)
         why = "is stopped (Ctrl-Z, a debugger)" if stopped else "is too busy, or makes no progress"
+        path = self.path
+        rule = (
+            "the first operation needs an answer of the owner's NIC"
+            if path == "unknown"
+            else f"on this path ({path}) the owner's NIC does every access"
+        )
         assert self._node is not None
+        limit = "" if self._node.timeout is None else f" within {self._node.timeout:g} s"
         return errors.TimedOut(
-            f"{what}: {owner}, did not answer in {self._node.timeout:g} s\n"
-            f"  rule: on this path ({self.path}) the owner's NIC does every access; it seems that it {why}\n"
-            "  try: let it go on, or weft.open(timeout=...) with more seconds (None: wait for ever); whether the "
-            "operation is done later, nobody knows"
+            f"{what}: process {ticket.pid}, the owner of {_named(ticket)}, did not answer{limit}\n"
+            f"  rule: {rule}; it seems that the owner {why}\n"
+            "  try: let the owner continue, or weft.open(timeout=...) with more seconds (None: no limit)\n"
+            "  note: the operation may still be done later"
         )
 
     def _explain(self, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
@@ -978,6 +984,10 @@ class RemoteArray(Comparing):
         if self._node is not None and self._node._closed:
             text = f"{what}: the node was closed while the operation was under way"
             return errors.BadState(text)
+        if entry.err == fi.ETIMEDOUT:
+            unanswered = self._unanswered(what)
+            unanswered.completion = entry
+            return unanswered
         across = ticket.place and not ticket.here
         if (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
             start = 0 if across else process_start(ticket.pid)
