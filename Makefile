@@ -11,6 +11,7 @@
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
 #   make stub         regenerate src/weft/_nic.pyi from the extension
+#   make flags        regenerate src/weft/flags/_names.py from the classes beside it
 #   make format       apply the formatters
 #   make clean        remove what the above made (distclean: .venv too)
 #
@@ -43,7 +44,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test bench conformance lint sanitize docs clean distclean kill-test fuzz stub format ext cpp-tests microbench
+.PHONY: demo test bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -167,6 +168,9 @@ format: $(VENV)/.lint
 	@$(VENV)/bin/ruff check --fix-only --quiet $(wildcard $(PY_LINTED))
 	@$(VENV)/bin/ruff format $(wildcard $(PY_LINTED))
 	@$(if $(CPP_FORMATTED),$(VENV)/bin/clang-format -i $(CPP_FORMATTED))
+
+flags:
+	@$(PYTHON) tests/meta/flag_names.py
 
 stub: ext
 	@$(PY) -m nanobind.stubgen -q -m weft._nic -p cpp/bind/stub_patterns.txt -o src/weft/_nic.pyi

@@ -221,7 +221,7 @@ class Flags(Generated):
         for name, cls in vars(flags).items():
             if not (isinstance(cls, type) and issubclass(cls, enum.IntEnum | enum.IntFlag)) or not cls.__members__:
                 continue
-            if name.startswith("_") or cls.__module__ != flags.__name__:
+            if name.startswith("_") or not cls.__module__.startswith(f"{flags.__name__}."):
                 continue
             show = "{:#x}" if issubclass(cls, enum.IntFlag) else "{:d}"
             section = nodes.section(ids=[nodes.make_id(name)], names=[name.lower()])
