@@ -12,8 +12,6 @@ import math
 import operator
 import os
 import re
-import secrets
-import socket
 import sys
 import threading
 import warnings
@@ -93,7 +91,7 @@ def identity() -> int:
     global _identity
     here = nic()
     if _identity is None or _identity[0] is not here:
-        _identity = (here, secrets.randbits(64))
+        _identity = (here, int.from_bytes(os.urandom(8), "little"))
     return _identity[1]
 
 
@@ -136,6 +134,8 @@ def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
             f"listen: {where!r} is no place to listen\n"
             "  rule: tcp://host:port, for example tcp://0.0.0.0:7000; port 0 takes one that is free"
         )
+    import socket  # here, since it is slow to import and few processes listen
+
     ips = []
     for host in [found[1] or "0.0.0.0", *([known_as] if known_as else [])]:
         try:

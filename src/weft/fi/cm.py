@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-import secrets
+import os
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,7 @@ def attach(eq: EventQueue, core: Any, owner: Any, listens: bool = False) -> None
 
 def new_connection() -> int:
     """A number for a connection that no other has."""
-    return secrets.randbits(63)
+    return int.from_bytes(os.urandom(8), "little") >> 1
 
 
 class PassiveEndpoint:
