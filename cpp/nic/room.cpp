@@ -74,4 +74,23 @@ void Endpoint::on_room() noexcept {
   domain_->nic_->table().set_ep_room(index_, true);
 }
 
+bool Endpoint::held_back(uint64_t dest) {
+  const DomainLock guard(domain_);
+  dest = dest_of(dest);
+  if (dest >= av_->entries_.size() || !av_->entries_[dest]) return false;
+  const PeerEp& target = *av_->entries_[dest];
+  return target.ready && !target.waiting.empty() && !target.takes_data();
+}
+
+// The answer to a peer that asks whether an endpoint's queue takes data again.
+Status Nic::room_of(const wire::Frame& frame, uint8_t* room) const {
+  const std::lock_guard objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
+  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
+  if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
+  const DomainLock guard(ep->domain_);
+  *room = ep->shut_ ? wire::kFrameNoRoom : wire::kFrameRoom;
+  return Status::ok;
+}
+
 }  // namespace weft::nic

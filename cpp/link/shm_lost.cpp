@@ -1,0 +1,190 @@
+// cpp/link/shm_lost.cpp: how connections end: deaths, goodbyes, hanging up; and what happens on sockets.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "link/shm_names.hpp"
+#include "link/shm_peer.hpp"
+
+namespace weft::link {
+
+namespace {
+
+constexpr uint64_t kDeathsLookNs = 50'000'000;  // how often marks of peers' ends are looked at
+
+}  // namespace
+
+// A process that dies while its descriptors live on, in a child that none of its handlers around fork() saw, hangs up
+// nothing.
+void ShmLink::watch_process(const ShmPeer& peer) {
+  if (peer.pidfd.valid()) (void)epoll_.try_add(peer.pidfd.get(), kNameOfProcess | peer.conn_id, EPOLLIN);
+}
+
+void ShmLink::notice_death() {
+  deaths_.store(true, std::memory_order_release);
+  waiter_.wake();
+}
+
+// Has a peer ended without a hang-up? It runs another program, which inherited its descriptors.
+bool ShmLink::deaths_due() {
+  if (deaths_.load(std::memory_order_acquire)) return true;
+  const uint64_t now = coarse_ns();
+  if (now - deaths_looked_ns_.load(std::memory_order_relaxed) < kDeathsLookNs) return false;
+  deaths_looked_ns_.store(now, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::none_of(conns_, [](const auto& c) { return c.second.peer && c.second.peer->has_ended(); })) {
+    return false;
+  }
+  deaths_.store(true, std::memory_order_release);
+  return true;
+}
+
+void ShmLink::wake(Peer& base) noexcept {
+  auto& peer = static_cast<ShmPeer&>(base);
+  const std::lock_guard lock(peer.submit_lock);  // drop_conn() takes it after die(), before the socket is closed
+  if (!peer.dead()) ring_doorbell(peer.socket_fd);
+}
+
+// Takes and sends nothing any more; poll_events() drops the connection, since its frames are just being read.
+void ShmLink::hang_up(Peer& base, Status why) noexcept {
+  auto& peer = static_cast<ShmPeer&>(base);
+  if (peer.dead()) return;
+  peer.hung_up.store(why, std::memory_order_relaxed);
+  peer.die(why);
+  hang_ups_.store(true, std::memory_order_seq_cst);
+}
+
+void ShmLink::drop_hung_up() {
+  if (!hang_ups_.exchange(false, std::memory_order_seq_cst)) return;
+  std::vector<std::pair<uint32_t, Status>> found;
+  for (const auto& [id, conn] : conns_) {
+    if (!conn.peer || conn.peer->conn_id != id) continue;
+    const Status why = conn.peer->hung_up.load(std::memory_order_relaxed);
+    if (why != Status::ok) found.emplace_back(id, why);
+  }
+  for (const auto& [id, why] : found) {
+    reject(conns_.at(id).fd.get(), wire::RejectReason::malformed);
+    drop_conn(id, why);
+  }
+}
+
+void ShmLink::drop_conn(uint32_t conn_id, Status why) {
+  const auto it = conns_.find(conn_id);
+  if (it == conns_.end()) return;
+  Conn conn = std::move(it->second);
+  conns_.erase(it);
+  epoll_.remove(conn.fd.get());
+  for (auto& token : conn.tokens) happened_.push_back({Happened::resolved, std::move(token), why, nullptr, 0, 0});
+  if (conn.peer && conn.peer->conn_id == conn_id) {
+    if (conn.peer->pidfd.valid()) epoll_.remove(conn.peer->pidfd.get());
+    if (why == Status::protocol) part(conn.fd.get(), wire::RejectReason::malformed);
+    conn.peer->die(why);
+    {
+      const std::lock_guard lock(conn.peer->submit_lock);
+      for (const uint32_t chunk : conn.peer->staged) conn.peer->area->staging.give_back(chunk);
+      conn.peer->staged.clear();
+    }
+    conn.peer->socket_fd = -1;
+    if (conn.is_private) {
+      const std::lock_guard lock(private_mutex_);
+      std::erase(private_, conn.peer);
+      private_count_.store(private_.size(), std::memory_order_relaxed);
+    }
+    happened_.push_back({Happened::down, nullptr, why, conn.peer, 0, 0});
+    std::erase_if(resolved_, [&](const auto& r) { return r.second.peer.lock() == conn.peer; });
+  }
+  if (conn.producer_id != 0) {
+    producers_[conn.producer_id] = nullptr;
+    {
+      // Its claims, and those in the name of nobody, which only a peer that scribbles makes.
+      std::vector<bool> alive(kShmPeerMax);
+      for (const auto& [id, other] : conns_) alive[other.producer_id] = other.producer_id != 0;
+      const std::lock_guard lock(shared_.inbox_mutex);
+      shared_.inbox.consumer.producers_dead([&](uint16_t id) { return id >= kShmPeerMax || !alive[id]; });
+    }
+    shared_.staging.consumed(conn.producer_id).store(0, std::memory_order_release);
+    free_producers_.push_back(conn.producer_id);  // oldest first: an id rests long before it is used again
+  }
+  happened_count_.store(happened_.size(), std::memory_order_release);
+}
+
+size_t ShmLink::poll_events(FrameSink& sink) {
+  std::vector<Happened> happened;
+  size_t n_events = 0;
+  const bool deaths = deaths_due();
+  {
+    const std::lock_guard lock(mutex_);
+    drop_hung_up();
+    epoll_event events[64];
+    const int n = epoll_.wait(events, 64, 0);
+    for (int i = 0; i < n; ++i) {
+      const uint64_t name = events[i].data.u64;
+      if (name == kNameAudit) {
+        audit_shared();
+      } else if (listeners_.contains(static_cast<uint32_t>(name))) {
+        accept_all(static_cast<uint32_t>(name));
+      } else {
+        on_packet(static_cast<uint32_t>(name));
+        // What it still said was heard.
+        if ((name & kNameOfProcess) != 0) drop_conn(static_cast<uint32_t>(name), Status::peer_gone);
+      }
+      ++n_events;
+    }
+    if (deaths) {
+      deaths_.store(false, std::memory_order_relaxed);
+      std::vector<uint32_t> ended;
+      for (const auto& [id, conn] : conns_) {
+        if (conn.peer && conn.peer->has_ended()) ended.push_back(id);
+      }
+      for (const uint32_t id : ended) drop_conn(id, Status::peer_gone);
+      n_events += ended.size();
+    }
+    {
+      // A process that polls all the time does not come to prepare_sleep().
+      const std::lock_guard ring(shared_.inbox_mutex);
+      if (shared_.inbox.consumer.audit() == ring::PollStatus::corrupt) frames_lost_.store(true);
+    }
+    if (!retries_.empty() || has_pending_handshake_) {
+      const uint64_t now = clock_.now_ns();
+      std::deque<Retry> retries;
+      retries.swap(retries_);
+      for (Retry& r : retries) {
+        std::shared_ptr<void> kept = r.token;
+        const Status status =
+            now > r.deadline_ns ? Status::timeout : start_connect(r.address, std::move(r.token), r.is_private);
+        if (status == Status::again) {
+          retries_.push_back({r.address, std::move(kept), r.deadline_ns, r.is_private});
+        } else if (status != Status::ok) {
+          happened_.push_back({Happened::resolved, std::move(kept), status, nullptr, 0, 0});
+        }
+      }
+      std::vector<uint32_t> late;
+      for (const auto& [id, conn] : conns_) {
+        if (conn.state != ConnState::live && now > conn.deadline_ns) late.push_back(id);
+      }
+      for (const uint32_t id : late) drop_conn(id, Status::timeout);
+    }
+    has_pending_handshake_ =
+        std::any_of(conns_.begin(), conns_.end(), [](const auto& c) { return c.second.state != ConnState::live; });
+    if (n > 0) watch_shared();
+    happened.swap(happened_);
+    happened_count_.store(0, std::memory_order_release);
+  }
+  for (const Happened& h : happened) {
+    switch (h.kind) {
+      case Happened::resolved:
+        sink.on_resolved(h.token, h.status, h.peer, h.ep_index, h.ep_generation);
+        break;
+      case Happened::segment:
+        sink.on_segment(h.peer);
+        break;
+      case Happened::down:
+        sink.on_peer_down(h.peer);
+        break;
+    }
+  }
+  return n_events + happened.size();
+}
+
+}  // namespace weft::link

@@ -1,0 +1,126 @@
+// cpp/link/shm_peer.hpp: the process at the other end of a connection, as the files of ShmLink see it.
+#pragma once
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/mapping.hpp"
+#include "base/spinlock.hpp"
+#include "link/cma.hpp"
+#include "link/shm.hpp"
+
+namespace weft::link {
+
+constexpr uint64_t kNameAudit = 1;                      // epoll names: this, or the id of a listener or a connection
+constexpr uint64_t kNameOfProcess = uint64_t{1} << 32;  // beside a connection's id: the process at its other end
+
+inline uint64_t coarse_ns() noexcept {
+  timespec ts;
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
+// Wakes the peer. It never blocks: where the peer has not read the last ones, it has something to read, and is awake.
+inline void ring_doorbell(int fd) noexcept {
+  constexpr std::byte kRing[wire::kDoorbellBytes]{};
+  (void)!::send(fd, kRing, sizeof(kRing), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+inline UniqueFd open_process(pid_t pid) noexcept {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+inline bool has_exited(int pidfd) noexcept {
+  pollfd p{pidfd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+
+class ShmPeer final : public Peer {
+ public:
+  explicit ShmPeer(Link* link) : Peer(link) {}
+  ~ShmPeer() override = default;
+
+  [[nodiscard]] std::string describe() const override { return "process " + std::to_string(process_id); }
+
+  Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) override {
+    if (dead()) return Status::peer_gone;
+    // A process id can be used again after the process died. Once per tick (4 ms) the process itself is asked for;
+    // within a tick the system cannot run through all ids.
+    const uint64_t now = coarse_ns();
+    if (alive_checked_ns.load(std::memory_order_relaxed) != now) {
+      if (pidfd.valid() && has_exited(pidfd.get())) {
+        static_cast<ShmLink*>(link())->notice_death();
+        return Status::peer_gone;
+      }
+      alive_checked_ns.store(now, std::memory_order_relaxed);
+    }
+    const Status status = cma_copy_all(process_id, table.header().life, to_peer, local, remote);
+    if (status == Status::peer_gone) static_cast<ShmLink*>(link())->notice_death();
+    return status;
+  }
+  [[nodiscard]] uint64_t consumed() const noexcept {
+    return reinterpret_cast<const std::atomic<uint64_t>*>(staging.data())[producer_id].load(std::memory_order_acquire);
+  }
+  // Its process died, or runs another program.
+  [[nodiscard]] bool has_ended() const noexcept { return table.valid() && table.owner_gone(); }
+  void die(Status why) noexcept { mark_dead(why == Status::ok ? Status::peer_gone : why); }
+  // A chunk of the peer's staging memory; null where it has none of that number.
+  [[nodiscard]] const std::byte* staged_payload(uint32_t chunk) const noexcept {
+    const AreaShape& shape = area_shape(is_private());
+    return chunk < shape.chunk_count ? staging.data() + shape.header_bytes() + size_t{chunk} * wire::kStagedPayloadMax
+                                     : nullptr;
+  }
+  [[nodiscard]] bool is_private() const noexcept { return own_area != nullptr; }
+  // What the peer has consumed is free again. With submit_lock.
+  void reclaim() noexcept {
+    if (staged.empty()) return;
+    for (const uint64_t count = consumed(); staged_freed < count && !staged.empty(); ++staged_freed) {
+      area->staging.give_back(staged.front());
+      staged.pop_front();
+    }
+  }
+  void set_segment(uint32_t i, Mapping mapping) {
+    std::byte* base = mapping.data();
+    (void)::madvise(base, mapping.size(), MADV_HUGEPAGE);  // as the owner does
+    segment_bytes_[i] = mapping.size();
+    segment_mappings.push_back(std::move(mapping));
+    segments_[i].store(base, std::memory_order_release);
+  }
+
+  std::array<uint8_t, 16> uuid{};
+  uint32_t producer_id = 0;        // under which we produce into its ring
+  std::unique_ptr<Area> own_area;  // of this connection alone
+  Area* area = nullptr;            // that, or the link's
+  uint32_t inbox_id = 0;           // under which the peer produces into our ring
+  UniqueFd pidfd;
+  Mapping ring_mapping, staging, table_mapping;
+  std::optional<ring::MpscProducer> producer;
+  std::vector<Mapping> segment_mappings;
+  uint32_t segment_count_told = 0;
+  int socket_fd = -1;  // owned by the connection
+  uint32_t conn_id = 0;
+  std::vector<uint32_t> segments_asked;
+  std::atomic<uint64_t> alive_checked_ns{0};
+  std::atomic<Status> hung_up{Status::ok};  // otherwise why
+
+  SpinLock submit_lock;           // keeps the order of staged chunks the order of frames
+  std::deque<uint32_t> staged;    // chunks on their way to this peer, oldest first
+  uint64_t staged_freed = 0;      // how many of them it has consumed
+  uint64_t consumed_from_it = 0;  // staged payloads of its that we are done with
+};
+
+}  // namespace weft::link

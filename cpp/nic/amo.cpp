@@ -1,0 +1,287 @@
+// cpp/nic/amo.cpp: atomics: by this process where the target is in reach, else by the owner's engine.
+#include <algorithm>
+
+#include "nic/fast.inl"
+#include "nic/iov.hpp"
+#include "nic/reach.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+// An atomic on memory in reach, by this thread; false: a page of it failed. One element of 4 or 8 bytes in a peer's
+// segment takes no guarded call (17 ns): nobody can take a segment's pages away, and the application's own words are
+// copied by instructions that may fault.
+[[gnu::always_inline]] inline bool apply_here(const link::Peer& peer, AtomicOp op, Datatype datatype, std::byte* target,
+                                              const void* operand, const void* compare, void* result, size_t count) {
+  const size_t size = datatype_size(datatype);
+  if (count != 1 || (size != 8 && size != 4) || peer.same_process) [[unlikely]]
+    return atomic_guarded(op, datatype, target, operand, compare, result, count);
+  if (op == AtomicOp::sum && (datatype == Datatype::int64 || datatype == Datatype::uint64)) [[likely]] {
+    bool possible;
+    const bool done = mem::add_guarded_hot(target, operand, result, &possible);
+    if (possible) [[likely]]
+      return done;
+  }
+  alignas(8) std::byte ours[8], expected[8], before[8];
+  if (operand != nullptr && !mem::copy_guarded_hot(ours, static_cast<const std::byte*>(operand), size)) return false;
+  if (compare != nullptr && !mem::copy_guarded_hot(expected, static_cast<const std::byte*>(compare), size))
+    return false;
+  atomic_apply(op, datatype, target, ours, expected, result != nullptr ? before : nullptr, 1);
+  return result == nullptr || mem::copy_guarded_hot(static_cast<std::byte*>(result), before, size);
+}
+
+}  // namespace
+
+Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status) {
+  link::Peer& peer = *target.peer;
+  const uint32_t want = want_of(args.family, args.op);
+  Piece pieces[kMaxPieces];
+  uint32_t count = 0, missing = 0, entry_flags = 0;
+  Opened opened;
+  const size_t size = datatype_size(args.datatype);
+  for (const wire::RmaRange& range : args.remote) {
+    mem::MrView view;
+    *status = peer.table.check(seen_by(target), target.ep_index, target.ep_generation, range.key, range.addr,
+                               range.length, want, view);
+    if (*status != Status::ok) [[unlikely]]
+      return Direct::failed;
+    entry_flags |= view.entry->access;
+    const uint32_t before = count;
+    switch (translate(peer, domain_->nic_->devices(), view, range.length, pieces, &count, &missing, &opened)) {
+      case Reach::direct:
+        remember(target, view, range.key);
+        break;
+      case Reach::missing:
+        peer.link()->request_segment(peer, missing);
+        return Direct::park;
+      default:
+        // Not reachable by load and store: the owner's engine does it. It also answers a wrong alignment.
+        return Direct::frames;
+    }
+    for (uint32_t i = before; i < count; ++i) {
+      const auto address = reinterpret_cast<uintptr_t>(pieces[i].pointer);
+      if (address % atomic_alignment(args.datatype) != 0 || pieces[i].length % size != 0) {
+        *status = Status::misaligned;
+        return Direct::failed;
+      }
+      if (atomic_width(args.datatype, address) == AtomicWidth::locked) return Direct::frames;
+    }
+  }
+  if ((args.flags & flag::kRemoteCqData) != 0 && !target.takes_data()) [[unlikely]]
+    return Direct::park;
+  // Element runs: as far as a target piece and each local list go on.
+  uint64_t done = 0;
+  alignas(16) std::byte operand_room[64], compare_room[64], result_room[64];
+  for (uint32_t i = 0; i < count; ++i) {
+    uint64_t offset = 0;
+    while (offset < pieces[i].length) {
+      const void* operand = nullptr;
+      const void* compare = nullptr;
+      void* result = nullptr;
+      uint64_t run = pieces[i].length - offset;
+      if (args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1) [[likely]] {
+        if (!args.operand.empty()) operand = static_cast<const std::byte*>(args.operand[0].iov_base) + done;
+        if (!args.compare.empty()) compare = static_cast<const std::byte*>(args.compare[0].iov_base) + done;
+        if (!args.result.empty()) result = static_cast<std::byte*>(args.result[0].iov_base) + done;
+      } else {
+        run = size;
+        if (!args.operand.empty()) {
+          *status = gather(args.operand, done, operand_room, size);
+          operand = operand_room;
+        }
+        if (!args.compare.empty()) {
+          if (*status == Status::ok) *status = gather(args.compare, done, compare_room, size);
+          compare = compare_room;
+        }
+        result = args.result.empty() ? nullptr : result_room;
+      }
+      if (*status == Status::ok &&
+          !apply_here(peer, args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size)) {
+        *status = Status::fault;
+      }
+      if (*status == Status::ok && result == result_room) *status = scatter(args.result, done, result_room, size);
+      if (*status != Status::ok) return Direct::failed;
+      offset += run;
+      done += run;
+    }
+  }
+  ++domain_->statistics.direct;
+  domain_->statistics.bytes += total;
+  const bool read = args.family != AtomicFamily::base;
+  const uint32_t notify = region_notify(read, true, args.op);
+  const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
+  const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
+  if (has_data || (entry_flags & notify) != 0 ||
+      (peer.table.ep(target.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
+    *status = send_notice(target, read, true, args.remote[0], total, has_data, args.imm, args.op);
+    if (*status == Status::again) return Direct::no_room;
+    if (*status != Status::ok) return Direct::failed;
+  }
+  return Direct::done;
+}
+
+// HOT (one element, target in reach): no system call, no allocation, one lock; lines as for a put, and the target's
+// line is taken for writing by the locked instruction. Benchmark: bench/cpp/main.cpp (fetch-add).
+PostResult Endpoint::post_atomic(const AtomicArgs& args) {
+  if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
+      (args.flags & kLongWay) == 0 && (args.operand_device | args.compare_device | args.result_device) == 0)
+      [[likely]] {
+    const wire::RmaRange& range = args.remote[0];
+    const uint64_t total = range.length;
+    const bool fits =
+        (args.operand.empty() || args.operand[0].iov_len == total) &&
+        (args.family == AtomicFamily::base || (!args.result.empty() && args.result[0].iov_len == total)) &&
+        (args.family != AtomicFamily::compare || (!args.compare.empty() && args.compare[0].iov_len == total)) &&
+        total <= atomic_bytes_max_;
+    const DomainLock guard(domain_);
+    const uint64_t to = dest_of(args.dest);
+    if (fits && state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
+      PeerEp& target = *av_->entries_[to];
+      const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
+      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room()))
+          [[likely]] {
+        std::byte* there = fast_target(target, range.key, range.addr, total, want_of(args.family, args.op));
+        const auto address = reinterpret_cast<uintptr_t>(there);
+        if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
+          const uint64_t flags = completion_flags(OpKind::atomic, args.family);
+          if (!apply_here(*target.peer, args.op, args.datatype, there,
+                          args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                          args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                          args.result.empty() ? nullptr : args.result[0].iov_base,
+                          total / datatype_size(args.datatype))) [[unlikely]] {
+            // Not the long way: some elements may have been done.
+            fail(args.context, flags, Status::fault, describe("atomic", range, target, Status::fault), total);
+            count_remote((flags & flag::kRead) != 0, true, 0);
+            return {Refusal::none, true};
+          }
+          ++domain_->statistics.direct;
+          domain_->statistics.bytes += total;
+          complete(wants, args.context, flags, total);
+          return {Refusal::none, wants};
+        }
+      }
+    }
+  }
+  return post_atomic_slow(args);
+}
+
+PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
+  AtomicArgs args = asked;
+  if (args.operand.size() > kIovMax || args.compare.size() > kIovMax || args.result.size() > kIovMax ||
+      args.remote.size() > kIovMax) {
+    return {Refusal::too_many_pieces};
+  }
+  const uint64_t total = sum_bytes(args.remote);
+  if (total == kNoSum) return {Refusal::length_mismatch};
+  if (total > atomic_bytes_max_) return {Refusal::too_long};
+  if ((!args.operand.empty() && sum_bytes(args.operand) != total) ||
+      (args.family != AtomicFamily::base && sum_bytes(args.result) != total) ||
+      (args.family == AtomicFamily::compare && sum_bytes(args.compare) != total)) {
+    return {Refusal::length_mismatch};
+  }
+  // A device's operands are read here, and its results written from here: operand, compare, result.
+  std::vector<std::byte> room;
+  iovec host[3];
+  Status staged = Status::ok;
+  const mem::Devices& devices = domain_->nic_->devices();
+  const bool device = (args.operand_device | args.compare_device | args.result_device) != 0;
+  if (device) {
+    room.resize(3 * total);
+    for (size_t i = 0; i < 3; ++i) host[i] = {room.data() + i * total, total};
+    if (!args.operand.empty()) {
+      staged = copy_device(devices, args.operand, args.operand_device, room.data(), true);
+      args.operand = {&host[0], 1};
+    }
+    if (!args.compare.empty()) {
+      if (staged == Status::ok) {
+        staged = copy_device(devices, args.compare, args.compare_device, room.data() + total, true);
+      }
+      args.compare = {&host[1], 1};
+    }
+    if (!args.result.empty()) args.result = {&host[2], 1};
+  }
+  const DomainLock guard(domain_);
+  bool wants;
+  PeerEp* target;
+  std::shared_ptr<PeerEp>* shared;
+  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared);
+      r != Refusal::none) [[unlikely]] {
+    return {r};
+  }
+  const bool fence = (args.flags & flag::kFence) != 0;
+  bool data_done = false;
+  const uint64_t flags = completion_flags(OpKind::atomic, args.family);
+  const auto failed = [&](Status status) -> PostResult {
+    if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
+    fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
+    if (status == Status::no_endpoint) target->set_lost();
+    count_remote((flags & flag::kRead) != 0, true, 0);
+    return {Refusal::none, true};
+  };
+  wire::RmaRange names[kIovMax];
+  args.remote = named(args.remote, names);
+  if (staged != Status::ok) return failed(staged);
+  if (!speaks_to(*target)) return failed(Status::unauthorized);
+  if ((args.flags & flag::kCommitComplete) == 0 && target->ready && target->waiting.empty() &&
+      target->peer->table.valid() && !target->peer->dead() &&
+      (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
+    Status status = Status::ok;
+    const Direct direct = try_direct_atomic(*target, args, total, &status);
+    if (device && (direct == Direct::done || direct == Direct::no_room)) {
+      status = copy_device(devices, asked.result, args.result_device, room.data() + 2 * total, false);
+      if (status != Status::ok) return failed(status);
+    }
+    switch (direct) {
+      case Direct::done:
+        complete(wants, args.context, flags, total);
+        return {Refusal::none, wants};
+      case Direct::failed:
+        return failed(status);
+      case Direct::no_room:
+        data_done = true;
+        break;
+      case Direct::frames:
+      case Direct::park:
+        break;
+    }
+  }
+  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
+  Op* op = make_op(OpKind::atomic, *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  op->family = args.family;
+  op->atomic_op = args.op;
+  op->datatype = args.datatype;
+  op->data_done = data_done;
+  std::copy(args.remote.begin(), args.remote.end(), op->remote);
+  op->remote_count = static_cast<uint8_t>(args.remote.size());
+  // Operands are copied: the caller of inject may reuse them at once, and a few bytes are cheaper copied than tracked.
+  op->held.resize(3 * total);
+  if (!args.operand.empty()) {
+    op->status = gather(args.operand, 0, op->held.data(), total);
+    op->local[0] = {op->held.data(), total};
+    op->local_count = 1;
+  }
+  if (!args.compare.empty()) {
+    if (op->status == Status::ok) op->status = gather(args.compare, 0, op->held.data() + total, total);
+    op->compare[0] = {op->held.data() + total, total};
+    op->compare_count = 1;
+  }
+  if (op->status != Status::ok) {
+    finish(op);
+    return {Refusal::none, true};
+  }
+  if (device && !data_done) {
+    op->device_results = args.result_device;
+    op->result[0] = {op->held.data() + 2 * total, total};
+    op->result_count = args.result.empty() ? 0 : 1;
+    op->device_at = 2 * total;
+    std::ranges::copy(asked.result, op->device_result);
+    op->device_result_count = static_cast<uint8_t>(asked.result.size());
+  } else {
+    std::copy(args.result.begin(), args.result.end(), op->result);
+    op->result_count = static_cast<uint8_t>(args.result.size());
+  }
+  return {Refusal::none, true, queue_op(*target, op)};
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,79 @@
+// cpp/nic/args.hpp: what a caller asks of an endpoint, and how a call may be refused at once.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+
+#include "nic/atomics.hpp"
+#include "nic/op.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::nic {
+
+// One remote access as the caller describes it.
+struct RmaArgs {
+  OpKind kind = OpKind::write;
+  uint64_t dest = 0;  // fi_addr
+  std::span<const iovec> local;
+  std::span<const wire::RmaRange> remote;
+  uint64_t flags = 0;  // operation flags, already merged with the endpoint's defaults
+  uint64_t context = 0;
+  uint64_t imm = 0;
+  bool inject_call = false;  // fi_inject_*: no success completion at all
+  uint8_t device = 0;        // bit i: local[i] is a device's memory
+};
+
+struct AtomicArgs {
+  uint64_t dest = 0;
+  AtomicFamily family = AtomicFamily::base;
+  AtomicOp op{};
+  Datatype datatype{};
+  std::span<const iovec> operand;  // lengths in bytes
+  std::span<const iovec> compare;
+  std::span<const iovec> result;
+  std::span<const wire::RmaRange> remote;  // lengths in bytes
+  uint64_t flags = 0;
+  uint64_t context = 0;
+  uint64_t imm = 0;
+  bool inject_call = false;
+  uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is a device's memory
+};
+
+// One descriptor of a vectored call: weft.fi.RMA_DESC.
+struct BatchDesc {
+  uint64_t local_offset;
+  uint64_t length;
+  uint64_t dest_addr;
+  uint64_t remote_addr;
+  uint64_t key;
+  int32_t status;
+  uint32_t reserved;
+};
+static_assert(sizeof(BatchDesc) == 48);
+
+enum class Refusal : uint8_t {  // why a call was refused at once
+  none = 0,
+  cq_full,        // EAGAIN
+  tx_full,        // EAGAIN
+  not_enabled,    // EOPBADSTATE
+  closed,         // EBADF -> EOPBADSTATE
+  no_cq,          // ENOCQ
+  bad_address,    // EINVAL: fi_addr not in the address vector
+  not_connected,  // ENOTCONN: FI_EP_MSG
+  length_mismatch,
+  too_long,  // EMSGSIZE
+  too_many_pieces,
+  no_capability,
+  forked,
+  not_now,  // flag::kOnlyNow: it would take longer than the call
+};
+
+struct PostResult {
+  Refusal refusal = Refusal::none;
+  bool context_used = false;  // a completion with the context was or will be delivered
+  uint64_t op_id = 0;         // not zero: under way; buffers are needed until it is done
+};
+
+}  // namespace weft::nic

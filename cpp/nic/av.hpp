@@ -1,0 +1,39 @@
+// cpp/nic/av.hpp: an address vector: the peers that endpoints name by number.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "nic/peer.hpp"
+#include "wire/address.hpp"
+
+namespace weft::nic {
+
+class Nic;
+class Domain;
+class Endpoint;
+
+class AddressVector {
+ public:
+  explicit AddressVector(Domain* domain) : domain_(domain) {}
+  uint64_t insert(const wire::EpAddress& address);
+  bool remove(uint64_t fi_addr);
+  void forget(const PeerEp& target);  // with the domain's lock
+  [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
+  [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
+  [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
+
+ private:
+  friend class Endpoint;
+  friend class Nic;
+  void remove_locked(uint64_t fi_addr);
+  Domain* domain_;
+  std::vector<std::shared_ptr<PeerEp>> entries_;
+  std::vector<uint64_t> free_;
+  std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the name on this host
+};
+
+}  // namespace weft::nic

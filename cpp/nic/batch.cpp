@@ -1,0 +1,166 @@
+// cpp/nic/batch.cpp: vectored calls: many descriptors, one completion.
+#include <algorithm>
+
+#include "nic/fast.inl"
+#include "nic/iov.hpp"
+#include "nic/reach.hpp"
+
+namespace weft::nic {
+
+PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
+                                uint64_t flags, uint64_t context, bool device) {
+  // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
+  constexpr size_t kChunk = 256;
+  const bool fence = (flags & flag::kFence) != 0;
+  const bool commit = (flags & flag::kCommitComplete) != 0;
+  Op* parent = nullptr;
+  bool wants = false;
+  uint64_t total = 0;
+  Status first_bad = Status::ok;
+  size_t first_bad_at = 0;
+  std::shared_ptr<PeerEp> bad_target;
+  for (size_t begin = 0; begin < descs.size() || begin == 0; begin += kChunk) {
+    const DomainLock guard(domain_);
+    if (begin == 0) {
+      if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
+      wants = !selective_ || (flags & flag::kCompletion) != 0;
+      if (config_.connected && fixed_dest_ == ~uint64_t{0}) return {Refusal::not_connected};
+      if (wants ? !tx_cq_->has_room() : tx_cq_->full()) return {Refusal::cq_full};
+      if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call is one operation of the queue
+      if (wants) tx_cq_->reserve();
+    } else if (state_ != State::enabled) {
+      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config_.statuses[Status::canceled].err;
+      if (first_bad == Status::ok) {
+        first_bad = Status::canceled;
+        first_bad_at = begin;
+      }
+      break;
+    }
+    const size_t end = std::min(descs.size(), begin + kChunk);
+    for (size_t i = begin; i < end; ++i) {
+      BatchDesc& d = descs[i];
+      const uint64_t to = dest_of(d.dest_addr);
+      Status status = Status::ok;
+      if (state_ != State::enabled) [[unlikely]] {
+        status = Status::canceled;  // closed during a long copy of the descriptor before
+      } else if (d.local_offset > local_length || d.length > local_length - d.local_offset) {
+        status = Status::invalid;
+      } else if (to >= av_->entries_.size() || !av_->entries_[to]) {
+        status = Status::no_endpoint;
+      } else {
+        PeerEp& t = *av_->entries_[to];
+        const iovec piece{local + d.local_offset, d.length};
+        const wire::RmaRange range{d.remote_addr, d.length, raw_keys_ == 0 ? d.key : domain_->mapped_key(d.key)};
+        Direct direct = Direct::frames;
+        if (!speaks_to(t)) [[unlikely]] {
+          direct = Direct::failed;
+          status = Status::unauthorized;
+        }
+        if (!commit && !device && t.ready && t.outstanding == 0 && t.waiting.empty() &&
+            d.length <= domain_->nic_->limits_.inline_copy_bytes) {
+          const bool write = kind == OpKind::write;
+          std::byte* there =
+              fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+          auto* here = local + d.local_offset;
+          if (there != nullptr &&
+              (write ? copy_guarded_hot(there, here, d.length) : copy_guarded_hot(here, there, d.length))) [[likely]] {
+            ++domain_->statistics.direct;
+            domain_->statistics.bytes += d.length;
+            total += d.length;
+            d.status = 0;
+            continue;
+          }
+        }
+        // A copy outside the lock lets others change the address vector meanwhile.
+        const std::shared_ptr<PeerEp> shared = av_->entries_[to];
+        if (direct != Direct::failed && !commit && t.ready && t.waiting.empty() && t.peer->table.valid() &&
+            !t.peer->dead() && (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
+          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
+        }
+        if (direct == Direct::done || direct == Direct::failed) {
+          // decided: status says how
+        } else if (state_ != State::enabled) [[unlikely]] {
+          status = Status::canceled;
+        } else {
+          if (parent == nullptr) {
+            parent = make_op(OpKind::batch, shared, false, flags, context, 0, 0, false);
+            parent->data_done = kind == OpKind::read;  // a vectored call keeps its direction here
+          }
+          Op* child = make_op(kind, shared, false, flags, 0, 0, d.length, false);
+          child->data_done = direct == Direct::no_room;
+          child->local[0] = piece;
+          child->local_count = 1;
+          child->remote[0] = range;
+          child->remote_count = 1;
+          child->parent = parent;
+          --outstanding_;  // the call counts once, however many descriptors wait
+          child->status_out = &d.status;
+          ++parent->children;
+          d.status = domain_->config_.statuses[Status::again].err;
+          const std::span<const iovec> staged{&piece, 1}, nothing;
+          if (device && !child->data_done &&
+              !stage(child, kind == OpKind::write ? staged : nothing, kind == OpKind::write ? nothing : staged, 1,
+                     d.length)) {
+            finish(child);
+            continue;
+          }
+          (void)queue_op(t, child);
+          total += d.length;
+          continue;
+        }
+      }
+      d.status = domain_->config_.statuses[status].err;
+      if (status == Status::ok) {
+        total += d.length;
+      } else if (first_bad == Status::ok) {
+        first_bad = status;
+        first_bad_at = i;
+        if (to < av_->entries_.size()) bad_target = av_->entries_[to];
+      }
+    }
+  }
+  const DomainLock guard(domain_);
+  if (wants) tx_cq_->unreserve();
+  if (parent != nullptr) {
+    parent->total = total;
+    parent->wants_completion = wants;
+    if (wants) {
+      tx_cq_->reserve();
+      parent->holds_cq_room = true;
+    }
+    if (first_bad != Status::ok) {
+      parent->status = first_bad;
+      parent->remote[0] = {descs[first_bad_at].remote_addr, descs[first_bad_at].length, descs[first_bad_at].key};
+    }
+    parent->submitted = true;
+    const uint64_t id = parent->id;
+    if (parent->children == 0) {
+      finish(parent);
+      return {Refusal::none, true, 0};
+    }
+    return {Refusal::none, true, id};
+  }
+  const uint64_t done_flags = completion_flags(kind, {});
+  if (first_bad == Status::ok) {
+    complete(wants, context, done_flags, total);
+    return {Refusal::none, wants};
+  }
+  const BatchDesc& bad = descs[first_bad_at];
+  std::string text = "descriptor " + std::to_string(first_bad_at) + " of " + std::to_string(descs.size()) + ": ";
+  if (bad_target) {
+    text += describe(kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_target,
+                     first_bad);
+  } else if (first_bad == Status::canceled) {
+    text += "the endpoint was closed during the call";
+  } else if (first_bad == Status::invalid) {
+    text += "local_offset " + std::to_string(bad.local_offset) + " and length " + std::to_string(bad.length) +
+            " pass the end of the local buffer of " + std::to_string(local_length) + " B";
+  } else {
+    text += "dest_addr " + std::to_string(bad.dest_addr) + " is not in the address vector";
+  }
+  fail(context, done_flags, first_bad, text + "; every descriptor's own status stands in its status field", total);
+  count_remote(kind == OpKind::read, true, 0);
+  return {Refusal::none, true};
+}
+
+}  // namespace weft::nic

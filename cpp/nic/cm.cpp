@@ -1,0 +1,61 @@
+// cpp/nic/cm.cpp: what connecting endpoints send each other.
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+void Endpoint::bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens) {
+  const DomainLock guard(domain_);
+  cm_ = std::move(queue);
+  cm_token_ = token;
+  listens_ = listens;
+}
+
+PostResult Endpoint::send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection,
+                             std::span<const std::byte> data) {
+  const uint64_t fi_addr = av_->insert(to);
+  const DomainLock guard(domain_);
+  if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
+  if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return {Refusal::bad_address};
+  const std::shared_ptr<PeerEp> target = av_->entries_[fi_addr];
+  if (kind == CmKind::request) cm_request_ = connection;
+  Op* op = make_op(OpKind::cm, target, false, 0, 0, connection, data.size(), false);
+  op->atomic_op = static_cast<AtomicOp>(kind);
+  op->held.assign(data.begin(), data.end());
+  return {Refusal::none, true, queue_op(*target, op)};
+}
+
+void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
+  const uint64_t fi_addr = peer ? av_->insert(*peer) : ~uint64_t{0};
+  const DomainLock guard(domain_);
+  fixed_dest_ = fi_addr;
+  if (state_ == State::enabled) {
+    domain_->nic_->table().set_ep_peer(index_, peer.value_or(wire::EpAddress{~uint32_t{0}, 0, 0, 0}));
+  }
+}
+
+Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) {
+  const auto kind = static_cast<CmKind>(frame.atomic_op);
+  if (kind < CmKind::request || kind > CmKind::shutdown || payload.size() > kCmDataMax) return Status::protocol;
+  const std::lock_guard objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
+  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
+  if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
+  const DomainLock guard(ep->domain_);
+  if (!ep->cm_ || (kind == CmKind::request && !ep->listens_)) return Status::no_endpoint;  // nobody listens
+  CmEvent event;
+  event.token = ep->cm_token_;
+  event.kind = kind;
+  event.source = frame.source;
+  event.connection = frame.imm_data;
+  event.data.assign(payload.begin(), payload.end());
+  if (!ep->cm_->push(std::move(event))) return Status::backlog;
+  // At once, not when the application reads of it: a peer that has accepted may write, one that left may not.
+  if (kind == CmKind::accept && frame.imm_data == ep->cm_request_) {
+    table().set_ep_peer(frame.ep_index, frame.source);
+  } else if (kind == CmKind::shutdown && mem::peer_of(table().ep(frame.ep_index)) == frame.source) {
+    table().set_ep_peer(frame.ep_index, {~uint32_t{0}, 0, 0, 0});
+  }
+  return Status::ok;
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,119 @@
+// cpp/nic/domain.hpp: a domain: what shares one lock: endpoints, address vectors, queues and regions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.hpp"
+#include "mem/table.hpp"
+#include "nic/endpoint.hpp"
+#include "nic/op.hpp"
+#include "nic/peer.hpp"
+#include "nic/region.hpp"
+
+namespace weft::nic {
+
+class Nic;
+class AddressVector;
+
+struct DomainConfig {
+  uint32_t nic = 0;
+  bool prov_key = false;
+  bool virt_addr = false;
+  bool raw_keys = false;  // FI_MR_RAW: transfers name regions by handles that map_raw() made
+  StatusMap statuses;     // what failed operations are reported as
+};
+
+class Domain {
+ public:
+  Domain(Nic* nic, const DomainConfig& config);
+  ~Domain();
+  void close() noexcept;
+
+  void lock() noexcept {
+    uint64_t word = activity_->word.load(std::memory_order_relaxed);
+    // SYNC POINT: this full barrier publishes that we are accessing before any table entry is read (mem/table.hpp).
+    if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
+        [[likely]] {
+      fence_after_lock();
+      return;
+    }
+    lock_slow();
+    fence_after_lock();
+  }
+  void unlock() noexcept {
+    // SYNC POINT: every access made under the lock is done before the word becomes even.
+    activity_->word.store(activity_->word.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
+  // Registers; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
+  // kind: mem::kMrSingleUse, mem::kMrPersistent, mem::kMrByOwner.
+  std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
+                                                bool unowned, bool enabled, uint32_t kind = 0,
+                                                const RegionExtra& extra = {});
+
+  void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
+                           uint64_t flags);
+
+  // A handle for a peer's key, and back; kKeyNotAvail for a handle that is none. The latter with the lock.
+  uint64_t map_raw(uint64_t key);
+  bool unmap_raw(uint64_t handle);
+  [[nodiscard]] uint64_t mapped_key(uint64_t handle) const noexcept {
+    const auto it = raw_keys_.find(handle);
+    return it == raw_keys_.end() ? wire::kKeyNotAvail : it->second;
+  }
+
+  // What an operation needs until it is done; then the caller owns it again. False: it is done already.
+  bool attach(uint64_t op_id, std::span<const uint64_t> cookies);
+  [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
+  std::vector<uint64_t> take_released();
+
+  [[nodiscard]] Nic* nic() const noexcept { return nic_; }
+  [[nodiscard]] const DomainConfig& config() const noexcept { return config_; }
+  [[nodiscard]] uint32_t index() const noexcept { return index_; }
+  struct Statistics {
+    uint64_t direct = 0, cma = 0, framed = 0, failed = 0, bytes = 0;
+  } statistics;
+
+ private:
+  friend class Endpoint;
+  friend class AddressVector;
+  friend class MemoryRegion;
+  friend class Nic;
+  void lock_slow() noexcept;
+  static void fence_after_lock() noexcept {
+#if !defined(__x86_64__)  // where a locked instruction is no full barrier for the loads that follow
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+  }
+  size_t pump(PeerEp& target) noexcept;  // moves waiting operations on; with the lock
+  void release_cookies(Op* op) noexcept;
+  void release_context(uint64_t context) noexcept;
+
+  Nic* nic_;
+  DomainConfig config_;
+  uint32_t index_;
+  mem::ActivityWord* activity_;
+  OpTable ops_;
+  std::vector<uint64_t> released_;
+  std::atomic<uint64_t> released_count_{0};
+  std::vector<std::weak_ptr<PeerEp>> peer_eps_;
+  std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
+  uint64_t next_handle_ = 0;
+};
+
+struct DomainLock {
+  explicit DomainLock(Domain* d) noexcept : domain(d) { domain->lock(); }
+  ~DomainLock() { domain->unlock(); }
+  DomainLock(const DomainLock&) = delete;
+  DomainLock& operator=(const DomainLock&) = delete;
+  Domain* domain;
+};
+
+}  // namespace weft::nic

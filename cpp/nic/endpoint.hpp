@@ -1,0 +1,187 @@
+// cpp/nic/endpoint.hpp: an endpoint: every operation passes it, where it is checked, ordered, fenced and counted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "link/link.hpp"
+#include "mem/table.hpp"
+#include "nic/args.hpp"
+#include "nic/cm.hpp"
+#include "nic/op.hpp"
+#include "nic/peer.hpp"
+#include "nic/queue.hpp"
+#include "wire/address.hpp"
+
+namespace weft::nic {
+
+class Nic;
+class Hold;
+class Domain;
+class AddressVector;
+
+// The endpoint numbers from which the NIC chooses one where the application names none.
+struct PidRange {
+  uint32_t first = 0x40000000u;
+  uint32_t last = 0x7fffffffu;
+};
+
+struct EndpointConfig {
+  uint64_t caps = 0;
+  uint32_t tx_size = 1024;
+  uint64_t inject_size = 256;
+  uint64_t max_msg_size = ~uint64_t{0} >> 1;
+  uint64_t msg_order = 0;
+  uint64_t tx_op_flags = 0;
+  uint16_t vni = 0;
+  bool foreign_key = false;  // its VNI is not the domain's
+  bool connected = false;    // FI_EP_MSG: one peer, of connect_to()
+  PidRange pids;
+};
+
+class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Receiver {
+ public:
+  Endpoint(Domain* domain, const EndpointConfig& config);
+
+  void bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags);
+  void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
+  void bind_av(std::shared_ptr<AddressVector> av);
+  // Claims the identity; without a pid a free one is chosen. Throws EADDRINUSE, ENOAV, ENOCQ, EOPBADSTATE.
+  // vnis: under FI_AV_AUTH_KEY, those of its address vector, all of which it answers to; otherwise none.
+  uint32_t enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis = {});
+  void close() noexcept;
+  size_t cancel(uint64_t context);
+
+  // Connecting. What arrives, and what becomes of what was sent, goes to the queue with the token.
+  // listens: requests are taken.
+  void bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens);
+  // Posts a message to the endpoint at `to`. EAGAIN-like refusals as for transfers.
+  PostResult send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection, std::span<const std::byte> data);
+  // From here on transfers go to this peer, and it alone is admitted. Nothing: to nobody, and nobody is.
+  void connect_to(const std::optional<wire::EpAddress>& peer);
+
+  // A peer's bytes as this process has them mapped. While `keep` is held they stay mapped, and the peer hands their
+  // place to no other region, even after it closed the one that they were.
+  struct Window {
+    Status status = Status::again;         // again: the way to the peer, or to the memory, is still being made
+    std::byte* pointer = nullptr;          // null where loads and stores do not get there
+    std::shared_ptr<Hold> keep = nullptr;  // to be dropped before the NIC
+  };
+  // want: mem::kRemoteRead, mem::kRemoteWrite. Nobody hears of accesses through it, and closing the region cannot end
+  // them.
+  Window window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want);
+  // How the way to a peer ended; ok while it is whole, or was never made.
+  Status down_status(uint64_t dest);
+  // Operations wait because the peer's completion queue has no room for what they bring.
+  bool held_back(uint64_t dest);
+
+  // The data path. HOT; see endpoint.cpp.
+  PostResult post(const RmaArgs& asked);
+  // One buffer to or from one range: the same as post(), shorter.
+  PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                      uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
+  PostResult post_atomic(const AtomicArgs& args);
+  PostResult post_atomic_slow(const AtomicArgs& asked);
+  PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
+                        uint64_t flags, uint64_t context, bool device = false);
+
+  [[nodiscard]] Domain* domain() const noexcept { return domain_; }
+  [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
+  [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
+  [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
+  [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
+  [[nodiscard]] const wire::EpAddress& address() const noexcept { return address_; }
+  [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
+  [[nodiscard]] bool selective() const noexcept { return selective_; }
+
+ private:
+  friend class Domain;
+  friend class Nic;
+  enum class State : uint8_t { created, enabled, closed };
+  enum class Direct : uint8_t { done, failed, frames, park, no_room };
+
+  [[nodiscard]] uint32_t table_flags() const noexcept;
+  Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
+                     std::shared_ptr<PeerEp>** shared);
+  Direct try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
+                    size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock,
+                    uint8_t device);
+  std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
+  // Takes what an operation reads out of device memory, and gives it host memory for what it writes there.
+  bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
+             uint64_t total);
+  // How the target sees this endpoint: it answers to the VNIs that it and its peers share.
+  [[nodiscard]] bool speaks_to(const PeerEp& target) const noexcept {
+    return ((target.address.vni ^ config_.vni) & vni_mask_) == 0;
+  }
+  [[nodiscard]] wire::EpAddress seen_by(const PeerEp& target) const noexcept {
+    return {address_.nic, address_.pid, target.address.vni, 0};
+  }
+  Direct try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status);
+  void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
+  void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total) noexcept;
+  void finish(Op* op) noexcept;  // complete or fail, then forget
+  void finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) noexcept;
+  [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
+                                     Status status) const;
+  Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
+              uint64_t total, bool inject_call);
+  bool advance(Op* op);  // true when it left the waiting queue
+  bool advance_safely(Op* op) noexcept;
+  PostResult post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
+                         uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
+  // False: a page of the caller's buffers failed; op->status says so.
+  static bool keep_local(Op* op, std::span<const iovec> local);
+  [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
+                                             uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
+                                             bool inject_call);
+  bool advance_frames(Op* op);
+  // Puts an operation behind those that wait for the peer, and moves them on. Returns its number.
+  uint64_t queue_op(PeerEp& target, Op* op);
+  // Whether an operation that takes longer than the call may begin; sets what make_op() is to report.
+  Refusal check_unfinished(uint64_t flags, bool* wants) const;
+  // Where a transfer goes: a connected endpoint disregards what the call says.
+  [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return config_.connected ? fixed_dest_ : dest; }
+  std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
+  Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
+                     uint64_t imm, AtomicOp op = {});
+  void count_remote(bool read, bool failed, uint64_t bytes);
+  Status submit_request(PeerEp& target, wire::Frame& frame, std::span<const std::byte> payload);
+  void ask_for_room(Op* op);
+  void on_room() noexcept override;
+  // With the domain's lock. What a peer wrote with data; the flag for its answer: 0 or kFrameNoRoom.
+  uint8_t receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept;
+
+  Domain* domain_;
+  EndpointConfig config_;
+  uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
+  uint64_t atomic_bytes_max_;
+  State state_ = State::created;
+  bool selective_ = false;
+  std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by anyone
+  std::atomic<uint32_t> long_copies_{0};
+  std::shared_ptr<CompletionQueue> tx_cq_, rx_cq_;
+  std::shared_ptr<AddressVector> av_;
+  std::shared_ptr<Counter> write_cntr_, read_cntr_, remote_write_cntr_, remote_read_cntr_;
+  uint32_t index_ = 0, generation_ = 0;
+  bool shut_ = false;         // its peers were told that rx_cq_ has no room ...
+  uint64_t shut_number_ = 0;  // ... so many times
+  wire::EpAddress address_;
+  uint16_t vni_mask_ = 0xffff;  // 0: of several VNIs, the address vector says which peer uses which
+  uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
+  std::vector<uint16_t> vnis_;  // all that it answers to
+  uint64_t fixed_dest_ = ~uint64_t{0};
+  std::shared_ptr<CmQueue> cm_;
+  bool listens_ = false;
+  uint64_t cm_token_ = 0, cm_request_ = 0;  // of the last connection that was asked for
+};
+
+}  // namespace weft::nic

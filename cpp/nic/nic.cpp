@@ -1,0 +1,100 @@
+// cpp/nic/nic.cpp: the NIC's objects by number, its statistics, and fork().
+#include "nic/nic.hpp"
+
+#include <algorithm>
+
+namespace weft::nic {
+
+uint32_t Nic::add_domain(Domain* domain) {
+  const std::lock_guard objects(objects_mutex_);
+  for (uint32_t i = 0; i < domains_.size(); ++i) {
+    if (domains_[i] == nullptr) {
+      domains_[i] = domain;
+      return i;
+    }
+  }
+  throw Error(fi_err::kENOSPC, "all " + std::to_string(domains_.size()) + " domains of this NIC are open: close some");
+}
+
+void Nic::remove_domain(Domain* domain) noexcept {
+  const std::lock_guard objects(objects_mutex_);
+  if (domains_[domain->index_] != domain) return;
+  domains_[domain->index_] = nullptr;
+  next_op_ = std::max(next_op_, domain->ops_.next());
+}
+
+NicStatistics Nic::statistics() {
+  NicStatistics s;
+  const std::lock_guard objects(objects_mutex_);
+  for (Domain* domain : domains_) {
+    if (domain == nullptr) continue;
+    const DomainLock guard(domain);
+    s.direct_ops += domain->statistics.direct;
+    s.cma_ops += domain->statistics.cma;
+    s.framed_ops += domain->statistics.framed;
+    s.failed_ops += domain->statistics.failed;
+    s.bytes += domain->statistics.bytes;
+  }
+  s.frames_served = frames_served_.load(std::memory_order_relaxed);
+  s.engine_wakes = engine_wakes_.load(std::memory_order_relaxed);
+  s.waiting_ops = waiting_ops_.load(std::memory_order_relaxed);
+  s.deferred = deferred_count_.load(std::memory_order_relaxed);
+  for (link::Link* link : parts_.links) {
+    for (const auto& peer : link->peers()) s.peers += peer->same_process ? 0 : 1;
+  }
+  s.regions = table().live_count();
+  s.allocated_bytes = segments().allocated_bytes();
+  s.resting_bytes = segments().resting_bytes();
+  return s;
+}
+
+void Nic::before_fork() {
+  progress_mutex_.lock();
+  for (link::Link* link : parts_.links) link->before_fork();
+}
+
+void Nic::after_fork_in_parent() noexcept {
+  for (link::Link* link : parts_.links) link->after_fork_in_parent();
+  progress_mutex_.unlock();
+}
+
+void Nic::after_fork_in_child() noexcept {
+  if (engine_.joinable()) engine_.detach();  // the thread does not exist here
+  for (link::Link* link : parts_.links) link->after_fork_in_child();
+  table().close_fd();
+  segments().close_fds();
+}
+
+std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t length) {
+  const mem::Devices& devices = *parts_.devices;
+  mem::RegistrationCache* cache = parts_.cache;
+  if (!devices.any()) return std::nullopt;
+  if (cache != nullptr) {
+    for (uint32_t iface = 1; iface < mem::kHmemIfaceCount; ++iface) {
+      if (devices.runtime(iface) == nullptr) continue;
+      // Device 0 in the key stands for all: with unified addressing no two devices share an address.
+      if (const auto hit = cache->find(address, length, iface, 0)) {
+        return mem::DeviceMemory{iface,          static_cast<mem::DeviceMemoryKind>(hit->user & 0xff),
+                                 hit->user >> 8, hit->address,
+                                 hit->length,    hit->buffer_id};
+      }
+    }
+  }
+  const auto found = devices.find(address);
+  if (!found || cache == nullptr || found->buffer_id == 0) return found;
+  const uint64_t at = address - found->base;
+  if (at > found->length || length > found->length - at) return found;  // not all of it: nothing to remember
+  (void)cache->search(found->base, found->length, found->iface, 0, [&](uint64_t, uint64_t) {
+    mem::CachedMapping mapping;
+    mapping.address = found->base;
+    mapping.length = found->length;
+    mapping.iface = found->iface;
+    mapping.buffer_id = found->buffer_id;
+    mapping.host_access = found->kind == mem::DeviceMemoryKind::host;
+    mapping.user = found->device << 8 | static_cast<uint64_t>(found->kind);
+    return mapping;
+  });
+  return found;
+}
+
+}  // namespace weft::nic

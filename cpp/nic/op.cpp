@@ -1,0 +1,419 @@
+// cpp/nic/op.cpp: operations that take longer than their call: made, queued, moved on by frames, answered, ended.
+#include <algorithm>
+
+#include "nic/fast.inl"
+#include "nic/iov.hpp"
+#include "nic/reach.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+constexpr uint64_t kMuchBytes = uint64_t{64} << 10;  // of one operation: its sending takes some 10 us
+
+std::span<const std::byte> as_bytes(const std::string& text) noexcept {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context,
+                      uint64_t imm, uint64_t total, bool inject_call) {
+  Op* op = domain_->ops_.add();
+  op->kind = kind;
+  op->ep = this;
+  op->target = std::move(target);
+  op->wants_completion = wants;
+  op->inject_call = inject_call;
+  op->flags = flags;
+  op->context = context;
+  op->imm = imm;
+  op->total = total;
+  ++outstanding_;
+  if (wants) {
+    tx_cq_->reserve();
+    op->holds_cq_room = true;
+  }
+  return op;
+}
+
+Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
+  if ((flags & (flag::kIfUnfinished | flag::kOnlyNow)) != 0) [[unlikely]] {
+    if ((flags & flag::kOnlyNow) != 0) return Refusal::not_now;
+    if (!tx_cq_->has_room()) return Refusal::cq_full;
+    *wants = true;
+  }
+  if (outstanding_ >= config_.tx_size) return Refusal::tx_full;
+  if (!*wants && tx_cq_->full()) return Refusal::cq_full;  // it may fail, which must be told
+  if (state_ != State::enabled) return Refusal::closed;    // closed while it was copying
+  return Refusal::none;
+}
+
+uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
+  // While it sends much, what is acknowledged can wait for its next poll: the engine would take turns with it.
+  if (op->total >= kMuchBytes) domain_->nic_->note_app();
+  const uint64_t id = op->id;  // it may be over, and another one's, when advance() returns
+  if (target.waiting.empty() && advance_safely(op)) [[likely]]
+    return id;
+  try {
+    target.waiting.push_back(op);
+  } catch (const std::bad_alloc&) {
+    op->status = Status::no_memory;
+    finish(op);
+    return id;
+  }
+  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  domain_->pump(target);
+  if (!target.waiting.empty() && !target.resolving) domain_->nic_->need_engine();
+  return id;
+}
+
+// The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
+void Endpoint::finish(Op* op) noexcept {
+  const std::shared_ptr<PeerEp> target = std::move(op->target);
+  if (op->counted) --target->outstanding;
+  if (op->parent == nullptr) --outstanding_;
+  if (op->holds_cq_room) tx_cq_->unreserve();
+  if (op->device_result_count != 0 && op->status == Status::ok) [[unlikely]] {
+    op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
+                             op->held.data() + op->device_at, false);
+  }
+  if (op->status == Status::ok && op->parent == nullptr && op->kind != OpKind::cm) [[likely]] {
+    const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
+    complete(op->wants_completion, op->context, completion_flags(as, op->family), op->total);
+    if (!op->wants_completion) domain_->release_context(op->context);
+  } else {
+    finish_otherwise(op, target);
+  }
+  domain_->release_cookies(op);
+  domain_->ops_.remove(op);
+}
+
+// A part of a vectored call, a failure, or what connecting endpoints say.
+[[gnu::noinline]] void Endpoint::finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) noexcept {
+  // Without memory for them, texts stay empty.
+  const auto text_of = [&](const char* what) noexcept {
+    try {
+      return describe(what, op->remote[0], *target, op->status);
+    } catch (const std::bad_alloc&) {
+      return std::string();
+    }
+  };
+  if (op->kind == OpKind::cm) {
+    if (cm_) {
+      CmEvent event;
+      event.token = cm_token_;
+      event.kind = op->status == Status::ok ? CmKind::delivered : CmKind::failed;
+      event.what = static_cast<CmKind>(op->atomic_op);
+      event.connection = op->imm;
+      event.status = op->status;
+      if (op->status != Status::ok) {
+        const std::string text = text_of("connection request");
+        try {
+          event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
+        } catch (const std::bad_alloc&) {
+          event.data.clear();
+        }
+      }
+      (void)cm_->push(std::move(event));
+    }
+    // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
+    if (listens_) av_->forget(*target);
+  } else if (Op* parent = op->parent; parent != nullptr) {
+    *op->status_out = domain_->config_.statuses[op->status].err;
+    if (op->status != Status::ok && parent->status == Status::ok) {
+      parent->status = op->status;
+      parent->remote[0] = op->remote[0];  // what the error's text tells
+      parent->target = target;
+    }
+    if (--parent->children == 0 && parent->submitted) finish(parent);
+  } else {
+    const char* what = op->kind == OpKind::read     ? "read"
+                       : op->kind == OpKind::write  ? "write"
+                       : op->kind == OpKind::atomic ? "atomic"
+                                                    : "vectored call, first of its failures,";
+    const uint64_t flags = completion_flags(op->kind, op->family);
+    fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status, text_of(what), op->total);
+    count_remote((flags & flag::kRead) != 0, true, 0);
+    if (op->status == Status::no_endpoint) target->set_lost();
+  }
+}
+
+bool Endpoint::advance_safely(Op* op) noexcept {
+  try {
+    return advance(op);
+  } catch (const std::exception&) {  // no memory; what was sent of it finds no operation when it is answered
+    op->status = Status::no_memory;
+    finish(op);
+    return true;
+  }
+}
+
+// Moves a waiting operation on. True: it left the waiting list (its frames are all sent, or it is over).
+bool Endpoint::advance(Op* op) {
+  PeerEp& t = *op->target;
+  if (!t.ready) {
+    if (!t.resolving && !domain_->nic_->resolve(op->target)) {
+      op->status = Status::no_endpoint;
+      finish(op);
+      return true;
+    }
+    if (!t.ready) return false;
+  }
+  if (t.peer->dead()) {
+    op->status = t.peer->down_status();
+    finish(op);
+    return true;
+  }
+  if ((op->flags & flag::kFence) != 0 && !op->counted && t.outstanding != 0) return false;
+  // What a thread is copying right now comes before us, and frames would overtake it.
+  if (t.long_copies != 0 && !op->counted && config_.msg_order != 0) return false;
+  const bool started = op->counted || op->check_sent;
+  const bool ordered_behind = t.outstanding != 0 && config_.msg_order != 0;
+  if (op->data_done) {
+    const bool atomic = op->kind == OpKind::atomic;
+    if ((op->flags & flag::kRemoteCqData) != 0 && !t.takes_data()) return false;
+    const bool read = op->kind == OpKind::read || (atomic && op->family != AtomicFamily::base);
+    const Status s = send_notice(t, read, atomic, op->remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
+                                 op->imm, op->atomic_op);
+    if (s == Status::again) return false;
+    op->status = s;
+    finish(op);
+    return true;
+  }
+  if (op->kind == OpKind::cm) return advance_frames(op);
+  if (!started && t.peer->table.valid() && !ordered_behind && (op->flags & flag::kCommitComplete) == 0) {
+    Status status = Status::ok;
+    Direct direct;
+    if (op->kind == OpKind::atomic) {
+      AtomicArgs a;
+      a.family = op->family;
+      a.op = op->atomic_op;
+      a.datatype = op->datatype;
+      a.operand = {op->local, op->local_count};
+      a.compare = {op->compare, op->compare_count};
+      a.result = {op->result, op->result_count};
+      a.remote = {op->remote, op->remote_count};
+      a.flags = op->flags;
+      a.imm = op->imm;
+      direct = try_direct_atomic(t, a, op->total, &status);
+    } else {
+      direct = try_direct(t, op->kind, op->local, op->local_count, op->remote, op->remote_count, op->total, op->flags,
+                          op->imm, &status, false, 0);
+    }
+    switch (direct) {
+      case Direct::done:
+      case Direct::failed:
+        op->status = status;
+        finish(op);
+        return true;
+      case Direct::no_room:
+        op->data_done = true;
+        return false;
+      case Direct::park:
+        return false;
+      case Direct::frames:
+        break;
+    }
+  }
+  return advance_frames(op);
+}
+
+bool Endpoint::advance_frames(Op* op) {
+  PeerEp& t = *op->target;
+  if (!op->counted) {
+    op->counted = true;
+    op->peer = t.peer.get();
+    ++t.outstanding;
+    ++domain_->statistics.framed;
+  }
+  wire::Frame f;
+  f.op_id = op->id;
+  f.ep_index = t.ep_index;
+  f.ep_generation = t.ep_generation;
+  f.source = seen_by(t);
+  if (op->kind == OpKind::cm) {
+    f.kind = wire::FrameKind::cm;
+    f.atomic_op = static_cast<uint16_t>(op->atomic_op);
+    f.imm_data = op->imm;
+    f.flags = wire::kFrameLast;
+    const Status s = submit_request(t, f, op->held);
+    if (s == Status::again) return false;
+    op->submitted = true;
+    if (s == Status::ok) {
+      ++op->frames_out;
+    } else {
+      op->status = s;
+      finish(op);
+    }
+    return true;
+  }
+  // Several remote ranges: have all of them verified first, so that a bad one leaves the good ones untouched.
+  if (op->remote_count > 1 && !op->check_sent) {
+    f.kind = wire::FrameKind::check;
+    f.family = static_cast<uint8_t>(op->family);
+    f.flags = op->kind == OpKind::read ? wire::kFrameIsRead : op->kind == OpKind::atomic ? wire::kFrameIsAtomic : 0;
+    f.atomic_op = static_cast<uint16_t>(op->atomic_op);
+    const auto bytes = std::as_bytes(std::span(op->remote, op->remote_count));
+    const Status s = submit_request(t, f, bytes);
+    if (s == Status::again) return false;
+    if (s != Status::ok) {
+      op->status = s;
+      if (op->frames_out == 0) finish(op);
+      return true;
+    }
+    op->check_sent = true;
+    ++op->frames_out;
+  }
+  std::byte gathered[8192];  // an atomic's operand and compare values
+  for (;;) {
+    const wire::RmaRange& range = op->remote[op->at_remote];
+    const uint64_t left = range.length - op->at_offset;
+    f.key = range.key;
+    f.addr = range.addr;
+    f.length = range.length;
+    f.frag_offset = op->at_offset;
+    f.flags = (op->flags & flag::kCommitComplete) != 0 && op->kind != OpKind::read ? wire::kFrameCommit : 0;
+    std::span<const std::byte> payload;
+    uint64_t n = 0;
+    switch (op->kind) {
+      case OpKind::write: {
+        f.kind = wire::FrameKind::write;
+        uint64_t offset = op->at_total;
+        for (uint8_t i = 0; i < op->local_count; ++i) {
+          if (offset >= op->local[i].iov_len) {
+            offset -= op->local[i].iov_len;
+            continue;
+          }
+          n = std::min({left, op->local[i].iov_len - offset, uint64_t{t.peer->payload_max}});
+          payload = {static_cast<const std::byte*>(op->local[i].iov_base) + offset, n};
+          break;
+        }
+        break;
+      }
+      case OpKind::read:
+        f.kind = wire::FrameKind::read;
+        n = std::min(left, uint64_t{t.peer->payload_max});
+        f.imm_data = op->at_total;  // comes back in the answer: where its bytes belong
+        f.payload_length = 0;
+        break;
+      case OpKind::atomic: {
+        f.kind = wire::FrameKind::atomic;
+        f.family = static_cast<uint8_t>(op->family);
+        f.atomic_op = static_cast<uint16_t>(op->atomic_op);
+        f.datatype = static_cast<uint16_t>(op->datatype);
+        n = range.length;
+        f.frag_offset = op->at_total;  // comes back in the answer
+        uint64_t bytes = 0;
+        if (op->local_count != 0) {
+          (void)gather({op->local, op->local_count}, op->at_total, gathered, n);  // of op->held: it does not fail
+          bytes = n;
+        }
+        if (op->compare_count != 0) {
+          (void)gather({op->compare, op->compare_count}, op->at_total, gathered + n, n);
+          bytes = 2 * n;
+        }
+        payload = {gathered, bytes};
+        break;
+      }
+      case OpKind::batch:
+      case OpKind::cm:
+        return true;
+    }
+    const bool last = op->at_remote + 1 == op->remote_count && op->at_offset + n == range.length;
+    if (last) {
+      f.flags |= wire::kFrameLast;
+      if (op->kind != OpKind::read && (op->flags & flag::kRemoteCqData) != 0) {
+        if (!t.takes_data()) [[unlikely]] {
+          if (t.ep_entry == nullptr) ask_for_room(op);
+          return false;
+        }
+        f.flags |= wire::kFrameHasData;
+        f.imm_data = op->imm;
+      }
+    }
+    // A read says how much of the range it wants by the reserved pair (frag_offset, status).
+    if (op->kind == OpKind::read) f.status = static_cast<int32_t>(n);
+    const Status s = submit_request(t, f, payload);
+    if (s == Status::again) return false;
+    if (s != Status::ok) {
+      op->status = s;
+      op->submitted = true;
+      if (op->frames_out == 0) finish(op);
+      return true;
+    }
+    ++op->frames_out;
+    op->at_offset += n;
+    op->at_total += n;
+    if (op->at_offset == range.length) {
+      op->at_offset = 0;
+      ++op->at_remote;
+    }
+    if (last) break;
+  }
+  op->submitted = true;
+  return true;
+}
+
+bool Endpoint::stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
+                     uint64_t total) {
+  op->held.resize(total);
+  op->local[0] = {op->held.data(), total};
+  op->local_count = 1;
+  std::ranges::copy(written_to, op->device_result);
+  op->device_result_count = static_cast<uint8_t>(written_to.size());
+  op->device_results = device;
+  op->status = copy_device(domain_->nic_->devices(), read_from, device, op->held.data(), true);
+  return op->status == Status::ok;
+}
+
+void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                    std::span<const std::byte> payload) noexcept {
+  peer->end_request();  // also of an operation that was canceled meanwhile
+  const uint32_t index = OpTable::domain_of(frame.op_id);
+  const std::lock_guard objects(objects_mutex_);
+  if (index >= domains_.size() || domains_[index] == nullptr) return;
+  Domain* domain = domains_[index];
+  const DomainLock guard(domain);
+  Op* op = domain->ops_.find(frame.op_id);
+  if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or not this peer's to answer
+  const auto status = static_cast<Status>(frame.status);
+  if ((frame.flags & (wire::kFrameNoRoom | wire::kFrameRoom)) != 0) [[unlikely]] {
+    op->target->no_room = (frame.flags & wire::kFrameNoRoom) != 0;
+    if (!op->target->no_room) op->target->ask_room_wait_ns = op->target->ask_room_at_ns = 0;
+  }
+  op->asks_room = false;
+  if (status != Status::ok) {
+    if (op->status == Status::ok) op->status = status;
+  } else if (!payload.empty()) {
+    const uint64_t offset = op->kind == OpKind::read ? frame.imm_data : frame.frag_offset;
+    if (offset > op->total || payload.size() > op->total - offset) {
+      op->status = Status::protocol;
+    } else if (op->kind == OpKind::read || op->kind == OpKind::atomic) {
+      const bool read = op->kind == OpKind::read;
+      const std::span<const iovec> list(read ? op->local : op->result, read ? op->local_count : op->result_count);
+      const Status landed = scatter(list, offset, payload.data(), payload.size());
+      if (landed != Status::ok && op->status == Status::ok) op->status = landed;
+    }
+  }
+  --op->frames_out;
+  if (op->frames_out == 0 && op->submitted && op->target->waiting.empty()) [[likely]] {
+    op->ep->finish(op);
+    return;
+  }
+  const std::shared_ptr<PeerEp> target = op->target;
+  if (op->frames_out == 0 && op->submitted) {
+    op->ep->finish(op);
+  } else if (op->status != Status::ok && !op->submitted) {
+    // It failed while the rest of it still waits to be sent: send no more.
+    if (const auto waiting = std::ranges::find(target->waiting, op); waiting != target->waiting.end()) {
+      target->waiting.erase(waiting);
+      waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    op->submitted = true;
+    if (op->frames_out == 0) op->ep->finish(op);
+  }
+  if (!target->waiting.empty()) domain->pump(*target);
+}
+
+}  // namespace weft::nic

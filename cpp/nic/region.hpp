@@ -1,0 +1,89 @@
+// cpp/nic/region.hpp: a registered region.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mem/table.hpp"
+#include "nic/queue.hpp"
+
+namespace weft::nic {
+
+class Nic;
+class Domain;
+class Endpoint;
+
+// A registered region. state: disabled -> enabled -> closed.
+class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
+ public:
+  MemoryRegion(Domain* domain, std::span<const mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
+               bool remote)
+      : domain_(domain), slot_(slot), key_(key), access_(access), remote_(remote) {
+    if (buffers.size() == 1) {
+      only_ = buffers[0];
+    } else {
+      several_.assign(buffers.begin(), buffers.end());
+    }
+  }
+
+  void bind_endpoint(const Endpoint& ep);
+  void enable();
+  // Takes access away for a while; returns when nobody is copying any more. As close(): false and *why.
+  bool disable(std::string* why);
+  // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
+  // region is as before and *why says who. Call without any lock of the NIC. Of several threads one closes, the others
+  // wait for it.
+  bool close(std::string* why);
+
+  [[nodiscard]] uint64_t key() const noexcept { return key_; }
+  // What peers call its first byte.
+  [[nodiscard]] uint64_t base() const noexcept;
+  [[nodiscard]] uint32_t access() const noexcept { return access_; }
+  [[nodiscard]] bool enabled() const noexcept { return enabled_; }
+  // A single-use region whose one operation was done.
+  [[nodiscard]] bool used_up() const noexcept;
+  [[nodiscard]] bool closed() const noexcept { return life_.load(std::memory_order_acquire) == Life::closed; }
+  [[nodiscard]] std::span<const mem::MrBuffer> buffers() const noexcept {
+    return several_.empty() && only_ ? std::span(&*only_, 1) : std::span(several_);
+  }
+  [[nodiscard]] Domain* domain() const noexcept { return domain_; }
+
+ private:
+  friend class Nic;
+  friend class Domain;
+  enum class Life : uint8_t { open, held, closed };
+  // One thread at a time enables, disables or closes; others wait for it. False: the region is closed.
+  bool hold() noexcept;
+  void let_go(Life life) noexcept { life_.store(life, std::memory_order_release); }
+  void make_usable();
+  bool revoke(std::string* why);
+
+  Domain* domain_;
+  std::optional<mem::MrBuffer> only_;  // nearly every region has one buffer: no allocation for it
+  std::vector<mem::MrBuffer> several_;
+  uint32_t slot_;
+  uint64_t key_;
+  uint32_t access_;
+  bool remote_;  // has an entry in the table
+  bool enabled_ = false;
+  std::atomic<Life> life_{Life::open};
+  std::vector<uint32_t> eps_;  // mem::ep_binding() of the endpoints that it is bound to; none: any of the domain
+  struct BoundCounter {
+    std::shared_ptr<Counter> counter;
+    uint64_t flags;  // kRemoteRead, kRemoteWrite
+  };
+  std::vector<BoundCounter> counters_;
+};
+
+struct RegionExtra {                         // what few regions have
+  std::span<const mem::DeviceNote> notes{};  // of the buffers; iface 0: the host's
+  const mem::AccessGuard* guard = nullptr;
+  std::optional<uint64_t> base;  // under virtual addressing: address of the first byte, where it is not mapped there
+};
+
+}  // namespace weft::nic

@@ -1,0 +1,80 @@
+// cpp/nic/revoke.cpp: closing a region waits until no access that began before is still running.
+#include <algorithm>
+
+#include "base/backoff.hpp"
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+constexpr uint64_t kAnySlot = 0xffffff;  // long activity that covers several regions
+
+uint64_t activity_slot(uint64_t word) noexcept {
+  return word >> 1 & 0xffffff;
+}
+
+}  // namespace
+
+uint32_t Nic::begin_long_activity(uint32_t slot) noexcept {
+  // With a domain's lock. A free word is odd-free: even. Contention is between domains only.
+  const uint64_t coded = slot == mem::TableView::kNoSlot ? kAnySlot : slot;
+  for (uint32_t at = 0;; ++at) {  // the first that is free: who waits for the words reads few
+    const uint32_t index = mem::kDomainCountMax + at % mem::kLongActivityCount;
+    auto& word = table().own_activity(index).word;
+    uint64_t old = word.load(std::memory_order_relaxed);
+    if ((old & 1) != 0) {
+      cpu_relax();
+      continue;
+    }
+    const uint64_t sequence = (old >> 25) + 1;
+    if (word.compare_exchange_strong(old, sequence << 25 | coded << 1 | 1, std::memory_order_seq_cst)) return index;
+  }
+}
+
+void Nic::end_long_activity(uint32_t index) noexcept {
+  auto& word = table().own_activity(index).word;
+  word.store(word.load(std::memory_order_relaxed) & ~uint64_t{1}, std::memory_order_release);
+}
+
+std::string Nic::quiesce(uint32_t slot) {
+  {
+    const std::lock_guard serving(serve_lock_);
+  }
+  uint64_t deadline = 0;
+  // Waits for one word of a peer; false when it takes too long.
+  const auto wait_for = [&](const link::Peer& peer, uint32_t index) {
+    const auto& word = peer.table.activity(index).word;
+    const uint64_t seen = word.load(std::memory_order_seq_cst);
+    if ((seen & 1) == 0) return true;
+    if (index >= mem::kDomainCountMax && activity_slot(seen) != kAnySlot && activity_slot(seen) != slot) return true;
+    if (deadline == 0) deadline = parts_.clock->now_ns() + limits_.close_wait_ns;
+    Backoff backoff(256, 1024);
+    while (word.load(std::memory_order_acquire) == seen && !peer.dead()) {
+      backoff.pause();
+      if (backoff.sleeping()) progress();  // it may be dead, and without an engine nobody else would hear of it
+      if (backoff.sleeping() && parts_.clock->now_ns() > deadline) return false;
+    }
+    return true;
+  };
+  for (link::Link* link : parts_.links) {
+    for (const auto& peer : link->peers()) {
+      if (!peer->table.valid()) continue;
+      // Domains' locks first, long copies second: a long copy is announced before its lock is released. The marks are
+      // the peer's word, so they are bounded here.
+      const mem::TableHeader& header = peer->table.header();
+      const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
+      bool done = true;
+      for (uint32_t i = 0; i < domains && done; ++i) done = wait_for(*peer, i);
+      const uint32_t longs = std::min(header.longs_used.load(std::memory_order_seq_cst), mem::kLongActivityCount);
+      for (uint32_t i = 0; i < longs && done; ++i) done = wait_for(*peer, mem::kDomainCountMax + i);
+      if (!done) {
+        return peer->describe() + " has been copying to or from it for longer than " +
+               std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,345 @@
+// cpp/nic/serve.cpp: frames of peers: what they ask of this process's memory, and the answers.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "mem/guard.hpp"
+#include "nic/iov.hpp"
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+using mem::copy_guarded;
+
+void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                   std::span<const std::byte> payload) {
+  count_frame();
+  switch (frame.kind) {
+    case wire::FrameKind::answer:
+      on_answer(peer, frame, payload);
+      return;
+    case wire::FrameKind::notice: {
+      mem::MrView view;
+      const bool read = (frame.flags & wire::kFrameIsRead) != 0;
+      const Status s =
+          table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, 0, 0, view);
+      local_event(peer, frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
+      return;
+    }
+    case wire::FrameKind::write:
+      if (owed_.empty() && serve_write(peer, frame, payload)) [[likely]]
+        return;
+      [[fallthrough]];
+    default:
+      if (!owed_.empty() && must_follow(*peer)) {
+        defer(peer, frame, payload, true);
+      } else {
+        serve_safely(peer, frame, payload);
+      }
+  }
+}
+
+void Nic::serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                       std::span<const std::byte> payload) noexcept {
+  try {
+    serve(peer, frame, payload);
+  } catch (const std::exception&) {  // thrown before anything was answered
+    answer(peer, frame, Status::no_memory, {});
+  }
+}
+
+// HOT. A write into plain memory of which nothing more is asked; false: nothing was done, take the long way. Touches
+// the endpoint's entry and the region's, the target's lines, and what the link sends the answer by.
+bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                      std::span<const std::byte> payload) {
+  if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0) [[unlikely]]
+    return false;
+  uint32_t slot;
+  Status status = Status::ok;
+  {
+    const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
+    mem::MrView view;
+    if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length,
+                      mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
+      return false;
+    const mem::MrEntry& e = *view.entry;
+    if ((e.access & mem::kMrSingleUse) != 0 || e.segment == mem::kIovSegment || e.segment == mem::kDeviceSegment ||
+        frame.frag_offset > frame.length || payload.size() > frame.length - frame.frag_offset) [[unlikely]]
+      return false;
+    auto* const here = reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset);
+    if (!payload.empty() && !copy_guarded(here, payload.data(), payload.size())) [[unlikely]]
+      status = Status::fault;
+    slot = view.slot;
+  }
+  if (status != Status::ok) [[unlikely]] {
+    answer(peer, frame, status, {});
+    return true;
+  }
+  const uint8_t room =
+      (frame.flags & wire::kFrameLast) != 0 ? local_event(peer, frame, slot, false, frame.length) : uint8_t{0};
+  answer(peer, frame, Status::ok, {}, room);
+  return true;
+}
+
+// An access that the initiator could not make itself. Its frame was checked for form; here for right.
+void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  if (peer->dead()) return;  // it was hung up on, and this came before
+  if (frame.kind == wire::FrameKind::cm) {
+    answer(peer, frame, on_cm(frame, payload), {});
+    return;
+  }
+  if (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameHasData) != 0) {
+    uint8_t room = 0;
+    const Status found = room_of(frame, &room);
+    answer(peer, frame, found, {}, room);
+    return;
+  }
+  uint64_t total = frame.length;
+  if (const Status failed = announced(peer, frame, &total); failed != Status::ok) {
+    answer(peer, frame, failed, {});
+    return;
+  }
+  const auto family = static_cast<AtomicFamily>(frame.family);
+  const auto op = static_cast<AtomicOp>(frame.atomic_op);
+  const auto datatype = static_cast<Datatype>(frame.datatype);
+  const bool atomic = frame.kind == wire::FrameKind::atomic ||
+                      (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameIsAtomic) != 0);
+  uint32_t want = mem::kRemoteWrite;
+  bool read = false;
+  if (atomic) {
+    if (frame.family > static_cast<uint8_t>(AtomicFamily::compare)) {
+      answer(peer, frame, Status::protocol, {});
+      return;
+    }
+    read = family != AtomicFamily::base;
+    want = want_of(family, op);
+  } else if (frame.kind == wire::FrameKind::read || (frame.flags & wire::kFrameIsRead) != 0) {
+    read = true;
+    want = mem::kRemoteRead;
+  }
+
+  if (frame.kind == wire::FrameKind::check) {
+    Announced found{frame.op_id, 0, Status::ok};
+    for (size_t at = 0; at + sizeof(wire::RmaRange) <= payload.size() && found.status == Status::ok;
+         at += sizeof(wire::RmaRange)) {
+      wire::RmaRange range;
+      std::memcpy(&range, payload.data() + at, sizeof(range));
+      mem::MrView view;
+      found.status = table().check(frame.source, frame.ep_index, frame.ep_generation, range.key, range.addr,
+                                   range.length, want, view);
+      found.total += range.length;
+    }
+    auto& list = announced_[peer.get()];
+    if (list.size() == kAnnouncedMax) list.pop_front();
+    list.push_back(found);
+    answer(peer, frame, found.status, {});
+    return;
+  }
+
+  std::vector<std::byte> bounce;
+  std::span<const std::byte> back;
+  Status status;
+  uint32_t slot = mem::TableView::kNoSlot;
+  bool single_use = false;
+  std::vector<iovec> written;  // of a persistent region: to be flushed
+  const bool commit = (frame.flags & wire::kFrameCommit) != 0 && !(read && !atomic);
+  std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
+  mem::MrView view;
+  status =
+      table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
+  if (status == Status::ok) {
+    slot = view.slot;
+    const mem::MrEntry& e = *view.entry;
+    single_use = (e.access & mem::kMrSingleUse) != 0;
+    // The bytes of [offset, offset + n) of the region as pieces of our own memory.
+    uint64_t begin = 0, n = 0;
+    if (atomic) {
+      n = frame.length;
+      const size_t size = datatype_size(datatype);
+      const size_t operands = (op == AtomicOp::atomic_read ? 0 : 1) + (family == AtomicFamily::compare ? 1 : 0);
+      if (size == 0 || !atomic_valid(datatype, op, family) || n % size != 0 || n > limits_.atomic_bytes_max) {
+        status = Status::unsupported;
+      } else if (payload.size() < operands * n) {
+        status = Status::protocol;
+      }
+    } else if (frame.kind == wire::FrameKind::write) {
+      begin = frame.frag_offset;
+      n = payload.size();
+    } else {
+      begin = frame.frag_offset;
+      n = static_cast<uint64_t>(std::max(frame.status, 0));
+      if (n > peer->payload_max) status = Status::protocol;
+    }
+    if (status == Status::ok && (begin > frame.length || n > frame.length - begin)) status = Status::protocol;
+    if (status == Status::ok && commit && (e.access & mem::kMrPersistent) == 0) status = Status::unsupported;
+    if (status == Status::ok) {
+      uint64_t offset = view.offset + begin, left = n, done = 0;
+      mem::IovEntry single{e.local_addr, e.length, e.where, e.segment, 0};
+      std::span<const mem::IovEntry> list = e.segment == mem::kIovSegment ? table().iov(e) : std::span(&single, 1);
+      const auto of_device = [](const mem::IovEntry& iov) { return iov.segment == mem::kDeviceSegment; };
+      if (read && (list.size() > 1 || atomic || std::ranges::any_of(list, of_device))) bounce.resize(n);
+      for (const mem::IovEntry& iov : list) {
+        if (offset >= iov.length && !(iov.length == 0 && left == 0)) {
+          offset -= iov.length;
+          continue;
+        }
+        const uint64_t m = std::min(left, iov.length - offset);
+        auto* here = reinterpret_cast<std::byte*>(iov.local_addr + offset);
+        if (m == 0) break;
+        if (atomic) {
+          if (reinterpret_cast<uintptr_t>(here) % atomic_alignment(datatype) != 0) {
+            status = Status::misaligned;
+            break;
+          }
+          std::byte* word = here;
+          std::vector<std::byte> copy;
+          const bool device = of_device(iov);
+          if (device) {
+            // Model: hardware sends an atomic over PCIe. Here it is atomic among the fabric's operations, which all
+            // come by this engine, and not with the device's own.
+            copy.resize(m);
+            word = copy.data();
+            status = parts_.devices->copy({word, false}, {here, true}, m);
+            if (status != Status::ok) break;
+          }
+          const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;
+          const std::byte* compare = family == AtomicFamily::compare ? payload.data() + n + done : nullptr;
+          if (!atomic_guarded(op, datatype, word, operand, compare, read ? bounce.data() + done : nullptr,
+                              m / datatype_size(datatype))) {
+            status = Status::fault;
+          }
+          if (device && status == Status::ok) status = parts_.devices->copy({here, true}, {word, false}, m);
+        } else if (read) {
+          if (bounce.empty()) {
+            back = {here, m};
+          } else if (of_device(iov)) {
+            status = parts_.devices->copy({bounce.data() + done, false}, {here, true}, m);
+          } else if (!copy_guarded(bounce.data() + done, here, m)) {
+            status = Status::fault;
+          }
+        } else if (of_device(iov)) {
+          status = parts_.devices->copy({here, true}, {payload.data() + done, false}, m);
+        } else if (!copy_guarded(here, payload.data() + done, m)) {
+          status = Status::fault;
+        }
+        if (status != Status::ok) break;
+        if (commit) written.push_back({here, m});
+        offset = 0;
+        left -= m;
+        done += m;
+        if (left == 0) break;
+      }
+      if (!bounce.empty()) back = bounce;
+    }
+  }
+  if (status == Status::ok && frame.kind == wire::FrameKind::read && !back.empty()) {
+    // The answer is copied out of the region while it cannot be closed; the link says so where a page of it failed.
+    wire::Frame f = frame;
+    f.kind = wire::FrameKind::answer;
+    f.status = 0;
+    const Status sent = peer->link()->submit(*peer, f, back);
+    if (sent == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
+    serving.unlock();
+    if (sent == Status::again) defer(peer, frame, {}, true);
+    if (sent == Status::fault) answer(peer, frame, sent, {});
+    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(peer, frame, slot, true, total);
+    return;
+  }
+  if (status == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
+  serving.unlock();
+  // Without the lock: the disk takes its time. A region closed meanwhile may have lost its pages, which is an error.
+  for (size_t i = 0; i < written.size() && status == Status::ok; ++i) {
+    const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t from = reinterpret_cast<uintptr_t>(written[i].iov_base) & ~(page - 1);
+    const uintptr_t to = reinterpret_cast<uintptr_t>(written[i].iov_base) + written[i].iov_len;
+    if (::msync(reinterpret_cast<void*>(from), to - from, MS_SYNC) != 0) status = Status::fault;
+  }
+  uint8_t room = 0;
+  if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) {
+    room = local_event(peer, frame, slot, read, total);
+  }
+  answer(peer, frame, status, back, room);
+}
+
+void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
+                 std::span<const std::byte> payload, uint8_t room) noexcept {
+  wire::Frame f = request;
+  f.kind = wire::FrameKind::answer;
+  f.flags = static_cast<uint8_t>((f.flags & ~(wire::kFrameNoRoom | wire::kFrameRoom)) | room);
+  f.status = static_cast<int32_t>(status);
+  if (status != Status::ok) payload = {};
+  if (peer->link()->submit(*peer, f, payload) == Status::again) {
+    defer(peer, f, payload, false);
+  }
+}
+
+Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total) {
+  if (announced_.empty() || frame.kind == wire::FrameKind::check) [[likely]]
+    return Status::ok;
+  const auto of_peer = announced_.find(peer.get());
+  if (of_peer == announced_.end()) return Status::ok;
+  auto& list = of_peer->second;
+  const auto newest =
+      std::find_if(list.rbegin(), list.rend(), [&](const Announced& a) { return a.op_id == frame.op_id; });
+  if (newest == list.rend()) return Status::ok;
+  const auto it = std::prev(newest.base());
+  *total = it->total;
+  const Status status = it->status;
+  // A failed operation may have sent its last frame, or have stopped at the first answer: its numbers never come again.
+  if ((frame.flags & wire::kFrameLast) != 0) list.erase(it);
+  if (list.empty()) announced_.erase(of_peer);
+  return status;
+}
+
+// A peer accessed our memory: count it, deliver its immediate data. Returns the flag for the answer.
+uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
+                         uint64_t bytes) noexcept {
+  // Mostly nobody wants to know. The flags are those by which peers decide whether to tell of a direct access.
+  const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
+  const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
+  const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
+  if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
+      (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 &&
+      (slot == mem::TableView::kNoSlot || (mem::load_relaxed(table().mr(slot).access) & notify) == 0)) [[likely]] {
+    return 0;
+  }
+  std::unique_lock objects(objects_mutex_);
+  if (frame.ep_index >= eps_.size()) return 0;
+  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
+  if (!ep || ep->generation_ != frame.ep_generation) return 0;
+  std::optional<DomainLock> guard(std::in_place, ep->domain_);
+  const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
+  if (counter) counter->add(counter->counts_bytes ? bytes : 1);
+  // fi_mr(3) fi_mr_bind: a region's counter counts what comes through an endpoint opened with FI_RMA_EVENT.
+  if (slot != mem::TableView::kNoSlot && (ep->config_.caps & flag::kRmaEvent) != 0) {
+    if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
+      if (const auto region = it->second.lock()) {
+        const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |
+                                ((notify & mem::kMrNotifyWrite) != 0 ? flag::kRemoteWrite : 0);
+        for (const auto& [c, flags] : region->counters_) {
+          if ((flags & events) != 0) c->add(c->counts_bytes ? bytes : 1);
+        }
+      }
+    }
+  }
+  if ((frame.flags & wire::kFrameHasData) != 0 && ep->rx_cq_) {
+    CqEntry entry;
+    entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
+    entry.len = bytes;
+    entry.data = frame.imm_data;
+    entry.source = ep->av_->find(frame.source);
+    bool over = false;
+    const uint8_t room = ep->receive_data(*peer, entry, &over);
+    if (over) {
+      guard.reset();
+      objects.unlock();
+      hang_up(peer, Status::protocol);
+    }
+    return room;
+  }
+  return 0;
+}
+
+}  // namespace weft::nic
