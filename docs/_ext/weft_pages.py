@@ -1,6 +1,6 @@
 """Directives for what would go stale if it were written by hand.
 
-weft-settings            environment variables, from weft.settings; fails where its table and its code disagree
+weft-settings [cache]    environment variables, from weft.settings; those of the registration cache
 weft-help COMMAND        what `weft COMMAND --help` prints
 weft-commands COMMAND    a section with the help of every command but those named
 weft-benchmarks          tables of the last run of make bench, or of the run that is committed
@@ -17,13 +17,11 @@ weft-methods NAME ...    methods of the extension of a class, by name; "others":
 from __future__ import annotations
 
 import ast
-import dataclasses
 import enum
 import importlib
 import inspect
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -86,45 +84,18 @@ class Generated(SphinxDirective):
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-def settings_rows() -> list[tuple[str, str, str]]:
-    """(variable, values, meaning) of the table in weft.settings' docstring. Raises ExtensionError where the table and
-    the code disagree on the variables, their values or a default."""
-    found = []
-    for line in inspect.getdoc(settings).splitlines():  # type: ignore[union-attr]
-        cells = [cell.strip() for cell in re.split(r"\|(?=\s|$)(?=(?:[^`]*`[^`]*`)*[^`]*$)", line.strip().strip("|"))]
-        match = re.fullmatch(r"`((?:WEFT|FI)_\w+)`", cells[0])
-        if match:
-            found.append((match[1], cells[1], cells[2]))
-    code = {settings.variable(field.name): field for field in dataclasses.fields(settings.Settings)}
-    if {name for name, _, _ in found} != set(code):
-        raise ExtensionError(f"weft.settings: the table has {[n for n, _, _ in found]}, the code has {list(code)}")
-    kept = {name: os.environ.pop(name) for name in code if name in os.environ}
-    try:
-        defaults = settings.load()
-    finally:
-        os.environ.update(kept)
-    rows = []
-    for name, values, meaning in found:
-        known = settings._VALUES[name]
-        words = re.findall(r"`(\w+)`", values)
-        if any(word not in re.findall(r"\w+", known) for word in words):
-            raise ExtensionError(f"weft.settings: the table says {name} takes {values}, the code takes {known}")
-        default = re.search(r"`(\w+)` \(default\)", values)
-        value = getattr(defaults, code[name].name)
-        if default and default[1] != (str(int(value)) if isinstance(value, bool) else str(value)):
-            raise ExtensionError(f"weft.settings: the table says {name} is {default[1]} by default, the code {value!r}")
-        if not words:
-            values = ", ".join(f"`{word}`" for word in known.partition(";")[0].split(", ")) + known[known.find(";") :]
-        rows.append((name, values, meaning))
-    return rows
-
-
 class SettingsTable(Generated):
     def make(self) -> list[nodes.Node]:
-        rows = [(f"`{name}`", values, meaning) for name, values, meaning in settings_rows()]
-        after = re.search(r"\|\n\n(.+?)(?:\n\n|\Z)", inspect.getdoc(settings) or "", re.DOTALL)
-        text = after[1].replace("\n", " ") if after else ""
-        return [table(["variable", "values", "meaning"], rows), nodes.paragraph("", "", *_inline(text))]
+        of_cache = self.arguments[:1] == ["cache"]
+        known = settings.CacheSettings.variables() if of_cache else settings.Settings.variables()
+        rows = [(f"`{v.name}`", v.values, _default(v.default), v.meaning, v.effect) for v in known]
+        return [table(["variable", "values", "default", "meaning", "takes effect"], rows)]
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value) if value else ""
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

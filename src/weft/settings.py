@@ -1,49 +1,37 @@
-"""What the environment says about the software NIC and the general provider.
+"""The environment: every variable that Weft reads, in one list for each part.
 
-| variable         | values                          | meaning                                                        |
-|------------------|---------------------------------|----------------------------------------------------------------|
-| `WEFT_ENGINE`    | `thread` (default), `manual`    | engine thread, or progress only inside calls                   |
-| `WEFT_ISOLATION` | `shared` (default), `strict`    | `strict`: no memory is shared, the owner serves every access   |
-| `WEFT_CMA`       | `1` (default), `0`              | reach memory that Weft did not allocate by process_vm_readv    |
-| `WEFT_SHM`       | `1` (default), `0`              | `0`: processes of this host reach each other by tcp, too       |
-| `WEFT_LISTEN`    | `tcp://host:port`               | let other hosts call this process; port 0: a free one          |
-| `WEFT_ADVERTISE` | a name or an IP address         | what other hosts call, where `WEFT_LISTEN` is a wildcard       |
-| `WEFT_SECRET`    | 16 bytes or more                | what hosts prove to each other; without it there is no tcp     |
-| `WEFT_SECRET_FILE` | a path                        | where the secret is; nobody else may read it (mode 0600)       |
-| `WEFT_TCP_TIMEOUT` | seconds, 5 unless set         | how long a dead host may go unnoticed                          |
-| `WEFT_TCP_LOG`   | `0` (default), `1`              | say on stderr whom the tcp link turned away or lost, and why   |
-| `WEFT_MR_MODE`   | names joined by `|` or `,`      | mr_mode bits that the general provider requires; default: none |
-| `WEFT_CUDA_LIBRARY` | a path                       | CUDA's driver, where the loader does not find it by name       |
-| `WEFT_ROCR_LIBRARY` | a path                       | the HSA runtime of ROCm, where the loader does not find it     |
-| `FI_HMEM_DISABLE_P2P` | `0` (default), `1`        | `1`: nobody opens another's device memory; its owner copies    |
+The classes `Settings` and `CacheSettings` are the lists: each attribute is a `Variable` with its name, its values, its
+default, its meaning and when it takes effect. The reader, `weft info --env` and the page of the documentation are made
+from these.
 
-`WEFT_MR_MODE` is read at each getinfo, `FI_HMEM_*` and the libraries when the first domain is opened with `fi.HMEM`,
-the others when the process first uses its NIC. libfabric's variables for the registration cache
-(`FI_MR_CACHE_MAX_COUNT` ...) are read then, too: `load_cache`, fi_mr(3) "Memory registration cache".
-
-pydantic is imported then, and not before.
+    s = settings.load()
+    s.engine, s.isolation, ...
+    settings.variables()
 """
 
-# No `from __future__ import annotations`: pydantic has to see the annotations of a class made inside a function.
+from __future__ import annotations
+
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from . import errors
 from .flags import MR_BASIC_MAP, MrMode
 
 __all__ = [
-    "CACHE_VARIABLES",
     "MR_MODES_ON_REQUEST",
     "SECRET_BYTES_MIN",
     "CacheSettings",
+    "Environment",
     "Secret",
     "Settings",
+    "Variable",
     "load",
     "load_cache",
     "secret",
-    "variable",
+    "variables",
 ]
 
 SECRET_BYTES_MIN = 16
@@ -66,23 +54,6 @@ _MR_MODES: dict[str, MrMode] = {
 MR_MODES_ON_REQUEST = tuple(mode for name, mode in _MR_MODES.items() if name not in ("basic", "scalable"))
 """Single mr_mode bits that the general provider can be told to require."""
 
-_VALUES = {
-    "WEFT_ENGINE": "thread, manual",
-    "WEFT_ISOLATION": "shared, strict",
-    "WEFT_CMA": "0, 1",
-    "WEFT_SHM": "0, 1",
-    "WEFT_LISTEN": "tcp://host:port; port 0 takes one that is free",
-    "WEFT_ADVERTISE": "name, address; of this host",
-    "WEFT_SECRET": "text; 16 bytes or more",
-    "WEFT_SECRET_FILE": "path; of a file with the secret, mode 0600",
-    "WEFT_TCP_TIMEOUT": "seconds; from 0.1 to 3600, 5 unless set",
-    "WEFT_TCP_LOG": "0, 1",
-    "WEFT_MR_MODE": ", ".join(_MR_MODES) + '; several joined by "|" or ","',
-    "WEFT_CUDA_LIBRARY": "path; of libcuda.so.1",
-    "WEFT_ROCR_LIBRARY": "path; of libhsa-runtime64.so.1",
-    "FI_HMEM_DISABLE_P2P": "0, 1",
-}
-
 
 class Secret(str):
     """A text that nobody prints by accident: it says only whether there is one. `reveal()` has it."""
@@ -100,64 +71,289 @@ class Secret(str):
         return str.__add__(self, "")
 
 
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Parser(Protocol[T_co]):
+    """Makes a value of a text. `values` says which texts there are: ValueError is raised for all others."""
+
+    @property
+    def values(self) -> str: ...
+
+    def __call__(self, text: str) -> T_co: ...
+
+
+class Words:
+    """One of some words."""
+
+    def __init__(self, *words: str, empty: bool = False) -> None:
+        self.words = words
+        self.values = ", ".join(words)
+        self._empty = empty  # an empty text is as good as an unset variable
+
+    def __call__(self, text: str) -> str:
+        if text not in self.words and not (self._empty and not text):
+            raise ValueError(text)
+        return text
+
+
+class Switch:
+    """0 or 1."""
+
+    values = "0, 1"
+
+    def __call__(self, text: str) -> bool:
+        if text not in ("0", "1"):
+            raise ValueError(text)
+        return text == "1"
+
+
 @dataclass(frozen=True)
-class Settings:
-    """The variables of the table above; those of WEFT_ without it."""
+class Text(Generic[T]):
+    """Any text, as a `kind`."""
 
-    engine: Literal["thread", "manual"]
-    isolation: Literal["shared", "strict"]
-    cma: bool
-    mr_mode: MrMode
-    shm: bool = True
-    listen: str = ""
-    advertise: str = ""
-    secret: Secret = Secret()  # noqa: RUF009  it never changes
-    secret_file: str = ""
-    tcp_timeout: float = 5.0
-    tcp_log: bool = False
-    cuda_library: str = ""
-    rocr_library: str = ""
-    fi_hmem_disable_p2p: bool = False
+    values: str
+    kind: Callable[[str], T]
+
+    def __call__(self, text: str) -> T:
+        return self.kind(text)
 
 
-def variable(field: str) -> str:
-    """The name in the environment of a field of Settings."""
-    return field.upper() if field.startswith("fi_") else "WEFT_" + field.upper()
+@dataclass(frozen=True)
+class Whole:
+    """A whole number from 0 to `most`."""
+
+    values: str
+    most: int
+
+    def __call__(self, text: str) -> int:
+        if not re.fullmatch("[0-9]+", text, re.ASCII) or int(text) > self.most:
+            raise ValueError(text)
+        return int(text)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds from `least` to `most`, with a fraction or without."""
+
+    values: str
+    least: float
+    most: float
+
+    def __call__(self, text: str) -> float:
+        seconds = float(text)
+        if not self.least <= seconds <= self.most:  # nan neither
+            raise ValueError(text)
+        return seconds
+
+
+class MrModes:
+    """Names of mr_mode bits, joined by "|" or ","."""
+
+    values = ", ".join(_MR_MODES) + '; several joined by "|" or ","'
+
+    def __call__(self, text: str) -> MrMode:
+        mode = MrMode.MR_UNSPEC
+        for word in text.lower().replace(",", "|").split("|"):
+            if word.strip():
+                if word.strip() not in _MR_MODES:
+                    raise ValueError(word)
+                mode |= _MR_MODES[word.strip()]
+        return mode
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+AT_NIC = "when the process first uses its NIC"
+AT_HMEM = "when the first domain with HMEM is opened"
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """A variable of the environment, and an attribute of the settings that has its value.
+
+    name      in the environment.
+    parse     makes the value of the text; `parse.values` says which texts there are.
+    default   the value where the variable is not set.
+    meaning   what the variable is for.
+    effect    when a value takes effect; for a variable that is only reported, that a NIC in software ignores the value.
+    """
+
+    name: str
+    parse: Parser[T]
+    default: T
+    meaning: str
+    effect: str = AT_NIC
+
+    @property
+    def values(self) -> str:
+        """The texts that are understood."""
+        return self.parse.values
+
+    def read(self, environ: Any) -> T:
+        """The value. Raises InvalidArgument for a text that is not understood, naming those that are."""
+        text = environ.get(self.name)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise errors.InvalidArgument(
+                f"{self.name}={text!r} in the environment is not understood\n"
+                f"  values: {self.values}\n"
+                f"  try: unset {self.name}, or set it to one of these"
+            ) from None
+
+    @overload
+    def __get__(self, settings: None, owner: type[Environment]) -> Variable[T]: ...
+    @overload
+    def __get__(self, settings: Environment, owner: type[Environment]) -> T: ...
+    def __get__(self, settings: Environment | None, owner: type[Environment]) -> Variable[T] | T:
+        if settings is None:
+            return self
+        return settings.values[self.name]  # type: ignore[no-any-return]
+
+
+class Environment:
+    """Values of the variables that a subclass lists, read when it is made."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {v.name: v.read(os.environ) for v in self.variables()}
+
+    @classmethod
+    def variables(cls) -> list[Variable[Any]]:
+        """The variables, in the order of the list."""
+        return [v for v in vars(cls).values() if isinstance(v, Variable)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"
+
+
+class Settings(Environment):
+    """The software NIC, the general provider and device memory."""
+
+    engine = Variable(
+        "WEFT_ENGINE", Words("thread", "manual"), "thread", "an engine thread, or progress only inside calls"
+    )
+    isolation = Variable(
+        "WEFT_ISOLATION",
+        Words("shared", "strict"),
+        "shared",
+        "strict: no memory is shared, the owner serves every access",
+    )
+    cma = Variable("WEFT_CMA", Switch(), True, "reach memory that Weft did not allocate by process_vm_readv")
+    shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too")
+    listen = Variable(
+        "WEFT_LISTEN",
+        Text("tcp://host:port; port 0 takes one that is free", str),
+        "",
+        "where other hosts call this process",
+    )
+    advertise = Variable(
+        "WEFT_ADVERTISE",
+        Text("name, address; of this host", str),
+        "",
+        "what other hosts call, where WEFT_LISTEN is a wildcard",
+    )
+    secret = Variable(
+        "WEFT_SECRET",
+        Text(f"text; {SECRET_BYTES_MIN} bytes or more", Secret),
+        Secret(),
+        "what hosts prove to each other; without a secret there is no tcp",
+    )
+    secret_file = Variable(
+        "WEFT_SECRET_FILE",
+        Text("path; of a file with the secret, mode 0600", str),
+        "",
+        "the secret in a file that nobody else may read",
+    )
+    tcp_timeout = Variable(
+        "WEFT_TCP_TIMEOUT",
+        Seconds("seconds; from 0.1 to 3600", 0.1, 3600.0),
+        5.0,
+        "how long a dead host may go unnoticed",
+    )
+    tcp_log = Variable(
+        "WEFT_TCP_LOG", Switch(), False, "say on stderr which peers the tcp link turned away or lost, and why"
+    )
+    mr_mode = Variable(
+        "WEFT_MR_MODE",
+        MrModes(),
+        MrMode.MR_UNSPEC,
+        "mr_mode bits that the general provider requires",
+        "at each getinfo",
+    )
+    cuda_library = Variable(
+        "WEFT_CUDA_LIBRARY",
+        Text("path; of libcuda.so.1", str),
+        "",
+        "CUDA's driver, where the loader does not find it by name",
+        AT_HMEM,
+    )
+    rocr_library = Variable(
+        "WEFT_ROCR_LIBRARY",
+        Text("path; of libhsa-runtime64.so.1", str),
+        "",
+        "the HSA runtime of ROCm, where the loader does not find it by name",
+        AT_HMEM,
+    )
+    fi_hmem_disable_p2p = Variable(
+        "FI_HMEM_DISABLE_P2P",
+        Switch(),
+        False,
+        "1: no process opens another's device memory; the owner copies",
+        AT_HMEM,
+    )
+
+
+class CacheSettings(Environment):
+    """The registration cache. Source: fi_mr(3) "Memory registration cache"."""
+
+    cache_max_size: Variable[int | None] = Variable(
+        "FI_MR_CACHE_MAX_SIZE",
+        Whole("bytes, a whole number", 2**64 - 2),
+        None,
+        "bytes of all entries; unlimited where not set",
+    )
+    cache_max_count = Variable(
+        "FI_MR_CACHE_MAX_COUNT",
+        Whole("a whole number", 2**64 - 1),
+        1024,  # what libfabric chooses
+        "entries; 0 turns caching off",
+    )
+    cache_monitor = Variable(
+        "FI_MR_CACHE_MONITOR",
+        Words("userfaultfd", "uffd", "memhooks", "kdreg2", "disabled", empty=True),
+        "",
+        "what watches system memory; the best that works here where not set",
+    )
+    cuda_cache_monitor_enabled = Variable(
+        "FI_MR_CUDA_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of CUDA devices is not cached"
+    )
+    rocr_cache_monitor_enabled = Variable(
+        "FI_MR_ROCR_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of ROCm devices is not cached"
+    )
+    ze_cache_monitor_enabled = Variable(
+        "FI_MR_ZE_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of Level Zero devices is not cached"
+    )
+
+
+def variables() -> list[Variable[Any]]:
+    """All variables that Weft reads."""
+    return Settings.variables() + CacheSettings.variables()
 
 
 def load() -> Settings:
-    """Read the environment.
+    """Read the environment. Raises InvalidArgument for a value that is not understood, naming those that are."""
+    return Settings()
 
-    Raises InvalidArgument for a value that is not among those of the table, naming them.
-    """
-    from pydantic import ValidationError
 
-    try:
-        found = _reader()()
-    except ValidationError as e:
-        first = e.errors()[0]
-        name = variable(str(first["loc"][0]).lower())
-        raise errors.InvalidArgument(
-            f"{name}={first['input']!r} in the environment is not understood\n"
-            f"  values: {_VALUES.get(name, '')}\n"
-            f"  try: unset {name}, or set it to one of these"
-        ) from None
-    return Settings(
-        found.engine,
-        found.isolation,
-        found.cma,
-        found.mr_mode,
-        found.shm,
-        found.listen,
-        found.advertise,
-        Secret(found.secret.get_secret_value()),
-        found.secret_file,
-        found.tcp_timeout,
-        found.tcp_log,
-        found.cuda_library,
-        found.rocr_library,
-        found.fi_hmem_disable_p2p,
-    )
+def load_cache() -> CacheSettings:
+    """Read the registration cache's part of the environment. Raises as `load`."""
+    return CacheSettings()
 
 
 def secret(s: Settings) -> bytes | None:
@@ -192,123 +388,3 @@ def secret(s: Settings) -> bytes | None:
             "  try: python -c 'import secrets; print(secrets.token_hex(32))'"
         )
     return found
-
-
-CACHE_MONITORS = ("userfaultfd", "uffd", "memhooks", "kdreg2", "disabled")
-
-CACHE_VARIABLES = {
-    "FI_MR_CACHE_MAX_SIZE": "bytes, a whole number; unset: unlimited",
-    "FI_MR_CACHE_MAX_COUNT": "a whole number; 0 turns caching off",
-    "FI_MR_CACHE_MONITOR": ", ".join(CACHE_MONITORS),
-    "FI_MR_CUDA_CACHE_MONITOR_ENABLED": "0, 1",
-    "FI_MR_ROCR_CACHE_MONITOR_ENABLED": "0, 1",
-    "FI_MR_ZE_CACHE_MONITOR_ENABLED": "0, 1",
-}
-"""Variables of the registration cache and the values they take."""
-
-
-@dataclass(frozen=True)
-class CacheSettings:
-    """The registration cache's variables of fi_mr(3), without `FI_MR_`.
-
-    cache_max_size    bytes of all entries; None: unlimited.
-    cache_max_count   entries; 0: nothing is cached.
-    cache_monitor     who watches system memory; "" for this machine's default.
-    cuda_cache_monitor_enabled, rocr_..., ze_...   whether device memory of that kind is cached at all.
-    """
-
-    cache_max_size: int | None
-    cache_max_count: int
-    cache_monitor: str
-    cuda_cache_monitor_enabled: bool
-    rocr_cache_monitor_enabled: bool
-    ze_cache_monitor_enabled: bool
-
-
-def load_cache() -> CacheSettings:
-    """Read the registration cache's part of the environment.
-
-    Raises InvalidArgument for a value that is not among those of `CACHE_VARIABLES`, naming them.
-    """
-    from pydantic import ValidationError
-
-    try:
-        found = _cache_reader()()
-    except ValidationError as e:
-        first = e.errors()[0]
-        name = "FI_MR_" + str(first["loc"][0]).upper()
-        raise errors.InvalidArgument(
-            f"{name}={first['input']!r} in the environment is not understood\n"
-            f"  values: {CACHE_VARIABLES.get(name, '')}, fi_mr(3) Memory registration cache\n"
-            f"  try: unset {name}, or set it to one of these"
-        ) from None
-    return CacheSettings(**{name: getattr(found, name) for name in CacheSettings.__dataclass_fields__})
-
-
-@lru_cache(maxsize=1)
-def _cache_reader() -> Any:
-    from pydantic import BeforeValidator, Field
-    from pydantic_settings import BaseSettings, SettingsConfigDict
-
-    switch = Annotated[bool, BeforeValidator(_switch)]
-
-    class Environment(BaseSettings):
-        model_config = SettingsConfigDict(env_prefix="FI_MR_", extra="ignore")
-
-        cache_max_size: Annotated[int | None, Field(ge=0, lt=2**64 - 1)] = None
-        cache_max_count: Annotated[int, Field(ge=0, lt=2**64)] = 1024  # what libfabric chooses
-        cache_monitor: Literal["", "userfaultfd", "uffd", "memhooks", "kdreg2", "disabled"] = ""
-        cuda_cache_monitor_enabled: switch = True
-        rocr_cache_monitor_enabled: switch = True
-        ze_cache_monitor_enabled: switch = True
-
-    return Environment
-
-
-@lru_cache(maxsize=1)
-def _reader() -> Any:
-    from pydantic import BeforeValidator, Field, SecretStr
-    from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-
-    class Environment(BaseSettings):
-        model_config = SettingsConfigDict(env_prefix="WEFT_", extra="ignore")
-
-        engine: Literal["thread", "manual"] = "thread"
-        isolation: Literal["shared", "strict"] = "shared"
-        cma: Annotated[bool, BeforeValidator(_switch)] = True
-        shm: Annotated[bool, BeforeValidator(_switch)] = True
-        listen: str = ""
-        advertise: str = ""
-        secret: SecretStr = SecretStr("")
-        secret_file: str = ""
-        tcp_timeout: Annotated[float, Field(ge=0.1, le=3600.0)] = 5.0
-        tcp_log: Annotated[bool, BeforeValidator(_switch)] = False
-        mr_mode: Annotated[MrMode, NoDecode, BeforeValidator(_mr_mode)] = MrMode.MR_UNSPEC
-        cuda_library: str = ""
-        rocr_library: str = ""
-        fi_hmem_disable_p2p: Annotated[bool, BeforeValidator(_switch)] = Field(
-            default=False, validation_alias="FI_HMEM_DISABLE_P2P"
-        )
-
-    return Environment
-
-
-def _switch(value: object) -> bool:
-    if isinstance(value, bool):  # pydantic-settings validates the default as well
-        return value
-    if value not in ("0", "1"):
-        raise ValueError("0 or 1")
-    return value == "1"
-
-
-def _mr_mode(value: object) -> MrMode:
-    if isinstance(value, MrMode):
-        return value
-    mode = MrMode.MR_UNSPEC
-    for word in str(value).replace(",", "|").split("|"):
-        word = word.strip().lower()
-        if word:
-            if word not in _MR_MODES:
-                raise ValueError(f"unknown mode {word}")
-            mode |= _MR_MODES[word]
-    return mode

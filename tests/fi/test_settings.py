@@ -43,6 +43,8 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("WEFT_SHM", "no", "0, 1"),
         ("WEFT_TCP_TIMEOUT", "0", "seconds"),
         ("WEFT_TCP_LOG", "stderr", "0, 1"),
+        ("WEFT_TCP_TIMEOUT", "nan", "seconds"),
+        ("WEFT_ENGINE", "", "thread, manual"),
     ],
 )
 def test_settings_bad_value_names_the_values(
@@ -91,3 +93,20 @@ def test_secret_that_others_can_read_or_guess_is_refused(
     monkeypatch.setenv("WEFT_SECRET_FILE", str(tmp_path / "nowhere"))
     with pytest.raises(fi.InvalidArgument, match="No such file"):
         settings.secret(settings.load())
+
+
+def test_settings_list_is_what_the_environment_gives() -> None:
+    """Every variable of the list is read, once, and an attribute of the settings has its value."""
+    known = settings.variables()
+    assert len({v.name for v in known}) == len(known)
+    values = settings.load().values | settings.load_cache().values
+    assert list(values) == [v.name for v in known]
+    assert settings.Settings.engine.name == "WEFT_ENGINE"
+    assert settings.load().engine == values["WEFT_ENGINE"]
+
+
+def test_settings_variable_says_what_it_is_for() -> None:
+    for v in settings.variables():
+        assert v.values, v.name
+        assert v.meaning, v.name
+        assert v.effect, v.name

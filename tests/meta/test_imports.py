@@ -85,8 +85,6 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "typer": ({"tools"}, False),
     "rich": ({"tools"}, False),
     "matplotlib": ({"tools"}, True),
-    "pydantic": ({"memory", "fm", "providers", "settings", "tools"}, True),
-    "pydantic_settings": ({"memory", "fm", "providers", "settings", "tools"}, True),
     "structlog": ({"observe", "fm", "tools"}, True),
     "torch": ({"interop", "buffers", "testing"}, True),
     "dask": ({"interop"}, False),

@@ -7,14 +7,12 @@ import sys
 
 import pytest
 
-# Used by the command line, plotting, settings or logs: loaded when those are.
+# Used by the command line, plotting or logs, and loaded when those are.
 NEVER = {
     "typer",
     "rich",
     "matplotlib",
     "click",
-    "pydantic",
-    "pydantic_settings",
     "structlog",
     "asyncio",
     "http",

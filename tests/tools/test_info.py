@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft import fi
+from weft import fi, settings
 
 from .conftest import Command
 
@@ -129,6 +129,11 @@ def test_info_env_shows_what_is_set_and_what_is_misspelt(command: Command, monke
     assert "environment" in row
     assert "did you mean WEFT_ISOLATION?" in out
     assert json.loads(command("info", "--env", "--json").out)["settings"]["WEFT_MR_MODE"]["value"] == "MR_PROV_KEY"
+
+
+def test_info_env_lists_every_variable_that_is_read(command: Command) -> None:
+    said = json.loads(command("info", "--env", "--json").out)
+    assert list(said["settings"]) == [v.name for v in settings.variables()]
 
 
 def test_info_required_mode_is_shown_and_explained(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

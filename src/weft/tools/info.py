@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import sys
-import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -276,18 +275,16 @@ def _dotted(version: int) -> str:
 
 def settings_in_force() -> dict[str, tuple[str, bool, str]]:
     """Variable -> (value, whether the environment says so, which values there are). Raises InvalidArgument."""
-    now = settings.load()
-    found = {
-        name: (_word(getattr(now, field.name)), name in os.environ, _values(field.type))
-        for field in dataclasses.fields(settings.Settings)
-        for name in (settings.variable(field.name),)
+    values = settings.load().values | settings.load_cache().values
+    implied = {"FI_MR_CACHE_MAX_SIZE": "unlimited", "FI_MR_CACHE_MONITOR": memory.cache_state().monitor}
+    return {
+        v.name: (
+            implied[v.name] if v.name in implied and values[v.name] in (None, "") else _word(values[v.name]),
+            v.name in os.environ,
+            v.values,
+        )
+        for v in settings.variables()
     }
-    cache = memory.cache_settings()
-    for name, values in settings.CACHE_VARIABLES.items():
-        value = getattr(cache, name.removeprefix("FI_MR_").lower())
-        default = "unlimited" if value is None else memory.cache_state().monitor
-        found[name] = (default if value in (None, "") else _word(value), name in os.environ, values)
-    return found
 
 
 def registration() -> dict[str, str]:
@@ -316,14 +313,6 @@ def _word(value: Any) -> str:
     return str(value) if value or not isinstance(value, enum.IntFlag) else "none"
 
 
-def _values(kind: Any) -> str:
-    if kind is bool:
-        return "0, 1"
-    if isinstance(kind, type) and issubclass(kind, enum.IntFlag):
-        return "names as for --mr-mode, joined by ',' or '|'"
-    return ", ".join(str(value) for value in typing.get_args(kind))
-
-
 def _slips() -> Iterator[str]:
     """Variables that nobody reads and that look like one that is read."""
     known = list(settings_in_force())
@@ -337,9 +326,10 @@ def _slips() -> Iterator[str]:
 
 
 def _settings_table() -> Table:
-    table = _table("settings (environment)", "variable", "value", "from", "values")
+    table = _table("settings (environment)", "variable", "value", "from", "values", "meaning")
+    meaning = {v.name: v.meaning for v in settings.variables()}
     for name, (value, said, values) in settings_in_force().items():
-        table.add_row(name, value, "environment" if said else "default", values)
+        table.add_row(name, value, "environment" if said else "default", values, meaning[name])
     return table
 
 
