@@ -8,7 +8,7 @@ PyTypeObject* g_ucp_rkey_type = nullptr;
 namespace {
 
 PyObject* g_error = nullptr;            // (status, message) or (None, exception) -> UcsError
-PyObject* g_region_type = nullptr;      // weft.ucp.mem.Region
+PyObject* g_region_type = nullptr;      // weft.ucp.region.Region
 PyTypeObject* g_params_type = nullptr;  // weft.ucp.MemMapParams
 
 }  // namespace

@@ -13,8 +13,7 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
-from weft.share import aio
-from weft.share import remote as remote_module
+from weft.share import aio, attached
 
 WATCHDOG_S = 60
 
@@ -99,13 +98,13 @@ def test_long_copies_leave_the_loop(node: weft.Node, monkeypatch: pytest.MonkeyP
     local[:] = 3
     remote = node.attach(node.share(local))
     seen: list[int] = []
-    run_now = remote_module.RemoteArray._run
+    run_now = attached.Attached._run
 
     def spy(self: Any, job: Any) -> Any:
         seen.append(threading.get_ident())
         return run_now(self, job)
 
-    monkeypatch.setattr(remote_module.RemoteArray, "_run", spy)
+    monkeypatch.setattr(attached.Attached, "_run", spy)
 
     async def main() -> None:
         assert (await remote.aread()).sum() == 3 * (4 << 20)

@@ -16,9 +16,9 @@ with weft.open() as node:                       # in any other process of the sa
 
 from __future__ import annotations
 
+from ._default import default_node as default_node
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
-from .node import default_node as default_node
 from .node import open as open
 from .remote import RemoteArray as RemoteArray
 from .shared import Shared as Shared

@@ -11,13 +11,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .. import _process, errors, fi
-from .lane import Lane, Post, answers_so_far
-from .remote import FailedOperation
+from .lane import FailedOperation, Lane, Post, answers_so_far
 
 if TYPE_CHECKING:
     from .node import Node
 
-__all__ = ["LoopLane", "loop_lane"]
+__all__ = ["LoopLane"]
 
 TURN_EVERY = 64
 QUEUE_SIZE = 1024
@@ -152,18 +151,3 @@ class LoopLane(Lane):
 _CANCELED = fi.CqErrEntry(
     None, 0, 0, 0, 0, 0, 0, int(fi.ECANCELED), 0, b"the endpoint was closed", fi.ADDR_NOTAVAIL, fi.Status.canceled
 )
-
-
-def loop_lane(node: Node, loop: asyncio.AbstractEventLoop, what: str) -> LoopLane:
-    """The lane of a loop on a node."""
-    found: LoopLane | None = node._loops.get(loop)
-    if found is not None:
-        return found
-    with node._lock:
-        node._check(what)
-        for gone in [known for known in node._loops if known.is_closed()]:
-            node._loops.pop(gone).close()
-        lane = LoopLane(node, loop)
-        node._enter(lane)
-        node._loops[loop] = lane
-        return lane

@@ -20,7 +20,7 @@ from ..fi import _handle
 if TYPE_CHECKING:
     from .node import Node
 
-__all__ = ["CELL_BYTES_MAX", "Cell", "Lane"]
+__all__ = ["CELL_BYTES_MAX", "Cell", "FailedOperation", "Lane", "Post", "answers_so_far"]
 
 CELL_BYTES_MAX = 64
 _CELLS = 3
@@ -36,6 +36,14 @@ def answers_so_far() -> int:
     """Frames that came in: while an operation of many is under way they become more."""
     nic = _process.nic_if_open()
     return 0 if nic is None else nic.statistics()["frames_served"]
+
+
+class FailedOperation(Exception):
+    """Carries the error entry of an awaited operation to where it is explained."""
+
+    def __init__(self, entry: fi.CqErrEntry) -> None:
+        super().__init__(entry)
+        self.entry = entry
 
 
 class Lane:

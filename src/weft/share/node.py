@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import html
 import os
 import sys
@@ -12,20 +11,28 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from ..memory.cache import statistics as cache_statistics
+from . import _default
 from .arrays import alias, type_name
+from .attached import Attached
 from .lane import Lane
 from .names import NameServer, check_name, lookup, names
-from .remote import RemoteArray, human_bytes, table_html
+from .remote import RemoteArray
 from .shared import Shared
+from .show import human_bytes, table_html
 from .ticket import PREFIX, Ticket, encode_dtype, host_id, process_start
 from .waiting import seconds
 
-__all__ = ["Node", "NodeStatistics", "default_node", "open"]
+if TYPE_CHECKING:
+    import asyncio
+
+    from .aio import LoopLane
+
+__all__ = ["Node", "NodeStatistics", "open"]
 
 _ACCESS = {
     "r": int(fi.REMOTE_READ),
@@ -106,8 +113,8 @@ class Node:
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
         self._lanes: list[Lane] = []
-        self._loops: dict[Any, Any] = {}  # event loop: LoopLane
-        self._attached: weakref.WeakSet[RemoteArray] = weakref.WeakSet()
+        self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
+        self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)
@@ -313,6 +320,22 @@ class Node:
                     self._lanes.append(lane)
                     return lane
 
+    def _loop_lane(self, loop: asyncio.AbstractEventLoop, call: str) -> LoopLane:
+        """The lane of an event loop."""
+        found = self._loops.get(loop)
+        if found is not None:
+            return found
+        from .aio import LoopLane
+
+        with self._lock:
+            self._check(call)
+            for gone in [known for known in self._loops if known.is_closed()]:
+                self._loops.pop(gone).close()
+            lane = LoopLane(self, loop)
+            self._enter(lane)
+            self._loops[loop] = lane
+            return lane
+
     def _enter(self, lane: Lane) -> None:
         for address in self._addresses:
             lane.av.insert(address)
@@ -440,6 +463,9 @@ class Node:
         self._lock = threading.RLock()
 
 
+_default.made_by(Node)
+
+
 def open(
     *,
     timeout: float | None = DEFAULT_TIMEOUT_S,
@@ -468,22 +494,8 @@ def open(
 # ---- the process ----------------------------------------------------------------------------------------------------
 
 _nodes: weakref.WeakSet[Node] = weakref.WeakSet()
-_default: Node | None = None
-_default_lock = threading.Lock()
 _registered_for: int | None = None
 _exiting = False
-
-
-def default_node() -> Node:
-    """The node that arrays which arrive by pickle attach through: one for the process, made when it is first needed."""
-    global _default
-    node = _default
-    if node is None or node._closed or node._made_in != _process.generation:
-        with _default_lock:
-            node = _default
-            if node is None or node._closed or node._made_in != _process.generation:
-                node = _default = Node()
-    return node
 
 
 def _at_exit_once() -> None:
@@ -505,18 +517,12 @@ def _close_all(pid: int) -> None:
             node.close()
         except errors.FabricError:
             pass
+    _default.forget()
 
 
 def _after_fork_in_child() -> None:
-    global _default_lock
-    _default_lock = threading.Lock()
     for node in list(_nodes):
         node._after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def as_dict(statistics: NodeStatistics) -> dict[str, int]:
-    """Statistics for a log or a table."""
-    return dataclasses.asdict(statistics)

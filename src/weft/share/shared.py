@@ -13,7 +13,8 @@ from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from .arrays import Array
 from .comparing import Comparing
-from .remote import RemoteArray, human_bytes, table_html
+from .remote import RemoteArray
+from .show import human_bytes, table_html
 from .ticket import Ticket
 
 if TYPE_CHECKING:

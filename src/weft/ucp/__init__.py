@@ -47,7 +47,9 @@ from .constants import (
 )
 from .context import Context
 from .ep import Endpoint
-from .mem import MemHandle, PackedBuffer, memh_buffer_release, pack_endpoint, pack_region, rkey_buffer_release
+from .memh import MemHandle
+from .of_fi import pack_endpoint, pack_region
+from .packed import PackedBuffer, memh_buffer_release, rkey_buffer_release
 from .params import (
     EpParams,
     MemAdviseParams,

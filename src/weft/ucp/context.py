@@ -15,7 +15,10 @@ from .. import _keys, _nic, _process
 from ..memory import hmem
 from . import _args, _exit, mem, print_info
 from .constants import Feature, ParamField, WorkerParamField
+from .memh import MemHandle
+from .packed import PackedBuffer, deprecated
 from .params import MemAdviseParams, MemMapParams, Params, WorkerParams
+from .region import ACCESS_ALL
 from .status import Status, UcsError
 from .worker import NicEndpoint, Worker, nic_endpoint
 
@@ -76,7 +79,7 @@ class Context(_nic.UcpContextCore):
         self._door: NicEndpoint | None = None
         self._importer: weakref.ref[Worker] | None = None
         self._closed = False
-        super().__init__(nic, mem.ACCESS_ALL)
+        super().__init__(nic, ACCESS_ALL)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
@@ -93,7 +96,7 @@ class Context(_nic.UcpContextCore):
         allocate: bool = False,
         nonblock: bool = False,
         symmetric: bool = False,
-    ) -> mem.MemHandle:
+    ) -> MemHandle:
         """mem_map() of anything but a plain buffer."""
         self._check("mem_map")
         buffer = None
@@ -117,7 +120,7 @@ class Context(_nic.UcpContextCore):
 
     _mem_map.__qualname__ = "Context.mem_map"  # as messages about its arguments name it
 
-    def mem_unmap(self, memh: mem.MemHandle) -> None:
+    def mem_unmap(self, memh: MemHandle) -> None:
         """Unmap memory (ucp_mem_unmap): its handle and its remote keys are void from here on.
 
         Waits, for a bounded time, for peers that are copying. What Weft allocated goes back to the system when the last
@@ -133,7 +136,7 @@ class Context(_nic.UcpContextCore):
 
     def mem_advise(
         self,
-        memh: mem.MemHandle,
+        memh: MemHandle,
         params: MemAdviseParams | None = None,
         *,
         address: int | None = None,
@@ -178,12 +181,12 @@ class Context(_nic.UcpContextCore):
             raise TypeError(f"mem_print_info: stream must be a text file or None, not {stream!r:.60}")
         print_info.mem_print_info(self, mem_spec, sys.stdout if stream is None else stream)
 
-    def rkey_pack(self, memh: mem.MemHandle) -> mem.PackedBuffer:
+    def rkey_pack(self, memh: MemHandle) -> PackedBuffer:
         """A remote key of mapped memory, packed (ucp_rkey_pack). Deprecated: `memh.pack()`.
 
         Release it by rkey_buffer_release(). Source: UCP, "ucp_rkey_pack".
         """
-        mem.deprecated("Context.rkey_pack", "MemHandle.pack")
+        deprecated("Context.rkey_pack", "MemHandle.pack")
         self._check("rkey_pack")
         mem.belongs(self, memh, "rkey_pack")
         return memh._pack_key("ucp_rkey_pack")

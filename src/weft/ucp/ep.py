@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _keys, _nic, _process, errors
 from . import _args, _exit
 from .constants import EpCloseFlag, ErrHandlingMode
-from .mem import parse
+from .packed import parse
 from .request import DONE, Request, deadline_of
 from .rkey import RemoteKey
 from .status import Status, UcsError, of

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic
 from .constants import MemoryType, Prot
-from .mem import MemHandle, PackedBuffer
+from .memh import MemHandle
+from .packed import PackedBuffer
 from .request import Request
 from .status import Status, UcsError
 

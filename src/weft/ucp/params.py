@@ -16,7 +16,7 @@ from .constants import MemoryType
 
 if TYPE_CHECKING:
     from .ep import Endpoint
-    from .mem import MemHandle
+    from .memh import MemHandle
     from .request import Request
 
 __all__ = [

@@ -17,7 +17,7 @@ from ..flags import BindFlag, CqFormat, Flag, WaitObj
 from . import _args, _exit, aio
 from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
 from .ep import Endpoint
-from .mem import PackedBuffer, parse
+from .packed import PackedBuffer, parse, release
 from .params import EpParams, RkeyCompareParams
 from .request import Request, deadline_of
 from .rkey import RemoteKey
@@ -122,9 +122,7 @@ class Worker(_nic.UcpWorkerCore):
 
     def release_address(self, address: PackedBuffer) -> None:
         """Give an address back (ucp_worker_release_address). Raises UcsError (INVALID_PARAM) for anything else."""
-        from .mem import _release
-
-        _release(address, "ucp_worker_get_address", "worker_release_address")
+        release(address, "ucp_worker_get_address", "worker_release_address")
 
     @property
     def fi_name(self) -> str:

@@ -1,0 +1,134 @@
+"""Atomic calls on elements: which operation, which datatype, and the operations that a call on many elements posts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import errors, fi
+from .arrays import Array, values
+from .indexing import offsets, pieces, select
+from .jobs import Job, fit, nothing
+from .lane import Post
+from .show import short
+
+if TYPE_CHECKING:
+    from .view import View
+
+__all__ = ["BASE", "COMPARE", "FETCH", "atomic_job", "datatype_of", "op_of"]
+
+_OPS: dict[str, fi.Op] = {
+    "sum": fi.SUM,
+    "prod": fi.PROD,
+    "min": fi.MIN,
+    "max": fi.MAX,
+    "and": fi.BAND,
+    "or": fi.BOR,
+    "xor": fi.BXOR,
+    "replace": fi.ATOMIC_WRITE,
+}
+FETCH, COMPARE, BASE = 1, 2, 0
+_atomics: dict[tuple[np.dtype[Any], int, fi.Op], tuple[fi.Datatype, int]] = {}
+
+
+def atomic_job(a: View, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Job:
+    """Atomic operations on the elements that `index` selects.
+
+    family     FETCH, COMPARE or BASE (nothing is returned).
+    expected   for COMPARE.
+    """
+    datatype, count_max = datatype_of(a, family, op, call)
+    offset, shape, strides = select(index, a._shape, a._strides)
+    operand = _operand(a, value, shape, call)
+    compare = _operand(a, expected, shape, call) if family == COMPARE else operand
+    result = np.empty(shape, a._dtype) if family != BASE else operand
+    posts: list[Post] = []
+    if operand.size:
+        block, outer, outer_strides = pieces(shape, strides, a._itemsize)
+        flat = operand.reshape(-1), compare.reshape(-1), result.reshape(-1)
+        per_block = block // a._itemsize
+        for i, start in enumerate((a._base + offset + offsets(outer, outer_strides)).tolist()):
+            for first in range(0, per_block, count_max):
+                n = min(count_max, per_block - first)
+                at = slice(i * per_block + first, i * per_block + first + n)
+                x, c, r = (each[at] for each in flat)
+                addr = start + first * a._itemsize
+                posts.append(_atomic_post(a, family, op, datatype, x, c, r, addr))
+    if family == BASE:
+        returned: Callable[[], Any] = nothing
+    else:
+        returned = (lambda: result) if shape else (lambda: result[()])
+    return Job(posts, returned, len(posts) * 500 + operand.size * 8, call)
+
+
+def _atomic_post(
+    view: View, family: int, op: fi.Op, datatype: fi.Datatype, a: Array, c: Array, r: Array, addr: int
+) -> Post:
+    def post(ep: fi.Endpoint, context: Any) -> None:
+        peer, key = view._peer, view._key
+        if family == FETCH:
+            ep.fetch_atomic(a, None, r, None, peer, addr, key, datatype, op, context)
+        elif family == COMPARE:
+            ep.compare_atomic(a, None, c, None, r, None, peer, addr, key, datatype, op, context)
+        else:
+            ep.atomic(a, None, peer, addr, key, datatype, op, context)
+
+    return post
+
+
+def datatype_of(a: View, family: int, op: fi.Op, call: str) -> tuple[fi.Datatype, int]:
+    """The fabric's datatype of the elements, and how many of them one operation takes. Raises TypeError."""
+    try:
+        return _atomics[a._dtype, family, op]
+    except KeyError:
+        pass
+    try:
+        if not a._dtype.isnative:
+            raise errors.NotSupported("its byte order is not this machine's")
+        datatype = fi.datatype_of(a._dtype)
+        count = _count_of(datatype, op, family)
+    except errors.FabricError as reason:
+        raise TypeError(
+            f"{call}: no atomic {op_name(op)} on elements of dtype {a._dtype}: {reason.message}\n"
+            "  try: integers and floats have them; for anything else a lock of your own with compare_swap"
+        ) from None
+    _atomics[a._dtype, family, op] = datatype, count
+    return datatype, count
+
+
+def _operand(a: View, value: Any, shape: tuple[int, ...], call: str) -> Array:
+    """A value that a caller gave, as elements of the array's dtype and of the selection's shape."""
+    dtype = a._dtype
+    if isinstance(value, int) and not isinstance(value, bool) and dtype.kind == "u" and -(1 << 63) <= value < 0:
+        value = value & ((1 << 8 * dtype.itemsize) - 1)  # adding -1 is adding 2**n - 1
+    given = value if isinstance(value, np.ndarray) else np.asarray(value)
+    integers = given.dtype.kind in "iub" and dtype.kind in "iu"
+    if not integers and not np.can_cast(given.dtype, dtype, "same_kind"):
+        raise TypeError(
+            f"{call}: the value {short(value)} is {given.dtype}, the elements are {dtype}\n"
+            f"  try: a value of kind {dtype.name}"
+        )
+    return fit(a, values(value, dtype, call), shape, call)
+
+
+def _count_of(datatype: fi.Datatype, op: fi.Op, family: int) -> int:
+    from .. import _nic
+
+    count, _ = _nic.atomic_valid(int(datatype), int(op), family)
+    if not count:
+        raise errors.NotSupported("the NIC does not do it")
+    return count
+
+
+def op_of(op: Any) -> fi.Op:
+    """The operation of `fetch_op` and `add` by name. Raises InvalidArgument."""
+    found = _OPS.get(op) if isinstance(op, str) else None
+    if found is None:
+        raise errors.InvalidArgument(f"fetch_op: no operation {op!r}; there are {', '.join(map(repr, _OPS))}")
+    return found
+
+
+def op_name(op: fi.Op) -> str:
+    return next((name for name, known in _OPS.items() if known == op), op.name.lower())

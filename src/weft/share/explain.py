@@ -1,0 +1,128 @@
+"""The texts of errors: why a call on a remote array failed. And by which path its elements are reached, and why."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from .. import _process, errors, fi
+from .._nic import Status
+from .show import named, short
+from .ticket import process_is_stopped, process_start
+
+if TYPE_CHECKING:
+    from .attached import Attached
+    from .view import View
+
+__all__ = ["explain", "path_of", "timed_out", "unanswered"]
+
+_GONE = frozenset({Status.no_endpoint, Status.peer_gone, Status.refused, Status.closed})
+_REVOKED = frozenset({Status.no_key, Status.stale_key})
+
+
+def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
+    """The exception for a failed operation, in the words of this layer."""
+    ticket = a.ticket
+    status = entry.status
+    detail = entry.err_data.decode("utf-8", "replace") if entry.err_data else errors.strerror(entry.err)
+    if a._node is not None and a._node._closed:
+        text = f"{what}: the node was closed while the operation was under way"
+        return errors.BadState(text)
+    if status is Status.timeout:
+        late = unanswered(a, what, None)
+        late.completion = entry
+        return late
+    across = ticket.place and not ticket.here
+    if (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
+        start = 0 if across else process_start(ticket.pid)
+        # A process that dies hangs up before the kernel lists it as dead; one that closes says goodbye first.
+        if status is Status.closed or (status is not Status.peer_gone and start and start == ticket.start):
+            text = (
+                f"{what}: the owner of {named(ticket)}, process {ticket.pid}, has closed its node\n"
+                "  try: attach again when it has shared the array anew"
+            )
+        else:
+            text = (
+                f"{what}: the owner of {named(ticket)}, process {ticket.pid}"
+                + (f" at {ticket.place}" if across else "")
+                + ", is gone\n"
+                "  rule: an array lives as long as the process that shares it\n"
+                "  try: attach again when a new owner has shared it"
+            )
+        failed: errors.FabricError = errors.ConnectionReset(text)
+    elif status in _REVOKED:
+        failed = errors.KeyRejected(
+            f"{what}: process {ticket.pid} has closed its share of {named(ticket)}\n"
+            "  try: attach again when it has shared the array anew"
+        )
+    elif status is Status.access:
+        failed = errors.AccessDenied(
+            f"{what}: {named(ticket)} is shared with access {ticket.access!r}\n"
+            f"  try: node.share(array, access='rw') in its owner, process {ticket.pid}"
+        )
+    else:
+        failed = errors.make(entry.err, f"{what} of {named(ticket)} of process {ticket.pid}: {detail}")
+    failed.completion = entry
+    failed.op = what
+    return failed
+
+
+def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.TimedOut:
+    """The exception for an operation that needed the owner's NIC, which did not answer.
+
+    limit_s   seconds of the node's limit; None where the NIC's own limit ended the operation.
+    """
+    ticket = a.ticket
+    stopped = ticket.here and process_is_stopped(ticket.pid)
+    why = "is stopped (Ctrl-Z, a debugger)" if stopped else "is too busy, or makes no progress"
+    path = path_of(a)[0]
+    rule = (
+        "the first operation needs an answer of the owner's NIC"
+        if path == "unknown"
+        else f"on this path ({path}) the owner's NIC does every access"
+    )
+    limit = "" if limit_s is None else f" within {limit_s:g} s"
+    return errors.TimedOut(
+        f"{what}: process {ticket.pid}, the owner of {named(ticket)}, did not answer{limit}\n"
+        f"  rule: {rule}; it seems that the owner {why}\n"
+        "  try: let the owner continue"
+        + ("\n" if limit_s is None else ", or weft.open(timeout=...) with more seconds (None: no limit)\n")
+        + "  note: the operation may still be done later"
+    )
+
+
+def timed_out(a: View, index: Any, value: Any, timeout: float | None, found: Any) -> errors.TimedOut:
+    """The exception for `wait_until`."""
+    wanted = "the condition" if callable(value) else short(value)
+    return errors.TimedOut(
+        f"wait_until: {named(a.ticket)}[{short(index)}] is {short(found)} after {float(timeout or 0):g} s, not {wanted}"
+    )
+
+
+def path_of(a: View) -> tuple[str, str]:
+    """`RemoteArray.path` and `RemoteArray.why`."""
+    ticket = a.ticket
+    if ticket.key is None:
+        return "memory", "it has no elements"
+    if ticket.here and ticket.pid == os.getpid() and ticket.start == process_start(ticket.pid):
+        return "memory", "it is this process's own"
+    nic = _process.nic_if_open()
+    for peer in [] if nic is None or a._peer < 0 else nic.peers():
+        if peer["path"] == "tcp" and not peer["dead"] and ticket.place and str(peer["peer"]).endswith(ticket.place):
+            return "tcp", f"its owner is called at {ticket.place}"
+        if peer["pid"] != ticket.pid or peer["dead"]:
+            continue
+        if peer["path"] == "frames":
+            return "engine", "WEFT_ISOLATION=strict on one of the two sides: nothing is mapped"
+        if ticket.direct:
+            return "load/store", "its memory was allocated by Weft and is mapped here"
+        if peer["path"] == "direct+cma":
+            return (
+                "process_vm",
+                "the owner's array was not allocated by Weft (weft.empty() makes arrays that are mapped)",
+            )
+        return (
+            "engine",
+            f"the owner's array was not allocated by Weft, and {peer['cma_reason'] or 'process_vm is off'}",
+        )
+    return "unknown", "not connected to its owner"

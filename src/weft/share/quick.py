@@ -1,0 +1,197 @@
+"""The short ways of a remote array: one element, one row, a contiguous slice, one atomic.
+
+They allocate nothing but the result. What they do not recognise goes the long way, through a job (jobs.py, atomics.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import fi
+from .arrays import Array
+from .atomics import BASE, COMPARE, FETCH, atomic_job, datatype_of
+from .attached import Attached
+from .indexing import select
+from .jobs import move_job, nothing, put_job, set_job, take_job
+
+__all__ = ["Quick"]
+
+
+class Quick(Attached):
+    """See above: `t[key]`, `t[key] = x`, and the atomic calls of one element."""
+
+    __slots__ = ("_datatypes",)
+
+    _datatypes: dict[int, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Read a selection: a new NumPy array, or a scalar for one element.
+
+        key   as NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`; or, alone, an array of
+              integers or a mask, which takes rows.
+
+        Raises IndexError, and as the class says.
+        """
+        # HOT: no allocation but the result's. Two calls into the NIC: bench/bench_share.py.
+        kind = type(key)
+        if (kind is int and self._step) or (kind is tuple and self._code):
+            at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
+            if at is not None:
+                code = self._code
+                if not code or (kind is int and not self._vector):
+                    out = self._read_now(np.empty(self._shape[1:], self._dtype), self._base + at)
+                    return out if out.ndim else out[()]
+                try:
+                    lane = self._pop()
+                except IndexError:
+                    lane = self._lane("read")
+                try:
+                    cell = lane.cells[code]
+                except KeyError:
+                    cell = lane.cell(self._dtype, code)
+                try:
+                    lane.read(cell[0], None, self._peer, self._base + at, self._key)
+                    if not lane.take(1):
+                        lane.wait()
+                    found = cell[1][0]
+                except BaseException as reason:
+                    self._failed(lane, reason, "read")
+                self._push(lane)
+                return found
+        elif kind is slice and self._row and key.step is None:
+            start, stop, _ = key.indices(self._n)
+            if stop > start:
+                out = np.empty((stop - start, *self._shape[1:]), self._dtype)
+                return self._read_now(out, self._base + start * self._row)
+        elif isinstance(key, (list, np.ndarray)):
+            return self._run(take_job(self, key, 0, None))
+        offset, shape, strides = select(key, self._shape, self._strides)
+        found = np.empty(shape, self._dtype)
+        self._run(move_job(self, True, found, self._base + offset, shape, strides, nothing))
+        if shape or key is Ellipsis or (kind is tuple and any(k is Ellipsis for k in key)):
+            return found  # as NumPy: with an ellipsis one element stays an array without dimensions
+        return found[()]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a selection. `value` is converted and broadcast as NumPy does. Complete when the call returns.
+
+        key   as for reading.
+
+        Raises IndexError, ValueError (the shape does not fit), TypeError, and as the class says.
+        """
+        kind = type(key)
+        if self._code and ((kind is int and self._vector) or kind is tuple):
+            at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
+            if at is not None:
+                # HOT: no allocation. Two calls into the NIC: bench/bench_share.py.
+                try:
+                    lane = self._pop()
+                except IndexError:
+                    lane = self._lane("write")
+                try:
+                    cell = lane.cells[self._code]
+                except KeyError:
+                    cell = lane.cell(self._dtype, self._code)
+                try:
+                    cell[1][0] = value
+                except BaseException:
+                    self._push(lane)  # NumPy's own error: nothing was posted
+                    raise
+                try:
+                    lane.write(cell[0], None, self._peer, self._base + at, self._key)
+                    if not lane.take(1):
+                        lane.wait()
+                except BaseException as reason:
+                    self._failed(lane, reason, "write")
+                self._push(lane)
+                return
+        if isinstance(key, (list, np.ndarray)):
+            self._run(put_job(self, key, value, 0))
+            return
+        self._run(set_job(self, key, value, "write"))
+
+    def _atomic(self, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Any:
+        # HOT for one element of one dimension and a Python integer: no array is made.
+        if self._code and type(value) is int and (family != COMPARE or type(expected) is int):
+            kind = type(index)
+            if kind is int and self._vector and 0 <= index < self._n:
+                at = index * self._step if self._step else None
+            else:
+                at = self._element(index) if (kind is int and self._vector) or kind is tuple else None
+            if at is not None:
+                which = family << 8 | op._value_  # an Op is hashed by its name, a dtype by its parts: both are slow
+                datatype = self._datatypes.get(which)
+                if datatype is None:
+                    datatype = self._datatypes[which] = int(datatype_of(self, family, op, call)[0])
+                try:
+                    lane = self._pop()
+                except IndexError:
+                    lane = self._lane(call)
+                code = self._code
+                try:
+                    cell = lane.cells[code]
+                except KeyError:
+                    cell = lane.cell(self._dtype, code)
+                try:
+                    cell[1][0] = value
+                    if family == COMPARE:
+                        cell[5][0] = expected
+                except (OverflowError, ValueError):
+                    self._push(lane)  # the long way says what is wrong, or wraps
+                    return self._run(atomic_job(self, family, op, index, value, expected, call))
+                addr = self._base + at
+                ep, peer, key = lane.ep, self._peer, self._key
+                try:
+                    if family == FETCH:
+                        lane.fetch_atomic(cell[0], None, cell[2], None, peer, addr, key, datatype, op)
+                    elif family == COMPARE:
+                        ep.compare_atomic(cell[0], None, cell[4], None, cell[2], None, peer, addr, key, datatype, op)
+                    else:
+                        ep.atomic(cell[0], None, peer, addr, key, datatype, op)
+                    if not lane.take(1):
+                        lane.wait()
+                    found = cell[3][0] if family != BASE else None
+                except BaseException as reason:
+                    self._failed(lane, reason, call)
+                self._push(lane)
+                return found
+        return self._run(atomic_job(self, family, op, index, value, expected, call))
+
+    def _read_now(self, out: Array, addr: int) -> Any:
+        """HOT. Read into a contiguous array."""
+        if out.nbytes == 0:
+            return out
+        try:
+            lane = self._pop()
+        except IndexError:
+            lane = self._lane("read")
+        try:
+            lane.read(out, None, self._peer, addr, self._key)
+            if not lane.take(1):
+                lane.wait()
+        except BaseException as reason:
+            self._failed(lane, reason, "read")
+        self._push(lane)
+        return out
+
+    def _element(self, key: Any) -> int | None:
+        """Byte offset of one element, or of one row where that is contiguous: `key` an integer, or a tuple of as
+        many as there are dimensions. None for what the long way has to look at."""
+        if type(key) is int:
+            n, step = self._n, self._step
+            if not step:
+                return None
+            if not -n <= key < n:
+                raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
+            return (key + n if key < 0 else key) * step
+        shape = self._shape
+        if len(key) != len(shape):
+            return None
+        at = 0
+        for k, n, stride in zip(key, shape, self._strides):  # noqa: B905  (strict costs 100 ns)
+            if type(k) is not int or not -n <= k < n:
+                return None
+            at += (k + n if k < 0 else k) * stride
+        return at

@@ -1,0 +1,216 @@
+"""Memory handles (ucp_mem_h): what every kind of handle does. region.py and imported.py have the kinds.
+
+Source: UCP of UCX 1.17, "ucp_mem_map" and the routines after it.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _nic, buffers, errors
+from . import _args, _exit
+from .constants import MemAttrField, MemhPackFlag, MemhPackParamField, MemoryType, Prot
+from .packed import PackedBuffer
+from .params import MemAttr, MemhPackParams
+from .status import Status, UcsError, of
+
+if TYPE_CHECKING:
+    from .context import Context
+
+__all__ = ["MemHandle"]
+
+
+class MemHandle:
+    """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps it.
+
+    context           that mapped it.
+    address, length   of the memory, in bytes.
+    memory_type       a `MemoryType`.
+    prot              `Prot`: what may be done with it.
+    unmapped          True after mem_unmap.
+
+    memh[a:b] is a part of it, the quickest local buffer of an operation; `memory` all of it as bytes.
+
+    Thread safety: any thread. Source: UCP, "ucp_mem_h", "ucp_mem_map".
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def context(self) -> Context: ...
+        @property
+        def address(self) -> int: ...
+        @property
+        def length(self) -> int: ...
+        @property
+        def memory_type(self) -> MemoryType: ...
+        @property
+        def prot(self) -> Prot: ...
+        @property
+        def unmapped(self) -> bool: ...
+        def _unmap(self) -> None: ...
+        def _view(self) -> memoryview: ...
+        def _pack_key(self, by: str) -> PackedBuffer: ...
+        def __getitem__(self, index: slice) -> Any: ...
+
+    # ---- the calls ---------------------------------------------------------------------------------------------------
+
+    def query(self, attr: MemAttr | None = None) -> MemAttr:
+        """Attributes (ucp_mem_query). Fills the fields that attr.field_mask asks for; without attr all of a new one.
+
+        Raises UcsError (INVALID_PARAM): it is unmapped. Source: UCP, "ucp_mem_query".
+        """
+        self._check("mem_query")
+        if attr is not None:
+            _args.expect("mem_query", "attr", attr, MemAttr)
+        else:
+            attr = MemAttr(int(MemAttrField.ADDRESS | MemAttrField.LENGTH | MemAttrField.MEM_TYPE))
+        if attr.field_mask & MemAttrField.ADDRESS:
+            attr.address = self.address
+        if attr.field_mask & MemAttrField.LENGTH:
+            attr.length = self.length
+        if attr.field_mask & MemAttrField.MEM_TYPE:
+            attr.mem_type = self.memory_type
+        return attr
+
+    def pack(self, params: MemhPackParams | None = None, *, flags: int | None = None) -> PackedBuffer:
+        """Pack the handle into bytes for peers (ucp_memh_pack).
+
+        params   a `MemhPackParams`; or
+        flags    its field. 0: a remote key, for `Endpoint.rkey_unpack`. MEMH_PACK_FLAG_EXPORT: the handle itself, which
+                 another process of this host imports by mem_map(exported_memh_buffer=...).
+
+        Release it by memh_buffer_release(). Raises UcsError: INVALID_PARAM (unmapped), UNSUPPORTED (EXPORT of memory
+        that peers may not read). Source: UCP, "ucp_memh_pack".
+        """
+        self._check("memh_pack")
+        if params is not None:
+            _args.expect("memh_pack", "params", params, MemhPackParams)
+        if flags is None:
+            flags = params.flags if params is not None and params.field_mask & MemhPackParamField.FLAGS else 0
+        _args.needed("memh_pack", flags=flags)
+        _args.whole("memh_pack", flags=flags)
+        if flags & MemhPackFlag.EXPORT:
+            return self._pack_export()
+        return self._pack_key("ucp_memh_pack")
+
+    def unmap(self) -> None:
+        """Unmap it (ucp_mem_unmap). Raises as `Context.mem_unmap`."""
+        self._check("mem_unmap")
+        self._unmap()
+
+    # ---- the same for Python -----------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> memoryview:
+        """The memory as bytes. Raises UcsError (UNSUPPORTED) where it is a device's."""
+        self._check("memory")
+        if self.memory_type != MemoryType.HOST:
+            raise UcsError(
+                Status.ERR_UNSUPPORTED,
+                f"memory: {self!r} is a device's memory: the processor does not reach it\n"
+                "  try: ep.get_nbx into host memory",
+            )
+        return self._view()
+
+    def array(self, dtype: Any = "u1", shape: Any = None) -> Any:
+        """The memory as a NumPy array of whole elements, or as many as shape says; it holds the memory."""
+        import numpy
+
+        memory = self.memory
+        try:
+            kind = numpy.dtype(dtype)
+            dims = (len(memory) // kind.itemsize,) if shape is None else shape
+            return numpy.ndarray(dims, kind, buffer=memory)
+        except TypeError:
+            raise TypeError(f"array: dtype {dtype!r:.60} and shape {shape!r:.60} describe no array") from None
+        except (ValueError, OverflowError, ZeroDivisionError):
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"array: no array of dtype {dtype!r:.60} and shape {shape!r:.60} lies in {self!r}\n"
+                "  try: a dtype without Python objects, and a shape of no more bytes than the memory has",
+            ) from None
+
+    @property
+    def fi_key(self) -> tuple[int, int]:
+        """(key, addr) by which `weft.fi` endpoints reach the first byte: arguments of a transfer.
+
+        dest_addr is what av.insert(worker.fi_name) returns, of any worker of this context.
+        Raises UcsError (INVALID_PARAM) where peers have no rights, or there are no bytes.
+        """
+        self._check("fi_key")
+        raise UcsError(Status.ERR_INVALID_PARAM, f"fi_key: {self!r} is not reached by peers")
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __enter__(self) -> MemHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _exit.leave(self, self._unmap, error)
+
+    def __repr__(self) -> str:
+        rights = "|".join(p.name or "" for p in Prot if p & self.prot) or "no rights"
+        state = ", unmapped" if self.unmapped else ""
+        return f"<ucp.MemHandle 0x{self.address:x}, {self.length} B of {self.memory_type.text} memory, {rights}{state}>"
+
+    # ---- for the rest of the dialect ---------------------------------------------------------------------------------
+
+    def _check(self, op: str) -> None:
+        if self.unmapped:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"{op}: {self!r} was unmapped: a handle is void after mem_unmap\n  try: context.mem_map(...)",
+            )
+        self.context._check(op)
+
+    def _pack_export(self) -> PackedBuffer:
+        raise UcsError(
+            Status.ERR_UNSUPPORTED,
+            f"memh_pack: EXPORT: {self!r} is not this process's own to export\n  try: have its owner export it",
+        )
+
+    def _populate(self, address: int, length: int) -> None:
+        """Have these pages there."""
+
+    def _as_local(self, context: Context, buffer: Any, writes: bool) -> Any:
+        """The buffer of an operation that names this handle. Called from the data path.
+
+        context   of the operation's worker.
+        writes    the operation writes to the buffer.
+        """
+        self._check("memh")
+        if self.context is not context:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"memh: {self!r} was mapped by another context than the worker's\n"
+                "  try: context.mem_map(...) of the context that made the worker",
+            )
+        right = Prot.LOCAL_WRITE if writes else Prot.LOCAL_READ
+        if not self.prot & right:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM, f"memh: {self!r} does not grant {right.name}\n  try: map it with the right"
+            )
+        if isinstance(buffer, _nic.MrSlice):
+            address, nbytes = buffer.address, len(buffer)
+        else:
+            try:
+                info = buffers.describe(buffer)
+            except errors.FabricError as reason:
+                raise of(reason) from None
+            address, nbytes = info.address, info.nbytes
+        at = address - self.address
+        if at < 0 or at + nbytes > self.length:
+            raise UcsError(
+                Status.ERR_INVALID_PARAM,
+                f"memh: the buffer, {nbytes} B at {address:#x}, does not lie in {self!r}\n"
+                "  try: the handle of the memory that it lies in, or none",
+            )
+        return self._part(buffer, at, nbytes, writes)
+
+    def _part(self, buffer: Any, at: int, nbytes: int, writes: bool) -> Any:
+        return buffer
