@@ -95,6 +95,10 @@ def identity() -> int:
     return _identity[1]
 
 
+def _nic_of_process() -> Nic:
+    return nic()
+
+
 def nic_if_open() -> Nic | None:
     """The NIC of this process where it was made already."""
     return _current
@@ -158,9 +162,12 @@ def own_nic(number: int) -> int:
     return number if route is None or route[:2] != at else route[2]
 
 
-def array(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False, call: str = "empty") -> np.ndarray[Any, Any]:
+def array(
+    shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False, call: str = "empty", nic: Nic | None = None
+) -> np.ndarray[Any, Any]:
     """An array in memory of the NIC's segments; freed with the last reference to it and its views.
 
+    nic    whose segments; the process's NIC where None.
     zero   every byte is 0, as numpy.zeros has it for every dtype; else what was there.
 
     Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths).
@@ -181,7 +188,7 @@ def array(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False, call:
         return numpy.empty(dims, kind)
     if nbytes > sys.maxsize:
         raise errors.NoMemory(f"{call}: shape {dims} of {kind} takes {nbytes} B, more than an address space has")
-    memory: Any = nic().alloc(nbytes)
+    memory: Any = (nic or _nic_of_process()).alloc(nbytes)
     if zero:
         numpy.frombuffer(memory, numpy.uint8).fill(0)
     found: np.ndarray[Any, Any] = numpy.ndarray(dims, kind, buffer=memory)

@@ -321,16 +321,17 @@ def _subclasses() -> dict[int, type[FabricError]]:
 _CLASSES: dict[int, type[FabricError]] = _subclasses()
 
 
-def make(errno: int, message: str = "") -> FabricError:
+def make(errno: int, message: str = "", *, op: str | None = None) -> FabricError:
     """The exception for an error number: of its subclass where there is one, `FabricError` otherwise.
 
     errno   fabric error number, positive or (as C calls return it) negative.
+    op      name of the call, or None.
 
     This is what the extension calls for everything that it raises.
     """
     errno = abs(errno)
     cls = _CLASSES.get(errno)
-    return cls(message) if cls is not None else FabricError(message, errno=errno)
+    return cls(message, op=op) if cls is not None else FabricError(message, errno=errno, op=op)
 
 
 def strerror(errno: int) -> str:

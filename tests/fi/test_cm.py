@@ -186,7 +186,7 @@ def test_shutdown_with_flags_is_refused_and_ends_nothing(sides: tuple[Side, Side
 
 def send(sender: fi.Endpoint, to: fi.Endpoint, kind: Kind, number: int, data: bytes = b"") -> None:
     """A message of connecting, sent by a program that does not keep to the order of the calls."""
-    nic, pid, vni = to.domain.provider.parse_address(to.getname())
+    nic, pid, vni = to.domain.provider.addresses.parse(to.getname())
     assert pid is not None
     sender.send_cm((nic, pid, vni), kind, number, data)
 

@@ -14,6 +14,7 @@ from tests.fi.support import ALL_CAPS, KEY, RW, Addresses, Node, hints, opened, 
 
 from weft import fi
 from weft.fi import registry
+from weft.fi.policy import Asked, KeyRules, RegionRules
 from weft.providers.general import General
 
 PAGE = mmap.PAGESIZE
@@ -55,7 +56,7 @@ def addresses() -> Iterator[Addresses]:
 
 @pytest.mark.clause("mr.reg.key-unsupported")
 def test_provider_without_client_keys_rejects_them() -> None:
-    with provider(client_keys=False) as name, duo(name) as (_, target, _):
+    with provider(keys=KeyRules(client_bits=0)) as name, duo(name) as (_, target, _):
         for call in (
             lambda: target.domain.mr_reg(bytearray(8), RW, requested_key=5),
             lambda: target.domain.mr_regv([bytearray(8)], RW, requested_key=5),
@@ -69,7 +70,7 @@ def test_provider_without_client_keys_rejects_them() -> None:
 
 @pytest.mark.clause("mr.bind.enosys")
 def test_provider_without_region_events_binds_no_counter() -> None:
-    with provider(region_events=False) as name, duo(name) as (_, target, _):
+    with provider(regions=RegionRules(events=False)) as name, duo(name) as (_, target, _):
         mr = target.reg(bytearray(8), requested_key=KEY)
         counter = target.keep(target.domain.cntr_open())
         with pytest.raises(fi.NoSys, match="cannot report accesses") as caught:
@@ -82,8 +83,8 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
     class Collecting(General):
         name = "other"
 
-        def offers(self) -> list[Any]:
-            found = super().offers()
+        def offers(self, asked: Asked) -> list[Any]:
+            found = super().offers(asked)
             for offer in found:
                 offer.info.caps |= fi.COLLECTIVE
                 offer.required |= fi.MR_COLLECTIVE
@@ -107,7 +108,7 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
 def test_refresh_without_mmu_notify_leaves_the_region_open(addresses: Addresses) -> None:
     """A peer writes all the while: none of its writes is refused, and the pages that are there get them."""
     addresses.back()
-    with provider(refreshes=True) as name, duo(name) as (initiator, target, peer):
+    with provider(regions=RegionRules(refreshes=True)) as name, duo(name) as (initiator, target, peer):
         mr = target.reg((addresses.at, addresses.nbytes), requested_key=KEY)
         stop = threading.Event()
 

@@ -46,7 +46,7 @@ PY_BELOW: dict[str, set[str]] = {
     # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
     "_process": {"_nic", "errors", "buffers", "settings"},
     "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
-    "fi": _GROUND | {"memory"},  # and providers, from fi.registry alone (REGISTRY); of memory the policies
+    "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
     "ucp": _GROUND | {"memory"},  # of memory the HMEM layer
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
@@ -60,8 +60,8 @@ PY_BELOW: dict[str, set[str]] = {
     "__init__": {"_version"},  # the rest by importlib, when it is used
     "__main__": {"tools"},
 }
-# fi reaches providers through one module, and only inside functions.
-REGISTRY = "fi/registry.py"
+# The package makes our own providers known, as its last import; no module of it knows a provider.
+REGISTERS = "fi/__init__.py"
 # Objects of fi are not for providers: policy is asked, and answers with data (Info, attributes, limits, flags).
 FI_OBJECTS = {
     "domain",
@@ -184,10 +184,8 @@ def python_faults(weft: Path) -> Iterator[str]:
             if target not in PY_BELOW:
                 yield f"{where}: {module}: import it from the room that defines it"
             elif room == "fi" and target == "providers":
-                if relative.as_posix() != REGISTRY:
-                    yield f"{where}: fi reaches providers only through weft/{REGISTRY}"
-                elif not inside:
-                    yield f"{where}: the registry imports a provider when it is asked for, inside a function"
+                if relative.as_posix() != REGISTERS:
+                    yield f"{where}: a provider registers itself; only weft/{REGISTERS} imports our own"
             elif target not in PY_BELOW[room]:
                 below = ", ".join(sorted(PY_BELOW[room])) or "nothing of weft"
                 yield f"{where}: {room} imports {target} ({module}), but stands on {below}"
@@ -249,8 +247,8 @@ def test_cpp_right_arrow_is_accepted(tmp_path: Path, file: str, line: str) -> No
         ("fi/mr.py", "import weft.ucp", "fi imports ucp"),
         ("ucp/mem.py", "from weft import fi", "ucp imports fi"),
         ("ucp/mem.py", "from ..fi.mr import MemoryRegion", "ucp imports fi"),
-        ("fi/domain.py", "from weft.providers import general", "only through"),
-        ("fi/registry.py", "from weft.providers import general", "inside a function"),
+        ("fi/domain.py", "from weft.providers import general", "registers itself"),
+        ("fi/registry.py", "def load():\n    from weft.providers import general", "registers itself"),
         ("providers/general.py", "from weft.fi.mr import MemoryRegion", "not its objects"),
         ("providers/general.py", "from weft.fi import endpoint", "not its objects"),
         ("share/node.py", "def f():\n    import weft.providers.cxi", "share imports providers"),
@@ -273,7 +271,7 @@ def test_python_wrong_arrow_is_found(tmp_path: Path, file: str, code: str, expec
 @pytest.mark.parametrize(
     ("file", "code"),
     [
-        ("fi/registry.py", "def load():\n    from weft.providers import general"),
+        ("fi/__init__.py", "from ..providers import general"),
         ("fi/mr.py", "from weft._nic import MemoryRegionCore\nfrom weft.fi.attrs import Info\nfrom . import domain"),
         ("providers/general.py", "from weft.fi.attrs import Info"),
         ("tools/cli.py", "import typer\nfrom weft import fi, ucp, __version__"),

@@ -75,6 +75,12 @@ from .offer import Rejection as Rejection
 from .rma import MsgRma as MsgRma
 from .rma import RmaIov as RmaIov
 
+# Our own providers register themselves. The last import: they are made of what stands above.
+import weft.providers.general  # isort: skip
+
+# Our own providers register themselves. Last: they are made of what is imported above.
+from ..providers import general as _general  # isort: skip
+
 if TYPE_CHECKING:
     import numpy as np
 

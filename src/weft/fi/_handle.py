@@ -33,6 +33,7 @@ __all__ = [
     "here",
     "live",
     "owned",
+    "users_text",
     "where",
 ]
 
@@ -151,9 +152,14 @@ def close(handle: Handle, core_close: Callable[[], None] | None, children: Child
 
 def busy(handle: object, users: list[Any]) -> errors.Busy:
     """The Busy that names who still uses a handle."""
+    return errors.Busy(users_text(handle, users), op="close")
+
+
+def users_text(handle: object, users: list[Any]) -> str:
+    """Why a handle cannot be closed: who still uses it, and where they were made."""
     shown = "\n".join(f"  {u!r}, made at {where(u._site)}" for u in users[:10])
     more = f"\n  and {len(users) - 10} more" if len(users) > 10 else ""
-    return errors.Busy(f"close of {handle!r}: still used by\n{shown}{more}\n  close those first", op="close")
+    return f"close of {handle!r}: still used by\n{shown}{more}\n  close those first"
 
 
 def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Iterable[Parent]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
 from ..flags import ADDR_UNSPEC, AtomicFlag, Datatype, Flag, Op
+from .rules import Refusals, Rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +91,7 @@ class AtomicAttr:
 _FAMILY_NAME = ("atomic", "fetch_atomic", "compare_atomic")
 
 
-def query(datatype: int, op: int, family: int) -> AtomicAttr:
+def query(datatype: int, op: int, family: int, refusals: Refusals) -> AtomicAttr:
     """Whether the NIC does an operation on a datatype.
 
     family   0 base, 1 fetch, 2 compare.
@@ -101,21 +102,24 @@ def query(datatype: int, op: int, family: int) -> AtomicAttr:
     known = max(datatype, op) < 1 << 32
     count, size = _nic.atomic_valid(int(datatype), int(op), family) if known else (0, 0)
     if not count:
-        raise errors.NotSupported(
+        raise refusals.refuse(
+            Rule.ATOMIC_PAIR,
             f"{_FAMILY_NAME[family]}: {_named(Op, op)} on {_named(Datatype, datatype)} is not supported",
             op=_FAMILY_NAME[family],
         )
     return AtomicAttr(count, size)
 
 
-def family_of(flags: int) -> int:
+def family_of(flags: int, refusals: Refusals) -> int:
     """The family that the flags of fi_query_atomic select."""
     if flags & ~int(AtomicFlag.FETCH_ATOMIC | AtomicFlag.COMPARE_ATOMIC) & ~int(Flag.TAGGED):
-        raise errors.BadFlags(f"query_atomic: flags {AtomicFlag(flags)!s}; FETCH_ATOMIC, COMPARE_ATOMIC or 0 are known")
+        raise refusals.refuse(
+            Rule.ATOMIC_FLAGS, f"query_atomic: flags {AtomicFlag(flags)!s}; FETCH_ATOMIC, COMPARE_ATOMIC or 0 are known"
+        )
     if flags & Flag.TAGGED:
-        raise errors.NotSupported("query_atomic: tagged atomics are not supported")
+        raise refusals.refuse(Rule.ATOMIC_TAGGED, "query_atomic: tagged atomics are not supported")
     if flags & AtomicFlag.FETCH_ATOMIC and flags & AtomicFlag.COMPARE_ATOMIC:
-        raise errors.BadFlags("query_atomic: FETCH_ATOMIC and COMPARE_ATOMIC exclude each other")
+        raise refusals.refuse(Rule.ATOMIC_FLAGS, "query_atomic: FETCH_ATOMIC and COMPARE_ATOMIC exclude each other")
     return 1 if flags & AtomicFlag.FETCH_ATOMIC else 2 if flags & AtomicFlag.COMPARE_ATOMIC else 0
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
+from ..flags import AV_AUTH_KEY, VERSION
 
 if TYPE_CHECKING:
-    from .registry import Provider
+    from .attrs import Info
+    from .policy import Provider
 
-__all__ = ["auth_key_bytes"]
+__all__ = ["auth_key_bytes", "keys_in_force", "keys_of_vector"]
 
 
 def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
@@ -20,5 +22,15 @@ def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
         raise errors.InvalidArgument(f"an authorization key is bytes, not {key!r}") from None
     if size and size != len(found):
         raise errors.InvalidArgument(f"auth_key_size {size}, but auth_key has {len(found)} bytes")
-    provider.parse_auth_key(found)
+    provider.credential_of(found)
     return found
+
+
+def keys_in_force(info: Info) -> bool:
+    """Whether a domain has authorization keys: before interface 1.5 there are none, whatever the attributes hold."""
+    return info.fabric_attr.api_version >= VERSION(1, 5)
+
+
+def keys_of_vector(info: Info) -> bool:
+    """Whether the keys of a domain come from its address vectors (FI_AV_AUTH_KEY)."""
+    return keys_in_force(info) and info.domain_attr.auth_key_size == AV_AUTH_KEY

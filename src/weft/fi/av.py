@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, overload
 from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, AvFlag, AvType, EqEvent, Errno, Flag
 from . import _args, _handle
-from .auth_key import auth_key_bytes
+from .attrs import LIBRARY_VERSION
+from .auth_key import auth_key_bytes, keys_of_vector
 from .eq import EqEntry, EqErrEntry, EventQueue
+from .policy import Asked, Credential
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
 
 __all__ = ["AddressVector"]
-
-_INSERT_FLAGS = int(Flag.MORE) | int(AvFlag.SYNC_ERR) | int(AvFlag.AUTH_KEY)
 
 
 class AddressVector(_nic.AddressVectorCore):
@@ -44,23 +45,28 @@ class AddressVector(_nic.AddressVectorCore):
         flags: int,
         context: Any,
     ) -> None:
-        if flags & ~int(Flag.EVENT):
-            raise errors.BadFlags(f"av_open: flags {AvFlag(flags)!s}; EVENT is supported")
+        rules = domain.policy.vectors
+        self._refuse = domain.policy.refusals.refuse
+        if flags & ~rules.open_flags:
+            raise self._refuse(Rule.AV_OPEN_FLAGS, f"av_open: flags {AvFlag(flags)!s}; EVENT is supported")
         if name is not None:
-            raise errors.NoSys(
-                "av_open: named address vectors, shared between processes, are not supported; leave name None"
+            raise self._refuse(
+                Rule.AV_OPEN_NAME,
+                "av_open: named address vectors, shared between processes, are not supported; leave name None",
             )
         if rx_ctx_bits:
-            raise errors.InvalidArgument("av_open: rx_ctx_bits is for scalable endpoints, which this provider has not")
-        if type not in AvType.__members__.values():
-            raise errors.InvalidArgument(f"av_open: type {type!r} is none of FI_AV_*")
+            raise self._refuse(
+                Rule.AV_OPEN_RX_CTX_BITS, "av_open: rx_ctx_bits is for scalable endpoints, which this provider has not"
+            )
+        if type and type not in rules.types:
+            raise self._refuse(Rule.AV_OPEN_TYPE, f"av_open: type {type!r} is none of FI_AV_*")
         self.domain = domain
         self.context = context
-        self.type = AvType(type or AvType.AV_TABLE)
+        self.type = AvType(type or rules.type_unspec)
         self.flags = flags
         self._eq: EventQueue | None = None
         self._children: _handle.Children = {}
-        self._keys: list[int | None] = []  # VNIs by the fi_addr of their key
+        self._keys: list[Credential | None] = []  # by fi_addr
         self._key_of: dict[int, int] = {}  # fi_addr of a peer -> that of its key
         super().__init__(domain)
         self._site = _handle.here(3)
@@ -88,7 +94,7 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(eq, "av.bind")
         _args.whole("av.bind", flags=flags)
         if flags:
-            raise errors.BadFlags(f"av.bind: flags {flags:#x}; they are reserved and must be 0")
+            raise self._refuse(Rule.AV_BIND_FLAGS, f"av.bind: flags {flags:#x}; they are reserved and must be 0")
         self._eq = eq
         _handle.adopt(self, eq)
 
@@ -140,22 +146,27 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, "av.insert")
         _args.whole("av.insert", flags=flags)
         _args.maybe("av.insert", count=count, fi_addr=fi_addr)
-        if flags & ~_INSERT_FLAGS:
-            raise errors.BadFlags(f"av.insert: flags {AvFlag(flags)!s}; MORE, SYNC_ERR and AUTH_KEY are supported")
+        if flags & ~self.domain.policy.vectors.insert_flags:
+            raise self._refuse(
+                Rule.AV_INSERT_FLAGS, f"av.insert: flags {AvFlag(flags)!s}; MORE, SYNC_ERR and AUTH_KEY are supported"
+            )
         vni = self._vni_for("av.insert", flags, fi_addr)
-        # (host, port) is an address; a tuple of addresses has no number in it.
-        pair = isinstance(addr, tuple) and len(addr) in (2, 4) and isinstance(addr[1], int)
-        one = pair or isinstance(addr, (str, bytes, bytearray))
-        names: list[Any] = [addr] if one else _args.each("av.insert", "addr", addr, "addresses, or one")
+        codec = self.domain.provider.addresses
+        packed = codec.split(addr)
+        one = packed is None and codec.single(addr)
+        names: list[Any] = [addr] if one else packed or _args.each("av.insert", "addr", addr, "addresses, or one")
         if count is not None:
             names = names[:count]
         sync_err = bool(flags & AvFlag.SYNC_ERR)
         if sync_err and not isinstance(context, list):
-            raise errors.InvalidArgument(
-                "av.insert: with SYNC_ERR, context has to be a list to write the error numbers to"
+            raise self._refuse(
+                Rule.AV_INSERT_CONTEXT,
+                "av.insert: with SYNC_ERR, context has to be a list to write the error numbers to",
             )
         if self.flags & Flag.EVENT and self._eq is None:
-            raise errors.NoEq("av.insert: the vector was opened with EVENT: bind an event queue to it first")
+            raise self._refuse(
+                Rule.AV_INSERT_EQ, "av.insert: the vector was opened with EVENT: bind an event queue to it first"
+            )
 
         parsed: list[tuple[int, int, int] | errors.FabricError] = [self._parse(name, vni) for name in names]
         if not sync_err and self._eq is None:
@@ -194,10 +205,12 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
         _args.whole("av.insertsvc", flags=flags)
-        _, dest = self.domain.provider.resolve(node, service, 0, None)
+        asked = Asked(LIBRARY_VERSION, node, service)
+        _, dest = self.domain.provider.resolve(asked, None)
         if dest is None:
-            raise errors.InvalidArgument("av.insertsvc: neither node nor service was given")
-        return self.insert(str(dest), None, flags, context)
+            raise self._refuse(Rule.AV_INSERTSVC_NAME, "av.insertsvc: neither node nor service was given")
+        found: int = self.insert(dest, None, flags, context)
+        return found
 
     def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
         """Remove addresses (fi_av_remove). Their fi_addr may be given to other addresses later.
@@ -213,7 +226,7 @@ class AddressVector(_nic.AddressVectorCore):
         _args.whole("av.remove", flags=flags)
         _args.maybe("av.remove", count=count)
         if flags & ~int(AvFlag.AUTH_KEY):
-            raise errors.BadFlags(f"av.remove: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
+            raise self._refuse(Rule.AV_REMOVE_FLAGS, f"av.remove: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
         which = (
             [fi_addr] if isinstance(fi_addr, int) else _args.each("av.remove", "fi_addr", fi_addr, "numbers, or one")
         )
@@ -222,7 +235,12 @@ class AddressVector(_nic.AddressVectorCore):
             if flags & AvFlag.AUTH_KEY:
                 self._remove_auth_key(index)
             else:
-                self.remove_address(index)
+                try:
+                    self.remove_address(index)
+                except errors.InvalidArgument as unknown:
+                    if self.domain.policy.vectors.remove_unknown == "ignore":
+                        continue
+                    raise self._refuse(Rule.AV_REMOVE_UNKNOWN, unknown.message) from None
                 self._key_of.pop(index, None)
 
     def lookup(self, fi_addr: int) -> Any:
@@ -232,14 +250,14 @@ class AddressVector(_nic.AddressVectorCore):
         """
         _handle.check(self, "av.lookup")
         _args.whole("av.lookup", fi_addr=fi_addr)
-        return self.domain.provider.format_address(self.lookup_address(fi_addr))
+        return self.domain.provider.addresses.emit(self.lookup_address(fi_addr))
 
     # ---- authorization keys: domains opened with FI_AV_AUTH_KEY ------------------------------------------------------
 
     @property
     def vnis(self) -> list[int]:
         """What its authorization keys stand for."""
-        return [vni for vni in self._keys if vni is not None]
+        return [key.vni for key in self._keys if key is not None]
 
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
         """Insert an authorization key (fi_av_insert_auth_key), before an endpoint of the vector is enabled.
@@ -257,25 +275,25 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, op)
         _args.whole(op, auth_key_size=auth_key_size, flags=flags)
         if flags:
-            raise errors.BadFlags(f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
+            raise self._refuse(Rule.AV_AUTH_KEY_FLAGS, f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
         self._keyed(op)
         provider = self.domain.provider
-        vni = provider.parse_auth_key(auth_key_bytes(provider, auth_key, auth_key_size))
-        if vni in self._keys:
-            return self._keys.index(vni)
+        key = self.domain.policy.credential_of(auth_key_bytes(provider, auth_key, auth_key_size))
+        if key in self._keys:
+            return self._keys.index(key)
         self._no_enabled(op)
         most = self.domain.attr.max_ep_auth_key
         if len(self.vnis) >= most:
-            raise errors.make(
-                int(Errno.ENOSPC),
+            raise self._refuse(
+                Rule.AV_AUTH_KEY_COUNT,
                 f"{op}: {self!r} holds {most} keys, max_ep_auth_key\n"
                 "  try: a larger domain_attr.max_ep_auth_key in the hints",
             )
         if None in self._keys:
             at = self._keys.index(None)
-            self._keys[at] = vni
+            self._keys[at] = key
             return at
-        self._keys.append(vni)
+        self._keys.append(key)
         return len(self._keys) - 1
 
     def lookup_auth_key(self, fi_addr: int) -> bytes:
@@ -286,39 +304,43 @@ class AddressVector(_nic.AddressVectorCore):
         _handle.check(self, "av.lookup_auth_key")
         _args.whole("av.lookup_auth_key", fi_addr=fi_addr)
         self._keyed("av.lookup_auth_key")
-        return self.domain.provider.format_auth_key(self._key(fi_addr))
+        return self._key(fi_addr).raw
 
     def _keyed(self, op: str) -> None:
-        if not self.domain._av_auth_key:
-            raise errors.InvalidArgument(
+        if not keys_of_vector(self.domain.info):
+            raise self._refuse(
+                Rule.AV_AUTH_KEY_MODE,
                 f"{op}: the domain was not opened with AV_AUTH_KEY\n"
-                "  try: domain_attr.auth_key_size = fi.AV_AUTH_KEY in the hints"
+                "  try: domain_attr.auth_key_size = fi.AV_AUTH_KEY in the hints",
             )
 
-    def _key(self, fi_addr: int) -> int:
-        vni = self._keys[fi_addr] if 0 <= fi_addr < len(self._keys) else None
-        if vni is None:
-            raise errors.InvalidArgument(f"fi_addr {fi_addr} is no authorization key of {self!r}")
-        return vni
+    def _key(self, fi_addr: int) -> Credential:
+        key = self._keys[fi_addr] if 0 <= fi_addr < len(self._keys) else None
+        if key is None:
+            raise self._refuse(Rule.AV_AUTH_KEY_UNKNOWN, f"fi_addr {fi_addr} is no authorization key of {self!r}")
+        return key
 
     def _vni_for(self, op: str, flags: int, fi_addr: int | None) -> int | None:
         """The VNI that the addresses of an insertion have to be on."""
-        if not self.domain._av_auth_key:
+        if not keys_of_vector(self.domain.info):
             if flags & AvFlag.AUTH_KEY or fi_addr is not None:
-                raise errors.InvalidArgument(f"{op}: AUTH_KEY is for domains opened with AV_AUTH_KEY")
+                raise self._refuse(Rule.AV_AUTH_KEY_MODE, f"{op}: AUTH_KEY is for domains opened with AV_AUTH_KEY")
             return None
         if not flags & AvFlag.AUTH_KEY or fi_addr is None:
-            raise errors.InvalidArgument(
+            raise self._refuse(
+                Rule.AV_INSERT_KEY,
                 f"{op}: on a domain opened with AV_AUTH_KEY every peer has a key\n"
-                "  try: insert(address, flags=fi.AUTH_KEY, fi_addr=av.insert_auth_key(key))"
+                "  try: insert(address, flags=fi.AUTH_KEY, fi_addr=av.insert_auth_key(key))",
             )
-        return self._key(fi_addr)
+        return self._key(fi_addr).vni
 
     def _no_enabled(self, op: str) -> None:
         users = [user for user in _handle.live(self._children) if getattr(user, "_enabled", False)]
         if users:
-            raise errors.Busy(
-                f"{op}: {users[0]!r} has taken the vector's keys when it was enabled; close it first", op=op
+            raise self._refuse(
+                Rule.AV_AUTH_KEY_BUSY,
+                f"{op}: {users[0]!r} has taken the vector's keys when it was enabled; close it first",
+                op=op,
             )
 
     def _remove_auth_key(self, fi_addr: int) -> None:
@@ -327,7 +349,9 @@ class AddressVector(_nic.AddressVectorCore):
         self._key(fi_addr)
         self._no_enabled(op)
         if fi_addr in self._key_of.values():
-            raise errors.Busy(f"{op}: peers of {self!r} use the key {fi_addr}; remove them first", op=op)
+            raise self._refuse(
+                Rule.AV_AUTH_KEY_BUSY, f"{op}: peers of {self!r} use the key {fi_addr}; remove them first", op=op
+            )
         self._keys[fi_addr] = None
 
     def straddr(self, addr: object) -> str:
@@ -335,7 +359,8 @@ class AddressVector(_nic.AddressVectorCore):
 
         Raises InvalidArgument for what is no address of this provider. Source: fi_av(3) fi_av_straddr.
         """
-        return str(self.domain.provider.format_address(self.domain.provider.parse_address(addr)))
+        codec = self.domain.provider.addresses
+        return codec.text(codec.parse(addr))
 
     def close(self) -> None:
         """Close the vector (fi_close). Raises Busy while an endpoint uses it."""
@@ -346,16 +371,18 @@ class AddressVector(_nic.AddressVectorCore):
 
     def _parse(self, name: Any, key_vni: int | None = None) -> tuple[int, int, int] | errors.FabricError:
         try:
-            nic, pid, vni = self.domain.provider.parse_address(name)
+            nic, pid, vni = self.domain.provider.addresses.parse(name)
         except errors.FabricError as e:
             return e
         if pid is None:
-            return errors.InvalidArgument(
-                f"av.insert: {name!r} names no endpoint: the pid is missing\n  try: the peer's Endpoint.getname()"
+            return self._refuse(
+                Rule.AV_INSERT_ADDRESS,
+                f"av.insert: {name!r} names no endpoint: the pid is missing\n  try: the peer's Endpoint.getname()",
             )
         if key_vni is not None and vni != key_vni:
-            return errors.InvalidArgument(
-                f"av.insert: {name!r} is on VNI {vni}, the authorization key given for it is VNI {key_vni}"
+            return self._refuse(
+                Rule.AV_INSERT_KEY,
+                f"av.insert: {name!r} is on VNI {vni}, the authorization key given for it is VNI {key_vni}",
             )
         return nic, pid, vni
 

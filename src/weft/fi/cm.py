@@ -27,15 +27,14 @@ from ..flags import EpType, EqEvent, Errno
 from . import _args, _handle
 from .attrs import Info, dupinfo
 from .eq import EqCmEntry, EqErrEntry, EventQueue
-from .registry import Address
+from .offer import Offer
+from .policy import CM_DATA_SIZE, Address, DomainPolicy
+from .rules import Refusals, Rule
 
 if TYPE_CHECKING:
     from .fabric import Fabric
 
-__all__ = ["CM_DATA_SIZE", "CmEvent", "ConnectionRequest", "PassiveEndpoint"]
-
-CM_DATA_SIZE = 256
-"""Bytes of private data that a request or an answer may carry (`fi.OPT_CM_DATA_SIZE`)."""
+__all__ = ["CmEvent", "ConnectionRequest", "PassiveEndpoint"]
 
 CmFound = tuple[int, int, int, tuple[int, int, int], int, Status, bytes]
 """A message as the NIC's queue has it: token, kind, what, source, connection, status, data."""
@@ -83,11 +82,11 @@ class ConnectionRequest:
     answered: bool = field(default=False)
 
     def __repr__(self) -> str:
-        name = self.pep.provider.format_address(self.source)
+        name = self.pep.provider.addresses.text(self.source)
         return f"<ConnectionRequest from {name}{', answered' if self.answered else ''}>"
 
 
-def private_data(op: str, param: Any, paramlen: int | None) -> bytes:
+def private_data(op: str, param: Any, paramlen: int | None, refusals: Refusals) -> bytes:
     """The bytes that go with a request or an answer."""
     _args.maybe(op, paramlen=paramlen)
     if param is None:
@@ -97,16 +96,18 @@ def private_data(op: str, param: Any, paramlen: int | None) -> bytes:
     except TypeError:
         raise errors.InvalidArgument(f"{op}: param is bytes, not {param!r}", op=op) from None
     if len(data) > CM_DATA_SIZE:
-        raise errors.InvalidArgument(
-            f"{op}: {len(data)} B of private data; a request or an answer carries {CM_DATA_SIZE} at most", op=op
+        raise refusals.refuse(
+            Rule.CM_DATA_SIZE,
+            f"{op}: {len(data)} B of private data; a request or an answer carries {CM_DATA_SIZE} at most",
+            op=op,
         )
     return data
 
 
-def attach(eq: EventQueue, core: Any, owner: Any, listens: bool = False) -> None:
+def attach(eq: EventQueue, core: Any, owner: Any, policy: DomainPolicy, listens: bool = False) -> None:
     """Lead what arrives for an endpoint into an event queue."""
     token = next(_tokens)
-    core.bind_cm(eq._attach(token, owner), token, listens)
+    core.bind_cm(eq._attach(token, owner, policy), token, listens)
 
 
 def new_connection() -> int:
@@ -126,23 +127,25 @@ class PassiveEndpoint:
     _listens = False
 
     def __init__(self, fabric: Fabric, info: Info, context: Any) -> None:
-        if info.ep_attr.type != EpType.EP_MSG:
-            raise errors.InvalidArgument(
-                f"passive_ep: ep_attr.type {info.ep_attr.type!r}; only EP_MSG listens\n"
-                "  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo"
-            )
         self.fabric = fabric
         self.provider = fabric.provider
+        self._refuse = fabric.provider.refusals.refuse
+        if info.ep_attr.type != EpType.EP_MSG:
+            raise self._refuse(
+                Rule.PEP_TYPE,
+                f"passive_ep: ep_attr.type {info.ep_attr.type!r}; only EP_MSG listens\n"
+                "  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo",
+            )
         self.info = dupinfo(info)
         self.context = context
         self._made_in = _process.generation
         self._children: _handle.Children = {}
-        nic, pid, vni = self.provider.parse_address(self.info.src_addr)
-        if self.info.domain_attr.auth_key is not None:
-            vni = self.provider.parse_auth_key(self.info.domain_attr.auth_key)
-        self._address: Address = (_process.own_nic(nic), pid, vni)
+        self._policy = self.provider.domain(fabric.attr, self.info, Offer(self.info))
+        self._address: Address = self._policy.endpoint(self.info).address
         # A passive endpoint belongs to a fabric; the NIC's side of it needs a domain and a vector, which nobody sees.
-        self._domain = _nic.DomainCore(_process.nic(), nic_index=self._address[0])
+        self._domain = _nic.DomainCore(
+            self._policy.nic, nic_index=self._address[0], statuses=self._policy.nic_config()["statuses"]
+        )
         self._av = _nic.AddressVectorCore(self._domain)
         self._core = _nic.EndpointCore(
             self._domain,
@@ -154,7 +157,8 @@ class PassiveEndpoint:
             tx_op_flags=0,
             iov_limit=1,
             rma_iov_limit=1,
-            vni=vni,
+            vni=self._address[2],
+            pids=self._policy.endpoint(self.info).nic_config()["pids"],
             connected=True,
         )
         self._core.bind_av(self._av)
@@ -180,31 +184,34 @@ class PassiveEndpoint:
         _handle.check(eq, op)
         _args.whole(op, flags=flags)
         if flags:
-            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0\n  try: {op}(eq)")
+            raise self._refuse(Rule.PEP_BIND_FLAGS, f"{op}: flags {flags:#x}; they have to be 0\n  try: {op}(eq)")
         if eq.fabric is not self.fabric:
-            raise errors.WrongDomain(
-                f"{op}: {eq!r} belongs to another fabric\n  try: an event queue of this one's, pep.fabric.eq_open()"
+            raise self._refuse(
+                Rule.PEP_BIND_FABRIC,
+                f"{op}: {eq!r} belongs to another fabric\n  try: an event queue of this one's, pep.fabric.eq_open()",
             )
         if self._eq is not None:
-            raise errors.InvalidArgument(
+            raise self._refuse(
+                Rule.PEP_BIND_TAKEN,
                 f"{op}: requests are reported to {self._eq!r} already\n"
-                "  try: another passive endpoint for another queue"
+                "  try: another passive endpoint for another queue",
             )
         self._eq = eq
-        attach(eq, self._core, self, listens=True)
+        attach(eq, self._core, self, self._policy, listens=True)
         _handle.adopt(self, eq)
 
     def setname(self, addr: object) -> None:
         """Choose the address, before listen() (fi_setname). Raises BadState after it, InvalidArgument."""
         _handle.check(self, "pep.setname")
         if self._listens:
-            raise errors.BadState(f"pep.setname: {self!r} has its address since listen()")
-        nic, pid, vni = self.provider.parse_address(addr)
-        nic = _process.own_nic(nic)
+            raise self._refuse(Rule.EP_SETNAME_STATE, f"pep.setname: {self!r} has its address since listen()")
+        codec = self.provider.addresses
+        nic, pid, vni = codec.own(codec.parse(addr))
         if (nic, vni) != (self._address[0], self._address[2]):
-            raise errors.InvalidArgument(
+            raise self._refuse(
+                Rule.EP_SETNAME_PLACE,
                 f"pep.setname: {addr!r} is on another NIC or VNI than {self!r}\n"
-                "  try: src_addr in the info that passive_ep is given; setname changes the PID only"
+                "  try: src_addr in the info that passive_ep is given; setname changes the PID only",
             )
         self._address = (nic, pid, vni)
 
@@ -212,9 +219,11 @@ class PassiveEndpoint:
         """The address that peers connect to (fi_getname). Raises BadState before listen(). Source: fi_cm(3)."""
         _handle.check(self, "pep.getname")
         if not self._listens:
-            raise errors.BadState("pep.getname: a passive endpoint has no address before listen()\n  try: pep.listen()")
-        nic, pid, vni = self._address
-        return self.provider.format_address((_process.public_nic(nic), pid, vni))
+            raise self._refuse(
+                Rule.EP_GETNAME_STATE,
+                "pep.getname: a passive endpoint has no address before listen()\n  try: pep.listen()",
+            )
+        return self.provider.addresses.emit(self.provider.addresses.public(self._address))
 
     def listen(self) -> None:
         """Take requests from here on (fi_listen): each is a CONNREQ event. Listening again changes nothing.
@@ -226,9 +235,12 @@ class PassiveEndpoint:
         if self._listens:
             return
         if self._eq is None:
-            raise errors.NoEq("pep.listen: no event queue is bound\n  try: pep.bind(fabric.eq_open())")
+            raise self._refuse(Rule.EP_NO_EQ, "pep.listen: no event queue is bound\n  try: pep.bind(fabric.eq_open())")
         nic, pid, vni = self._address
-        self._address = (nic, self._core.enable_at(nic, pid), vni)
+        try:
+            self._address = (nic, self._core.enable_at(nic, pid), vni)
+        except errors.AddressInUse as taken:
+            raise self._refuse(Rule.EP_ADDRESS_TAKEN, taken.message) from None
         self._listens = True
 
     def reject(self, handle: ConnectionRequest, param: Any = None, paramlen: int | None = None) -> None:
@@ -244,8 +256,8 @@ class PassiveEndpoint:
         _handle.check(self, op)
         _handle.expect(handle, ConnectionRequest, op, "handle")
         if handle.pep is not self or handle.answered:
-            raise errors.InvalidArgument(f"{op}: {handle!r} is answered already, or was not made to {self!r}")
-        data = private_data(op, param, paramlen)
+            raise self._refuse(Rule.CM_REQUEST, f"{op}: {handle!r} is answered already, or was not made to {self!r}")
+        data = private_data(op, param, paramlen, self.provider.refusals)
         handle.answered = True
         self._core.send_cm(_to(handle.source), Kind.REJECT, handle.connection, data)
 
@@ -255,7 +267,7 @@ class PassiveEndpoint:
             return  # of a rejection: whether it arrived is the peer's affair
         info = dupinfo(self.info)
         info.src_addr = None
-        info.dest_addr = self.provider.format_address(event.source)
+        info.dest_addr = self.provider.addresses.emit(event.source)
         info.handle = ConnectionRequest(self, event.source, event.connection)
         eq.post(EqEvent.CONNREQ, EqCmEntry(self, info, event.data))
 
@@ -267,6 +279,7 @@ class PassiveEndpoint:
         self._core.close()
         self._av.close()
         self._domain.close()
+        self._policy.close()
 
     def _parents(self) -> tuple[Any, ...]:
         return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
@@ -286,7 +299,7 @@ class PassiveEndpoint:
         if self._closed:
             return "<PassiveEndpoint closed>"
         state = "listening" if self._listens else "not listening"
-        return f"<PassiveEndpoint {self.provider.format_address(self._address)} {state}>"
+        return f"<PassiveEndpoint {self.provider.addresses.text(self._address)} {state}>"
 
 
 def _to(address: Address) -> tuple[int, int, int]:
@@ -330,8 +343,8 @@ class Connection:
 
     def _must_be_idle(self, ep: Any, op: str) -> None:
         if self.state != "idle":
-            code = Errno.EISCONN if self.state == "connected" else Errno.EALREADY
-            raise errors.make(int(code), f"{op}: {ep!r} is {self.state}\n  try: a new endpoint for another connection")
+            rule = Rule.EP_CONNECTED if self.state == "connected" else Rule.EP_CONNECTING
+            raise ep._refuse(rule, f"{op}: {ep!r} is {self.state}\n  try: a new endpoint for another connection")
 
     def on_cm(self, ep: Any, eq: EventQueue, event: CmEvent) -> None:
         """What came of a request or an answer, or from the peer."""
@@ -352,7 +365,7 @@ class Connection:
                 return
             ep.connect_to(None)
             self.state, self.peer = "idle" if event.what is Kind.REQUEST else "shut down", None
-            err, prov_errno = _nic.status_errno(event.status), int(event.status)
+            err, prov_errno = ep.domain.policy.statuses[event.status]
             eq.post_error(EqErrEntry(ep, ep.context, 0, err, prov_errno, event.data))
         elif kind in (Kind.SHUTDOWN, Kind.LOST) and self.state in ("connected", "accepting"):
             if kind is Kind.SHUTDOWN and event.source != self.peer:

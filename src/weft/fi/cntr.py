@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, errors
+from .. import _nic
 from ..flags import CntrEvents
 from . import _handle
 from .cq import waitable
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -32,14 +33,18 @@ class Counter(_nic.CounterCore):
     _site: _handle.Site | None = None
 
     def __init__(self, domain: Domain, *, events: int, wait_obj: int, flags: int, context: Any) -> None:
+        rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
         if flags:
-            raise errors.BadFlags(f"cntr_open: flags {flags:#x}; they are reserved and must be 0")
+            raise refuse(Rule.CNTR_OPEN_FLAGS, f"cntr_open: flags {flags:#x}; they are reserved and must be 0")
         if events not in CntrEvents.__members__.values():
-            raise errors.InvalidArgument(f"cntr_open: events {events!r} is none of FI_CNTR_EVENTS_*")
+            raise refuse(Rule.CNTR_EVENTS, f"cntr_open: events {events!r} is none of FI_CNTR_EVENTS_*")
+        if CntrEvents(events) not in rules.counter_events:
+            known = ", ".join(str(kind) for kind in CntrEvents if kind in rules.counter_events)
+            raise refuse(Rule.CNTR_EVENTS_UNSUPPORTED, f"cntr_open: no {CntrEvents(events)} here; there are {known}")
         self.domain = domain
         self.context = context
         self.events = CntrEvents(events)
-        self.wait_obj = waitable("cntr_open", wait_obj)
+        self.wait_obj = waitable("cntr_open", wait_obj, rules, domain.policy.refusals)
         self._children: _handle.Children = {}
         super().__init__(domain, events=int(events), wait_obj=int(self.wait_obj))
         self._site = _handle.here(3)
@@ -83,7 +88,8 @@ class PollingCounter(Counter):
 
     def wait(self, threshold: int, timeout: float | None = None) -> None:
         """Raises InvalidArgument."""
-        raise errors.InvalidArgument(
+        raise self.domain.policy.refusals.refuse(
+            Rule.WAIT_NONE,
             "cntr.wait: the counter was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD",
             op="wait",
         )

@@ -16,6 +16,8 @@ from .. import _nic, errors
 from .._nic import Status
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
+from .policy import QueueRules
+from .rules import Refusals, Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -169,19 +171,25 @@ class CompletionQueue(_nic.CompletionQueueCore):
     def __init__(
         self, domain: Domain, *, size: int, flags: int, format: int, wait_obj: int, wait_cond: int, context: Any
     ) -> None:
-        if flags & ~int(Flag.AFFINITY):
-            raise errors.BadFlags(f"cq_open: flags {Flag(flags)!s}; only AFFINITY is known, and it is a hint")
+        rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
+        if flags & ~rules.flags:
+            raise refuse(
+                Rule.CQ_OPEN_FLAGS, f"cq_open: flags {Flag(flags)!s}; only AFFINITY is known, and it is a hint"
+            )
         if format not in CqFormat.__members__.values():
-            raise errors.InvalidArgument(f"cq_open: format {format!r} is none of FI_CQ_FORMAT_*")
+            raise refuse(Rule.CQ_FORMAT, f"cq_open: format {format!r} is none of FI_CQ_FORMAT_*")
+        self.format = CqFormat(format) if format else rules.format_unspec
+        if self.format not in rules.formats:
+            known = ", ".join(str(kind) for kind in CqFormat if kind in rules.formats)
+            raise refuse(Rule.CQ_FORMAT_UNSUPPORTED, f"cq_open: no {self.format} here; there are {known}")
         if wait_cond not in CqWaitCond.__members__.values():
-            raise errors.InvalidArgument(f"cq_open: wait_cond {wait_cond!r} is none of FI_CQ_COND_*")
+            raise refuse(Rule.CQ_WAIT_COND, f"cq_open: wait_cond {wait_cond!r} is none of FI_CQ_COND_*")
         self.domain = domain
         self.context = context
-        self.format = CqFormat(format or CqFormat.CQ_FORMAT_DATA)
-        self.wait_obj = waitable("cq_open", wait_obj)
+        self.wait_obj = waitable("cq_open", wait_obj, rules, domain.policy.refusals)
         self.wait_cond = CqWaitCond(wait_cond)
         self._children: _handle.Children = {}
-        super().__init__(domain, size=int(size or DEFAULT_SIZE), format=int(self.format), wait_obj=int(self.wait_obj))
+        super().__init__(domain, size=int(size or rules.size), format=int(self.format), wait_obj=int(self.wait_obj))
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -234,33 +242,36 @@ class PollingQueue(CompletionQueue):
 
     def sread(self, count: int = 64, cond: object = None, timeout: float | None = None) -> list[Any]:
         """Raises InvalidArgument."""
-        raise _no_wait("sread")
+        raise self._no_wait("sread")
 
     def sreadfrom(self, count: int = 64, cond: object = None, timeout: float | None = None) -> list[tuple[Any, int]]:
         """Raises InvalidArgument."""
-        raise _no_wait("sreadfrom")
+        raise self._no_wait("sreadfrom")
 
     def signal(self) -> None:
         """Raises InvalidArgument."""
-        raise _no_wait("signal")
+        raise self._no_wait("signal")
+
+    def _no_wait(self, op: str) -> errors.FabricError:
+        return self.domain.policy.refusals.refuse(
+            Rule.WAIT_NONE,
+            f"cq.{op}: the queue was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD",
+            op=op,
+        )
 
 
-def _no_wait(op: str) -> errors.InvalidArgument:
-    return errors.InvalidArgument(
-        f"cq.{op}: the queue was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC or WAIT_FD", op=op
-    )
-
-
-def waitable(op: str, wait_obj: int) -> WaitObj:
-    """A wait object that we have, or the error that says which there are."""
+def waitable(op: str, wait_obj: int, rules: QueueRules, refusals: Refusals) -> WaitObj:
+    """A wait object that there is, or the error that says which there are."""
+    refuse = refusals.refuse
     try:
         kind = WaitObj(wait_obj)
     except ValueError:
-        raise errors.InvalidArgument(f"{op}: wait_obj {wait_obj!r} is none of FI_WAIT_*") from None
+        raise refuse(Rule.WAIT_OBJ, f"{op}: wait_obj {wait_obj!r} is none of FI_WAIT_*") from None
     if kind == WaitObj.WAIT_YIELD:
         return WaitObj.WAIT_UNSPEC  # waiting here spins and yields before it sleeps
-    if kind not in (WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD):
-        raise errors.NoSys(
-            f"{op}: no {kind} here; use WAIT_UNSPEC (sread, wait), WAIT_FD (select, asyncio) or WAIT_NONE (read only)"
+    if kind not in rules.wait_objs:
+        raise refuse(
+            Rule.WAIT_OBJ_UNSUPPORTED,
+            f"{op}: no {kind} here; use WAIT_UNSPEC (sread, wait), WAIT_FD (select, asyncio) or WAIT_NONE (read only)",
         )
     return kind

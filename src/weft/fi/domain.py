@@ -8,24 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import (
-    AV_AUTH_KEY,
-    VERSION,
     AvType,
     CntrEvents,
     CqFormat,
     CqWaitCond,
     Flag,
-    Mode,
     MrMode,
     RegisterMode,
-    ResourceMgmt,
     WaitObj,
 )
 from ..memory import hmem
 from . import _args, _handle, _offered
 from .atomic import AtomicAttr, family_of, query
 from .attrs import DomainAttr, Info, dupinfo
-from .auth_key import auth_key_bytes
+from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
 from .cq import CQ_SIZE_MAX, CompletionQueue, PollingQueue
@@ -33,14 +29,15 @@ from .endpoint import Endpoint
 from .eq import EventQueue
 from .mr import MemoryRegion
 from .mr_attr import MrAttr
-from .mr_register import ACCESS, cut, register, register_attr
+from .mr_register import ACCESS, cut, plain_registration, register, register_attr
 from .raw_key import parse_raw_key
+from .rules import Rule
 
 if TYPE_CHECKING:
     import numpy as np
 
     from .fabric import Fabric
-    from .registry import Provider
+    from .policy import Provider
 
 __all__ = ["Domain"]
 
@@ -66,10 +63,11 @@ class Domain(_nic.DomainCore):
     _site: _handle.Site | None = None
 
     def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:
-        if flags:
-            raise errors.BadFlags(f"domain: flags {Flag(flags)!s}; none are supported")
         self.fabric = fabric
         self.provider: Provider = fabric.provider
+        self._refuse = fabric.provider.refusals.refuse
+        if flags:
+            raise self._refuse(Rule.DOMAIN_FLAGS, f"domain: flags {Flag(flags)!s}; none are supported")
         self.info = dupinfo(info)
         self.context = context
         self._made_in = _process.generation
@@ -80,41 +78,24 @@ class Domain(_nic.DomainCore):
         self._bound: list[EventQueue] = []
         attr = self.info.domain_attr
         self._offer = _offered.domain(self.provider, self.info)
-        self.default_address = self.provider.parse_address(self._offer.info.src_addr)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
-        if mode & MrMode.MR_RAW:
-            attr.mr_key_size = self.provider.raw_key_size
-        # Before interface 1.5 there are no authorization keys, whatever stands in the attributes.
-        self._auth_keys = self.info.fabric_attr.api_version >= VERSION(1, 5)
-        self._av_auth_key = self._auth_keys and attr.auth_key_size == AV_AUTH_KEY
-        self._vni = self.default_address[2]
+        attr.mr_key_size = self.provider.key_size(mode)
+        self._av_auth_key = keys_of_vector(self.info)
         if self._av_auth_key:
             if not 1 <= attr.max_ep_auth_key <= self.provider.max_ep_auth_key:
                 attr.max_ep_auth_key = self.provider.max_ep_auth_key
-        elif self._auth_keys and attr.auth_key is not None:
+        elif keys_in_force(self.info) and attr.auth_key is not None:
             attr.auth_key = auth_key_bytes(self.provider, attr.auth_key, attr.auth_key_size)
             attr.auth_key_size = len(attr.auth_key)
-            self._vni = self.provider.parse_auth_key(attr.auth_key)
+        self.policy = self.provider.domain(fabric.attr, self.info, self._offer)
+        self._refuse = self.policy.refusals.refuse
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
-        nic = _process.nic()
         self._hmem = bool(self.info.caps & Flag.HMEM)
         if self._hmem:
-            hmem.load(nic)
-        super().__init__(
-            nic,
-            nic_index=self.default_address[0],
-            prov_key=bool(mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC)),
-            virt_addr=self._virt_addr,
-            mr_local=bool(mode & MrMode.MR_LOCAL) or bool(self.info.mode & Mode.LOCAL_MR),
-            rm_enabled=attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
-            hmem=self._hmem,
-            mr_hmem=self._hmem and bool(mode & MrMode.MR_HMEM),
-            mr_allocated=bool(mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC)),
-            raw_keys=bool(mode & MrMode.MR_RAW),
-            desc_ignored=self.info.fabric_attr.api_version < VERSION(1, 22) and not mode & MrMode.MR_LOCAL,
-        )
-        plain = not mode & _SPECIAL_MODES and not self._av_auth_key and self.provider.client_keys
+            hmem.load(self.policy.nic)
+        super().__init__(self.policy.nic, **self.policy.nic_config())
+        plain = not mode & _SPECIAL_MODES and not self._av_auth_key and plain_registration(self.policy)
         self.set_mr_plain(plain, _ACCESS)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -279,7 +260,7 @@ class Domain(_nic.DomainCore):
         keep = None
         if len is not None:
             _handle.check(self, "mr_reg")
-            buf, keep = cut("mr_reg", buf, len, access)
+            buf, keep = cut(self, "mr_reg", buf, len, access)
         return register(self, "mr_reg", (buf,), access, offset, requested_key, flags, context, None, keep)
 
     def mr_regv(
@@ -330,7 +311,7 @@ class Domain(_nic.DomainCore):
         _args.whole("map_raw", base_addr=base_addr, flags=flags)
         _args.maybe("map_raw", key_size=key_size)
         if flags:
-            raise errors.BadFlags(f"map_raw: flags {flags:#x}; they have to be 0")
+            raise self._refuse(Rule.MR_MAP_RAW_FLAGS, f"map_raw: flags {flags:#x}; they have to be 0")
         key = parse_raw_key(self, _args.octets("map_raw", "raw_key", raw_key)[:key_size])
         if not self._mr_mode & MrMode.MR_RAW:  # keys are used as they are
             self._mapped[key] = self._mapped.get(key, 0) + 1
@@ -348,7 +329,9 @@ class Domain(_nic.DomainCore):
         _args.whole("unmap_key", key=key)
         count = self._mapped.get(key, 0)
         if not count:
-            raise errors.InvalidArgument(f"unmap_key: {key:#x} was not mapped by map_raw, or is unmapped already")
+            raise self._refuse(
+                Rule.MR_UNMAP_UNKNOWN, f"unmap_key: {key:#x} was not mapped by map_raw, or is unmapped already"
+            )
         if self._mr_mode & MrMode.MR_RAW:
             self.unmap_handle(key)
         if count == 1:
@@ -365,7 +348,7 @@ class Domain(_nic.DomainCore):
         Raises NoMemory, TypeError (dtype), BadState (the domain is closed).
         """
         _handle.check(self, "alloc")
-        return _process.array(shape, dtype, call="alloc")
+        return _process.array(shape, dtype, call="alloc", nic=self.policy.nic)
 
     # ---- other calls -------------------------------------------------------------------------------------------------
 
@@ -383,9 +366,9 @@ class Domain(_nic.DomainCore):
         _handle.check(eq, "domain.bind")
         _args.whole("domain.bind", flags=flags)
         if flags not in (0, RegisterMode.REG_MR):
-            raise errors.BadFlags(f"domain.bind: flags {flags:#x}; 0 or REG_MR")
+            raise self._refuse(Rule.DOMAIN_BIND_FLAGS, f"domain.bind: flags {flags:#x}; 0 or REG_MR")
         if self._eq is not None:
-            raise errors.InvalidArgument(f"domain.bind: the domain reports to {self._eq!r} already")
+            raise self._refuse(Rule.DOMAIN_BIND_TAKEN, f"domain.bind: the domain reports to {self._eq!r} already")
         self._eq = eq
         if flags:
             self._mr_eq = eq
@@ -403,7 +386,48 @@ class Domain(_nic.DomainCore):
         """
         _handle.check(self, "query_atomic")
         _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
-        return query(datatype, op, family_of(flags))
+        return query(datatype, op, family_of(flags, self.policy.refusals), self.policy.refusals)
+
+    # ---- what the provider has of its own ----------------------------------------------------------------------------
+
+    def control(self, command: int, arg: Any = None) -> Any:
+        """A command of the provider (fi_control).
+
+        command   one of the provider's; arg: what it takes.
+
+        Raises NoSys for a command that the provider has not. Source: fi_control(3).
+        """
+        _handle.check(self, "domain.control")
+        _args.whole("domain.control", command=command)
+        return self.policy.control(command, arg)
+
+    def open_ops(self, name: str, flags: int = 0) -> Any:
+        """Calls that the provider has beyond the interface (fi_open_ops).
+
+        name    of the set of calls.
+        flags   0.
+
+        Raises NoSys for a name that the provider has not, BadFlags. Source: fi_open_ops(3).
+        """
+        _handle.check(self, "domain.open_ops")
+        if not isinstance(name, str):
+            raise TypeError(f"domain.open_ops: name must be a str, not {name!r}")
+        _args.whole("domain.open_ops", flags=flags)
+        if flags:
+            raise self._refuse(Rule.OPS_FLAGS, f"domain.open_ops: flags {flags:#x}; they have to be 0")
+        return self.policy.open_ops(name)
+
+    def get_val(self, name: int) -> Any:
+        """A value of the provider (fi_get_val). Raises NoSys for one that it has not."""
+        _handle.check(self, "domain.get_val")
+        _args.whole("domain.get_val", name=name)
+        return self.policy.get_val(name)
+
+    def set_val(self, name: int, value: Any) -> None:
+        """Set a value of the provider (fi_set_val). Raises NoSys for one that it has not."""
+        _handle.check(self, "domain.set_val")
+        _args.whole("domain.set_val", name=name)
+        self.policy.set_val(name, value)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -411,13 +435,18 @@ class Domain(_nic.DomainCore):
         """Close the domain (fi_close). Raises Busy, naming them, while objects on it are open or raw keys mapped."""
         if not self._closed and self._mapped and self._made_in == _process.generation:
             keys = ", ".join(hex(k) for k in list(self._mapped)[:5])
-            raise errors.Busy(
+            raise self._refuse(
+                Rule.DOMAIN_KEYS_MAPPED,
                 f"close of {self!r}: {len(self._mapped)} raw keys are still mapped ({keys})\n  try: unmap_key first",
                 op="close",
             )
         if not self._closed and self._made_in == _process.generation and self.regions():
             raise _handle.busy(self, self._users())
-        _handle.close(self, super().close, self._children, (self.fabric, *self._bound))
+        _handle.close(self, self._release, self._children, (self.fabric, *self._bound))
+
+    def _release(self) -> None:
+        super().close()
+        self.policy.close()
 
     def _users(self) -> list[Any]:
         """The open objects on it."""
@@ -432,7 +461,7 @@ class Domain(_nic.DomainCore):
         _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
-        _handle.finalize(self, super().close, (self.fabric, *self._bound) if self._site else ())
+        _handle.finalize(self, self._release, (self.fabric, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         if self._closed:

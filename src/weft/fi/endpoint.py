@@ -11,16 +11,18 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, _process, errors
-from ..flags import BindFlag, EpType, Errno, Flag, Opt, OptLevel
+from .. import _nic, errors
+from ..flags import BindFlag, EpType, Flag, Opt, OptLevel
 from . import _args, _handle, _offered
 from .atomic import query
-from .auth_key import auth_key_bytes
+from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
-from .cm import CM_DATA_SIZE, CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
+from .cm import CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
 from .cq import CompletionQueue
 from .eq import EventQueue
+from .policy import AddressCodec
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .attrs import Info
@@ -57,26 +59,17 @@ class Endpoint(_nic.EndpointCore):
     _enabled = False
 
     def __init__(self, domain: Domain, info: Info, context: Any) -> None:
-        provider = domain.provider
+        self._refuse = domain.policy.refusals.refuse
         if info.ep_attr.type not in (0, domain.info.ep_attr.type):
-            raise errors.InvalidArgument(f"endpoint: type {info.ep_attr.type!r} is none that {domain!r} has")
-        _offered.endpoint(provider, domain._offer, info)
-        nic, pid, vni = provider.parse_address(info.src_addr) if info.src_addr is not None else domain.default_address
-        nic = _process.own_nic(nic)
+            raise self._refuse(Rule.EP_TYPE, f"endpoint: type {info.ep_attr.type!r} is none that {domain!r} has")
+        _offered.endpoint(domain.provider, domain._offer, info)
         self.domain = domain
         self.info = info
         self.context = context
-        if domain._auth_keys and info.ep_attr.auth_key is not None:
-            if domain._av_auth_key:
-                raise errors.InvalidArgument(
-                    "endpoint: the domain was opened with AV_AUTH_KEY: the keys come from the address vector\n"
-                    "  try: ep_attr.auth_key None"
-                )
-            key = auth_key_bytes(provider, info.ep_attr.auth_key, info.ep_attr.auth_key_size)
-            vni = provider.parse_auth_key(key)
-        elif domain.attr.auth_key is not None and domain._auth_keys:
-            vni = domain._vni
-        self._address = (nic, pid, vni)
+        if keys_in_force(domain.info) and info.ep_attr.auth_key is not None and not keys_of_vector(domain.info):
+            info.ep_attr.auth_key = auth_key_bytes(domain.provider, info.ep_attr.auth_key, info.ep_attr.auth_key_size)
+        self.policy = domain.policy.endpoint(info)
+        self._address = self.policy.address
         self._children: _handle.Children = {}
         self._bound: list[Any] = []
         self._cqs: dict[int, CompletionQueue] = {}
@@ -84,21 +77,7 @@ class Endpoint(_nic.EndpointCore):
         self._av: AddressVector | None = None
         self._eq: EventQueue | None = None
         self._connected = domain.info.ep_attr.type == EpType.EP_MSG
-        tx, ep = info.tx_attr, info.ep_attr
-        super().__init__(
-            domain,
-            caps=int(info.caps),
-            tx_size=int(tx.size),
-            inject_size=int(tx.inject_size),
-            max_msg_size=int(ep.max_msg_size),
-            msg_order=int(tx.msg_order),
-            tx_op_flags=int(tx.op_flags),
-            iov_limit=int(tx.iov_limit),
-            rma_iov_limit=int(tx.rma_iov_limit),
-            vni=vni,
-            foreign_key=not domain._av_auth_key and vni != domain._vni,
-            connected=self._connected,
-        )
+        super().__init__(domain, **self.policy.nic_config())
         self._connection = Connection()
         if self._connected:
             # The vector of one peer that the NIC wants; nobody sees it.
@@ -151,6 +130,10 @@ class Endpoint(_nic.EndpointCore):
         """Remote pieces that one call takes at most."""
         return int(self.info.tx_attr.rma_iov_limit)
 
+    @property
+    def _codec(self) -> AddressCodec:
+        return self.domain.provider.addresses
+
     # ---- set-up ------------------------------------------------------------------------------------------------------
 
     def bind(self, fid: CompletionQueue | Counter | AddressVector | EventQueue, flags: int = 0) -> None:
@@ -168,37 +151,43 @@ class Endpoint(_nic.EndpointCore):
         """
         _handle.check(self, "ep.bind")
         if not isinstance(fid, (CompletionQueue, Counter, AddressVector, EventQueue)):
-            raise errors.InvalidArgument(
-                f"ep.bind: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue, not {fid!r}"
+            raise self._refuse(
+                Rule.EP_BIND_OBJECT,
+                f"ep.bind: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue, not {fid!r}",
             )
         _handle.check(fid, "ep.bind")
         _args.whole("ep.bind", flags=flags)
         if self._enabled:
-            raise errors.BadState(f"ep.bind: {self!r} is enabled\n  try: bind before enable()")
+            raise self._refuse(Rule.EP_BIND_STATE, f"ep.bind: {self!r} is enabled\n  try: bind before enable()")
         if isinstance(fid, EventQueue):
             if fid.fabric is not self.domain.fabric:
-                raise errors.WrongDomain(f"ep.bind: {fid!r} belongs to another fabric")
+                raise self._refuse(Rule.EP_BIND_DOMAIN, f"ep.bind: {fid!r} belongs to another fabric")
         elif fid.domain is not self.domain:
-            raise errors.WrongDomain(f"ep.bind: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}")
+            raise self._refuse(
+                Rule.EP_BIND_DOMAIN, f"ep.bind: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}"
+            )
         if isinstance(fid, CompletionQueue):
             self._bind_cq(fid, int(flags))
         elif isinstance(fid, Counter):
             self._bind_cntr(fid, int(flags))
         else:
             if flags:
-                raise errors.BadFlags(f"ep.bind: flags {Flag(flags)!s} for {fid!r}; they have to be 0")
+                raise self._refuse(Rule.EP_BIND_FLAGS, f"ep.bind: flags {Flag(flags)!s} for {fid!r}; they have to be 0")
             if isinstance(fid, EventQueue):
                 if self._eq is not None:
-                    raise errors.InvalidArgument(f"ep.bind: the endpoint reports to {self._eq!r} already")
+                    raise self._refuse(Rule.EP_BIND_TAKEN, f"ep.bind: the endpoint reports to {self._eq!r} already")
                 self._eq = fid
-                attach(fid, self, self)
+                attach(fid, self, self, self.domain.policy)
             if isinstance(fid, AddressVector) and self._connected:
-                raise errors.InvalidArgument(
-                    "ep.bind: a connected endpoint has one peer and no address vector\n  try: connect() or accept()"
+                raise self._refuse(
+                    Rule.EP_BIND_CONNECTED,
+                    "ep.bind: a connected endpoint has one peer and no address vector\n  try: connect() or accept()",
                 )
             if isinstance(fid, AddressVector):
                 if self._av is not None:
-                    raise errors.InvalidArgument(f"ep.bind: the endpoint has an address vector already, {self._av!r}")
+                    raise self._refuse(
+                        Rule.EP_BIND_TAKEN, f"ep.bind: the endpoint has an address vector already, {self._av!r}"
+                    )
                 self.bind_av(fid)
                 self._av = fid
         self._bound.append(fid)
@@ -206,16 +195,19 @@ class Endpoint(_nic.EndpointCore):
 
     def _bind_cq(self, cq: CompletionQueue, flags: int) -> None:
         if flags & ~_CQ_FLAGS:
-            raise errors.BadFlags(
+            raise self._refuse(
+                Rule.EP_BIND_FLAGS,
                 f"ep.bind: flags {BindFlag(flags)!s} for a completion queue\n"
-                "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION"
+                "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION",
             )
         sides = flags & int(Flag.TRANSMIT | Flag.RECV)
         if not sides:
-            raise errors.BadFlags("ep.bind: say what the completion queue is for: TRANSMIT, RECV or both")
+            raise self._refuse(
+                Rule.EP_BIND_FLAGS, "ep.bind: say what the completion queue is for: TRANSMIT, RECV or both"
+            )
         for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
             if sides & side and side in self._cqs:
-                raise errors.InvalidArgument(f"ep.bind: {Flag(side)!s} goes to {self._cqs[side]!r} already")
+                raise self._refuse(Rule.EP_BIND_TAKEN, f"ep.bind: {Flag(side)!s} goes to {self._cqs[side]!r} already")
         self.bind_cq(cq, flags)
         for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
             if sides & side:
@@ -223,20 +215,26 @@ class Endpoint(_nic.EndpointCore):
 
     def _bind_cntr(self, cntr: Counter, flags: int) -> None:
         if flags & ~(_LOCAL_COUNTS | _REMOTE_COUNTS):
-            raise errors.BadFlags(
+            raise self._refuse(
+                Rule.EP_BIND_FLAGS,
                 f"ep.bind: flags {Flag(flags)!s} for a counter\n"
-                "  known: SEND, RECV, READ, WRITE, REMOTE_READ, REMOTE_WRITE"
+                "  known: SEND, RECV, READ, WRITE, REMOTE_READ, REMOTE_WRITE",
             )
         if not flags:
-            raise errors.BadFlags("ep.bind: say what the counter counts: READ, WRITE, REMOTE_READ, REMOTE_WRITE ...")
+            raise self._refuse(
+                Rule.EP_BIND_FLAGS, "ep.bind: say what the counter counts: READ, WRITE, REMOTE_READ, REMOTE_WRITE ..."
+            )
         if flags & _REMOTE_COUNTS and not self.info.caps & Flag.RMA_EVENT:
-            raise errors.BadFlags(
+            raise self._refuse(
+                Rule.EP_BIND_EVENT,
                 f"ep.bind: {Flag(flags & _REMOTE_COUNTS)!s} needs an endpoint opened with RMA_EVENT\n"
-                "  try: getinfo with fi.RMA_EVENT among the capabilities of the hints"
+                "  try: getinfo with fi.RMA_EVENT among the capabilities of the hints",
             )
         for bit in (1 << n for n in range(flags.bit_length())):
             if flags & bit and bit in self._cntrs:
-                raise errors.InvalidArgument(f"ep.bind: {Flag(bit)!s} is counted by {self._cntrs[bit]!r} already")
+                raise self._refuse(
+                    Rule.EP_BIND_TAKEN, f"ep.bind: {Flag(bit)!s} is counted by {self._cntrs[bit]!r} already"
+                )
         self.bind_cntr(cntr, flags)
         for bit in (1 << n for n in range(flags.bit_length())):
             if flags & bit:
@@ -253,29 +251,23 @@ class Endpoint(_nic.EndpointCore):
         _handle.check(self, "ep.enable")
         if self._enabled:
             return
-        if self._av is None and not self._connected:
-            raise errors.NoAv("ep.enable: no address vector is bound\n  try: ep.bind(domain.av_open())")
-        starts = self.info.caps & int(Flag.READ | Flag.WRITE | Flag.SEND)
-        if starts and int(Flag.TRANSMIT) not in self._cqs:
-            raise errors.NoCq(
-                "ep.enable: no completion queue is bound for TRANSMIT\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)"
-            )
-        if self.info.caps & Flag.RECV and int(Flag.RECV) not in self._cqs:
-            raise errors.NoCq(
-                "ep.enable: no completion queue is bound for RECV\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)"
-            )
+        self.policy.check_enable(_Bound(self))
         nic, pid, vni = self._address
         vnis: list[int] = []
-        if self.domain._av_auth_key and self._av is not None:
+        if keys_of_vector(self.domain.info) and self._av is not None:
             vnis = self._av.vnis
             if not vnis:
-                raise errors.InvalidArgument(
+                raise self._refuse(
+                    Rule.EP_ENABLE_KEYS,
                     f"ep.enable: {self._av!r} holds no authorization key\n"
                     "  rule: on a domain opened with AV_AUTH_KEY the endpoint has the keys of its vector\n"
-                    "  try: av.insert_auth_key first"
+                    "  try: av.insert_auth_key first",
                 )
             vni = vnis[0]
-        self._address = (nic, self.enable_at(nic, pid, vnis), vni)
+        try:
+            self._address = (nic, self.enable_at(nic, pid, vnis), vni)
+        except errors.AddressInUse as taken:
+            raise self._refuse(Rule.EP_ADDRESS_TAKEN, taken.message) from None
         self._enabled = True
 
     def getname(self) -> Any:
@@ -287,9 +279,8 @@ class Endpoint(_nic.EndpointCore):
         """
         _handle.check(self, "ep.getname")
         if not self._enabled:
-            raise errors.BadState("ep.getname: the endpoint has no address before enable()")
-        nic, pid, vni = self._address
-        return self.domain.provider.format_address((_process.public_nic(nic), pid, vni))
+            raise self._refuse(Rule.EP_GETNAME_STATE, "ep.getname: the endpoint has no address before enable()")
+        return self._codec.emit(self._codec.public(self._address))
 
     def setname(self, addr: object) -> None:
         """Choose the endpoint's address, before enable() (fi_setname).
@@ -300,12 +291,13 @@ class Endpoint(_nic.EndpointCore):
         """
         _handle.check(self, "ep.setname")
         if self._enabled:
-            raise errors.BadState(f"ep.setname: {self!r} has its address since enable()")
-        nic, pid, vni = self.domain.provider.parse_address(addr)
-        nic = _process.own_nic(nic)
+            raise self._refuse(Rule.EP_SETNAME_STATE, f"ep.setname: {self!r} has its address since enable()")
+        nic, pid, vni = self._codec.own(self._codec.parse(addr))
         if (nic, vni) != (self._address[0], self._address[2]):
-            here = self.domain.provider.format_address((self._address[0], None, self._address[2]))
-            raise errors.InvalidArgument(f"ep.setname: {addr!r} is on another NIC or VNI than the endpoint, {here}")
+            here = self._codec.text((self._address[0], None, self._address[2]))
+            raise self._refuse(
+                Rule.EP_SETNAME_PLACE, f"ep.setname: {addr!r} is on another NIC or VNI than the endpoint, {here}"
+            )
         self._address = (nic, pid, vni)
 
     # ---- connections (fi_cm) -----------------------------------------------------------------------------------------
@@ -323,13 +315,15 @@ class Endpoint(_nic.EndpointCore):
         """
         op = "ep.connect"
         self._connectable(op)
-        data = private_data(op, param, paramlen)
+        data = private_data(op, param, paramlen, self.domain.policy.refusals)
         to = self.info.dest_addr if addr is None else addr
         if to is None:
-            raise errors.InvalidArgument(f"{op}: no address was given, and the endpoint's info has no dest_addr")
-        there = self.domain.provider.parse_address(to)
+            raise self._refuse(
+                Rule.EP_CONNECT_ADDRESS, f"{op}: no address was given, and the endpoint's info has no dest_addr"
+            )
+        there = self._codec.parse(to)
         if there[1] is None:
-            raise errors.InvalidArgument(f"{op}: {to!r} names no endpoint: the pid is missing")
+            raise self._refuse(Rule.EP_CONNECT_ADDRESS, f"{op}: {to!r} names no endpoint: the pid is missing")
         self.enable()
         self._connection.connect(self, there, data)
 
@@ -345,12 +339,13 @@ class Endpoint(_nic.EndpointCore):
         """
         op = "ep.accept"
         self._connectable(op)
-        data = private_data(op, param, paramlen)
+        data = private_data(op, param, paramlen, self.domain.policy.refusals)
         request = self.info.handle
         if not isinstance(request, ConnectionRequest) or request.answered:
-            raise errors.InvalidArgument(
+            raise self._refuse(
+                Rule.CM_REQUEST,
                 f"{op}: {request!r} is no connection request that waits for an answer\n"
-                "  try: domain.endpoint(entry.info) of a CONNREQ event"
+                "  try: domain.endpoint(entry.info) of a CONNREQ event",
             )
         self.enable()
         self._connection.accept(self, request, data)
@@ -364,7 +359,7 @@ class Endpoint(_nic.EndpointCore):
         self._connectable(op)
         _args.whole(op, flags=flags)
         if flags:
-            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
+            raise self._refuse(Rule.EP_SHUTDOWN_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
         self._of_peer(op)
         self._connection.shutdown(self)
 
@@ -372,23 +367,25 @@ class Endpoint(_nic.EndpointCore):
         """The address of the peer (fi_getpeer). Raises NotSupported, FabricError with ENOTCONN. Source: fi_cm(3)."""
         op = "ep.getpeer"
         self._connectable(op)
-        return self.domain.provider.format_address(self._of_peer(op))
+        return self._codec.emit(self._of_peer(op))
 
     def _connectable(self, op: str) -> None:
         _handle.check(self, op)
         if not self._connected:
-            raise errors.NotSupported(
-                f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo", op=op
+            raise self._refuse(
+                Rule.EP_CONNECTIONLESS,
+                f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo",
+                op=op,
             )
         if self._eq is None:
-            raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
+            raise self._refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
 
     def _of_peer(self, op: str) -> tuple[int, int | None, int]:
         connection = self._connection
         if self._eq is not None:
             self._eq.pending()  # what has arrived counts
         if connection.state != "connected" or connection.peer is None:
-            raise errors.make(int(Errno.ENOTCONN), f"{op}: {self!r} is not connected ({connection.state})")
+            raise self._refuse(Rule.EP_NOT_CONNECTED, f"{op}: {self!r} is not connected ({connection.state})")
         return connection.peer
 
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
@@ -397,7 +394,7 @@ class Endpoint(_nic.EndpointCore):
 
     # ---- options -----------------------------------------------------------------------------------------------------
 
-    def getopt(self, level: int, optname: int) -> int:
+    def getopt(self, level: int, optname: int) -> Any:
         """An endpoint option (fi_getopt).
 
         level     `fi.OPT_ENDPOINT`.
@@ -408,43 +405,33 @@ class Endpoint(_nic.EndpointCore):
         _handle.check(self, "ep.getopt")
         _args.whole("ep.getopt", level=level, optname=optname)
         self._level("ep.getopt", level)
-        info = self.info
-        values = {
-            Opt.OPT_CM_DATA_SIZE: CM_DATA_SIZE if self._connected else 0,
-            Opt.OPT_TX_SIZE: info.tx_attr.size,
-            Opt.OPT_RX_SIZE: info.rx_attr.size,
-            Opt.OPT_MAX_MSG_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.MSG else 0,
-            Opt.OPT_MAX_TAGGED_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.TAGGED else 0,
-            Opt.OPT_MAX_RMA_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.RMA else 0,
-            Opt.OPT_MAX_ATOMIC_SIZE: info.ep_attr.max_msg_size if info.caps & Flag.ATOMIC else 0,
-            Opt.OPT_INJECT_MSG_SIZE: info.tx_attr.inject_size if info.caps & Flag.MSG else 0,
-            Opt.OPT_INJECT_TAGGED_SIZE: info.tx_attr.inject_size if info.caps & Flag.TAGGED else 0,
-            Opt.OPT_INJECT_RMA_SIZE: info.tx_attr.inject_size if info.caps & Flag.RMA else 0,
-            Opt.OPT_INJECT_ATOMIC_SIZE: info.tx_attr.inject_size if info.caps & Flag.ATOMIC else 0,
-        }
-        for option, value in values.items():
-            if option == optname:
-                return int(value)
-        raise errors.NoProtocolOption(
-            f"ep.getopt: no option {_opt(optname)} here; known: {', '.join(map(str, values))}"
-        )
+        option = self.policy.options.get(optname)
+        if option is None or option.get is None:
+            known = ", ".join(_opt(name) for name, one in self.policy.options.items() if one.get is not None)
+            raise self._refuse(Rule.OPT_UNKNOWN, f"ep.getopt: no option {_opt(optname)} here; known: {known}")
+        return option.get()
 
     def setopt(self, level: int, optname: int, optval: Any) -> None:
-        """Set an endpoint option (fi_setopt). There is none to set here: sizes are asked for in the hints of getinfo.
+        """Set an endpoint option (fi_setopt). The general provider has none to set: sizes are asked for in the hints of
+        getinfo.
 
-        Raises NoProtocolOption.
+        Raises NoProtocolOption, and what the provider says of the value. Source: fi_endpoint(3).
         """
         _handle.check(self, "ep.setopt")
         _args.whole("ep.setopt", level=level, optname=optname)
         self._level("ep.setopt", level)
-        raise errors.NoProtocolOption(
-            f"ep.setopt: {_opt(optname)} cannot be set here; sizes and limits are asked for in the hints of getinfo"
-        )
+        option = self.policy.options.get(optname)
+        if option is None or option.set is None:
+            raise self._refuse(
+                Rule.OPT_READ_ONLY,
+                f"ep.setopt: {_opt(optname)} cannot be set here; sizes and limits are asked for in the hints of "
+                "getinfo",
+            )
+        option.set(optval)
 
-    @staticmethod
-    def _level(op: str, level: int) -> None:
+    def _level(self, op: str, level: int) -> None:
         if level != OptLevel.OPT_ENDPOINT:
-            raise errors.NoProtocolOption(f"{op}: level {level}; OPT_ENDPOINT is the one there is")
+            raise self._refuse(Rule.OPT_LEVEL, f"{op}: level {level}; OPT_ENDPOINT is the one there is")
 
     # ---- queries -----------------------------------------------------------------------------------------------------
 
@@ -464,8 +451,62 @@ class Endpoint(_nic.EndpointCore):
         _handle.check(self, "ep.atomicvalid")
         _args.whole("ep.atomicvalid", datatype=datatype, op=op)
         if not self.info.caps & Flag.ATOMIC:
-            raise errors.NotSupported("the endpoint was opened without ATOMIC: ask for it in the hints of getinfo")
-        return query(datatype, op, family).count
+            raise self._refuse(
+                Rule.ATOMIC_NO_CAP, "the endpoint was opened without ATOMIC: ask for it in the hints of getinfo"
+            )
+        return query(datatype, op, family, self.domain.policy.refusals).count
+
+    # ---- what the provider has of its own ----------------------------------------------------------------------------
+
+    def control(self, command: int, arg: Any = None) -> Any:
+        """A command of the provider (fi_control).
+
+        command   one of the provider's; arg: what it takes.
+
+        Raises NoSys for a command that the provider has not. Source: fi_control(3).
+        """
+        _handle.check(self, "ep.control")
+        _args.whole("ep.control", command=command)
+        return self.policy.control(command, arg)
+
+    def open_ops(self, name: str, flags: int = 0) -> Any:
+        """Calls that the provider has beyond the interface (fi_open_ops).
+
+        name    of the set of calls.
+        flags   0.
+
+        Raises NoSys for a name that the provider has not, BadFlags. Source: fi_open_ops(3).
+        """
+        _handle.check(self, "ep.open_ops")
+        if not isinstance(name, str):
+            raise TypeError(f"ep.open_ops: name must be a str, not {name!r}")
+        _args.whole("ep.open_ops", flags=flags)
+        if flags:
+            raise self._refuse(Rule.OPS_FLAGS, f"ep.open_ops: flags {flags:#x}; they have to be 0")
+        return self.policy.open_ops(name)
+
+    def get_val(self, name: int) -> Any:
+        """A value of the provider (fi_get_val). Raises NoSys for one that it has not."""
+        _handle.check(self, "ep.get_val")
+        _args.whole("ep.get_val", name=name)
+        return self.policy.get_val(name)
+
+    def set_val(self, name: int, value: Any) -> None:
+        """Set a value of the provider (fi_set_val). Raises NoSys for one that it has not."""
+        _handle.check(self, "ep.set_val")
+        _args.whole("ep.set_val", name=name)
+        self.policy.set_val(name, value)
+
+    def alias(self, flags: int = 0) -> Any:
+        """Another view of the endpoint with flags of its own (fi_ep_alias), where the provider has such.
+
+        flags   operation flags of the alias.
+
+        Raises NoSys where it has none: the general provider. Source: fi_endpoint(3) fi_ep_alias.
+        """
+        _handle.check(self, "ep.alias")
+        _args.whole("ep.alias", flags=flags)
+        return self.policy.alias(flags)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -491,7 +532,7 @@ class Endpoint(_nic.EndpointCore):
         _handle.finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
-        name = self.domain.provider.format_address(self._address)
+        name = self._codec.text(self._address)
         if self._closed:
             return f"<Endpoint {name} closed>"
         if _handle.elsewhere(self):
@@ -506,6 +547,16 @@ class Endpoint(_nic.EndpointCore):
         if self._av is not None:
             parts.append(f"av={self._av.count()} peers")
         return f"<Endpoint {name} {', '.join(parts)}>"
+
+
+class _Bound:
+    """What an endpoint is bound to, for its policy."""
+
+    def __init__(self, ep: Endpoint) -> None:
+        self.connected = ep._connected
+        self.has_av = ep._av is not None
+        self.has_tx_cq = int(Flag.TRANSMIT) in ep._cqs
+        self.has_rx_cq = int(Flag.RECV) in ep._cqs
 
 
 def _opt(optname: int) -> str:

@@ -19,9 +19,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, _process, errors
-from ..flags import EqEvent, Flag, WaitObj
+from ..flags import EqEvent, Flag, Progress, WaitObj
 from . import _args, _handle
 from .cq import waitable
+from .policy import DomainPolicy
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .attrs import Info
@@ -86,21 +88,23 @@ class EventQueue:
     _site: _handle.Site | None = None
 
     def __init__(self, fabric: Fabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
-        if flags & ~int(Flag.WRITE | Flag.AFFINITY):
-            raise errors.BadFlags(f"eq_open: flags {Flag(flags)!s}; WRITE and AFFINITY are known")
         self.fabric = fabric
+        if flags & ~int(Flag.WRITE | Flag.AFFINITY):
+            raise self.fabric.provider.refusals.refuse(
+                Rule.EQ_OPEN_FLAGS, f"eq_open: flags {Flag(flags)!s}; WRITE and AFFINITY are known"
+            )
         self.context = context
         self.size = size
         self.flags = flags
-        self.wait_obj = waitable("eq_open", wait_obj)
+        self.wait_obj = waitable("eq_open", wait_obj, fabric.provider.queues, fabric.provider.refusals)
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._events: deque[tuple[int, Any, Callable[[], None] | None]] = deque()
         self._errors: deque[EqErrEntry] = deque()
         self._changed = threading.Condition()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if self.wait_obj == WaitObj.WAIT_FD else -1
-        # What the NIC has for the endpoints whose connections are reported here, by token.
-        self._cm: _nic.CmQueue | None = None
+        # What the NICs have for the endpoints whose connections are reported here, which `_owners` has by token.
+        self._cms: dict[_nic.Nic, tuple[_nic.CmQueue, bool]] = {}  # the queue; whether the application moves the NIC on
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -142,8 +146,8 @@ class EventQueue:
         _args.seconds("eq.sread", timeout=timeout)
         self._known_flags("eq.sread", flags, Flag.PEEK)
         if self.wait_obj == WaitObj.WAIT_NONE:
-            raise errors.InvalidArgument(
-                "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC"
+            raise self.fabric.provider.refusals.refuse(
+                Rule.WAIT_NONE, "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC"
             )
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -158,13 +162,12 @@ class EventQueue:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
-                if self._cm is None:
+                if not self._cms:
                     self._changed.wait(left)
                     continue
                 fd = os.dup(self._fd)  # the NIC rings it, and post(); close() of another thread takes it away
             try:
-                nic = _process.nic_if_open()
-                most = _SLICE_MANUAL_S if nic is not None and nic.engine == "manual" else _SLICE_S
+                most = _SLICE_MANUAL_S if any(manual for _, manual in self._cms.values()) else _SLICE_S
                 select.select([fd], [], [], most if left is None else min(left, most))
             finally:
                 os.close(fd)
@@ -199,7 +202,9 @@ class EventQueue:
         _handle.check(self, "eq.write")
         self._known_flags("eq.write", flags, Flag(0))
         if not self.flags & Flag.WRITE:
-            raise errors.InvalidArgument("eq.write: the queue takes no user events; open it with flags=fi.WRITE")
+            raise self.fabric.provider.refusals.refuse(
+                Rule.EQ_WRITE, "eq.write: the queue takes no user events; open it with flags=fi.WRITE"
+            )
         self.post(event, entry)
 
     def post(self, event: int, entry: Any, on_read: Callable[[], None] | None = None) -> None:
@@ -242,38 +247,41 @@ class EventQueue:
 
     # ---- connections -------------------------------------------------------------------------------------------------
 
-    def _attach(self, token: int, owner: Any) -> _nic.CmQueue:
+    def _attach(self, token: int, owner: Any, policy: DomainPolicy) -> _nic.CmQueue:
         """The NIC's queue for what concerns an endpoint. Not part of libfabric's interface.
 
+        policy  of the endpoint's domain, which has the NIC.
         owner   its `_on_cm(eq, found)` is called, under the queue's lock, with what `CmQueue.pop` had for the token.
         """
         with self._changed:
-            if self._cm is None:
-                if self._fd < 0:
-                    self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                self._cm = _nic.CmQueue(_process.nic(), self._fd)
+            if self._fd < 0:
+                self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            if policy.nic not in self._cms:
+                manual = policy.progress == Progress.PROGRESS_MANUAL
+                self._cms[policy.nic] = _nic.CmQueue(policy.nic, self._fd), manual
             self._owners[token] = owner
             self._changed.notify_all()  # who waits for events of this process alone
-            return self._cm
+            return self._cms[policy.nic][0]
 
     def _progress(self) -> None:
-        if self._cm is not None and not self._closed:
-            nic = _process.nic_if_open()
-            if nic is not None and nic.engine == "manual":
-                nic.progress()
+        if self._cms and not self._closed and not _handle.elsewhere(self):
+            for nic, (_, manual) in list(self._cms.items()):
+                if manual:
+                    nic.progress()
 
     def _pull(self) -> None:
         """Turn what the NIC has into events. With the lock."""
-        if self._cm is None or self._closed:
+        if not self._cms or self._closed:
             return
         # The descriptor first: what comes after that rings again.
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
         # What is unread here is bounded, and what peers send beyond that waits in the NIC, which refuses more.
-        while len(self._events) < _PULLED_MAX and (found := self._cm.pop()) is not None:
-            owner = self._owners.get(found[0])
-            if owner is not None:
-                owner._on_cm(self, found)
+        for queue, _ in self._cms.values():
+            while len(self._events) < _PULLED_MAX and (found := queue.pop()) is not None:
+                owner = self._owners.get(found[0])
+                if owner is not None:
+                    owner._on_cm(self, found)
         if self._events or self._errors:
             os.eventfd_write(self._fd, 1)
 
@@ -306,17 +314,18 @@ class EventQueue:
         with self._changed:
             self._closed = True
             fd, self._fd = self._fd, -1
-            if self._cm is not None:
-                self._cm.close()
+            for queue, _ in self._cms.values():
+                queue.close()
             if fd >= 0:
                 os.close(fd)
             self._changed.notify_all()
 
-    @staticmethod
-    def _known_flags(op: str, flags: int, known: int) -> None:
+    def _known_flags(self, op: str, flags: int, known: int) -> None:
         _args.whole(op, flags=flags)
         if flags & ~int(known):
-            raise errors.BadFlags(f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}")
+            raise self.fabric.provider.refusals.refuse(
+                Rule.EQ_READ_FLAGS, f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}"
+            )
 
     def __enter__(self) -> EventQueue:
         return _handle.enter(self)

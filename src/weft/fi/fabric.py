@@ -15,7 +15,9 @@ from .cntr import Counter
 from .cq import CompletionQueue
 from .domain import Domain
 from .eq import EventQueue
-from .registry import Provider, find, providers
+from .policy import Provider
+from .registry import find, providers
+from .rules import Refusals, Rule
 
 __all__ = ["Fabric"]
 
@@ -32,13 +34,20 @@ class Fabric:
     _closed = False
     _site: _handle.Site | None = None
 
+    def __new__(cls, attr: FabricAttr, context: Any = None) -> Fabric:
+        """A fabric of the class that the provider has for it."""
+        provider = find(getattr(attr, "prov_name", None))
+        made = cls if provider is None or cls is not Fabric else provider.fabric_class or cls
+        return object.__new__(made)
+
     def __init__(self, attr: FabricAttr, context: Any = None) -> None:
         _handle.expect(attr, FabricAttr, "fabric", "attr")
         provider = find(attr.prov_name)
         if provider is None:
             known = ", ".join(p.name for p in providers())
-            raise errors.NoDevice(
-                f"fabric: no provider {attr.prov_name!r}; here: {known}\n  try: info.fabric_attr of getinfo"
+            raise Refusals().refuse(
+                Rule.FABRIC_UNKNOWN,
+                f"fabric: no provider {attr.prov_name!r}; here: {known}\n  try: info.fabric_attr of getinfo",
             )
         _offered.fabric(provider, attr)
         self.provider: Provider = provider

@@ -14,8 +14,9 @@ from ..flags import EpType, Flag, GetinfoFlag
 from . import _args
 from ._table import dotted
 from .attrs import LIBRARY_VERSION, FabricAttr, Info
-from .match import match_offer
+from .match import complete, match_offer
 from .offer import Candidate, Explanation
+from .policy import Asked
 from .registry import providers
 
 __all__ = ["getinfo", "version"]
@@ -98,14 +99,14 @@ def getinfo(
         raise errors.InvalidArgument("getinfo: FI_SOURCE says that node and service are local, but neither was given")
     found = Explanation([])
     known = providers()
+    asked = Asked(version, node, service, int(flags), None if hints is None else complete(hints))
     if flags & GetinfoFlag.PROV_ATTR_ONLY:
         for p in known:
             attr = FabricAttr(prov_name=p.name, prov_version=p.version)
             found.candidates.append(Candidate(p.name, "", EpType.EP_UNSPEC, Info(fabric_attr=attr), []))
     else:
         for p in known:
-            for offer in p.offers():
-                found.candidates.append(match_offer(p, offer, version, node, service, flags, hints))
+            found.candidates += p.select([match_offer(p, offer, asked) for offer in p.offers(asked)], asked)
     name = hints.fabric_attr.prov_name if hints is not None and hints.fabric_attr is not None else None
     if name is not None and not any(p.name == name for p in known):
         found.notes.append(f"providers here: {', '.join(p.name for p in known)}; {name!r} is not among them")

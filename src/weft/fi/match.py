@@ -39,7 +39,7 @@ from .auth_key import auth_key_bytes
 from .offer import Candidate, Offer, Rejection
 
 if TYPE_CHECKING:
-    from .registry import Provider
+    from .policy import Asked, Provider
 
 __all__ = [
     "DOMAIN_CAPS",
@@ -168,47 +168,39 @@ _CHOSEN: tuple[tuple[str, str, type[Any]], ...] = (
 )
 
 
-def match_offer(
-    provider: Provider,
-    offer: Offer,
-    version: int,
-    node: str | None,
-    service: str | None,
-    flags: int,
-    hints: Info | None,
-) -> Candidate:
-    """Hold one offer against the hints."""
+def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
+    """Hold one offer against what was asked for."""
+    version, h = asked.version, asked.hints
     info = dupinfo(offer.info)
     info.fabric_attr.api_version = version
     info.domain_attr.mr_mode = modes_needed(info, offer)
     rejections: list[Rejection] = []
     no = rejections.append
 
-    if hints is not None:
-        h = complete(hints)
+    if h is not None:
         _match_names(offer, h, no)
         match_caps(offer, h, info, no)
         _match_modes(offer, h, info, version, no)
         widen_keys(provider, info)
-        match_kinds(offer, h, info, no)
+        match_kinds(provider, offer, h, info, no)
         match_limits(offer, h, info, no)
         _match_auth_keys(provider, h, info, version, no)
         info.handle = h.handle
     else:
-        h = None
         widen_keys(provider, info)
 
     try:
-        src, dest = provider.resolve(node, service, flags, h)
+        src, dest = provider.resolve(asked, offer)
     except errors.FabricError as e:
         if isinstance(e, errors.InvalidArgument):
             raise
-        no(Rejection("node, service", f"{node}, {service}", "no such address", e.message))
+        no(Rejection("node, service", f"{asked.node}, {asked.service}", "no such address", e.message))
     else:
         info.src_addr = src if src is not None else info.src_addr
         info.dest_addr = dest
         named = None if h is None else h.src_addr
         _take_vni(provider, info, named, no)
+    provider.meets(offer, asked, info, no)
 
     kind = EpType(offer.info.ep_attr.type)
     domain = offer.info.domain_attr.name or ""
@@ -216,9 +208,8 @@ def match_offer(
 
 
 def widen_keys(provider: Provider, info: Info) -> None:
-    """Under FI_MR_RAW a key is as long as the provider's raw keys: fi_mr(3) has mr_key_size say so."""
-    if MrMode(info.domain_attr.mr_mode) & MrMode.MR_RAW:
-        info.domain_attr.mr_key_size = provider.raw_key_size
+    """How long a key is depends on who makes it, fi_mr(3) has mr_key_size say so."""
+    info.domain_attr.mr_key_size = provider.key_size(info.domain_attr.mr_mode)
 
 
 def modes_needed(info: Info, offer: Offer) -> MrMode:
@@ -368,7 +359,7 @@ def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) 
     return required
 
 
-def match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) -> None:
     mine = offer.info
     if h.addr_format not in (AddrFormat.FORMAT_UNSPEC, mine.addr_format):
         no(Rejection("addr_format", str(_kind(AddrFormat, h.addr_format)), str(_kind(AddrFormat, mine.addr_format))))
@@ -399,8 +390,10 @@ def match_kinds(offer: Offer, h: Info, info: Info, no: Any) -> None:
             )
         info.domain_attr.resource_mgmt = _kind(ResourceMgmt, h.domain_attr.resource_mgmt)
     if h.domain_attr.av_type:
-        if h.domain_attr.av_type not in (AvType.AV_MAP, AvType.AV_TABLE):
-            no(Rejection("domain_attr.av_type", str(h.domain_attr.av_type), "AV_MAP, AV_TABLE"))
+        types = provider.vectors.types
+        if h.domain_attr.av_type not in types:
+            known = ", ".join(kind.name for kind in AvType if kind in types)
+            no(Rejection("domain_attr.av_type", str(h.domain_attr.av_type), known))
         info.domain_attr.av_type = _kind(AvType, h.domain_attr.av_type)
     for part in ("tx_attr", "domain_attr"):
         tclass = getattr(h, part).tclass
@@ -470,9 +463,9 @@ def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> 
     key = info.ep_attr.auth_key or info.domain_attr.auth_key
     if key is None:
         return
-    vni = provider.parse_auth_key(key)
+    vni = provider.credential_of(key).vni
     if info.src_addr is not None:
-        nic, pid, found = provider.parse_address(info.src_addr)
+        nic, pid, found = provider.addresses.parse(info.src_addr)
         if named is not None and found != vni:
             no(
                 Rejection(
@@ -480,7 +473,7 @@ def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> 
                 )
             )
             return
-        info.src_addr = provider.format_address((nic, pid, vni))
+        info.src_addr = provider.addresses.emit((nic, pid, vni))
 
 
 def match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:

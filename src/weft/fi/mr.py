@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from ..flags import KEY_NOTAVAIL, Errno, Flag, HmemIface, MrMode
+from ..flags import KEY_NOTAVAIL, Flag, HmemIface, MrMode
 from ..memory.pages import other_page_size
 from . import _args, _handle
 from ._ranges import within
 from .cntr import Counter
 from .endpoint import Endpoint
 from .raw_key import make_raw_key
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -106,44 +107,55 @@ class MemoryRegion(_nic.MemoryRegionCore):
         """
         _handle.check(self, "mr.bind")
         if not isinstance(fid, (Counter, Endpoint)):
-            raise errors.InvalidArgument(f"mr.bind: a region takes a Counter or an Endpoint, not {fid!r}")
+            raise self._refuse(Rule.MR_BIND_OBJECT, f"mr.bind: a region takes a Counter or an Endpoint, not {fid!r}")
         _handle.check(fid, "mr.bind")
         _args.whole("mr.bind", flags=flags)
         if fid.domain is not self.domain:
-            raise errors.WrongDomain(f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}")
+            raise self._refuse(
+                Rule.MR_BIND_DOMAIN, f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}"
+            )
         if self._fixed:
-            raise errors.BadState(
+            raise self._refuse(
+                Rule.MR_BIND_STATE,
                 f"mr.bind: {self!r} is enabled\n"
                 "  rule: bindings come before fi_mr_enable, fi_mr(3)\n"
-                "  try: bind, then enable()"
+                "  try: bind, then enable()",
             )
         if isinstance(fid, Counter):
             self._bind_cntr(fid, flags)
         else:
             self._bind_ep(fid, flags)
         self._associated += (fid,)
+        if self.domain.policy.regions.busy == "ep":
+            _handle.adopt(self, fid)
         self._special = True
 
     def _bind_cntr(self, cntr: Counter, flags: int) -> None:
-        if not self.domain.provider.region_events:
-            raise errors.NoSys(f"mr.bind: {self.domain.provider.name} cannot report accesses to a region")
+        if not self.domain.policy.regions.events:
+            raise self._refuse(
+                Rule.MR_BIND_EVENTS, f"mr.bind: {self.domain.provider.name} cannot report accesses to a region"
+            )
         if flags != Flag.REMOTE_WRITE:
-            raise errors.BadFlags(f"mr.bind: flags {Flag(flags)!s} for a counter; REMOTE_WRITE is what can be counted")
+            raise self._refuse(
+                Rule.MR_BIND_FLAGS, f"mr.bind: flags {Flag(flags)!s} for a counter; REMOTE_WRITE is what can be counted"
+            )
         if self.domain.mr_mode & MrMode.MR_RMA_EVENT and not self._wants_event:
-            raise errors.BadState(
+            raise self._refuse(
+                Rule.MR_BIND_NO_EVENT,
                 "mr.bind: the domain requires MR_RMA_EVENT and this region was registered without RMA_EVENT\n"
-                "  try: mr_reg(..., flags=fi.RMA_EVENT), bind, enable()"
+                "  try: mr_reg(..., flags=fi.RMA_EVENT), bind, enable()",
             )
         self.bind_cntr(cntr, int(flags))
 
     def _bind_ep(self, ep: Endpoint, flags: int) -> None:
         if flags:
-            raise errors.BadFlags(f"mr.bind: flags {Flag(flags)!s} for an endpoint; they have to be 0")
+            raise self._refuse(Rule.MR_BIND_FLAGS, f"mr.bind: flags {Flag(flags)!s} for an endpoint; they have to be 0")
         if self.domain.mr_mode & MrMode.MR_ENDPOINT:
             if self._auth_av is not None and ep._av is not self._auth_av:
-                raise errors.InvalidArgument(
+                raise self._refuse(
+                    Rule.MR_BIND_AV,
                     f"mr.bind: the region's authorization keys are of {self._auth_av!r}, the endpoint uses {ep._av!r}\n"
-                    "  rule: under MR_ENDPOINT both are the same vector, fi_mr(3) av"
+                    "  rule: under MR_ENDPOINT both are the same vector, fi_mr(3) av",
                 )
             self.bind_ep(ep)
 
@@ -159,10 +171,12 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _handle.check(self, "mr.enable")
         if self._fixed:
             return
-        if self.domain.mr_mode & MrMode.MR_ENDPOINT and not any(isinstance(a, Endpoint) for a in self._associated):
-            raise errors.BadState(
+        bound_first = self.domain.policy.regions.needs_bind and self.domain.mr_mode & MrMode.MR_ENDPOINT
+        if bound_first and not any(isinstance(a, Endpoint) for a in self._associated):
+            raise self._refuse(
+                Rule.MR_ENABLE_UNBOUND,
                 "mr.enable: the domain requires MR_ENDPOINT and the region is bound to no endpoint\n"
-                "  try: mr.bind(ep) first"
+                "  try: mr.bind(ep) first",
             )
         self._fixed = True
         if not self._unnotified and not self._pending:
@@ -181,10 +195,12 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _args.whole("mr.raw_attr", flags=flags)
         _args.maybe("mr.raw_attr", key_size=key_size)
         if flags:
-            raise errors.BadFlags(f"mr.raw_attr: flags {flags:#x}; they have to be 0")
+            raise self._refuse(Rule.MR_RAW_ATTR_FLAGS, f"mr.raw_attr: flags {flags:#x}; they have to be 0")
         size = self.domain.attr.mr_key_size
         if key_size is not None and key_size < size:
-            failed = errors.TooSmall(f"mr.raw_attr: a raw key takes {size} B, there is room for {key_size} B")
+            failed = self._refuse(
+                Rule.MR_RAW_ATTR_SIZE, f"mr.raw_attr: a raw key takes {size} B, there is room for {key_size} B"
+            )
             failed.needed = size  # type: ignore[attr-defined]
             raise failed
         base = 0
@@ -212,24 +228,28 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _args.whole(op, flags=flags)
         _args.maybe(op, count=count)
         notified = bool(self.domain.mr_mode & MrMode.MR_MMU_NOTIFY)
-        if not notified and not self.domain.provider.refreshes:
-            raise errors.NoSys(
+        if not notified and not self.domain.policy.regions.refreshes:
+            raise self._refuse(
+                Rule.MR_REFRESH_MODE,
                 f"{op}: the domain does not require MR_MMU_NOTIFY, and accesses go through this process's page tables: "
                 "the region has the current pages at any time",
                 op=op,
             )
         if flags:
-            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
+            raise self._refuse(Rule.MR_REFRESH_FLAGS, f"{op}: flags {flags:#x}; they have to be 0", op=op)
         if self._pending:
-            raise errors.BadState(f"{op}: {self!r} is not complete: read its MR_COMPLETE event first")
+            raise self._refuse(Rule.MR_INCOMPLETE, f"{op}: {self!r} is not complete: read its MR_COMPLETE event first")
         pieces = list(self._ranges())
         if iov is not None:
             pieces = [_nic.describe_buffer(b)[:2] for b in _args.each(op, "iov", iov, "buffers")[:count]]
             if count is not None and len(pieces) < count:
-                raise errors.InvalidArgument(f"{op}: count {count}, but iov has {len(pieces)} entries", op=op)
+                raise self._refuse(
+                    Rule.MR_REFRESH_RANGE, f"{op}: count {count}, but iov has {len(pieces)} entries", op=op
+                )
         for start, size in pieces:
             if not within((start, size), self._ranges()):
-                raise errors.InvalidArgument(
+                raise self._refuse(
+                    Rule.MR_REFRESH_RANGE,
                     f"{op}: {size} B at {start:#x} do not lie within {self!r}\n"
                     "  try: buffers of the region, or None for all of it",
                     op=op,
@@ -239,7 +259,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
             self.disable_core()
         if self._page_size:
             try:
-                _check_pages(op, self._page_size, pieces)
+                _check_pages(self, op, self._page_size, pieces)
             except errors.FabricError:
                 if notified and usable and not self._unnotified:
                     super().enable()
@@ -251,8 +271,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
         if notified and usable:
             super().enable()
         if missing is not None:
-            raise errors.make(
-                int(Errno.EFAULT),
+            raise self._refuse(
+                Rule.MR_REFRESH_PAGES,
                 f"{op}: no page is behind address {missing:#x} of {self!r}\n"
                 "  rule: the notification says that all pages it names are there, fi_mr(3) MR_MMU_NOTIFY\n"
                 "  try: map and touch them first, or name only those that are there in iov",
@@ -267,17 +287,23 @@ class MemoryRegion(_nic.MemoryRegionCore):
     def _close(self) -> None:
         if self._closed:
             return
-        if self._associated and self.domain.provider.close_region_needs_unbound:
+        if self._associated and self.domain.policy.regions.busy == "mr":
             users = [a for a in self._associated if not a._closed]
             if users and self._made_in == users[0]._made_in:
-                raise _handle.busy(self, users)
-        parents: tuple[Any, ...] = (self.domain,) if self._base is None else (self.domain, self._base)
-        _handle.close(self, self.close_core, self._subs or {}, parents)
+                raise self._refuse(Rule.MR_CLOSE_BOUND, _handle.users_text(self, users), op="close")
+        _handle.close(self, self.close_core, self._subs or {}, self._parents())
+
+    def _parents(self) -> tuple[Any, ...]:
+        held = self._associated if self.domain.policy.regions.busy == "ep" else ()
+        return (self.domain, *held) if self._base is None else (self.domain, self._base, *held)
 
     @property
     def hmem_data(self) -> None:
         """Reserved, None; a sub-MR has its base's."""
         return None
+
+    def _refuse(self, rule: Rule, message: str, *, op: str | None = None) -> errors.FabricError:
+        return self.domain.policy.refusals.refuse(rule, message, op=op)
 
     def _real_key(self) -> int:
         return self.key
@@ -296,8 +322,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
 
     def _finalize(self) -> None:
         """Called by the extension when a region is collected that nobody closed."""
-        parents: tuple[Any, ...] = (self.domain,) if self._base is None else (self.domain, self._base)
-        _handle.finalize(self, self.close_core, parents)
+        _handle.finalize(self, self.close_core, self._parents())
 
     def __repr__(self) -> str:
         if self._closed:
@@ -313,6 +338,27 @@ class RawMemoryRegion(MemoryRegion):
     def key(self) -> int:
         """`fi.KEY_NOTAVAIL`: use `raw_attr()` here and `Domain.map_raw` at the peer."""
         return KEY_NOTAVAIL
+
+    def _real_key(self) -> int:
+        return _core_key.__get__(self)  # type: ignore[no-any-return]
+
+
+class LateMemoryRegion(MemoryRegion):
+    """A region whose key the provider makes, and knows when the region is enabled."""
+
+    @property
+    def key(self) -> int:
+        """Remote key (fi_mr_key); `fi.KEY_NOTAVAIL` before enable()."""
+        return KEY_NOTAVAIL if self._needs_enable and not self._fixed else self._real_key()
+
+    def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
+        """As `MemoryRegion.raw_attr`; raises BadState before enable()."""
+        _handle.check(self, "mr.raw_attr")
+        if self.key == KEY_NOTAVAIL:
+            raise self._refuse(
+                Rule.MR_INCOMPLETE, f"mr.raw_attr: {self!r} has no key yet\n  try: enable() first", op="mr.raw_attr"
+            )
+        return super().raw_attr(key_size, flags)
 
     def _real_key(self) -> int:
         return _core_key.__get__(self)  # type: ignore[no-any-return]
@@ -342,10 +388,11 @@ class AsyncMemoryRegion(MemoryRegion):
 
     def _completed(self, op: str) -> None:
         if self._pending:
-            raise errors.BadState(
+            raise self._refuse(
+                Rule.MR_INCOMPLETE,
                 f"{op}: {self!r} is not complete\n"
                 "  rule: an asynchronous registration is complete when its event was read, fi_mr(3)\n"
-                "  try: read the MR_COMPLETE event from the domain's event queue first"
+                "  try: read the MR_COMPLETE event from the domain's event queue first",
             )
 
     def _complete(self) -> None:
@@ -365,11 +412,12 @@ _core_key: Any = _nic.MemoryRegionCore.__dict__["key"]
 _nic.set_region_type(MemoryRegion)
 
 
-def _check_pages(op: str, page_size: int, pieces: Sequence[tuple[int, int]]) -> None:
+def _check_pages(mr: MemoryRegion, op: str, page_size: int, pieces: Sequence[tuple[int, int]]) -> None:
     """Are the pages behind these ranges of the size that the region was created with?"""
     found = other_page_size(page_size, pieces)
     if found is not None:
-        raise errors.InvalidArgument(
+        raise mr._refuse(
+            Rule.MR_PAGE_SIZE,
             f"{op}: at {found[0]:#x} lie pages of {found[1]} B; the region was made with page_size {page_size}\n"
             "  rule: all pages tied to it later have that size, fi_mr(3) page_size\n"
             "  try: page_size 0, which leaves it to the system",

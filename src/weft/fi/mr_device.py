@@ -10,10 +10,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, _process, errors
+from .. import _nic
 from ..flags import Flag, HmemIface, MrFlag, MrMode
 from ..memory import hmem
 from .mr_attr import PLAIN, Extra, MrAttr, MrDmabuf
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -27,12 +28,13 @@ def _address_of(buffer: Any) -> int:
     return int(_nic.describe_buffer(buffer)[0])
 
 
-def refuse_undeclared(op: str, buffers: Sequence[Any]) -> None:
+def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
     """Under FI_MR_HMEM device memory is registered with its interface named."""
     for buffer in buffers:
         found = hmem.locate(_address_of(buffer))
         if found is not None and found.kind != "host":
-            raise errors.InvalidArgument(
+            raise domain.policy.refusals.refuse(
+                Rule.MR_DEVICE,
                 f"{op}: the buffer is {found.kind} memory of {found.iface.name} {found.device}, and nothing says so\n"
                 "  rule: under MR_HMEM device memory is registered with fi_mr_regattr, iface and device filled in\n"
                 f"  try: mr_regattr(fi.MrAttr(..., iface=fi.{found.iface.name}, device={found.device}))",
@@ -45,26 +47,29 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
     if not domain._hmem:
         return PLAIN
     if attr.iface not in HmemIface.__members__.values():
-        raise errors.InvalidArgument(f"{op}: iface {attr.iface!r} is none of FI_HMEM_*", op=op)
+        raise domain.policy.refusals.refuse(Rule.MR_DEVICE, f"{op}: iface {attr.iface!r} is none of FI_HMEM_*", op=op)
     iface = HmemIface(attr.iface)
     only, host = bool(flags & MrFlag.HMEM_DEVICE_ONLY), bool(flags & MrFlag.HMEM_HOST_ALLOC)
     if only and host:
-        raise errors.BadFlags(f"{op}: HMEM_DEVICE_ONLY and HMEM_HOST_ALLOC exclude each other", op=op)
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DEVICE_FLAGS, f"{op}: HMEM_DEVICE_ONLY and HMEM_HOST_ALLOC exclude each other", op=op
+        )
     if iface == HmemIface.HMEM_SYSTEM:
         if only or host:
-            raise errors.InvalidArgument(
+            raise domain.policy.refusals.refuse(
+                Rule.MR_DEVICE,
                 f"{op}: {MrFlag(flags & int(DEVICE_FLAGS))!s} with iface HMEM_SYSTEM\n"
                 "  rule: iface still says which device's interface the memory comes from, fi_mr(3) FLAGS",
                 op=op,
             )
         if domain.mr_mode & MrMode.MR_HMEM:
-            refuse_undeclared(op, iov)
+            refuse_undeclared(domain, op, iov)
         return PLAIN
     state = hmem.require(iface, op)
     number = hmem.device_number(iface, attr.device)
     if not host and not 0 <= number < state.devices:
-        raise errors.InvalidArgument(
-            f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0", op=op
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DEVICE, f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0", op=op
         )
     for buffer in iov:
         address = _address_of(buffer)
@@ -81,7 +86,8 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
         )
         if wrong:
             said = "HMEM_HOST_ALLOC" if host else f"device {number}" + (", HMEM_DEVICE_ONLY" if only else "")
-            raise errors.InvalidArgument(
+            raise domain.policy.refusals.refuse(
+                Rule.MR_DEVICE,
                 f"{op}: the buffer at {address:#x} was said to be {iface.name}, {said}; the runtime says: {what}\n"
                 "  try: weft.memory.hmem.locate(address), or iface HMEM_SYSTEM for memory of the host",
                 op=op,
@@ -89,32 +95,38 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
     return Extra(by_owner=host, owned=host)
 
 
-def map_dmabuf(op: str, attr: MrAttr) -> tuple[Any, Extra]:
+def map_dmabuf(domain: Domain, op: str, attr: MrAttr) -> tuple[Any, Extra]:
     """The buffer to register for the DMA-buf of an MrAttr, and its properties (`dmabuf` is read, mr_iov is not)."""
     piece = attr.dmabuf
     if not isinstance(piece, MrDmabuf):
-        raise errors.InvalidArgument(f"{op}: under MR_DMABUF, dmabuf has to be a MrDmabuf, not {piece!r}", op=op)
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DMABUF, f"{op}: under MR_DMABUF, dmabuf has to be a MrDmabuf, not {piece!r}", op=op
+        )
     if attr.base_mr is not None:
-        raise errors.InvalidArgument(f"{op}: base_mr has to be None under MR_DMABUF, fi_mr(3) base_mr", op=op)
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DMABUF, f"{op}: base_mr has to be None under MR_DMABUF, fi_mr(3) base_mr", op=op
+        )
     try:
         size = os.lseek(piece.fd, 0, os.SEEK_END)
     except (OSError, OverflowError) as e:
-        raise errors.InvalidArgument(f"{op}: fd {piece.fd} is no DMA-buf: {e}", op=op) from None
+        raise domain.policy.refusals.refuse(Rule.MR_DMABUF, f"{op}: fd {piece.fd} is no DMA-buf: {e}", op=op) from None
     if (piece.base_addr or 0) + piece.offset + piece.len >= 1 << 64:
-        raise errors.InvalidArgument(
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DMABUF,
             f"{op}: {piece.len} B at offset {piece.offset} from {piece.base_addr or 0:#x} pass the end of the address "
             "space",
             op=op,
         )
     if piece.len <= 0 or piece.offset < 0 or piece.offset + piece.len > size:
-        raise errors.InvalidArgument(
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DMABUF,
             f"{op}: {piece.len} B from offset {piece.offset} of a DMA-buf of {size} B\n"
             "  rule: at least 1 byte, within the DMA-buf, fi_mr(3) dmabuf",
             op=op,
         )
     if piece.base_addr is not None and piece.base_addr % mmap.PAGESIZE:
-        raise errors.InvalidArgument(
-            f"{op}: base_addr {piece.base_addr:#x} is not page-aligned, fi_mr(3) dmabuf", op=op
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DMABUF, f"{op}: base_addr {piece.base_addr:#x} is not page-aligned, fi_mr(3) dmabuf", op=op
         )
     start = (piece.base_addr or 0) + piece.offset
     found = hmem.locate(start) if piece.base_addr is not None else None
@@ -131,7 +143,8 @@ def map_dmabuf(op: str, attr: MrAttr) -> tuple[Any, Extra]:
             offset=first,
         )
     except (OSError, ValueError) as e:
-        raise errors.NotSupported(
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DMABUF_MAP,
             f"{op}: the DMA-buf of fd {piece.fd} cannot be mapped ({e}), and base_addr names no memory of a device's "
             "runtime in this process\n"
             "  try: base_addr of the allocation, in the process that made it",
@@ -139,5 +152,5 @@ def map_dmabuf(op: str, attr: MrAttr) -> tuple[Any, Extra]:
         ) from None
     mapped = memoryview(window)[piece.offset - first :]
     # Where the kernel reads it for us, it answers with an error when the exporter takes pages away.
-    readable = _process.nic().missing_page(_address_of(mapped), 1) is None
+    readable = domain.policy.nic.missing_page(_address_of(mapped), 1) is None
     return mapped, Extra(by_owner=True, unowned=readable, base_addr=start)

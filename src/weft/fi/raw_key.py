@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from .. import errors
 from ..flags import MrMode
+from .rules import Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -19,9 +19,9 @@ _RAW_VERSION = 1
 
 def make_raw_key(domain: Domain, key: int) -> bytes:
     """A key as bytes: of eight where keys have 64 bits; under FI_MR_RAW of more, with a version and a checksum."""
-    plain = key.to_bytes(KEY_SIZE, "little")
     if not domain.mr_mode & MrMode.MR_RAW:
-        return plain
+        return key.to_bytes(domain.attr.mr_key_size, "little")
+    plain = key.to_bytes(KEY_SIZE, "little")
     head = plain + _RAW_VERSION.to_bytes(4, "little")
     return head + zlib.crc32(head).to_bytes(4, "little")
 
@@ -30,11 +30,12 @@ def parse_raw_key(domain: Domain, raw: bytes) -> int:
     """The reverse. Raises InvalidArgument for what is no raw key."""
     size = domain.attr.mr_key_size
     if len(raw) != size:
-        raise errors.InvalidArgument(f"map_raw: a raw key has {size} B, this one {len(raw)}")
+        raise domain.policy.refusals.refuse(Rule.MR_RAW_KEY, f"map_raw: a raw key has {size} B, this one {len(raw)}")
     key = int.from_bytes(raw[:KEY_SIZE], "little")
     if raw != make_raw_key(domain, key):
-        raise errors.InvalidArgument(
+        raise domain.policy.refusals.refuse(
+            Rule.MR_RAW_KEY,
             "map_raw: these bytes are no raw key: version or checksum are wrong\n"
-            "  try: what the peer's raw_attr() returned"
+            "  try: what the peer's raw_attr() returned",
         )
     return key

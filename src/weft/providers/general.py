@@ -9,13 +9,12 @@ of registration. A domain honours every bit of the mr_mode that it is opened wit
 
 from __future__ import annotations
 
-import re
-
-from .. import _keys, _process, errors
+from .. import errors
 from ..fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr, dupinfo
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ..fi.offer import Offer
-from ..fi.registry import Address, Provider, register
+from ..fi.policy import AddressCodec, Asked, Provider
+from ..fi.registry import register
 from ..flags import (
     PROTO_PROVIDER,
     VERSION,
@@ -31,11 +30,12 @@ from ..flags import (
     Threading,
 )
 from . import hosts
+from .addresses import VNI_DEFAULT, WeftAddresses
+from .base import BaseProvider
 
 __all__ = ["General"]
 
 PROTO_WEFT = PROTO_PROVIDER | 1
-VNI_DEFAULT = 1
 NIC_NAME = "weft0"
 
 INJECT_SIZE = 256
@@ -99,8 +99,6 @@ _REMARKS: dict[int | str, str] = {
     "tx_attr.op_flags": "",
 }
 
-_ADDRESS = re.compile(r"weft://(\d+)(?:/(\d+)(?:/(\d+))?)?/?\Z", re.ASCII)
-
 # prov_errno of error completions.
 PROV_ERRORS = {
     0: "no provider error",
@@ -133,21 +131,15 @@ PROV_ERRORS = {
 }
 
 
-class General:
-    """Policy of the provider "weft"."""
+class General(BaseProvider):
+    """Policy of the provider "weft": the man pages', on the process's NIC."""
 
     name = "weft"
     version = VERSION(0, 1)
-    close_region_needs_unbound = True
-    client_keys = True
-    refreshes = False  # accesses go through this process's page tables: there is nothing to do
-    region_events = True
-    auth_key_size = 2
-    max_ep_auth_key = 32
-    raw_key_size = 16
+    addresses: AddressCodec = WeftAddresses()
     copies_device_memory = True  # where peer-to-peer is forbidden; a subclass that cannot then has no FI_HMEM
 
-    def offers(self) -> list[Offer]:
+    def offers(self, asked: Asked) -> list[Offer]:
         """One reliable-datagram endpoint on the one virtual NIC."""
         from .. import settings
 
@@ -222,11 +214,10 @@ class General:
             Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
         ]
 
-    def resolve(
-        self, node: str | None, service: str | None, flags: int, hints: Info | None
-    ) -> tuple[object | None, object | None]:
+    def resolve(self, asked: Asked, offer: Offer | None) -> tuple[object | None, object | None]:
         """node is an address string, `weft0` or 0; service is a pid. Or node is a host, and service the port there."""
-        source = bool(flags & Flag.SOURCE)
+        node, service, hints = asked.node, asked.service, asked.hints
+        source = bool(asked.flags & Flag.SOURCE)
         named = self._named(node, service) if node is not None or service is not None else None
         hint_src = hints.src_addr if hints is not None and not source else None
         hint_dest = hints.dest_addr if hints is not None and (named is None or source) else None
@@ -238,17 +229,17 @@ class General:
         """A source address without the host, which has to be this one."""
         if address is None:
             return None
-        nic, pid, vni = self.parse_address(address)
-        own = _process.own_nic(nic)
-        if own >= hosts.REMOTE_NIC:
+        own = self.addresses.own(self.addresses.parse(address))
+        if own[0] >= hosts.REMOTE_NIC:
             raise errors.NotAvailable(
                 f"{address!r} is no address of this process, so no endpoint can be opened there\n"
                 "  try: listen there first (WEFT_LISTEN, weft.open(listen=...)), or leave the source address out"
             )
-        return self.format_address((own, pid, vni))
+        found: object = self.addresses.emit(own)
+        return found
 
     def _hinted(self, address: object | None) -> object | None:
-        return None if address is None else self.format_address(self.parse_address(address))
+        return None if address is None else self.addresses.emit(self.addresses.parse(address))
 
     def _named(self, node: str | None, service: str | None) -> object:
         if node is not None and "://" in node:
@@ -256,60 +247,17 @@ class General:
                 raise errors.InvalidArgument(
                     f"getinfo: node {node!r} is a whole address (FI_ADDR_STR), so service must be None, not {service!r}"
                 )
-            return self.format_address(self.parse_address(node))
+            return self.addresses.emit(self.addresses.parse(node))
         if node is not None and node not in ("0", NIC_NAME):
             there = hosts.named(node, service)
             if there is not None:
-                return self.format_address(there)
+                return self.addresses.emit(there)
             raise errors.NotAvailable(
                 f"no NIC {node!r} here; there is {NIC_NAME} (or 0); an endpoint of another host needs a port as service"
             )
         if service is not None and not (service.isascii() and service.isdecimal() and int(service) < 1 << 32):
             raise errors.NotAvailable(f"service {service!r} is no endpoint number (0 to 2**32-1)")
-        return self.format_address((0, None if service is None else int(service), VNI_DEFAULT))
-
-    def parse_address(self, address: object) -> Address:
-        """Read `weft://[host:port/]nic/vni/pid` (str or bytes), `(host, port)` or a struct sockaddr_in or _in6."""
-        there = hosts.sockaddr(address)
-        if there is not None:
-            return there
-        text = address
-        if isinstance(text, (bytes, bytearray)):
-            text = bytes(text).rstrip(b"\0").decode("ascii", "replace")
-        there = hosts.parse(text) if isinstance(text, str) else None
-        if there is not None:
-            return there
-        found = _ADDRESS.match(text) if isinstance(text, str) else None
-        if found is None:
-            raise errors.InvalidArgument(
-                f"{address!r} is no address of the provider weft\n"
-                "  rule: FI_ADDR_STR, weft://<nic>/<vni>/<pid> or weft://<host>:<port>/<nic>/<vni>/<pid>, as "
-                "Endpoint.getname() returns it"
-            )
-        nic, vni, pid = found.groups()
-        parsed = int(nic), None if pid is None else int(pid), VNI_DEFAULT if vni is None else int(vni)
-        if parsed[0] >= hosts.REMOTE_NIC or (parsed[1] or 0) >= 1 << 32 or parsed[2] >= 1 << 16:
-            raise errors.InvalidArgument(f"{address!r}: nic has 31 bits, pid 32, vni 16")
-        return parsed
-
-    def format_address(self, address: Address) -> object:
-        """Write `weft://nic/vni/pid`, with `host:port/` before it for an endpoint of another host."""
-        return _keys.format_address(*address)
-
-    def parse_auth_key(self, key: bytes) -> int:
-        """Two bytes, little-endian: the VNI, 1 to 65535."""
-        vni = int.from_bytes(key, "little")
-        if len(key) != self.auth_key_size or vni == 0:
-            raise errors.InvalidArgument(
-                f"{key!r} is no authorization key of the provider weft\n"
-                "  rule: two bytes, little-endian, the VNI (1 to 65535)\n"
-                "  try: (1024).to_bytes(2, 'little')"
-            )
-        return vni
-
-    def format_auth_key(self, vni: int) -> bytes:
-        """Two bytes, little-endian."""
-        return vni.to_bytes(self.auth_key_size, "little")
+        return self.addresses.emit((0, None if service is None else int(service), VNI_DEFAULT))
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:
         """What the NIC said, or what the number means."""

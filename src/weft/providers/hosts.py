@@ -16,7 +16,7 @@ import sys
 
 from .. import _nic, errors
 from .._keys import REMOTE_NIC
-from ..fi.registry import Address
+from ..fi.policy import Address
 
 __all__ = ["REMOTE_NIC", "named", "parse", "sockaddr"]
 
