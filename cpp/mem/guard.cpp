@@ -10,14 +10,6 @@
 #include <cerrno>
 #include <new>
 
-#if defined(__SANITIZE_THREAD__)
-#define WEFT_GUARD_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WEFT_GUARD_TSAN 1
-#endif
-#endif
-
 namespace weft::mem {
 
 namespace detail {
@@ -258,6 +250,20 @@ void copy_plain(std::byte* to, const std::byte* from, size_t length) noexcept {
 }
 
 }  // namespace
+
+#if defined(WEFT_GUARD_TSAN)
+void touch(void* at, size_t length, bool write) noexcept {
+  if (length == 0) return;
+  for (auto* p : {static_cast<std::byte*>(at), static_cast<std::byte*>(at) + (length - 1)}) {
+    std::byte value;
+    if (write) {
+      __asm__ __volatile__("lock addb $0, (%0)" : : "r"(p) : "memory", "cc");
+    } else {
+      __asm__ __volatile__("movb (%1), %0" : "=q"(value) : "r"(p) : "memory");
+    }
+  }
+}
+#endif
 
 #if WEFT_GUARD_FIXUPS
 

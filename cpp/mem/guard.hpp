@@ -33,6 +33,14 @@
 #define WEFT_GUARD_FIXUPS 0
 #endif
 
+#if defined(__SANITIZE_THREAD__) && defined(__x86_64__)
+#define WEFT_GUARD_TSAN 1
+#elif defined(__has_feature) && defined(__x86_64__)
+#if __has_feature(thread_sanitizer)
+#define WEFT_GUARD_TSAN 1
+#endif
+#endif
+
 namespace weft::mem {
 
 struct MemoryRange {
@@ -214,6 +222,12 @@ failed:
   return false;
 #endif
 }
+
+#if defined(WEFT_GUARD_TSAN)
+// For use in an access before its atomic operations: ThreadSanitizer holds a mutex of its own during each, and a fault
+// would leave that mutex locked. Faults here instead if the first or the last byte's page fails.
+void touch(void* at, size_t length, bool write) noexcept;
+#endif
 
 // Whether every page of the range can be read now.
 [[nodiscard]] bool readable(const std::byte* first, size_t length) noexcept;

@@ -548,7 +548,12 @@ bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* op
                                      {operand, operand != nullptr ? bytes : 0},
                                      {compare, compare != nullptr ? bytes : 0},
                                      {result, result != nullptr ? bytes : 0}};
-  return mem::guarded(ranges, [=] { atomic_apply(op, datatype, target, operand, compare, result, count); });
+  return mem::guarded(ranges, [=] {
+#if defined(WEFT_GUARD_TSAN)
+    mem::touch(target, bytes, op != AtomicOp::atomic_read);
+#endif
+    atomic_apply(op, datatype, target, operand, compare, result, count);
+  });
 }
 
 double decode_float16(uint16_t bits) noexcept {
