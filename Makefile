@@ -15,7 +15,8 @@
 #   make format       apply the formatters
 #   make clean        remove what the above made (distclean: .venv too)
 #
-# Variables: PYTHON (the interpreter to make .venv with), CXX, JOBS (compile jobs, 2), PYTEST_ARGS (more arguments).
+# Variables: PYTHON (the interpreter to make .venv with), CXX, JOBS (compile jobs, 2), TEST_JOBS (processes that run Python
+# tests, 2), PYTEST_ARGS (more arguments).
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -25,6 +26,7 @@ FUZZ_EXAMPLES ?= 20000
 FUZZ_FRAMES ?= 1000000
 FUZZ_CXX ?= $(shell command -v clang++ || echo $(CXX))
 PYTEST_ARGS ?=
+TEST_JOBS ?= 2
 SANITIZE_TESTS ?= tests
 
 VENV := .venv
@@ -140,7 +142,7 @@ demo: ext
 
 test: cpp-tests ext
 	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest --durations=10 $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 conformance: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
@@ -162,7 +164,7 @@ lint: $(VENV)/.lint
 	@$(call LIMIT,120) $(VENV)/bin/ruff format --check $(wildcard $(PY_LINTED))
 	@$(call LIMIT,300) $(VENV)/bin/mypy --strict src
 	@$(if $(CPP_FORMATTED),$(call LIMIT,120) $(VENV)/bin/clang-format --dry-run -Werror $(CPP_FORMATTED))
-	@$(call LIMIT,120) $(PY) -m pytest -q -p no:cacheprovider tests/meta/test_imports.py
+	@$(call LIMIT,120) $(PY) -m pytest -q -p no:cacheprovider tests/meta/test_imports.py tests/meta/test_commits.py
 
 format: $(VENV)/.lint
 	@$(VENV)/bin/ruff check --fix-only --quiet $(wildcard $(PY_LINTED))

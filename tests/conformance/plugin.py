@@ -32,6 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*ids): the clauses of the specification lists that this test shows")
     config.addinivalue_line("markers", "fact(name): what this case of a parametrized test checks")
+    written = config.getoption("conformance_md") or config.getoption("conformance_json")
+    if written and config.getoption("numprocesses", default=None):
+        raise pytest.UsageError("the conformance table is made from the tests of one process: leave out -n")
     config.pluginmanager.register(ClausePlugin(config), "weft-clauses")
 
 

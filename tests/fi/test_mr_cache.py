@@ -154,7 +154,7 @@ def test_search_entry_goes_when_its_memory_goes(cache: fi.MrCache, memory: Addre
 
 @pytest.mark.skipif("WEFT_SANITIZED" in os.environ, reason="a sanitizer's malloc makes its own system calls")
 def test_search_entry_of_a_freed_array_goes(cache: fi.MrCache) -> None:
-    array = np.ones(1 << 24, np.uint8)  # large: a mapping of its own, which free() unmaps from inside libc
+    array = np.ones(1 << 26, np.uint8)  # above malloc's largest M_MMAP_THRESHOLD (32 MiB): free() unmaps the array
     address = array.ctypes.data
     entry = cache.search(array)
     del array
