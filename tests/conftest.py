@@ -28,6 +28,11 @@ hypothesis.settings.load_profile("weft")
 SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The tests of weft.fi run on the general provider, or on a strange one (tests/fi/strange.py)."""
+    parser.addoption("--provider", choices=["general", "strange"], default="general", help="provider of tests/fi")
+
+
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
     """pytest-timeout's limit of a test, as patience: it stretches while others want the processors."""

@@ -11,12 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from weft import fi
+from weft import _nic, fi
 
 WATCHDOG_S = 30.0
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
 ALL_CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE
 KEY = 4
+
+
+@dataclass
+class Provider:
+    """The provider that the tests run on.
+
+    required      mr_mode bits that it needs.
+    application   called with a domain and an endpoint that registers on it: does what these bits ask of a program.
+    """
+
+    name: str = "weft"
+    required: int = 0
+    application: Any = None
+
+
+PROVIDER = Provider()
 
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -94,11 +110,19 @@ class Node:
         try:
             found = self.cq.sread(1, timeout=WATCHDOG_S)
         except fi.Available:
-            return self.cq.readerr()
+            return self.error(self.cq.readerr())
         raise AssertionError(f"expected an error completion, found {found}")
 
+    def error(self, entry: fi.CqErrEntry) -> fi.CqErrEntry:
+        """An error entry with the man pages' number, after a look at whether it has the provider's."""
+        assert (entry.err, entry.prov_errno) == self.domain.policy.statuses[entry.status]
+        return entry._replace(err=_nic.status_errno(entry.status))
+
     def close(self) -> None:
-        # Endpoints first: they hold what they are bound to.
+        # Endpoints first: they hold what they are bound to; where they are busy while regions are bound, after those.
+        if self.domain.policy.regions.busy == "ep":
+            for mr in self.domain.regions():
+                mr.close()
         endpoints = [obj for obj in self.extra if isinstance(obj, fi.Endpoint)]
         others = [obj for obj in reversed(self.extra) if not isinstance(obj, fi.Endpoint)]
         for obj in (self.ep, *endpoints, *others, self.cq, self.av, self.domain, self.fabric):
@@ -111,8 +135,8 @@ def hints(
     return fi.Info(
         caps=caps,
         tx_attr=fi.TxAttr(op_flags=op_flags),
-        domain_attr=fi.DomainAttr(mr_mode=mr_mode, **domain),
-        fabric_attr=fi.FabricAttr(prov_name="weft"),
+        domain_attr=fi.DomainAttr(mr_mode=mr_mode | int(PROVIDER.required), **domain),
+        fabric_attr=fi.FabricAttr(prov_name=PROVIDER.name),
     )
 
 
@@ -143,10 +167,12 @@ def opened(
         edit(info)
     fabric = fi.Fabric(info.fabric_attr)
     domain = fabric.domain(info)
-    cq = domain.cq_open(format=format, size=size, wait_obj=wait_obj)
+    cq = domain.cq_open(format=format, size=size or 1024, wait_obj=wait_obj)
     av = domain.av_open()
     ep = domain.endpoint(info)
     node = Node(info, fabric, domain, cq, av, ep)
+    if PROVIDER.application is not None and not mr_mode & PROVIDER.required:
+        PROVIDER.application(domain, ep)
     try:
         ep.bind(cq, cq_flags)
         ep.bind(av)
@@ -175,5 +201,5 @@ def outcome(initiator: Node, peer: int, key: int = KEY, addr: int = 0) -> int:
     try:
         initiator.wait()
     except fi.Available:
-        return int(initiator.cq.readerr().err)
+        return int(initiator.error(initiator.cq.readerr()).err)
     return 0

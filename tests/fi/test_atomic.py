@@ -210,6 +210,7 @@ def test_atomic_takes_c_s_arguments_in_order(duo: Duo) -> None:
     assert initiator.wait_error().err == fi.EKEYREJECTED
 
 
+@pytest.mark.general("several buffers a call")
 def test_atomicv_gathers(duo: Duo) -> None:
     initiator, target, peer = duo
     memory = target_array(target, np.zeros(6, np.int64))
@@ -219,6 +220,7 @@ def test_atomicv_gathers(duo: Duo) -> None:
     assert memory.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.general("several buffers a call")
 def test_atomicmsg_scatters_to_several_places(duo: Duo) -> None:
     initiator, target, peer = duo
     memory = target_array(target, np.zeros(8, np.uint16))
@@ -255,6 +257,7 @@ def test_inject_atomic_beyond_inject_size_is_refused(duo: Duo) -> None:
         initiator.ep.inject_atomic(np.zeros(33, np.uint64), peer, 0, KEY, fi.UINT64, fi.SUM)
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("mr.access.read-atomic")
 def test_fetch_atomicv_and_msg_scatter_the_result(duo: Duo) -> None:
     initiator, target, peer = duo
@@ -280,6 +283,7 @@ def test_fetch_atomicv_and_msg_scatter_the_result(duo: Duo) -> None:
     assert [p.tolist() for p in parts] == [[10, 11], [12, 13, 14, 15]]
 
 
+@pytest.mark.general("several buffers a call")
 def test_compare_atomicv_and_msg(duo: Duo) -> None:
     initiator, target, peer = duo
     memory = target_array(target, np.array([1, 2, 3, 4], np.uint64))
@@ -511,6 +515,7 @@ def test_datatype_names_both_ways() -> None:
             call()
 
 
+@pytest.mark.general("the man page's error number")
 def test_update_of_a_page_that_may_only_be_read_is_an_error_completion() -> None:
     text = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value  # this process's code
     assert text is not None
@@ -525,6 +530,7 @@ def test_update_of_a_page_that_may_only_be_read_is_an_error_completion() -> None
     assert ctypes.string_at(at, 8) == before
 
 
+@pytest.mark.general("several buffers a call")
 def test_local_buffer_without_memory_behind_it_is_refused() -> None:
     missing = (0x1000, 8)
     with pair() as (initiator, target, peer):

@@ -12,6 +12,8 @@ from tests.fi.support import ALL_CAPS, KEY, RW, Node, hints, outcome
 
 from weft import fi
 
+pytestmark = pytest.mark.general("authorization keys of two bytes")
+
 
 def vni(number: int) -> bytes:
     """An authorization key of the general provider."""

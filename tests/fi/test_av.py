@@ -10,6 +10,7 @@ from weft import fi
 NAMES = [f"weft://0/1/{pid}" for pid in range(100, 110)]
 
 
+@pytest.mark.general("addresses as strings")
 @pytest.mark.parametrize("kind", [fi.AV_TABLE, fi.AV_MAP, fi.AV_UNSPEC])
 def test_av_insert_gives_sequential_indices(node: Node, kind: int) -> None:
     """fi_av(3) FI_AV_TABLE: indices from 0 in insertion order, across calls."""
@@ -21,6 +22,7 @@ def test_av_insert_gives_sequential_indices(node: Node, kind: int) -> None:
         assert av.lookup(2) == NAMES[2]
 
 
+@pytest.mark.general("addresses as strings")
 def test_av_removed_index_is_used_again(node: Node) -> None:
     with node.domain.av_open() as av:
         av.insert(NAMES[:4])
@@ -52,6 +54,7 @@ def test_av_insert_of_no_address_is_invalid_and_inserts_nothing(node: Node, bad:
         assert av.count() == 0
 
 
+@pytest.mark.general("addresses as strings")
 def test_av_insert_sync_err_tells_of_each(node: Node) -> None:
     """fi_av(3) FI_SYNC_ERR: context receives 0 or an error number for each address."""
     with node.domain.av_open() as av:
@@ -63,11 +66,13 @@ def test_av_insert_sync_err_tells_of_each(node: Node) -> None:
             av.insert(NAMES, flags=fi.SYNC_ERR)
 
 
+@pytest.mark.general("addresses as strings")
 def test_av_takes_bytes_as_c_strings(node: Node) -> None:
     with node.domain.av_open() as av:
         assert av.lookup(av.insert(NAMES[0].encode() + b"\0")) == NAMES[0]
 
 
+@pytest.mark.general("addresses as strings")
 def test_av_insertsvc_resolves_node_and_service(node: Node) -> None:
     with node.domain.av_open() as av:
         assert av.lookup(av.insertsvc("weft0", "77")) == "weft://0/1/77"
@@ -78,12 +83,14 @@ def test_av_insertsvc_resolves_node_and_service(node: Node) -> None:
             av.insertsvc("mars", "1")
 
 
+@pytest.mark.general("addresses as strings")
 def test_av_straddr_prints_any_address(node: Node) -> None:
     assert node.av.straddr("weft://0/1/5") == "weft://0/1/5"
     with pytest.raises(fi.InvalidArgument):
         node.av.straddr("nonsense")
 
 
+@pytest.mark.general("addresses as strings")
 def test_av_event_mode_reports_to_an_event_queue(node: Node) -> None:
     """fi_av(3) FI_EVENT: an error for each failed address, then one event with the number of those inserted."""
     with node.fabric.eq_open() as eq, node.domain.av_open(flags=fi.EVENT) as av:
@@ -102,6 +109,7 @@ def test_av_event_mode_reports_to_an_event_queue(node: Node) -> None:
             eq.close()
 
 
+@pytest.mark.general("the man page's error number")
 def test_av_unsupported_is_refused(node: Node) -> None:
     for call in (
         lambda: node.domain.av_open(flags=fi.SYMMETRIC),

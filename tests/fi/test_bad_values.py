@@ -221,6 +221,7 @@ def fine(error: BaseException, call: str) -> bool:
     return documented and not FOREIGN.search(str(error)) and len(str(error).split()) >= 4
 
 
+@pytest.mark.general("addresses as strings")
 @pytest.mark.parametrize(("name", "method"), CALLS, ids=[f"{n}.{m}" for n, m in CALLS])
 def test_bad_value_of_each_argument_is_refused_in_words(stage: Stage, name: str, method: str) -> None:
     call = getattr(getattr(stage, name), method)
@@ -339,6 +340,7 @@ def test_peer_given_by_its_address_is_told_to_insert_it(stage: Stage) -> None:
         stage.Endpoint.write(b"x", dest_addr="weft://0/1/7", addr=0, key=KEY)  # type: ignore[arg-type]
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.parametrize(("address", "length"), [(2**64 - 8, 64), (4096, 2**64 - 1)])
 def test_range_past_the_end_of_the_address_space_is_refused(stage: Stage, address: int, length: int) -> None:
     beyond = (address, length)

@@ -339,6 +339,7 @@ def test_before_it_is_connected_an_endpoint_transfers_nothing(sides: tuple[Side,
     assert "CONNECTED" in str(caught.value)
 
 
+@pytest.mark.general("addresses as strings")
 def test_only_its_peer_reaches_memory_through_a_connected_endpoint(sides: tuple[Side, Side]) -> None:
     """A third endpoint that knows its address and the key is refused."""
     from tests.fi.support import opened

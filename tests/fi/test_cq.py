@@ -20,6 +20,7 @@ def write(initiator: Node, peer: int, context: Any = None, key: int = KEY) -> No
     initiator.ep.write(b"x", dest_addr=peer, addr=0, key=key, context=context)
 
 
+@pytest.mark.general("the format of FI_CQ_FORMAT_UNSPEC")
 @pytest.mark.parametrize(
     ("format", "cls", "fields"),
     [
@@ -77,6 +78,7 @@ def test_cq_readfrom_pairs_entries_with_sources(duo: tuple[Node, Node, int]) -> 
     assert (entry.data, source) == (1, fi.ADDR_NOTAVAIL)
 
 
+@pytest.mark.general("the man page's error number")
 def test_cq_error_entry_stops_reading_until_readerr(duo: tuple[Node, Node, int]) -> None:
     """fi_cq(3): with an error in the queue reading fails with -FI_EAVAIL; fi_cq_readerr takes it."""
     initiator, target, peer = duo
@@ -183,6 +185,7 @@ def test_cq_wait_none_may_not_be_waited_on() -> None:
         assert initiator.cq.fd == -1
 
 
+@pytest.mark.general("automatic progress")
 @pytest.mark.skipif(
     os.environ.get("WEFT_ENGINE") == "manual",
     reason="fi_domain(3) FI_PROGRESS_MANUAL: waiting outside the fabric interfaces progresses nothing",
@@ -226,6 +229,7 @@ def test_cq_open_unknown_flags_are_badflags(node: Node) -> None:
         node.domain.cq_open(flags=fi.WRITE)
 
 
+@pytest.mark.general("the size of a queue opened with 0")
 def test_cq_size_is_a_minimum(node: Node) -> None:
     cq = node.keep(node.domain.cq_open(size=100))
     assert cq.capacity >= 100
@@ -241,6 +245,7 @@ def test_cq_close_with_bound_endpoint_is_busy() -> None:
         node.cq.close()
 
 
+@pytest.mark.general("the format of FI_CQ_FORMAT_UNSPEC")
 def test_cq_use_after_close_is_badstate(node: Node) -> None:
     cq = node.domain.cq_open()
     cq.close()

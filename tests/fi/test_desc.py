@@ -163,6 +163,7 @@ def test_desc_with_collective_needs_its_pair_to_be_read(local: Local) -> None:
         local.node.wait()
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.msg.desc")
 def test_desc_list_is_checked_entry_by_entry(local: Local) -> None:
     first, second = local.source[:4], local.unrelated[:4]
@@ -182,12 +183,14 @@ def test_desc_list_is_checked_entry_by_entry(local: Local) -> None:
         local.node.wait()
 
 
+@pytest.mark.general("several buffers a call")
 def test_desc_of_one_region_covers_all_buffers_of_a_list(local: Local) -> None:
     local.ep.writev([local.source[4:], local.source[:4]], local.readable.desc, local.me, 0, KEY)
     local.node.wait()
     assert local.memory.tolist() == [5, 6, 7, 8, 1, 2, 3, 4]
 
 
+@pytest.mark.general("several buffers a call")
 def test_desc_of_several_buffers_covers_across_their_border(local: Local) -> None:
     whole = np.arange(1, 9, dtype=np.uint64)
     with local.node.domain.mr_regv([whole[4:], whole[:4]], fi.WRITE) as mr:
@@ -198,6 +201,7 @@ def test_desc_of_several_buffers_covers_across_their_border(local: Local) -> Non
             local.ep.write((whole.ctypes.data, 65), mr.desc, local.me, 0, KEY)
 
 
+@pytest.mark.general("several buffers a call")
 def test_desc_is_not_needed_for_no_bytes_and_no_operand(local: Local) -> None:
     local.ep.write(b"", None, local.me, 0, KEY)
     local.ep.read(bytearray(), None, local.me, 0, KEY)

@@ -15,6 +15,7 @@ def bare(node: Node) -> fi.Endpoint:
     return node.keep(node.domain.endpoint())  # type: ignore[no-any-return]
 
 
+@pytest.mark.general("addresses as strings")
 def test_ep_enable_claims_an_address(node: Node) -> None:
     assert node.ep.enabled
     name = node.ep.getname()
@@ -58,6 +59,7 @@ def test_ep_that_initiates_nothing_needs_no_transmit_queue() -> None:
         ep.enable()
 
 
+@pytest.mark.general("addresses as strings")
 def test_ep_address_can_be_chosen(node: Node) -> None:
     ep = bare(node)
     ep.bind(node.av)
@@ -69,6 +71,7 @@ def test_ep_address_can_be_chosen(node: Node) -> None:
         ep.setname("weft://0/1/2")
 
 
+@pytest.mark.general("addresses as strings")
 def test_ep_address_of_the_info_is_used() -> None:
     info = fi.getinfo(node="weft0", service="23456789", flags=fi.SOURCE, hints=fi.Info(caps=fi.RMA))[0]
 
@@ -79,6 +82,7 @@ def test_ep_address_of_the_info_is_used() -> None:
         assert node.ep.getname() == "weft://0/1/23456789"
 
 
+@pytest.mark.general("addresses as strings")
 def test_ep_taken_address_is_eaddrinuse(node: Node) -> None:
     ep = bare(node)
     ep.bind(node.av)
@@ -102,6 +106,7 @@ def test_ep_address_is_free_after_close() -> None:
         assert node.name == name
 
 
+@pytest.mark.general("addresses as strings")
 def test_ep_setname_of_another_vni_is_invalid(node: Node) -> None:
     ep = bare(node)
     with pytest.raises(fi.InvalidArgument, match="VNI"):
@@ -160,6 +165,7 @@ def test_ep_remote_counter_needs_rma_event() -> None:
         assert not node.ep.enabled
 
 
+@pytest.mark.general("its limits")
 def test_ep_options_tell_the_limits(node: Node) -> None:
     ep, info = node.ep, node.info
     for option, value in (
@@ -216,6 +222,7 @@ def test_ep_of_another_type_is_invalid(node: Node) -> None:
         node.domain.endpoint(info)
 
 
+@pytest.mark.general("addresses as strings")
 def test_ep_repr_says_what_it_is_and_its_state(node: Node) -> None:
     text = repr(node.ep)
     assert text.startswith(f"<Endpoint {node.name} enabled, tx 0/1024, cq=0/1024, av=0 peers")

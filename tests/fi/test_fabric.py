@@ -16,17 +16,20 @@ def test_fabric_of_an_unknown_provider_is_enodev() -> None:
         fi.Fabric(fi.FabricAttr())
 
 
+@pytest.mark.general("its names")
 def test_fabric_and_domain_have_names(node: Node) -> None:
     assert (node.fabric.name, node.domain.name) == ("weft", "weft0")
     assert repr(node.fabric) == "<Fabric weft open>"
     assert repr(node.domain) == "<Domain weft0 1 AddressVector, 1 CompletionQueue, 1 Endpoint>"
 
 
+@pytest.mark.general("its names")
 def test_fabric_close_with_open_domain_is_busy(node: Node) -> None:
     with pytest.raises(fi.Busy, match="Domain weft0"):
         node.fabric.close()
 
 
+@pytest.mark.general("its names")
 def test_fabric_is_found_by_an_opened_object(node: Node) -> None:
     hints = fi.Info(
         fabric_attr=fi.FabricAttr(fabric=node.fabric), domain_attr=fi.DomainAttr(domain=node.domain), caps=fi.RMA
@@ -53,6 +56,7 @@ def test_domain_close_with_children_is_busy_naming_them(node: Node) -> None:
     assert not node.domain.closed
 
 
+@pytest.mark.general("its names")
 def test_domain_info_is_a_copy(node: Node) -> None:
     info = fi.dupinfo(node.info)
     with node.fabric.domain(info) as domain:

@@ -120,6 +120,7 @@ def test_argument_of_a_useless_type_is_refused_and_named(name: str, method: str)
         assert len(node.wait()) == 1
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.parametrize(("name", "method"), METHODS, ids=[f"{n}.{m}" for n, m in METHODS])
 def test_closed_handle_says_that_it_is_closed(name: str, method: str) -> None:
     for handles in stack():

@@ -42,6 +42,7 @@ def test_handle_is_a_context_manager_and_close_is_idempotent(node: Node, kind: s
         handle.__enter__()
 
 
+@pytest.mark.general("a region that needs no binding")
 @every_kind
 def test_handle_leak_warns_with_the_place_that_made_it(node: Node, kind: str) -> None:
     gc.collect()  # what other tests left is not ours to count

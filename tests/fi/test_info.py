@@ -67,6 +67,7 @@ def test_getinfo_rma_event_without_target_side_is_rejected() -> None:
     assert rejected_by(fi.Info(caps=fi.RMA | fi.READ | fi.RMA_EVENT)) == {"caps"}
 
 
+@pytest.mark.general("its remarks")
 @pytest.mark.parametrize("caps", [fi.MSG, fi.TAGGED, fi.TRIGGER | fi.RMA, fi.COLLECTIVE | fi.RMA])
 def test_getinfo_missing_capability_is_explained(caps: int) -> None:
     explanation = fi.getinfo(hints=fi.Info(caps=caps), explain=True)

@@ -83,6 +83,7 @@ def test_mr_reg_takes_c_s_arguments(node: Node) -> None:
     assert (mr.length, mr.access, mr.key) == (8, fi.REMOTE_READ, 9)
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause(
     "mr.regv.signature", "mr.regv.single-region", "mr.regv.same-as-reg", "mr.arg.iov", "mr.arg.count", "mr.attr.mr-iov"
 )
@@ -188,6 +189,7 @@ def test_mr_reg_read_only_memory_for_remote_writing_is_refused(node: Node) -> No
 # ---- arguments that are refused --------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("a region of one byte at least")
 @pytest.mark.clause("mr.reg.len-positive")
 @pytest.mark.parametrize("call", [lambda d: d.mr_reg(b"", 0), lambda d: d.mr_reg(bytearray(4), 0, len=0)])
 def test_mr_reg_of_no_bytes_is_invalid(node: Node, call: Any) -> None:
@@ -212,6 +214,7 @@ def test_mr_reg_offset_is_reserved(node: Node) -> None:
             call()
 
 
+@pytest.mark.general("the man page's error number")
 @pytest.mark.clause("mr.reg.key-in-use", "mr.ret.negative")
 def test_mr_reg_key_in_use_is_enokey(node: Node) -> None:
     """fi_mr(3) ERRORS: -FI_ENOKEY, the requested_key is already in use."""
@@ -224,6 +227,7 @@ def test_mr_reg_key_in_use_is_enokey(node: Node) -> None:
     node.reg(memory(node), requested_key=6)  # free again
 
 
+@pytest.mark.general("keys of eight bytes")
 @pytest.mark.clause("mr.reg.key-out-of-range", "mr.default.key-size")
 @pytest.mark.parametrize("key", [1 << 64, -1, fi.KEY_NOTAVAIL])
 def test_mr_reg_key_out_of_range_is_ekeyrejected(node: Node, key: int) -> None:
@@ -233,6 +237,7 @@ def test_mr_reg_key_out_of_range_is_ekeyrejected(node: Node, key: int) -> None:
         node.domain.mr_reg(memory(node), RW, requested_key=key)
 
 
+@pytest.mark.general("keys of eight bytes")
 @pytest.mark.parametrize("key", [0, 1, 0xFFFFFFFF, (1 << 64) - 2])
 def test_mr_reg_key_of_8_bytes_works(duo: Duo, key: int) -> None:
     initiator, target, peer = duo
@@ -252,6 +257,7 @@ def test_mr_keys_of_different_domains_are_apart() -> None:
         assert bytes(a[:1]) + bytes(b[:1]) == b"ab"
 
 
+@pytest.mark.general("the man page's error number")
 @pytest.mark.clause("mr.attr.iov-limit")
 def test_mr_regv_more_buffers_than_mr_iov_limit_is_invalid(node: Node) -> None:
     limit = node.info.domain_attr.mr_iov_limit
@@ -335,6 +341,7 @@ def test_mr_reg_read_only_memory_with_a_length_is_refused_where_it_is_written(no
         assert mr.length == 4
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause("mr.default.no-bits")
 def test_mr_without_mode_bits_follows_the_default_rules(duo: Duo) -> None:
     """fi_mr(3) default registration: the application's key, offsets from 0, no local registration, at once."""
@@ -507,6 +514,7 @@ def test_mr_virt_addr_peers_use_the_target_s_addresses() -> None:
             assert refused(initiator, peer, outside, 1) == fi.EACCES
 
 
+@pytest.mark.general("MR_BASIC, which has no MR_ENDPOINT")
 @pytest.mark.clause("mr.basic.virt-addr", "mr.basic.prov-key", "rma.addr.basic")
 def test_mr_basic_is_virtual_addresses_and_provider_keys() -> None:
     with pair(mr_mode=fi.MR_BASIC) as (initiator, target, peer):
@@ -554,6 +562,7 @@ def test_mr_local_demands_a_descriptor() -> None:
 # ---- MR_RAW ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("keys of eight bytes")
 @pytest.mark.clause(
     "mr.key.notavail-raw",
     "mr.raw.need-raw-attr",
@@ -634,6 +643,7 @@ def test_mr_mapped_keys_are_unmapped_before_the_domain_closes(duo: Duo) -> None:
 # ---- disabled regions, bindings --------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("the man page's error number")
 @pytest.mark.clause(
     "mr.endpoint.association",
     "mr.endpoint.created-disabled",
@@ -675,6 +685,7 @@ def test_mr_endpoint_region_is_bound_then_enabled() -> None:
         assert data[0] == ord("n")
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause(
     "mr.rma-event.flag-needed",
     "mr.rma-event.created-disabled",
@@ -707,6 +718,7 @@ def test_mr_rma_event_region_is_configured_before_use() -> None:
         mr.close()
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause(
     "mr.bind.counter",
     "mr.bind.counter-flags",
@@ -735,6 +747,7 @@ def test_mr_counter_counts_remote_modifications(duo: Duo) -> None:
     assert other.state == "enabled"
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause("mr.bind.remote-write-cap")
 def test_mr_counter_counts_only_through_an_rma_event_endpoint() -> None:
     """fi_mr(3): FI_REMOTE_WRITE needs the endpoint that the region is accessed through to have FI_RMA_EVENT."""
@@ -747,6 +760,7 @@ def test_mr_counter_counts_only_through_an_rma_event_endpoint() -> None:
         assert cntr.read() == 0
 
 
+@pytest.mark.general("a region that needs no binding")
 def test_mr_endpoint_binding_is_harmless_where_it_is_not_required(duo: Duo) -> None:
     """A program written for FI_MR_ENDPOINT binds and enables; without that mode it runs unchanged."""
     initiator, target, peer = duo
@@ -760,6 +774,7 @@ def test_mr_endpoint_binding_is_harmless_where_it_is_not_required(duo: Duo) -> N
     mr.close()
 
 
+@pytest.mark.general("a region that needs no binding")
 def test_mr_bind_of_something_else_is_invalid(node: Node) -> None:
     mr = node.reg(memory(node), requested_key=1)
     with pytest.raises(fi.InvalidArgument):
@@ -770,6 +785,7 @@ def test_mr_bind_of_something_else_is_invalid(node: Node) -> None:
             mr.bind(cntr, flags)
 
 
+@pytest.mark.general("the man page's error number")
 def test_mr_bind_across_domains_is_edomain(duo: Duo) -> None:
     initiator, target, _ = duo
     mr = target.reg(memory(target), requested_key=1)
@@ -814,6 +830,7 @@ def base(duo: Duo) -> Iterator[tuple[Duo, np.ndarray[Any, Any], fi.MemoryRegion]
     mr.close()
 
 
+@pytest.mark.general("several buffers a call")
 def test_mr_sub_mr_crosses_the_border_of_adjoining_buffers(duo: Duo) -> None:
     """fi_mr(3) base_mr: it is contained in the base, whose buffers adjoin; a gap between them is not in it."""
     initiator, target, peer = duo
@@ -898,6 +915,7 @@ def test_mr_sub_mr_ignores_inherited_attributes_and_the_count(duo: Duo) -> None:
 # ---- asynchronous registration (deprecated) --------------------------------------------------------------------------
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause(
     "mr.async.enable",
     "mr.async.mr-before-event",
@@ -949,6 +967,7 @@ def test_mr_close_invalidates_the_key_and_nothing_else(duo: Duo) -> None:
     assert bytes(data[:3]) == b"xyz"
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 @pytest.mark.clause("mr.close.busy-endpoint")
 def test_mr_close_with_open_endpoint_is_busy() -> None:
     """fi_mr(3) fi_close: -FI_EBUSY while an endpoint associated with the region is open."""
@@ -965,6 +984,7 @@ def test_mr_close_with_open_endpoint_is_busy() -> None:
         mr.close()
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 @pytest.mark.clause("mr.close.busy-counter")
 def test_mr_close_with_open_counter_is_busy(node: Node) -> None:
     """fi_mr(3) fi_close: -FI_EBUSY while a counter associated with the region is open."""

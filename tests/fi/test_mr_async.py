@@ -28,6 +28,7 @@ def asynchronous(mr_mode: int = 0) -> Iterator[tuple[Node, Node, fi.EventQueue, 
                 obj.close()  # the queue after the domain that reports to it
 
 
+@pytest.mark.general("keys of eight bytes")
 @pytest.mark.clause("mr.key.notavail-incomplete", "mr.desc.after-completion", "mr.raw-attr.after-completion")
 def test_region_has_key_and_descriptor_once_its_event_was_read() -> None:
     with asynchronous() as (_, target, eq, _):
@@ -44,6 +45,7 @@ def test_region_has_key_and_descriptor_once_its_event_was_read() -> None:
         assert mr.raw_attr()[1] == KEY.to_bytes(8, "little")
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_peers_are_refused_until_the_registration_is_complete() -> None:
     with asynchronous() as (initiator, target, eq, peer):
         memory = np.zeros(8, np.uint8)
@@ -82,6 +84,7 @@ def test_region_closed_before_its_event_stays_closed() -> None:
         assert outcome(initiator, peer) == fi.EKEYREJECTED
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_completion_does_not_stand_in_for_enable() -> None:
     """Under FI_MR_ENDPOINT a region waits for bind and enable, in whatever order its event comes."""
     for event_first in (True, False):
@@ -101,6 +104,7 @@ def test_completion_does_not_stand_in_for_enable() -> None:
             mr.close()
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_refresh_waits_for_completion() -> None:
     with asynchronous(int(fi.MR_MMU_NOTIFY)) as (initiator, target, eq, peer):
         mr = target.reg(np.zeros(8, np.uint8), requested_key=KEY)

@@ -30,6 +30,7 @@ def another_endpoint(node: Node) -> fi.Endpoint:
 # ---- counters --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause("mr.rma-event.bind-first", "mr.bind.counter")
 def test_mr_bound_to_two_counters_is_counted_by_both() -> None:
     """fi_mr(3) FI_MR_RMA_EVENT: a region is associated with all completion counters before it is enabled."""
@@ -46,6 +47,7 @@ def test_mr_bound_to_two_counters_is_counted_by_both() -> None:
             assert counter.read() == 3
 
 
+@pytest.mark.general("a region that needs no binding")
 def test_mr_bound_twice_to_one_counter_is_counted_once(duo: Duo) -> None:
     initiator, target, peer = duo
     mr = target.reg(np.zeros(8, np.uint8), requested_key=KEY)
@@ -58,6 +60,7 @@ def test_mr_bound_twice_to_one_counter_is_counted_once(duo: Duo) -> None:
     assert counter.read() == 2
 
 
+@pytest.mark.general("a region that needs no binding")
 @pytest.mark.clause("mr.bind.remote-write-atomic")
 @pytest.mark.parametrize("foreign", [False, True])
 def test_mr_counter_counts_each_atomic_that_modifies(duo: Duo, foreign: bool) -> None:
@@ -100,6 +103,7 @@ def test_mr_bound_to_two_endpoints_is_reached_through_both() -> None:
         assert outcome(initiator, of_third) == fi.EACCES
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_mr_stays_closed_to_endpoints_opened_after_its_own() -> None:
     """An endpoint takes the place of the one that a region was bound to: the region does not open to it."""
     with pair(mr_mode=int(fi.MR_ENDPOINT)) as (initiator, target, _):
@@ -166,6 +170,7 @@ def test_endpoint_serves_atomics_as_far_as_its_remote_rights(caps: int, op: int)
         assert (memory[0], old[0]) == (0, 9)
 
 
+@pytest.mark.general("the text of its error numbers")
 @pytest.mark.parametrize("access", [fi.REMOTE_READ, fi.REMOTE_WRITE])
 def test_access_error_tells_region_from_endpoint(access: int) -> None:
     """The region does not grant it, or the endpoint does not serve it: the text says which."""

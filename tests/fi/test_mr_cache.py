@@ -322,6 +322,7 @@ def test_cache_tracks_devices_with_equal_addresses_apart(cache: fi.MrCache, memo
 # ---- where the library uses it ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("the process's NIC")
 @pytest.mark.clause("mr.cache.purpose")
 def test_registering_the_same_file_again_asks_the_system_once(cache: fi.MrCache, node: Node, tmp_path: Any) -> None:
     """What registering persistent memory has to find out about the buffer is found out once, not for each transfer."""

@@ -137,6 +137,7 @@ def test_peers_are_refused_while_a_refresh_is_under_way(duo: tuple[Node, Node, i
     assert outcome(initiator, peer) == 0
 
 
+@pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_refresh_under_mr_endpoint_waits_for_enable() -> None:
     with pair(mr_mode=int(fi.MR_MMU_NOTIFY | fi.MR_ENDPOINT)) as (initiator, target, peer):
         memory = np.zeros(64, np.uint8)

@@ -54,6 +54,7 @@ def addresses() -> Iterator[Addresses]:
 # ---- policies --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("providers derived from it")
 @pytest.mark.clause("mr.reg.key-unsupported")
 def test_provider_without_client_keys_rejects_them() -> None:
     with provider(keys=KeyRules(client_bits=0)) as name, duo(name) as (_, target, _):
@@ -68,6 +69,7 @@ def test_provider_without_client_keys_rejects_them() -> None:
         target.reg(bytearray(8))
 
 
+@pytest.mark.general("providers derived from it")
 @pytest.mark.clause("mr.bind.enosys")
 def test_provider_without_region_events_binds_no_counter() -> None:
     with provider(regions=RegionRules(events=False)) as name, duo(name) as (_, target, _):
@@ -104,6 +106,7 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
         registry._providers.pop("other")
 
 
+@pytest.mark.general("providers derived from it")
 @pytest.mark.clause("mr.refresh.stays-enabled", "mr.refresh.atomic", "mr.refresh.optional")
 def test_refresh_without_mmu_notify_leaves_the_region_open(addresses: Addresses) -> None:
     """A peer writes all the while: none of its writes is refused, and the pages that are there get them."""
@@ -164,6 +167,7 @@ def test_before_interface_1_22_the_descriptor_is_disregarded() -> None:
 # ---- FI_MR_ALLOCATED, FI_MR_BASIC ------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("mr.allocated.backed", "mr.basic.allocated")
 @pytest.mark.parametrize("mr_mode", [fi.MR_ALLOCATED, fi.MR_BASIC])
 def test_under_allocated_the_whole_region_has_pages(addresses: Addresses, mr_mode: int) -> None:

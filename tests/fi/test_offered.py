@@ -18,6 +18,7 @@ def test_fabric_of_another_name_is_no_device() -> None:
         fi.Fabric(attr).close()
 
 
+@pytest.mark.general("WEFT_MR_MODE")
 @pytest.mark.clause("mr.mode.kept-when-required")
 @pytest.mark.parametrize("missing", [fi.MR_PROV_KEY, fi.MR_VIRT_ADDR, fi.MR_PROV_KEY | fi.MR_VIRT_ADDR])
 def test_domain_below_the_required_mr_mode_is_refused(monkeypatch: pytest.MonkeyPatch, missing: fi.MrMode) -> None:
@@ -64,6 +65,7 @@ def test_endpoint_with_more_than_is_offered_is_refused(part: str) -> None:
         node.domain.endpoint(node.info).close()
 
 
+@pytest.mark.general("its limits")
 def test_endpoint_has_the_attributes_that_it_was_opened_with() -> None:
     with opened() as node:
         info = fi.dupinfo(node.info)

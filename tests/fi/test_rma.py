@@ -74,6 +74,7 @@ def flush(initiator: Node, peer: int, key: int = KEY) -> None:
 # ---- writes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.write.family", "rma.ret.success", "rma.general.byte-level", "rma.addr.scalable")
 @write_calls
 def test_rma_write_calls_leave_equal_bytes(duo: Duo, name: str, call: Any, completes: bool) -> None:
@@ -88,6 +89,7 @@ def test_rma_write_calls_leave_equal_bytes(duo: Duo, name: str, call: Any, compl
     assert not memory[22:].any()
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.completion.queue", "rma.completion.context", "rma.arg.context", "rma.arg.ep")
 @pytest.mark.parametrize(("name", "call", "completes"), [w for w in WRITES if w[2]], ids=[w[0] for w in WRITES if w[2]])
 def test_rma_write_completion_has_context_and_flags(duo: Duo, name: str, call: Any, completes: bool) -> None:
@@ -131,6 +133,7 @@ def test_rma_write_len_beyond_the_buffer_is_refused(duo: Duo) -> None:
     assert not memory.any()
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.writev.signature", "rma.writev.transfers", "rma.arg.iov", "rma.arg.count")
 def test_rma_writev_gathers_count_buffers(duo: Duo) -> None:
     """fi_rma(3) fi_writev(ep, iov, desc, count, dest_addr, addr, key, context)."""
@@ -237,6 +240,7 @@ def test_rma_read_takes_c_s_arguments_in_order(duo: Duo) -> None:
     assert local.tolist() == [*pattern(10, 8).tolist(), *[0] * 6]
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.readv.signature", "rma.readv.transfers")
 def test_rma_readv_scatters(duo: Duo) -> None:
     initiator, target, peer = duo
@@ -247,6 +251,7 @@ def test_rma_readv_scatters(duo: Duo) -> None:
     assert [list(p) for p in parts] == [[1, 2, 3], [4, 5, 6, 7], [8, 9], list(b"no")]
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.readmsg.signature", "rma.readmsg.flags")
 def test_rma_readmsg_scatters_and_gathers(duo: Duo) -> None:
     initiator, target, peer = duo
@@ -284,6 +289,7 @@ def test_rma_read_batch_fills_each_piece(duo: Duo) -> None:
     assert np.count_nonzero(local) == 10
 
 
+@pytest.mark.general("the man page's error number")
 def test_rma_batch_reports_the_status_of_each(duo: Duo) -> None:
     """One bad descriptor fails the call's completion and itself; the others are done."""
     initiator, target, peer = duo
@@ -313,6 +319,7 @@ def test_rma_zero_bytes_are_valid(duo: Duo) -> None:
     assert not memory.any()
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause("rma.len.max")
 def test_rma_longer_than_max_msg_size_is_refused() -> None:
     """fi_rma(3) len: up to the endpoint's max_msg_size."""
@@ -385,6 +392,7 @@ def test_rma_registered_slice_is_a_local_buffer(duo: Duo) -> None:
 # ---- writemsg and its flags ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("several buffers a call")
 @pytest.mark.clause(
     "rma.writemsg.signature",
     "rma.arg.msg",
@@ -543,6 +551,7 @@ def test_rma_more_flag_announces_and_changes_nothing(duo: Duo) -> None:
     assert memory[:9].tolist() == [*range(1, 9), 0]
 
 
+@pytest.mark.general("its inject_size")
 @pytest.mark.clause("rma.flag.inject")
 def test_rma_inject_flag_frees_the_buffer_on_return(duo: Duo) -> None:
     initiator, target, peer = duo
@@ -625,6 +634,7 @@ def test_rma_fenced_operation_completes_after_all_before_it(duo: Duo) -> None:
     assert sorted(contexts[:-1]) == list(range(20))
 
 
+@pytest.mark.general("its msg_order")
 @pytest.mark.clause("rma.order.between-fences")
 def test_rma_writes_of_one_endpoint_arrive_in_order(duo: Duo) -> None:
     """The endpoint offers FI_ORDER_RMA_WAW and RAW: the last write wins, and a read sees it."""
@@ -707,6 +717,7 @@ def test_rma_access_is_what_was_granted(duo: Duo) -> None:
     assert back == b"\x03" * 4
 
 
+@pytest.mark.general("addresses as strings")
 def test_rma_to_an_address_without_endpoint_is_refused(duo: Duo) -> None:
     initiator, _, _ = duo
     nobody = initiator.av.insert("weft://0/1/4000000000")

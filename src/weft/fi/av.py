@@ -58,8 +58,11 @@ class AddressVector(_nic.AddressVectorCore):
             raise self._refuse(
                 Rule.AV_OPEN_RX_CTX_BITS, "av_open: rx_ctx_bits is for scalable endpoints, which this provider has not"
             )
-        if type and type not in rules.types:
+        if type not in AvType.__members__.values():
             raise self._refuse(Rule.AV_OPEN_TYPE, f"av_open: type {type!r} is none of FI_AV_*")
+        if type and type not in rules.types:
+            known = ", ".join(str(kind) for kind in AvType if kind in rules.types)
+            raise self._refuse(Rule.AV_OPEN_TYPE, f"av_open: no {AvType(type)} here; there are {known}")
         self.domain = domain
         self.context = context
         self.type = AvType(type or rules.type_unspec)

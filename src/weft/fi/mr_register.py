@@ -101,7 +101,7 @@ def register(
     elif not 0 <= requested_key < min(1 << max(keys.client_bits, 1), KEY_NOTAVAIL):
         raise domain.policy.refusals.refuse(
             Rule.MR_KEY_RANGE,
-            f"{op}: requested_key {requested_key:#x} is out of range: a key has {domain.attr.mr_key_size} bytes, "
+            f"{op}: requested_key {requested_key:#x} is out of range: a key has {(keys.client_bits + 7) // 8} bytes, "
             "and KEY_NOTAVAIL is none",
             op=op,
         )
