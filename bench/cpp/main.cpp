@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "../../tests/cpp/sodium.hpp"
 #include "base/backoff.hpp"
 #include "host/host.hpp"
 #include "mem/maps.hpp"
@@ -146,7 +147,7 @@ struct Side {
     config.limits.mr_count_max = mr_count_max;
     host = std::make_unique<host::HostNic>(config);
     if (tcp) {
-      host->tcp().set_secret(std::as_bytes(std::span("a secret of the benchmark")));
+      host->tcp().set_secret(test::sodium(), test::key_of("a secret of the benchmark"));
       host->tcp().listen(link::parse_host("127.0.0.1", 0), std::nullopt);
     }
     domain = std::make_unique<nic::Domain>(&host->nic(), nic::DomainConfig{});

@@ -59,13 +59,28 @@ bool send_all(int fd, const std::byte* from, size_t size, uint64_t deadline) {
 void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
   nic.def(
          "tcp_secret",
-         [](PyNic& n, nb::bytes secret) {
+         [](PyNic& n, nb::bytes key, nb::dict sodium) {
            auto box = box_of(n);
-           translating([&] { box->host->tcp().set_secret(std::as_bytes(std::span(secret.c_str(), secret.size()))); });
+           std::array<void*, Sodium::kNames.size()> addresses;
+           for (size_t i = 0; i < addresses.size(); ++i) {
+             const char* name = Sodium::kNames[i];
+             addresses[i] =
+                 sodium.contains(name) ? reinterpret_cast<void*>(nb::cast<uintptr_t>(sodium[name])) : nullptr;
+             if (addresses[i] == nullptr) throw nb::key_error(name);
+           }
+           wire::Bytes32 bytes;
+           if (key.size() != bytes.size()) throw nb::value_error("the key has 32 bytes");
+           std::memcpy(bytes.data(), key.c_str(), bytes.size());
+           translating([&] { box->host->tcp().set_secret(Sodium::from(addresses), bytes); });
          },
-         nb::arg("secret"),
-         "The secret that both sides of a tcp connection must know, 16 bytes at least. Set once.\n\n"
-         "Raises FabricError: InvalidArgument (too short), Busy (another one is set).")
+         nb::arg("key"), nb::arg("sodium"), nb::sig("def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None"),
+         "The key that both sides of a tcp connection must have, 32 bytes. Set once.\n\n"
+         "sodium   addresses of libsodium's functions (sodium_functions()), which must stay loaded.\n\n"
+         "Raises ValueError (another length), KeyError (a function is missing), FabricError: Busy (another key is "
+         "set).")
+      .def_static(
+          "sodium_functions", [] { return std::vector<std::string>(Sodium::kNames.begin(), Sodium::kNames.end()); },
+          "Names of the functions that tcp_secret() needs.")
       .def(
           "tcp_has_secret", [](PyNic& n) { return box_of(n)->host->tcp().has_secret(); },
           "Whether tcp_secret() was called.")
@@ -76,6 +91,20 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
             translating([&] { box->host->tcp().set_timeout(static_cast<uint64_t>(seconds * 1e9)); });
           },
           nb::arg("seconds"), "How long a dead host may go unnoticed. Before the link is used; Busy afterwards.")
+      .def(
+          "tcp_encryption",
+          [](PyNic& n, const std::string& when) {
+            if (when != "auto" && when != "on" && when != "off") throw nb::value_error("auto, on or off");
+            auto box = box_of(n);
+            const auto mode = when == "auto" ? link::Encryption::automatic
+                              : when == "on" ? link::Encryption::on
+                                             : link::Encryption::off;
+            translating([&] { box->host->tcp().set_encryption(mode); });
+          },
+          nb::arg("when"),
+          "Whether packets are encrypted: \"auto\" (but between loopback addresses), \"on\", \"off\"; one side's "
+          "\"on\" is\n"
+          "enough. They are authenticated in any case. Before the link is used; Busy afterwards.")
       .def(
           "tcp_listen",
           [](PyNic& n, const std::string& ip, uint16_t port, std::optional<std::string> known_as) {

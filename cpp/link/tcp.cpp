@@ -1,4 +1,4 @@
-// cpp/link/tcp.cpp: see tcp.hpp. Frames, and what goes wrong.
+// cpp/link/tcp.cpp: see tcp.hpp. Frames, lost connections, timers.
 #include "link/tcp.hpp"
 
 #include <sched.h>
@@ -13,9 +13,9 @@ namespace weft::link {
 namespace {
 
 constexpr size_t kLogMax = 64, kReasonsMax = 256;
-constexpr size_t kAskEach = 4;         // with so few connections each is read; with more the kernel is asked which
+constexpr size_t kAskEach = 4;         // up to here every connection is read; beyond, epoll says which
 constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
-constexpr uint32_t kBusyPolls = 16;    // that found packets: whoever polls goes on without being woken
+constexpr uint32_t kBusyPolls = 16;    // polls that found packets before the sockets leave the epoll set
 constexpr uint64_t kLingerNs = 30'000;
 
 }  // namespace
@@ -44,9 +44,10 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
     } catch (const std::exception&) {
       peer->give_up(Status::no_memory, "no memory");
     }
-    // SYNC POINT: no socket tells of what was read and stays behind. Whoever looked before the flag was set, and sleeps
-    // by now, is woken; whoever looks later sees it. For an answer that can be a millisecond late nobody is woken who
-    // has not armed the sockets, which he does before he looks (prepare_sleep).
+    // SYNC POINT: data already read into our buffer triggers no epoll event, so wake the sleeper ourselves. A thread
+    // that looked before the flag was set, and sleeps by now, is woken; a later one sees the flag. For a mere answer,
+    // which may be a millisecond late, only a sleeper that has armed the sockets is woken: it arms them before it
+    // checks the flag.
     if (peer->has_packets() || (peer->has_buffered() && armed_.load(std::memory_order_seq_cst))) [[unlikely]]
       waiter_.wake();
   };
@@ -106,8 +107,9 @@ void TcpLink::arm(bool armed) {
   if (armed_.exchange(armed, std::memory_order_seq_cst) != armed) watch();
 }
 
-// Armed: a packet wakes the engine. Unarmed: polls read few connections one by one, which then are in no set; of many
-// they ask the set, which then wakes nobody. Level-triggered: what is there when it is armed wakes at once.
+// Armed: a packet wakes the engine. Unarmed: polls read each of a few connections, which are then in no epoll set; with
+// many connections polls ask the set, which then wakes no thread. Sets are level-triggered: data that is there when the
+// set is armed wakes at once.
 void TcpLink::watch() {
   if (!events_) return;
   const bool armed = armed_.load(std::memory_order_relaxed), each = live_.size() <= kAskEach;
@@ -134,21 +136,21 @@ bool TcpLink::prepare_sleep() {
     idle = idle && !peer->has_buffered() && peer->broken() == Status::ok;
   }
   if (!idle) return false;
-  // To sleep and to be woken takes longer than the next packet, where one follows the other. Others may have the core.
+  // Within kLingerNs of a packet the next one is likely to come sooner than a sleeper wakes: yield instead of sleeping.
   const uint64_t now = clock_.now_ns();
   if (heard_.exchange(false, std::memory_order_relaxed)) heard_ns_ = now;
   if (now - heard_ns_ < kLingerNs) {
     ::sched_yield();
     return false;
   }
-  arm(true);  // what has come meanwhile wakes at once
+  arm(true);  // data that came meanwhile wakes at once
   busy_ = 0;
   return std::ranges::none_of(live_, [](const auto& peer) { return peer->has_buffered(); });  // SYNC POINT: see poll()
 }
 
 bool TcpLink::has_timers() const {
   const std::lock_guard lock(mutex_);
-  return !retries_.empty();
+  return !retries_.empty() || !unanswered_.empty();
 }
 
 wire::ResolveBody TcpLink::on_resolve(TcpPeer& peer, const wire::ResolveBody& asked) {
@@ -180,11 +182,12 @@ void TcpLink::on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) {
 bool TcpLink::may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) {
   if (ep_index >= mem::kEpCountMax) return false;
   const mem::EpEntry& ep = table_.ep(ep_index);
-  // Of an endpoint that was closed meanwhile the owner's check tells; its slot may be another VNI's by now.
+  // A closed endpoint passes: the generation check of the access reports it, and its slot may belong to another VNI
+  // now.
   return ep.generation.load(std::memory_order_acquire) != ep_generation || ep.address.vni == vni || ep.address.vni == 0;
 }
 
-// ---- what goes wrong ---------------------------------------------------------------------------------------------
+// ---- lost connections, timers ------------------------------------------------------------------------------------
 
 void TcpLink::note(const wire::HostAddress& host, const std::string& what) {
   if (reasons_.size() >= kReasonsMax) reasons_.clear();
@@ -201,12 +204,13 @@ void TcpLink::happen(Happened&& what) {
 
 void TcpLink::drop(const std::shared_ptr<TcpPeer>& peer) {
   const Status status = peer->broken() != Status::ok ? peer->broken() : Status::peer_gone;
-  happened_.reserve(happened_.size() + peer->asked.size() + 1);  // or not at all: the next poll tries again
+  happened_.reserve(happened_.size() + peer->asked.size() +
+                    1);  // if this throws nothing has changed, and the next poll tries again
   try {
     const std::string why = peer->why();
     note(peer->about.host, "the connection " + std::string(peer->about.outbound ? "to " : "from ") +
                                text_of(peer->about.remote) + " is lost: " + (why.empty() ? "closed" : why));
-  } catch (const std::bad_alloc&) {  // what waits on it is told without a reason
+  } catch (const std::bad_alloc&) {  // its operations end without a reason in their text
   }
   ++statistics_.lost;
   peer->die(status);
@@ -274,6 +278,8 @@ size_t TcpLink::poll_events(FrameSink& sink) {
           on_pending(name, events[i].events);
         }
       }
+      answer_hellos();
+      n += unanswered_.size();
       if (!retries_.empty()) {
         const uint64_t now = clock_.now_ns();
         std::vector<Retry> retries;

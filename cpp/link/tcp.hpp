@@ -1,26 +1,26 @@
 // cpp/link/tcp.hpp: the link between hosts.
 //
-// One connection for each pair of NICs and VNI; whoever needs it first calls, the other uses the same one. (Where both
-// call at the same moment, the NIC with the smaller uuid has its way: it turns the other's call down, and the other
-// uses the one that it answers. Whoever has heard the other's call already waits for it instead of calling.) A
-// connection carries nothing before both sides have proved that they know the VNI's secret (tcp_auth.hpp); without a
-// secret there is no listening and no calling.
+// One connection for each pair of NICs and VNI: the NIC that needs it first calls, and the other uses the same one. (If
+// both call at the same moment, the NIC with the smaller uuid turns the other's call down and keeps its own. A NIC that
+// has already heard the other's call waits for it instead of calling.) A connection carries nothing before both sides
+// have proved that they know the secret (tcp_auth.hpp); without a secret there is no listening and no calling.
 //
 // Addresses: a NIC number of another host stands for its address (routes.hpp). A NIC that listens is known to its own
 // host by an abstract socket name as well, so that processes of this host and user find out that they need no tcp.
 //
-// A lost connection: what was under way fails, with the reason in the error (it hung up; no way to the host; no answer
-// in time), nothing is sent twice. The next operation calls again. A dead host is noticed within about `timeout_ns`:
-// the kernel is told so (TCP_USER_TIMEOUT), and packets of our own give it something to wait for when nothing else
-// does.
+// A lost connection: operations under way fail, with the reason in the error (it hung up; no way to the host; no answer
+// in time), and nothing is sent twice. The next operation calls again. A dead host is noticed within about
+// `timeout_ns`: the kernel is told so (TCP_USER_TIMEOUT), and an idle connection sends pings so that the kernel has
+// data to wait for.
 //
 // Nothing here spins for long: sockets are read while the application polls, and by the engine for some 30 us after a
-// packet, because the next one is often on its way; then epoll waits. While they are read so, few sockets are in no
-// epoll set: the kernel would tell the set, and those around it, of every packet, in its sender's time.
+// packet, because the next one is often on its way; then epoll waits. While a thread polls, up to four sockets are kept
+// out of epoll, because each wake-up costs the sender about 0.2 us a packet.
 #pragma once
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -33,24 +33,32 @@
 
 namespace weft::link {
 
+// What is not encrypted is still authenticated.
+enum class Encryption : uint8_t { automatic, on, off };  // automatic: everywhere but between loopback addresses
+
 struct TcpConfig {
   uint64_t timeout_ns = 5'000'000'000;  // to notice a dead host; for a call, and for a greeting
-  bool here_by_shm = true;              // processes of this host reach each other by the shm link
-  bool log = false;                     // to stderr, too
+  uint64_t hurry_ns = 1'000'000'000;    // for a caller's next greeting, while callers crowd
+  Encryption encryption = Encryption::automatic;
+  bool here_by_shm = true;  // processes of this host reach each other by the shm link
+  bool log = false;         // to stderr, too
 };
 
-constexpr size_t kSecretBytesMin = 16;
+// Callers whose greeting is under way: of all addresses, and of one address (of IPv6: one /64 network).
+constexpr size_t kCallersMax = 256, kCallersOfOneMax = 64;
 
 class TcpLink final : public Link, private TcpControl {
  public:
   TcpLink(const TcpConfig& config, mem::Table& table, Clock& clock, Random& random, Waiter& waiter);
   ~TcpLink() override;
 
-  // Throws Error(EINVAL): too short; EBUSY: another one is in use already.
-  void set_secret(std::span<const std::byte> secret);
+  // The key that this NIC and those of other hosts have in common, and what to prove that with. Throws Error(EBUSY):
+  // another key is in use already.
+  void set_secret(const Sodium& sodium, const wire::Bytes32& key);
   [[nodiscard]] bool has_secret() const;
   // Throws Error(EBUSY): the link is in use.
   void set_timeout(uint64_t timeout_ns);
+  void set_encryption(Encryption when);
   // Accepts calls at `on` (port 0: a free one). `known_as`: the address that peers are given, where `on` is a wildcard.
   // Returns that address. Throws EACCES (no secret), EADDRINUSE, EBUSY (it listens elsewhere), EINVAL.
   wire::HostAddress listen(const wire::HostAddress& on, std::optional<wire::HostAddress> known_as);
@@ -72,11 +80,11 @@ class TcpLink final : public Link, private TcpControl {
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
   void request_segment(Peer&, uint32_t) override {}
   void hang_up(Peer& peer, Status why) noexcept override;
-  // While packets come and go, and a while after: then the engine waits for the sockets.
+  // True while packets come and go, and some 10 ms longer; then the engine waits for the sockets.
   [[nodiscard]] bool maybe_ready() const noexcept override { return hot_.load(std::memory_order_relaxed) > 0; }
   size_t poll(FrameSink& sink, size_t budget) override;
   size_t poll_events(FrameSink& sink) override;
-  // While the connection is warm; polls read a cold one no more.
+  // Until the connections are idle: polls no longer read them then.
   void leave_to_polls() override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
@@ -88,24 +96,27 @@ class TcpLink final : public Link, private TcpControl {
  private:
   // In events_; other names are greetings that are under way.
   static constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;
-  static constexpr uint64_t kRetryNs = 50'000'000;
+  static constexpr uint64_t kRetryNs = 50'000'000, kBusyNs = 200'000'000;
 
-  struct Pending {  // a greeting that is under way
+  struct Pending {  // a connection whose greeting is under way
     UniqueFd fd;
-    std::optional<Handshake> greeting;
-    wire::HostAddress remote;  // called (outbound) or calling
+    std::unique_ptr<Handshake> greeting;  // outbound: once it is connected
+    wire::HostAddress remote;             // called (outbound) or calling
     uint16_t vni = 0;
     bool outbound = false, connecting = false;
-    bool heard = false;  // inbound: its hello
+    bool heard = false;       // inbound: `hello`
+    bool busy = false;        // outbound: it had no room
+    uint64_t waiting_ns = 0;  // inbound: since when the next word is the caller's; 0: it is ours
     uint64_t deadline_ns = 0;
+    wire::Greeting hello;
     std::array<std::byte, sizeof(wire::Greeting)> in{};
     size_t have = 0;
     std::vector<TcpPeer::Call> calls;
   };
   struct Retry {
     TcpPeer::Call call;
-    uint64_t at_ns;       // to call, where there is no connection by then
-    bool waited = false;  // for the peer's own greeting: calls as soon as that fails, and does not wait again
+    uint64_t at_ns;       // when to call, unless there is a connection by then
+    bool waited = false;  // waits for the peer's own greeting: calls as soon as that fails, and does not wait again
   };
   struct Happened {
     enum Kind { resolved, down } kind;
@@ -127,8 +138,10 @@ class TcpLink final : public Link, private TcpControl {
   void ask(TcpPeer& peer, const Route& route, TcpPeer::Call call);
   void call(const Route& route, TcpPeer::Call call);
   void accept_all();
-  [[nodiscard]] bool has_room_for(UniqueFd& caller);
-  bool evict_silent();
+  [[nodiscard]] bool has_room_for(UniqueFd& caller, const wire::HostAddress& from);
+  bool evict_silent(const wire::HostAddress* of);
+  void hurry_callers(const wire::HostAddress* of);
+  void answer_hellos();
   void take_hellos();
   [[nodiscard]] bool greets(const wire::HostAddress& host, uint16_t vni) const;
   [[nodiscard]] bool crosses_ours(const Pending& p);
@@ -142,9 +155,9 @@ class TcpLink final : public Link, private TcpControl {
   void tick();
   void set_timer(bool on);
   void note(const wire::HostAddress& host, const std::string& what);
-  [[nodiscard]] Handshake::Self self();
+  [[nodiscard]] Handshake::Self self(const wire::HostAddress& remote);
   void arm(bool armed);
-  void watch();  // does what armed_ and the number of connections ask for
+  void watch();  // puts sockets into epoll or takes them out, as armed_ and their number require
 
   void deliver(FrameSink& sink);
   void warm() noexcept;
@@ -155,9 +168,9 @@ class TcpLink final : public Link, private TcpControl {
   Random& random_;
   Waiter& waiter_;
   std::array<uint8_t, 16> uuid_{};
-  std::vector<std::byte> secret_;
+  std::optional<TcpSecret> secret_;  // set once
 
-  std::optional<EpollSet> events_;  // listener, greetings, timer, and the next one while it is armed
+  std::optional<EpollSet> events_;  // listener, greetings, timer, and data_ while it is armed
   std::optional<EpollSet> data_;    // connections
   UniqueFd timer_, listener_, here_, spare_fd_;
   std::optional<wire::HostAddress> bound_, known_as_;
@@ -165,7 +178,8 @@ class TcpLink final : public Link, private TcpControl {
   mutable std::mutex mutex_;
   std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
   std::map<uint64_t, Pending> pending_;
-  std::vector<std::shared_ptr<TcpPeer>> live_;  // changed by who polls, under mutex_; who polls reads it without
+  std::deque<uint64_t> unanswered_;             // callers whose hello we owe an answer
+  std::vector<std::shared_ptr<TcpPeer>> live_;  // changed by the polling thread under mutex_, read by it without
   std::vector<Retry> retries_;
   std::vector<Happened> happened_;
   std::deque<std::string> log_;
@@ -173,11 +187,11 @@ class TcpLink final : public Link, private TcpControl {
   Statistics statistics_;
   uint64_t next_id_ = 16;
   bool timer_on_ = false;
-  bool data_watched_ = false, all_watched_ = false;  // what watch() has done
+  bool data_watched_ = false, all_watched_ = false;  // the state that watch() has set
   std::atomic<bool> armed_{false};                   // changed with mutex_
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
-  std::atomic<bool> heard_{false};  // since somebody was about to sleep
+  std::atomic<bool> heard_{false};  // since a thread last prepared to sleep
   std::atomic<uint32_t> busy_{0};   // polls that found packets since the sockets are watched
   uint64_t heard_ns_ = 0;
 };

@@ -1,10 +1,13 @@
-// cpp/link/tcp_accept.cpp: callers that have proved nothing yet. They shut out neither each other nor the application.
+// cpp/link/tcp_accept.cpp: callers that have proved nothing yet, and the limits that keep them from shutting out each
+// other and the application.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "link/descriptors.hpp"
 #include "link/tcp.hpp"
@@ -14,7 +17,10 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kPendingMax = 256;  // callers whose greeting is under way
+// What counts as one caller for the limits: an IPv4 address, or an IPv6 /64 network, all of which one host may use.
+bool same_origin(const wire::HostAddress& a, const wire::HostAddress& b) noexcept {
+  return a.family == b.family && std::memcmp(a.ip.data(), b.ip.data(), a.family == 4 ? 4 : 8) == 0;
+}
 
 void turn_away(int fd) noexcept {
   wire::Greeting g;
@@ -31,7 +37,8 @@ void TcpLink::accept_all() {
     socklen_t length = sizeof(from);
     UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {
-      // Out of descriptors. The call would stay in the queue and wake us for ever: take it with the spare one, hang up.
+      // Out of descriptors. The call would stay queued and wake us again and again: take it with the spare descriptor
+      // and hang up.
       spare_fd_.reset();
       const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -39,7 +46,7 @@ void TcpLink::accept_all() {
       continue;
     }
     if (!fd.valid()) return;
-    if (!has_room_for(fd)) {
+    if (!has_room_for(fd, from_sockaddr(from))) {
       turn_away(fd.get());
       note({}, "a call from " + text_of(from_sockaddr(from)) + ": too many callers at once, or too few descriptors");
       ++statistics_.refused;
@@ -53,36 +60,64 @@ void TcpLink::accept_all() {
     const bool within = ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
                         from_sockaddr(own).ip == p.remote.ip;
     if (within || is_loopback(p.remote)) set_unpaced(fd.get());
-    p.deadline_ns = clock_.now_ns() + config_.timeout_ns;
-    p.greeting.emplace(false, secret_, self(), uint16_t{0}, wire::HostAddress{});
+    p.waiting_ns = clock_.now_ns();
+    p.deadline_ns = p.waiting_ns + config_.timeout_ns;
+    p.greeting = std::make_unique<Handshake>(false, *secret_, self(p.remote), uint16_t{0}, wire::HostAddress{});
     const uint64_t id = next_id_++;
     if (!events_->try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;
     p.fd = std::move(fd);
     pending_.emplace(id, std::move(p));
     set_timer(true);
-    hear(id, true);  // mostly its hello is there already, and then no newcomer can push it out
+    hear(id, true);  // its hello is mostly there already, and protects it from eviction
   }
 }
 
-// Where there are too many callers, or only descriptors of the reserve, the oldest silent one makes room.
-bool TcpLink::has_room_for(UniqueFd& fd) {
-  size_t callers = 0;
-  for (const auto& [id, p] : pending_) callers += p.outbound ? 0 : 1;
-  const bool leaves = leaves_reserve(fd.get());
-  if (callers < kPendingMax && leaves) return true;
-  if (!evict_silent()) return false;
-  if (leaves) return true;
+// Callers whose greeting is under way have a limit, all together and those of one address. From half of it on each has
+// config_.hurry_ns for its next word. At the limit the oldest that has said nothing makes room, as it does where there
+// are only descriptors of the reserve.
+bool TcpLink::has_room_for(UniqueFd& fd, const wire::HostAddress& from) {
+  const auto callers = [&](const wire::HostAddress* of) {
+    return static_cast<size_t>(std::ranges::count_if(pending_, [&](const auto& entry) {
+      return !entry.second.outbound && (of == nullptr || same_origin(entry.second.remote, *of));
+    }));
+  };
+  for (const wire::HostAddress* of : {&from, static_cast<const wire::HostAddress*>(nullptr)}) {
+    const size_t limit = of != nullptr ? kCallersOfOneMax : kCallersMax;
+    if (callers(of) >= limit / 2) hurry_callers(of);
+    if (callers(of) >= limit && !evict_silent(of)) return false;
+  }
+  if (leaves_reserve(fd.get())) return true;
+  if (!evict_silent(nullptr)) return false;
   UniqueFd lower(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (lower.valid()) fd = std::move(lower);
   return leaves_reserve(fd.get());
 }
 
-// The oldest caller that has said nothing has had the most time. One that has greeted is not pushed out: it is a round
-// trip away from its proof, and its own deadline ends it otherwise.
-bool TcpLink::evict_silent() {
+// Ends the greetings of callers that have let us wait for too long.
+void TcpLink::hurry_callers(const wire::HostAddress* of) {
+  const uint64_t now = clock_.now_ns();
+  std::vector<uint64_t> slow;
+  for (const auto& [id, p] : pending_) {
+    if (!p.outbound && p.waiting_ns != 0 && now - p.waiting_ns > config_.hurry_ns &&
+        (of == nullptr || same_origin(p.remote, *of))) {
+      slow.push_back(id);
+    }
+  }
+  for (const uint64_t id : slow) {
+    const int fd = pending_.at(id).fd.get();
+    std::byte first;
+    if (::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // its word has come: who polls reads it
+    turn_away(fd);
+    give_up(id, Status::refused, "it let us wait while other callers came");
+  }
+}
+
+// The oldest caller (of that address) that has said nothing has had the most time. One that has greeted is not pushed
+// out: it is a round trip away from its proof.
+bool TcpLink::evict_silent(const wire::HostAddress* of) {
   std::vector<uint64_t> silent;  // oldest first
   for (const auto& [id, p] : pending_) {
-    if (!p.outbound && !p.heard) silent.push_back(id);
+    if (!p.outbound && !p.heard && (of == nullptr || same_origin(p.remote, *of))) silent.push_back(id);
   }
   for (const uint64_t id : silent) {
     hear(id, true);  // it may have greeted meanwhile

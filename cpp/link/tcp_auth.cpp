@@ -2,23 +2,44 @@
 #include "link/tcp_auth.hpp"
 
 #include <cstring>
-#include <string_view>
 
 namespace weft::link {
 
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) noexcept {
-  return std::as_bytes(std::span(text.data(), text.size()));
+// BLAKE2b's personal strings: 16 bytes each.
+constexpr char kGenerator[] = "weft tcp 5 gener";
+constexpr char kSession[] = "weft tcp 5 sessi";
+constexpr char kProofOfAcceptor[] = "weft tcp 5 accep";
+constexpr char kProofOfDialer[] = "weft tcp 5 diale";
+constexpr char kWelcome[] = "weft tcp 5 welco";
+constexpr char kPacketsOfAcceptor[] = "weft tcp 5 packA";
+constexpr char kPacketsOfDialer[] = "weft tcp 5 packD";
+static_assert(sizeof(kGenerator) == 17 && sizeof(kSession) == 17 && sizeof(kProofOfAcceptor) == 17 &&
+              sizeof(kProofOfDialer) == 17 && sizeof(kWelcome) == 17 && sizeof(kPacketsOfAcceptor) == 17 &&
+              sizeof(kPacketsOfDialer) == 17);
+
+template <typename T>
+Sodium::Byte* raw(T* bytes) noexcept {
+  return reinterpret_cast<Sodium::Byte*>(bytes);
 }
 template <typename T>
-std::span<const std::byte> bytes_of(const T& value) noexcept {
-  return std::as_bytes(std::span(&value, 1));
+const Sodium::Byte* raw(const T* bytes) noexcept {
+  return reinterpret_cast<const Sodium::Byte*>(bytes);
+}
+
+// Values of fixed sizes, one behind the other.
+template <typename... Part>
+auto joined(const Part&... part) noexcept {
+  std::array<std::byte, (sizeof(Part) + ...)> out;
+  size_t at = 0;
+  ((std::memcpy(out.data() + at, &part, sizeof(part)), at += sizeof(part)), ...);
+  return out;
 }
 
 }  // namespace
 
-Handshake::Handshake(bool dialer, std::span<const std::byte> secret, const Self& self, uint16_t vni,
+Handshake::Handshake(bool dialer, const TcpSecret& secret, const Self& self, uint16_t vni,
                      const wire::HostAddress& called)
     : dialer_(dialer),
       secret_(secret),
@@ -28,7 +49,14 @@ Handshake::Handshake(bool dialer, std::span<const std::byte> secret, const Self&
     hello_ = reply(wire::GreetingType::hello);
     hello_.vni = vni;
     hello_.called = called;
+    hello_.nonce = self.nonce;
+    (void)make_share(&hello_.share);
   }
+}
+
+Handshake::~Handshake() {
+  secret_.sodium.wipe(&self_.scalar, sizeof(self_.scalar));
+  secret_.sodium.wipe(&session_, sizeof(session_));
 }
 
 wire::Greeting Handshake::reply(wire::GreetingType type) const {
@@ -37,10 +65,8 @@ wire::Greeting Handshake::reply(wire::GreetingType type) const {
   g.vni = hello_.vni;
   g.nic = self_.nic;
   g.uuid = self_.uuid;
-  if (type != wire::GreetingType::reject) {  // who is refused learns no more than why
-    g.listen = self_.listen;
-    if (type == wire::GreetingType::hello || type == wire::GreetingType::challenge) g.nonce = self_.nonce;
-  }
+  if (type != wire::GreetingType::reject) g.listen = self_.listen;  // who is refused learns no more than why
+  if (type == wire::GreetingType::hello || type == wire::GreetingType::challenge) g.encrypt = self_.encrypt ? 1 : 0;
   return g;
 }
 
@@ -51,52 +77,76 @@ Handshake::Step Handshake::refuse(wire::TcpReject reason, wire::Greeting* out) {
   return Step::refused;
 }
 
-// Over what both have heard. Whoever changed a byte on the way is found here.
-Digest Handshake::mac(const char* label) const {
-  const Digest vni_key = HmacSha256(secret_)
-                             .update(bytes_of(std::string_view("weft tcp vni")))
-                             .update(bytes_of(hello_.vni))
-                             .update(bytes_of(wire::kTcpVersion))
-                             .finish();
-  return HmacSha256(vni_key)
-      .update(bytes_of(std::string_view(label)))
-      .update(bytes_of(hello_))
-      .update(bytes_of(challenge_))
-      .finish();
+// Our scalar times the generator of this connection.
+bool Handshake::make_share(wire::Bytes32* share) const {
+  const Sodium& s = secret_.sodium;
+  auto in = joined(secret_.key, hello_.vni, wire::kTcpVersion, hello_.nonce);
+  wire::Bytes32 uniform, generator;
+  s.blake2b(raw(&uniform), sizeof(uniform), raw(&in), sizeof(in), nullptr, 0, nullptr, raw(kGenerator));
+  const bool made = s.point_from_uniform(raw(&generator), raw(&uniform)) == 0 &&
+                    s.point_multiply(raw(share), raw(&self_.scalar), raw(&generator)) == 0;
+  s.wipe(&in, sizeof(in));
+  s.wipe(&uniform, sizeof(uniform));
+  s.wipe(&generator, sizeof(generator));
+  return made;
+}
+
+// Both greetings are there: the session's key. False: the other's share is no point of the group.
+bool Handshake::meet(const wire::Bytes32& theirs) {
+  const Sodium& s = secret_.sodium;
+  wire::Bytes32 common;
+  if (s.point_multiply(raw(&common), raw(&self_.scalar), raw(&theirs)) != 0) return false;
+  const auto said = joined(hello_, challenge_);
+  s.blake2b(raw(&session_), sizeof(session_), raw(&said), sizeof(said), raw(&common), sizeof(common), nullptr,
+            raw(kSession));
+  s.wipe(&common, sizeof(common));
+  return true;
+}
+
+wire::Bytes32 Handshake::derive(const char* label) const {
+  wire::Bytes32 out;
+  secret_.sodium.blake2b(raw(&out), sizeof(out), nullptr, 0, raw(&session_), sizeof(session_), nullptr, raw(label));
+  return out;
+}
+
+bool Handshake::proves(const wire::Bytes32& proof, const char* label) const {
+  const wire::Bytes32 due = derive(label);
+  return secret_.sodium.compare(&proof, &due, sizeof(due)) == 0;
 }
 
 Handshake::Step Handshake::on(const wire::Greeting& in, wire::Greeting* out) {
-  if (in.type == wire::GreetingType::reject && dialer_) {
+  if (in.type == wire::GreetingType::reject) {
     reason_ = in.reason == wire::TcpReject::none ? wire::TcpReject::malformed : in.reason;
     return Step::failed;
   }
-  if (in.type != expected_) return refuse(wire::TcpReject::malformed, out);
   if (in.version != wire::kTcpVersion) return refuse(wire::TcpReject::version, out);
+  if (in.type != expected_) return refuse(wire::TcpReject::malformed, out);
   switch (in.type) {
     case wire::GreetingType::hello:
       hello_ = in;
       challenge_ = reply(wire::GreetingType::challenge);
+      if (!make_share(&challenge_.share) || !meet(in.share)) return refuse(wire::TcpReject::malformed, out);
       *out = challenge_;
+      out->proof = derive(kProofOfAcceptor);
       expected_ = wire::GreetingType::proof;
       return Step::reply;
     case wire::GreetingType::challenge:
       if (in.vni != hello_.vni || in.uuid == self_.uuid) return refuse(wire::TcpReject::malformed, out);
       challenge_ = in;
+      challenge_.proof = {};
+      if (!meet(in.share)) return refuse(wire::TcpReject::malformed, out);
+      if (!proves(in.proof, kProofOfAcceptor)) return refuse(wire::TcpReject::secret, out);
       *out = reply(wire::GreetingType::proof);
-      out->mac = mac("weft tcp proof of the dialer");
+      out->proof = derive(kProofOfDialer);
       expected_ = wire::GreetingType::welcome;
       return Step::reply;
     case wire::GreetingType::proof:
-      if (!equal_in_constant_time(in.mac, mac("weft tcp proof of the dialer"))) {
-        return refuse(wire::TcpReject::secret, out);
-      }
+      if (!proves(in.proof, kProofOfDialer)) return refuse(wire::TcpReject::secret, out);
       *out = reply(wire::GreetingType::welcome);
-      out->mac = mac("weft tcp proof of the acceptor");
+      out->proof = derive(kWelcome);
       return Step::last;
     case wire::GreetingType::welcome:
-      if (!equal_in_constant_time(in.mac, mac("weft tcp proof of the acceptor"))) {
-        return refuse(wire::TcpReject::secret, out);
-      }
+      if (!proves(in.proof, kWelcome)) return refuse(wire::TcpReject::secret, out);
       return Step::done;
     case wire::GreetingType::reject:
       break;
@@ -105,8 +155,13 @@ Handshake::Step Handshake::on(const wire::Greeting& in, wire::Greeting* out) {
 }
 
 SessionKeys Handshake::keys() const {
-  const auto key = [&](const char* label) { return MacKey(bytes_of(mac(label)).first<32>()); };
-  const MacKey forth = key("weft tcp packets of the dialer"), back = key("weft tcp packets of the acceptor");
+  const auto seal = [&](const char* label) {
+    wire::Bytes32 key = derive(label);
+    const wire::Seal made(secret_.sodium, std::span(key).first<wire::kSealKeyBytes>(), encrypts());
+    secret_.sodium.wipe(&key, sizeof(key));
+    return made;
+  };
+  const wire::Seal forth = seal(kPacketsOfDialer), back = seal(kPacketsOfAcceptor);
   return dialer_ ? SessionKeys{forth, back} : SessionKeys{back, forth};
 }
 
@@ -131,6 +186,7 @@ const char* text_of(wire::TcpReject reason) noexcept {
 Status status_of(wire::TcpReject reason) noexcept {
   switch (reason) {
     case wire::TcpReject::crossed:
+    case wire::TcpReject::busy:
       return Status::again;
     case wire::TcpReject::secret:
       return Status::secret;

@@ -14,8 +14,8 @@ namespace weft::link {
 
 namespace {
 
-// For a peer's greeting that has begun: some round trips of a far host. Whoever has not proved yet that it knows the
-// secret does not delay a call for longer.
+// How long a call waits for the peer's own greeting, which has begun: some round trips to a distant host. A caller that
+// has not proved that it knows the secret cannot delay a call for longer.
 constexpr uint64_t kGreetingNs = 20'000'000;
 
 }  // namespace
@@ -57,7 +57,7 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
   if (!route) return Resolving::no;
   {
     const std::lock_guard lock(mutex_);
-    if (secret_.empty()) {
+    if (!secret_) {
       reasons_[route->host] =
           "this process has no secret for the tcp link: give all hosts the same WEFT_SECRET or WEFT_SECRET_FILE, or "
           "weft.open(secret=...); one is made by: python -c 'import secrets; print(secrets.token_hex(32))'";
@@ -73,8 +73,8 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
   return Resolving::later;
 }
 
-// The newest: an older one may be to a process that another has replaced, or one that the peer has lost, and nobody has
-// told us yet.
+// The newest connection: an older one may lead to a process that has been replaced, or may be lost on the peer's side
+// only.
 std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t vni) const {
   for (auto it = live_.rbegin(); it != live_.rend(); ++it) {
     const TcpPeer& peer = **it;
@@ -83,7 +83,7 @@ std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t v
   return nullptr;
 }
 
-// By whoever resolves, too, so no connection comes to life in here: live_ is changed by who polls.
+// Called by threads that resolve, too, so nothing here may open a connection: only the polling thread changes live_.
 void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
   if (const auto peer = find(route.host, call_.address.vni)) {
     ask(*peer, route, std::move(call_));
@@ -106,7 +106,7 @@ void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
 }
 
 void TcpLink::ask(TcpPeer& peer, const Route& route, TcpPeer::Call call_) {
-  if (peer.asks_open >= wire::kTcpAsksMax) {  // once others are answered
+  if (peer.asks_open >= wire::kTcpAsksMax) {  // retried once earlier ones are answered
     retries_.push_back({std::move(call_), clock_.now_ns() + kRetryNs});
     return;
   }
@@ -118,14 +118,17 @@ void TcpLink::ask(TcpPeer& peer, const Route& route, TcpPeer::Call call_) {
   peer.send_control(wire::PacketType::resolve, body);
 }
 
-Handshake::Self TcpLink::self() {
+Handshake::Self TcpLink::self(const wire::HostAddress& remote) {
   Handshake::Self s;
   s.uuid = uuid_;
+  s.encrypt = config_.encryption == Encryption::automatic ? !is_loopback(remote) : config_.encryption == Encryption::on;
   if (known_as_) s.listen = *known_as_;
   s.listen.scope = 0;  // means nothing on another host
-  for (size_t i = 0; i < s.nonce.size(); i += 8) {
-    const uint64_t word = random_.next();
-    std::memcpy(s.nonce.data() + i, &word, 8);
+  for (wire::Bytes32* drawn : {&s.nonce, &s.scalar}) {
+    for (size_t i = 0; i < drawn->size(); i += 8) {
+      const uint64_t word = random_.next();
+      std::memcpy(drawn->data() + i, &word, 8);
+    }
   }
   return s;
 }
@@ -146,9 +149,6 @@ void TcpLink::call(const Route& route, TcpPeer::Call call_) {
   } else {
     set_options(p.fd.get(), config_.timeout_ns);
     if (is_loopback(route.host) || is_ours(route.host)) set_unpaced(p.fd.get());
-    wire::HostAddress called = route.host;
-    called.scope = 0;
-    p.greeting.emplace(true, secret_, self(), p.vni, called);
     if (::connect(p.fd.get(), reinterpret_cast<sockaddr*>(&name), length) != 0 && errno != EINPROGRESS) {
       status = status_of_errno(errno);
       reasons_[route.host] = "calling " + text_of(route.host) + ": " + std::strerror(errno);

@@ -14,9 +14,10 @@ namespace weft::link {
 namespace {
 
 constexpr size_t kLiveMax = 4096;
+constexpr size_t kAnswersMax = 4;  // a round
 
-// Where a caller can be called: the port that it names, at the address that it called from. Of its own address it says
-// what it likes, and who knows the secret is still not to be taken for another host.
+// Where a caller can be called: at the address that it called from, on the port that it names. The address that it
+// names is not used: a member must not be able to pass for another host.
 wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
   if (listen.family == 0) return {};
   wire::HostAddress host = remote;
@@ -24,7 +25,7 @@ wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddre
   return host;
 }
 
-// What the other end makes of it, of us: our end's address, with the port where we listen.
+// The address by which the peer knows us: that of our end, with the port where we listen.
 wire::HostAddress us_from(int fd, const wire::HostAddress& listen) noexcept {
   sockaddr_storage own{};
   socklen_t length = sizeof(own);
@@ -34,9 +35,17 @@ wire::HostAddress us_from(int fd, const wire::HostAddress& listen) noexcept {
   return host;
 }
 
+std::string why_of(wire::TcpReject reason, uint16_t version) {
+  std::string why = text_of(reason);
+  if (reason == wire::TcpReject::version) {
+    why += " (" + std::to_string(version) + ", this one " + std::to_string(wire::kTcpVersion) + ")";
+  }
+  return why;
+}
+
 }  // namespace
 
-// What callers have said by now, as far as a caller is known by it. Their proofs are left to who polls.
+// Reads the hellos that have arrived, so that greets() knows who is calling. Proofs are left to the polling thread.
 void TcpLink::take_hellos() {
   if (!listener_.valid()) return;
   accept_all();
@@ -49,18 +58,18 @@ void TcpLink::take_hellos() {
   }
 }
 
-// The NIC there has called us, and its greeting is under way.
+// Whether the NIC at `host` has called us and its greeting is under way.
 bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
   return std::ranges::any_of(pending_, [&](const auto& entry) {
     const Pending& p = entry.second;
-    return p.heard && p.greeting->vni() == vni && seen_as(p.remote, p.greeting->theirs().listen) == host;
+    return p.heard && p.hello.vni == vni && seen_as(p.remote, p.hello.listen) == host;
   });
 }
 
-// Our call to whoever greets here is under way, or it has answered it already: then ours goes on, if our uuid is the
-// smaller one. A NIC that cannot be called has nothing but its own calls.
+// Tie-break for simultaneous calls: if we are already calling this caller, or are connected to it by a call of ours,
+// the NIC with the smaller uuid keeps its own connection. A caller that cannot be called is never turned down for that.
 bool TcpLink::crosses_ours(const Pending& p) {
-  const wire::Greeting& hello = p.greeting->theirs();
+  const wire::Greeting& hello = p.hello;
   if (p.outbound || hello.listen.family == 0 || !(uuid_ < hello.uuid)) return false;
   const wire::HostAddress caller = seen_as(p.remote, hello.listen);
   for (const auto& [id, other] : pending_) {
@@ -69,8 +78,8 @@ bool TcpLink::crosses_ours(const Pending& p) {
   for (const auto& peer : live_) {
     const TcpPeer::About& about = peer->about;
     if (!about.outbound || about.vni != hello.vni || about.uuid != hello.uuid || about.us != hello.called) continue;
-    // Only once: who calls again does not find this connection. It knows us by another name, or has lost the connection
-    // without our knowledge; in that case its kernel answers the ping with a reset.
+    // Once a connection: a caller that calls again does not find it, because it knows us by another name or has lost
+    // the connection without our knowledge. In the latter case its kernel answers the ping with a reset.
     if (peer->crossed || peer->dead() || peer->broken() != Status::ok) continue;
     peer->crossed = true;
     peer->ping();
@@ -97,10 +106,27 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
     e.events = EPOLLIN | EPOLLRDHUP;
     e.data.u64 = id;
     (void)::epoll_ctl(events_->fd(), EPOLL_CTL_MOD, p.fd.get(), &e);
-    if (!send_greeting(p.fd.get(), p.greeting->hello())) give_up(id, Status::peer_gone, "it hung up");
-    return;
+    wire::HostAddress called = p.remote;
+    called.scope = 0;  // means nothing on another host
+    p.greeting = std::make_unique<Handshake>(true, *secret_, self(p.remote), p.vni, called);
+    // If it has already turned us away, sending fails and its reason can be read.
+    if (send_greeting(p.fd.get(), p.greeting->hello())) return;
   }
   hear(id, false);
+}
+
+// A hello costs a stranger nothing and us some 0.3 ms: a few are answered a round, so that open connections are served
+// in between.
+void TcpLink::answer_hellos() {
+  for (size_t answered = 0; answered < kAnswersMax && !unanswered_.empty();) {
+    const uint64_t id = unanswered_.front();
+    unanswered_.pop_front();
+    const auto it = pending_.find(id);
+    if (it == pending_.end()) continue;
+    ++answered;
+    it->second.waiting_ns = clock_.now_ns();
+    on_greeting(id, it->second.hello);
+  }
 }
 
 void TcpLink::hear(uint64_t id, bool hello_only) {
@@ -115,18 +141,29 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
       return;
     }
     p.have += static_cast<size_t>(n);
-    // A stranger's first bytes are enough to know one.
+    // Four bytes are enough to tell another protocol.
     uint32_t magic = 0;
     if (p.have >= sizeof(magic)) std::memcpy(&magic, p.in.data(), sizeof(magic));
     if (p.have >= sizeof(magic) && magic != wire::kTcpMagic) {
       give_up(id, Status::refused, "what it said is no greeting of Weft");
       return;
     }
+    if (const auto other = wire::parse_other_version(std::span(p.in).first(p.have))) {
+      on_greeting(id, *other);
+      return;
+    }
     if (p.have < p.in.size()) continue;
     p.have = 0;
     const auto greeting = wire::parse_greeting(p.in);
-    if (!greeting) {
+    if (!greeting || (!p.outbound && p.waiting_ns == 0)) {  // or a second one, before the answer to the first
       give_up(id, Status::refused, "what it said is no greeting of Weft");
+      return;
+    }
+    if (!p.outbound && !p.heard && greeting->type == wire::GreetingType::hello) {
+      p.heard = true;
+      p.hello = *greeting;
+      p.waiting_ns = 0;
+      unanswered_.push_back(id);
       return;
     }
     const bool last = greeting->type == wire::GreetingType::welcome || greeting->type == wire::GreetingType::proof;
@@ -139,17 +176,19 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
 void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   Pending& p = pending_.at(id);
   wire::Greeting out;
-  const Handshake::Step step = p.greeting->on(in, &out);
-  if (!p.outbound && step == Handshake::Step::reply) p.heard = true;
-  // At its proof once more: a call of ours that waited for it in vain may be under way by now.
-  if ((step == Handshake::Step::reply || step == Handshake::Step::last) && crosses_ours(p)) {
+  const auto crossed = [&] {
+    if (!crosses_ours(p)) return false;
     out = {};
     out.type = wire::GreetingType::reject;
     out.reason = wire::TcpReject::crossed;
     (void)send_greeting(p.fd.get(), out);
     give_up(id, Status::again, "both called each other; ours goes on");
-    return;
-  }
+    return true;
+  };
+  if (in.type == wire::GreetingType::hello && p.heard && crossed()) return;
+  const Handshake::Step step = p.greeting->on(in, &out);
+  // Checked again: a call of ours that gave up waiting for this greeting may be under way by now.
+  if (step == Handshake::Step::last && crossed()) return;
   switch (step) {
     case Handshake::Step::reply:
       if (!send_greeting(p.fd.get(), out)) give_up(id, Status::peer_gone, "it hung up");
@@ -171,17 +210,16 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
     case Handshake::Step::done:
       go_live(id);
       return;
-    case Handshake::Step::refused: {
+    case Handshake::Step::refused:
       (void)send_greeting(p.fd.get(), out);
-      std::string why = text_of(p.greeting->reason());
-      if (p.greeting->reason() == wire::TcpReject::version) {
-        why += " (" + std::to_string(in.version) + ", this one " + std::to_string(wire::kTcpVersion) + ")";
-      }
-      give_up(id, status_of(p.greeting->reason()), why);
+      give_up(id, status_of(p.greeting->reason()), why_of(p.greeting->reason(), in.version));
       return;
-    }
     case Handshake::Step::failed:
-      give_up(id, status_of(p.greeting->reason()), std::string("it refused: ") + text_of(p.greeting->reason()));
+      p.busy = p.greeting->reason() == wire::TcpReject::busy;
+      if (p.busy && p.outbound) {  // called again, until the caller's time is over
+        reasons_[p.remote] = "calling " + text_of(p.remote) + ": " + text_of(wire::TcpReject::busy);
+      }
+      give_up(id, status_of(p.greeting->reason()), "it refused: " + why_of(p.greeting->reason(), in.version));
       return;
   }
 }
@@ -220,7 +258,7 @@ void TcpLink::give_up(uint64_t id, Status status, const std::string& why) {
   }
   for (TcpPeer::Call& c : p.calls) {
     if (status == Status::again) {
-      retries_.push_back({std::move(c), clock_.now_ns() + kRetryNs});
+      retries_.push_back({std::move(c), clock_.now_ns() + (p.busy ? kBusyNs : kRetryNs)});
     } else {
       happen({Happened::resolved, std::move(c.token), status, nullptr, 0, 0});
     }

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/checksum.hpp"
 #include "link/routes.hpp"
 #include "mem/guard.hpp"
 
@@ -21,20 +20,18 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kCopyMax = 4096;                  // longer payload waits for no company
-constexpr size_t kSumPiece = 680 * kChecksumStep;  // 16 KiB: still in the nearest cache when it is summed
-constexpr size_t kBatchBytes = 16 << 10;           // so many bytes of small packets are worth a system call
-// The peer's pipeline runs dry where it has to wait for what these packets say: that so much arrived, or is wanted.
+constexpr size_t kCopyMax = 4096;         // longer payload is sent at once
+constexpr size_t kBatchBytes = 16 << 10;  // small packets up to here share a system call
+// Once the waiting packets acknowledge or request this much payload they are sent: the peer's pipeline would run dry.
 constexpr uint64_t kBatchCost = uint64_t{512} << 10;
-constexpr size_t kOutMax = size_t{256} << 10;  // waiting to be sent, before submit() says again
+constexpr size_t kOutMax = size_t{256} << 10;  // waiting bytes from which submit() says `again`
 constexpr size_t kInBytes = size_t{32} << 10;
-constexpr size_t kTailBytes = 4096;  // read behind a long payload: the next packet's head, and not much of its payload
-constexpr size_t kLandMin = 4096;    // shorter payload is copied from the buffer, in one piece
-constexpr uint32_t kNicsMax = 1024;  // of a process: each that is named gets an entry in the table of routes
-constexpr int kRoundsMax = 4;        // of reading one connection, before another's turn
+constexpr size_t kTailBytes = 4096;  // read ahead behind a long payload: the next packet's head
+constexpr uint32_t kNicsMax = 1024;  // NICs of one process: each name takes an entry in the table of routes
+constexpr int kRoundsMax = 4;        // reads of one connection before the next has its turn
 
-// Not the C library's recv() and send(): those are cancellation points, for which a process with threads pays 20 ns
-// each, also where nothing has come.
+// Direct system calls: the C library's recv() and send() are cancellation points, which cost a process with threads 20
+// ns each, also when nothing has arrived.
 ssize_t receive_now(int fd, void* into, size_t bytes) noexcept {
   return ::syscall(SYS_recvfrom, fd, into, bytes, MSG_DONTWAIT, nullptr, nullptr);
 }
@@ -98,6 +95,8 @@ void TcpPeer::die(Status why) {
   fd_.reset();
   clear_out();
   answer_ = {};
+  keys_.send.forget();
+  keys_.receive.forget();
 }
 
 // ---- sending -----------------------------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ uint32_t TcpPeer::wanted_events() const noexcept {
   return EPOLLIN | EPOLLRDHUP | (wants_out_ ? uint32_t{EPOLLOUT} : 0u);
 }
 
-// Level-triggered: what is there when it enters the set wakes at once.
+// Level-triggered: data that is there when the socket enters the set wakes at once.
 void TcpPeer::watch(bool watched) {
   const std::lock_guard lock(send_mutex_);
   if (watched_ == watched || !fd_.valid()) return;
@@ -132,7 +131,7 @@ void TcpPeer::want_out(bool wanted) {
 
 std::byte* TcpPeer::room(size_t bytes) {
   if (out_.size() - out_end_ < bytes) [[unlikely]] {
-    if (out_at_ != 0) {  // what is sent makes room
+    if (out_at_ != 0) {  // reuse the room of what was sent
       std::memmove(out_.data(), out_.data() + out_at_, out_bytes());
       out_end_ -= out_at_;
       out_at_ = 0;
@@ -142,16 +141,9 @@ std::byte* TcpPeer::room(size_t bytes) {
   return out_.data() + out_end_;
 }
 
-void TcpPeer::append(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  std::memcpy(room(bytes.size()), bytes.data(), bytes.size());
-  out_end_ += bytes.size();
-}
-
 void TcpPeer::emit_done() {
-  std::byte* head = room(wire::kPacketHeadMax);
-  out_end_ += wire::emit_packet(keys_.send, sent_++, wire::PacketType::done, std::exchange(answer_, {}),
-                                std::span(head, wire::kPacketHeadMax));
+  std::byte* packet = room(wire::kPacketBytesMax);
+  out_end_ += wire::emit_packet(keys_.send, wire::PacketType::done, std::exchange(answer_, {}), packet);
 }
 
 bool TcpPeer::flush_locked() {
@@ -189,7 +181,7 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   const std::lock_guard lock(send_mutex_);
   try {
     return send_locked(frame, payload);
-  } catch (const std::bad_alloc&) {  // what was counted does not fit what was sent any more
+  } catch (const std::bad_alloc&) {  // the counts no longer agree with what was sent
     fail(Status::no_memory, "no memory");
     return Status::no_memory;
   }
@@ -211,11 +203,12 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
       return Status::again;
     }
   }
-  // The kernel's buffer was full, and nobody has seen it otherwise: asking again costs what the peer's packets need.
+  // The kernel's buffer was full at the last attempt, and no poll has seen room since: do not spend a system call on
+  // it.
   if (wants_out_ && (payload.size() > kCopyMax || out_bytes() >= kOutMax)) return Status::again;
   if (out_bytes() >= kOutMax) flush_locked();
   if (out_bytes() >= kOutMax) return Status::again;
-  // Counted before it is sent: the peer's reaction may be read by another thread at once.
+  // Counted before it is sent: another thread may read the peer's answer at once.
   if (answer) {
     theirs_.end(cost);
   } else {
@@ -237,24 +230,18 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
     flush_if_due();
     return Status::ok;
   }
-  // A copy is sent: what the checksum was made of. The application or a peer may change the memory at any time.
-  std::byte* packet = room(wire::kPacketHeadMax + payload.size());
-  std::byte* body = packet + wire::kPacketHeadMax;
-  Checksum checksum;
-  for (size_t at = 0; at < payload.size(); at += kSumPiece) {
-    const size_t n = std::min(kSumPiece, payload.size() - at);
-    if (!mem::copy_guarded(body + at, payload.data() + at, n)) [[unlikely]] {  // nothing of the packet was sent
-      answer ? theirs_.end(cost, true) : ours_.begin(cost, true);
-      return Status::fault;
-    }
-    checksum.add({body + at, n});
+  // A copy is sealed and sent: the application or a peer may change the memory at any time.
+  std::byte* packet = room(wire::frame_bytes(payload.size()));
+  if (!payload.empty() && !mem::copy_guarded(packet + wire::payload_at(payload.size()), payload.data(), payload.size()))
+      [[unlikely]] {
+    answer ? theirs_.end(cost, true) : ours_.begin(cost, true);  // nothing of the packet was sent
+    return Status::fault;
   }
-  frame.payload_length = payload.empty() ? 0 : checksum.sum();  // the prefix tells the length
+  frame.payload_length = 0;  // the prefix tells the length
   if (answer) frame.source = {};
   const wire::DoneBody with = std::exchange(answer_, {});
-  (void)wire::emit_frame(keys_.send, sent_++, frame, with, payload.size(), std::span(packet, wire::kPacketHeadMax));
+  out_end_ += wire::emit_frame(keys_.send, frame, with, payload.size(), packet);
   frame.payload_length = static_cast<uint32_t>(payload.size());
-  out_end_ += wire::kPacketHeadMax + payload.size();
   out_cost_ += cost;
   if (payload.size() > kCopyMax && !wants_out_) {
     flush_locked();
@@ -270,13 +257,13 @@ void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body)
   // What can wait for a peer that keeps to the limits: packets up to kOutMax and the frame that passed it, the peer's
   // asks and ours.
   constexpr size_t kWaitingMax =
-      kOutMax + wire::kTcpPayloadMax + (2 * size_t{wire::kTcpAsksMax} + 16) * wire::kPacketHeadMax;
+      kOutMax + wire::kTcpPayloadMax + (2 * size_t{wire::kTcpAsksMax} + 16) * wire::kPacketBytesMax;
   if (out_bytes() >= kWaitingMax) {
     fail(Status::protocol, "it asks for endpoints and does not read the answers");
     return;
   }
-  std::array<std::byte, wire::kPacketHeadMax> head;
-  append(std::span(head).first(wire::emit_packet(keys_.send, sent_++, type, body, std::span(head))));
+  std::byte* packet = room(wire::kPacketBytesMax);
+  out_end_ += wire::emit_packet(keys_.send, type, body, packet);
   flush_locked();
 }
 
@@ -284,16 +271,16 @@ void TcpPeer::ping_if_silent() {
   if (spoke_.exchange(false, std::memory_order_relaxed)) return;
   const std::lock_guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok || out_bytes() != 0 || answer_.there != 0) return;
-  std::array<std::byte, wire::kPacketHeadMax> head;
-  append(std::span(head).first(wire::emit_ping(keys_.send, sent_++, std::span(head))));
+  std::byte* packet = room(wire::kPacketBytesMax);
+  out_end_ += wire::emit_ping(keys_.send, packet);
   flush_locked();
 }
 
 void TcpPeer::ping() {
   const std::lock_guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok || wants_out_) return;
-  std::array<std::byte, wire::kPacketHeadMax> head;
-  append(std::span(head).first(wire::emit_ping(keys_.send, sent_++, std::span(head))));
+  std::byte* packet = room(wire::kPacketBytesMax);
+  out_end_ += wire::emit_ping(keys_.send, packet);
   flush_locked();
 }
 
@@ -302,16 +289,16 @@ void TcpPeer::say_goodbye() noexcept {
     const std::lock_guard lock(send_mutex_);
     if (!fd_.valid() || broken() != Status::ok || wants_out_) return;
     if (answer_.there != 0) emit_done();
-    std::array<std::byte, wire::kPacketHeadMax> head;
-    append(std::span(head).first(wire::emit_goodbye(keys_.send, sent_++, std::span(head))));
+    std::byte* packet = room(wire::kPacketBytesMax);
+    out_end_ += wire::emit_goodbye(keys_.send, packet);
     flush_locked();
-  } catch (const std::bad_alloc&) {  // the hang-up tells, without its reason
+  } catch (const std::bad_alloc&) {  // the peer sees the hang-up, without its reason
   }
 }
 
 // ---- receiving ---------------------------------------------------------------------------------------------------
 
-// Bytes of the payload that is being taken: from the buffer first, then from the kernel.
+// Reads bytes of the payload being collected: from the buffer first, then from the kernel.
 size_t TcpPeer::read(std::span<std::byte> into) {
   if (in_begin_ != in_end_) {
     const size_t n = std::min(into.size(), in_end_ - in_begin_);
@@ -340,7 +327,7 @@ size_t TcpPeer::read(std::span<std::byte> into) {
   return std::min(got, into.size());
 }
 
-// More bytes into the buffer. False: there are none now, or the connection is broken.
+// Reads more bytes into the buffer. False: none are there, or the connection is broken.
 bool TcpPeer::fill() {
   if (in_begin_ == in_end_) {
     in_begin_ = in_end_ = 0;
@@ -349,7 +336,7 @@ bool TcpPeer::fill() {
     in_end_ -= in_begin_;
     in_begin_ = 0;
   }
-  // Behind a long payload there is often another: what is read here of it must be copied once more.
+  // After a long payload another is likely: what is read of it here would have to be copied once more.
   const size_t room = std::min(in_.size(), in_end_ + (long_ ? kTailBytes : in_.size())) - in_end_;
   ssize_t n;
   do {
@@ -384,10 +371,10 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
       const std::lock_guard lock(send_mutex_);
       want_out(false);
       flush_locked();
-      n = 1;  // who waits for room tries again now
+      n = 1;  // a sender that waits for room tries again
     }
   }
-  // An answer that came with the last frame is for the next round, if there is one.
+  // An answer that came with the last frame is left for the next round, if there is one.
   const auto settle = [&](bool again) {
     if (taken_.there == 0) return;
     if (again && broken() == Status::ok) {
@@ -412,15 +399,15 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
   }
   settle(true);
   if (!dry_) return n != 0 ? n : 1;  // there is more, for the next round
-  // Nothing new: what waited for company goes now.
+  // Nothing new arrived: send the packets that waited for more.
   if (!heard && unflushed_.load(std::memory_order_relaxed)) flush();
   return n;
 }
 
-// A request keeps to the limits and names an endpoint that it may; its source becomes one that we know it by.
+// Checks a request against the limits and its right to name the endpoint, and replaces its source by our number for it.
 bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
   if (frame.kind == wire::FrameKind::answer) {
-    // More answers than requests is a lie, and one about what they cost only hurts who tells it.
+    // More answers than requests are a protocol error; a wrong cost in an answer harms only the peer that sent it.
     if (ours_.open() == 0) {
       fail(Status::protocol, "an answer that nobody asked for");
       return false;
@@ -456,30 +443,30 @@ void TcpPeer::trace_source(wire::Frame& frame) {
   frame.source.nic = source_number_;
 }
 
-// True: the payload is complete and was delivered, or was changed on its way. It is collected and checked before any of
-// it reaches its place: a checksum of bytes that have landed would also fail where somebody else has written there
-// since, which is legal, and damaged bytes would have done their damage.
+// True: the payload is complete and was delivered, or was changed on its way. It is collected and opened before any of
+// it reaches its place: a region never holds bytes that were not authenticated, not even for a moment.
 bool TcpPeer::take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self) {
-  const uint64_t length = frame_.payload_length;
-  while (done_ < length) {
-    const size_t got = read({collected_.data() + done_, length - done_});
+  const uint64_t length = frame_.payload_length, sealed = length + wire::kTagBytes;
+  while (done_ < sealed) {
+    const size_t got = read({collected_.data() + done_, sealed - done_});
     done_ += got;
-    if (got == 0 || (dry_ && done_ < length && in_begin_ == in_end_)) return false;
+    if (got == 0 || (dry_ && done_ < sealed && in_begin_ == in_end_)) return false;
   }
   taking_ = false;
-  const std::span<const std::byte> payload(collected_.data(), length);
-  if (holds(payload, sum_)) sink.on_frame(self, frame_, payload);
+  if (opens(collected_.data(), 0, length)) sink.on_frame(self, frame_, {collected_.data(), length});
   return true;
 }
 
-bool TcpPeer::holds(std::span<const std::byte> payload, uint32_t sum) {
-  if (payload.empty() || checksum_of(payload) == sum) [[likely]]
+bool TcpPeer::opens(std::byte* at, size_t clear, size_t content) {
+  if (keys_.receive.open(at, clear, content)) [[likely]]
     return true;
-  fail(Status::corrupted, "payload of a packet was changed on its way");
+  fail(Status::corrupted,
+       "record " + std::to_string(keys_.receive.number() - 1) +
+           " was changed on its way, or is not the one that was due: repeated, or others are missing");
   return false;
 }
 
-// An answer that went well: counted at once, for deliver_done() to give to the NIC. False: the connection is broken.
+// Counts an answer of success, which deliver_done() will give to the NIC. False: the connection is broken.
 bool TcpPeer::take_done(TcpControl& control, const wire::DoneBody& done) {
   if (done.there != 1) {
     fail(Status::protocol, "an answer with a field outside its range");
@@ -500,7 +487,7 @@ void TcpPeer::deliver_done(FrameSink& sink, const std::shared_ptr<Peer>& self) {
   sink.on_frame(self, answer, {});
 }
 
-// Whole packets in the buffer. Every field is checked before it is used; what is wrong ends the connection.
+// Handles the whole packets in the buffer. Every field is checked before use; a wrong one ends the connection.
 size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget) {
   size_t n = 0;
   while (n < budget && broken() == Status::ok) {
@@ -519,19 +506,11 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       fail(Status::protocol, "what it sent is no packet");
       return n;
     }
-    if (prefix->sequence != received_) {
-      fail(Status::protocol, "packet " + std::to_string(prefix->sequence) + " came where packet " +
-                                 std::to_string(received_) + " was due: it was repeated, or others are missing");
-      return n;
-    }
-    const size_t body = wire::body_bytes(prefix->type), head = sizeof(wire::PacketPrefix) + body;
+    const size_t body = wire::body_bytes(prefix->type), content = wire::first_content(*prefix);
+    const size_t head = sizeof(wire::PacketPrefix) + content + wire::kTagBytes;
     if (in.size() < head) return n;
-    if (!wire::seal_holds(keys_.receive, received_, in.first(head))) {
-      fail(Status::protocol, "a packet was changed on its way");
-      return n;
-    }
-    ++received_;
-    long_ = prefix->length >= kLandMin;
+    if (!opens(in_.data() + in_begin_, sizeof(wire::PacketPrefix), content)) return n;
+    long_ = prefix->length >= wire::kTogetherMax;
     const auto bytes = in.subspan(sizeof(wire::PacketPrefix), body);
     if (prefix->type != wire::PacketType::frame) {
       in_begin_ += head;
@@ -559,15 +538,15 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       continue;
     }
     const auto payload_length = static_cast<uint32_t>(prefix->length - body);
-    uint32_t sum = 0;
-    auto frame = wire::parse_tcp_frame(bytes, payload_length, &sum);
+    auto frame = wire::parse_tcp_frame(bytes, payload_length);
     if (!frame) {
       fail(Status::protocol, "a frame with a field outside its range");
       return n;
     }
     wire::DoneBody with;
     std::memcpy(&with, bytes.data() + offsetof(wire::FrameBody, done), sizeof(with));
-    const bool whole = in.size() - head >= payload_length;
+    const bool apart = payload_length > wire::kTogetherMax;
+    const bool whole = !apart || in.size() - head >= payload_length + wire::kTagBytes;
     if (with.there != 0) {
       if (!take_done(control, with)) return n;
       // Answers reach the NIC in the order in which they came.
@@ -576,17 +555,21 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (!admit(*frame, control)) return n;
     in_begin_ += head;
     if (whole) {
-      in_begin_ += payload_length;
+      std::byte* payload = in_.data() + in_begin_ - wire::kTagBytes - payload_length;
+      if (apart) {
+        payload = in_.data() + in_begin_;
+        in_begin_ += payload_length + wire::kTagBytes;
+      }
       ++n;
-      if (!holds(in.subspan(head, payload_length), sum)) return n;
-      sink.on_frame(self, *frame, in.subspan(head, payload_length));
+      if (apart && !opens(payload, 0, payload_length)) return n;
+      sink.on_frame(self, *frame, {payload, payload_length});
       continue;
     }
     frame_ = *frame;
-    sum_ = sum;
     done_ = 0;
     taking_ = true;
-    if (collected_.size() < payload_length) collected_.resize(payload_length);  // kept for the next
+    // Kept for the next payload.
+    if (collected_.size() < payload_length + wire::kTagBytes) collected_.resize(payload_length + wire::kTagBytes);
   }
   return n;
 }

@@ -1,13 +1,15 @@
 // cpp/link/tcp_peer.hpp: one connection to another NIC, after the greeting: packets out, packets in.
 //
-// Sending: any thread, under send_mutex_, from out_: payload is copied there, and its checksum is that of the copy.
-//   While a request of ours has no answer yet, small packets wait for company (until there are kBatchBytes, the next
-//   poll, or somebody goes to sleep): the answer will bring a thread here that sends them. Answers wait for the next
-//   poll that finds nothing new, so that they travel with what the application says next. Neither waits once kBatchCost
-//   bytes of payload depend on it.
-// Receiving: the polling thread only. Payload goes to its place once it is whole and its checksum holds. An answer that
-//   came with the last frame is left for the next round where there will be one: whoever waits for the frame goes
-//   first.
+// Sending: any thread, under send_mutex_, from out_: payload is copied there and sealed there, so that a change of the
+//   application's memory meanwhile cannot part the bytes from their tag.
+//   While a request of ours has no answer yet, small packets are gathered (until there are kBatchBytes of them, the
+//   next poll, or a thread goes to sleep): the answer will bring a thread here that sends them. Answers wait for the
+//   next poll that finds nothing new, so that they travel with the application's next frame. Neither waits once
+//   kBatchCost bytes of payload depend on it.
+// Receiving: the polling thread only. Payload goes to its place once it is whole and its seal has opened. An answer
+// that
+//   came with the last frame is left for the next round where there will be one: the caller that waits for the frame
+//   goes first.
 //   A peer that asks for endpoints and does not read the answers is dropped (kTcpAsksMax).
 // Limits: a request that passes kTcpInFlightFrames or kTcpInFlightBytes is not sent before others are answered; a peer
 //   that does not keep to them is dropped.
@@ -27,15 +29,15 @@ namespace weft::link {
 
 class TcpPeer;
 
-// What a connection tells its link, from receive().
+// What a connection asks of its link during receive().
 class TcpControl {
  public:
   virtual ~TcpControl() = default;
   virtual wire::ResolveBody on_resolve(TcpPeer& peer, const wire::ResolveBody& asked) = 0;
   virtual void on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) = 0;
-  // An endpoint of this NIC that a peer of `vni` may name.
+  // Whether a peer of `vni` may name this endpoint of our NIC.
   virtual bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) = 0;
-  // Somebody polls, or the engine looks in soon: a short thing may be left for the next round.
+  // Whether a thread polls: then an answer may be left for the next round.
   [[nodiscard]] virtual bool polled() const noexcept = 0;
 };
 
@@ -52,9 +54,9 @@ class TcpPeer final : public Peer {
     std::array<uint8_t, 16> uuid{};
     uint16_t vni = 0;
     bool outbound = false;
-    wire::HostAddress host;    // what it is called by: what we called, or where it says that it listens, or none
+    wire::HostAddress host;    // where it can be called: the address that we called, or its end and port; or none
     wire::HostAddress remote;  // the other end of the connection
-    wire::HostAddress us;      // outbound: what the peer knows it by, if nobody changes addresses on the way
+    wire::HostAddress us;      // outbound: the address by which the peer knows us, unless it is translated on the way
   };
   TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& about, EpollSet* set, uint64_t id);
 
@@ -65,47 +67,47 @@ class TcpPeer final : public Peer {
   Status send(wire::Frame& frame, std::span<const std::byte> payload);
   void send_control(wire::PacketType type, const wire::ResolveBody& body);
   void ping_if_silent();
-  void ping();                  // and what waits to be sent; no more than the kernel takes
-  void say_goodbye() noexcept;  // before an orderly close, where the kernel takes it
-  // Sends what waits, as far as the kernel takes it. True: something went out.
+  void ping();                  // with the packets that wait, as far as the kernel takes them
+  void say_goodbye() noexcept;  // before an orderly close, if the kernel takes it
+  // Sends the packets that wait, as far as the kernel takes them. True: bytes went out.
   bool flush();
   [[nodiscard]] bool unflushed() const noexcept { return unflushed_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool full() const noexcept { return full_.load(std::memory_order_relaxed); }
 
   // ---- receiving
   size_t receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
-  // Something was left for the next round. Any thread: who is about to sleep looks at it.
+  // Whether data was left for the next round. Any thread: one that is about to sleep checks it.
   [[nodiscard]] bool has_buffered() const noexcept {
     return buffered_.load(std::memory_order_seq_cst) != Left::nothing;
   }
-  // Packets that the budget left, for which nobody might come.
+  // Whether whole packets were left because the budget ended; no event will announce them.
   [[nodiscard]] bool has_packets() const noexcept { return buffered_.load(std::memory_order_relaxed) == Left::packets; }
 
-  // Something is wrong with the connection; who polls drops it. ok: nothing.
+  // Why the connection is broken, and will be dropped by the polling thread; ok: it is not.
   [[nodiscard]] Status broken() const noexcept { return broken_.load(std::memory_order_acquire); }
   [[nodiscard]] std::string why() const;
   void die(Status why);
   void give_up(Status status, const std::string& why) noexcept { fail(status, why); }
-  // Whether the link's set tells of this connection. A socket that somebody waits for costs its sender 0.2 us a packet,
-  // so one that polls read anyway is not in the set. With the link's lock.
+  // Puts the socket into the link's epoll set or takes it out. In the set it costs its sender 0.2 us a packet, so a
+  // socket that polls read anyway is kept out. With the link's lock.
   void watch(bool watched);
   void close_in_child() noexcept { fd_.reset(); }  // of a fork: the connection goes on, it is the parent's
 
   const About about;
   const uint64_t id;
   std::map<uint64_t, Call> asked;  // the link's, under its lock
-  uint32_t asks_open = 0;          // the link's: without an answer, also those that it gave up
+  uint32_t asks_open = 0;          // the link's: without an answer, including those whose time ran out
   uint64_t next_ask = 1;
   bool crossed = false;  // the link's: a call of the peer was turned down for this connection
 
  private:
-  // Requests of one direction, without an answer. One thread at a time begins them and one ends them, so that neither
-  // needs a locked instruction; each may undo its last.
+  // The unanswered requests of one direction. One thread at a time begins them and one ends them, so that neither needs
+  // a locked instruction; each may undo its last step.
   class Requests {
    public:
     void begin(uint64_t cost, bool undo = false) noexcept { count(begun_, cost, undo); }
     void end(uint64_t cost, bool undo = false) noexcept { count(ended_, cost, undo); }
-    // Exact for who begins or ends; the other's latest may be missing: read in this order it is never less than none.
+    // Exact up to the other thread's latest step; read in this order, the difference is never negative.
     [[nodiscard]] uint64_t open() const noexcept { return difference(&Sum::count); }
     [[nodiscard]] uint64_t open_bytes() const noexcept { return difference(&Sum::bytes); }
 
@@ -132,8 +134,7 @@ class TcpPeer final : public Peer {
   bool flush_locked();
   void want_out(bool wanted);
   [[nodiscard]] uint32_t wanted_events() const noexcept;
-  std::byte* room(size_t bytes);  // behind what waits in out_; who fills it adds to out_end_
-  void append(std::span<const std::byte> bytes);
+  std::byte* room(size_t bytes);  // at the end of out_; the caller fills it and advances out_end_
   [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
   void clear_out() noexcept { out_at_ = out_end_ = 0; }
   void emit_done();  // answer_ becomes a packet of its own
@@ -143,28 +144,26 @@ class TcpPeer final : public Peer {
   size_t parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
   bool take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self);
   size_t read(std::span<std::byte> into);
-  bool holds(std::span<const std::byte> payload, uint32_t sum);
+  bool opens(std::byte* at, size_t clear, size_t content);
   bool admit(wire::Frame& frame, TcpControl& control);
   void trace_source(wire::Frame& frame);
 
   UniqueFd fd_;
-  SessionKeys keys_;
-  EpollSet* set_;  // where the link waits for this connection
+  SessionKeys keys_;  // send: with send_mutex_; receive: the polling thread's
+  EpollSet* set_;     // where the link waits for this connection
 
   std::mutex send_mutex_;
   std::vector<std::byte> out_;
   size_t out_at_ = 0, out_end_ = 0;
-  uint64_t sent_ = 0;      // packets
   wire::DoneBody answer_;  // the last answer that waits: the next frame takes it along
-  uint64_t out_cost_ = 0;  // what the packets in out_, and answer_, answer or ask for, in bytes
+  uint64_t out_cost_ = 0;  // bytes of payload that the packets in out_, and answer_, acknowledge or request
   bool wants_out_ = false, watched_ = false;
   std::atomic<bool> unflushed_{false}, spoke_{false}, full_{false};
-  Requests ours_, theirs_;  // ours: begun with send_mutex_, ended by who polls; theirs: the other way round
+  Requests ours_, theirs_;  // ours: begun with send_mutex_, ended by the polling thread; theirs: the reverse
 
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;
-  uint64_t received_ = 0;  // packets
-  wire::DoneBody taken_;   // an answer that the NIC has not been given yet
+  wire::DoneBody taken_;  // an answer that the NIC has not been given yet
   enum class Left : uint8_t { nothing, answer, packets };
   std::atomic<Left> buffered_{Left::nothing};
   bool dry_ = false;
@@ -172,7 +171,6 @@ class TcpPeer final : public Peer {
   bool taking_ = false;
   wire::Frame frame_;  // whose payload is being taken
   uint64_t done_ = 0;
-  uint32_t sum_ = 0;  // that its payload must have
   std::vector<std::byte> collected_;
   uint32_t source_nic_ = wire::kUnknownNic, source_number_ = wire::kUnknownNic;
 

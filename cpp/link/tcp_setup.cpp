@@ -1,4 +1,4 @@
-// cpp/link/tcp_setup.cpp: making the link, listening, and what is asked of it.
+// cpp/link/tcp_setup.cpp: making the link, its settings, listening, statistics.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -26,9 +26,11 @@ TcpLink::~TcpLink() {
     peer->say_goodbye();
     peer->die(Status::peer_gone);
   }
+  pending_.clear();  // their greetings use the secret
+  if (secret_) secret_->sodium.wipe(&secret_->key, sizeof(secret_->key));
 }
 
-// A process that stays on its host has no descriptor for the link. False: there is none left.
+// Opens the link's descriptors at its first use: a process that stays on its host has none. False: none is left.
 bool TcpLink::start() {
   if (events_) return true;
   try {
@@ -49,21 +51,17 @@ bool TcpLink::start() {
   return true;
 }
 
-void TcpLink::set_secret(std::span<const std::byte> secret) {
-  if (secret.size() < kSecretBytesMin) {
-    throw Error(fi_err::kEINVAL, "the secret has " + std::to_string(secret.size()) + " bytes, " +
-                                     std::to_string(kSecretBytesMin) + " are needed at least");
-  }
+void TcpLink::set_secret(const Sodium& sodium, const wire::Bytes32& key) {
   const std::lock_guard lock(mutex_);
-  if (!secret_.empty() && !equal_in_constant_time(secret_, secret)) {
+  if (!secret_) secret_ = {sodium, key};
+  if (secret_->sodium.compare(&secret_->key, &key, sizeof(key)) != 0) {
     throw Error(fi_err::kEBUSY, "this process has another secret already: it is set once");
   }
-  if (secret_.empty()) secret_.assign(secret.begin(), secret.end());
 }
 
 bool TcpLink::has_secret() const {
   const std::lock_guard lock(mutex_);
-  return !secret_.empty();
+  return secret_.has_value();
 }
 
 void TcpLink::set_timeout(uint64_t timeout_ns) {
@@ -74,9 +72,17 @@ void TcpLink::set_timeout(uint64_t timeout_ns) {
   config_.timeout_ns = timeout_ns;
 }
 
+void TcpLink::set_encryption(Encryption when) {
+  const std::lock_guard lock(mutex_);
+  if (events_ && when != config_.encryption) {
+    throw Error(fi_err::kEBUSY, "the tcp link is in use: say before what it encrypts");
+  }
+  config_.encryption = when;
+}
+
 wire::HostAddress TcpLink::listen(const wire::HostAddress& on, std::optional<wire::HostAddress> known_as) {
   const std::lock_guard lock(mutex_);
-  if (secret_.empty()) {
+  if (!secret_) {
     throw Error(fi_err::kEACCES,
                 "listening on " + text_of(on) +
                     ": without a secret anybody could call\n"

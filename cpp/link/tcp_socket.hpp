@@ -21,9 +21,9 @@ inline bool is_loopback(const wire::HostAddress& host) noexcept {
   return host.family == 4 ? host.ip[0] == 127 : host.ip == parse_host("::1", 0).ip;
 }
 
-// Where both ends are on this host nothing is congested, and a control that paces (bbr, the default of some systems)
-// arms a timer for each packet: 1 MiB at a time went at 3.4 GB/s instead of 6.5. reno is in every kernel, and everybody
-// may choose it.
+// For connections within this host, where nothing is congested: a congestion control that paces (bbr, the default of
+// some systems) arms a timer for each packet, and 1 MiB at a time went at 3.4 GB/s instead of 6.5. reno is in every
+// kernel and needs no privilege.
 inline void set_unpaced(int fd) noexcept {
   constexpr char kControl[] = "reno";
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kControl, sizeof(kControl) - 1);
@@ -42,7 +42,7 @@ inline void set_options(int fd, uint64_t timeout_ns) noexcept {
 inline bool send_greeting(int fd, const wire::Greeting& g) noexcept {
   std::array<std::byte, sizeof(wire::Greeting)> bytes;
   wire::emit_greeting(g, bytes);
-  // Into the empty buffer of a new connection: it fits, or the connection is gone.
+  // The buffer of a new connection is empty: the greeting fits, or the connection is gone.
   return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 

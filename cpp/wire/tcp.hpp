@@ -1,20 +1,18 @@
-// cpp/wire/tcp.hpp: what two NICs say on a TCP connection.
+// cpp/wire/tcp.hpp: what two NICs say on a TCP connection. Little endian.
 //
-// First greetings, 144 bytes each, little endian:
-//   hello      dialer to acceptor: who I am, what I called, which VNI, a nonce
-//   challenge  acceptor to dialer: who I am, a nonce of mine
-//   proof      dialer to acceptor: mac over both greetings, with the VNI's key
-//   welcome    acceptor to dialer: the same the other way, under another label; or
-//   reject     with a reason; the sender hangs up
-// The acceptor proves itself last, so that a stranger who calls gets nothing that was made with the secret.
+// First greetings, 184 bytes each:
+//   hello      dialer to acceptor: who I am, what I called, which VNI, a fresh number, my share
+//   challenge  acceptor to dialer: who I am, my share, the proof that I know the secret
+//   proof      dialer to acceptor: the same proof, in the other direction
+//   welcome    acceptor to dialer: you are in; with a proof as well. Or, in place of any of these,
+//   reject     a reason; the sender hangs up
+// Shares and proofs are those of a key exchange that the secret authenticates (link/tcp_auth.hpp). The first eight
+// bytes (magic, version, type, reason) mean the same in every version, so that two versions can tell each other.
 //
-// Then packets: a prefix of 24 bytes, a body whose length the type tells, and for frames `length - 104` bytes of
-// payload. The prefix (but the tag) and the body are covered by the tag (base/mac.hpp), keyed for this connection and
-// direction; payload is not, but by a checksum that stands in the frame's payload_length (the prefix tells the length):
-// that finds faults, not somebody who changes payload on purpose. `sequence` counts packets from 0, so that none can be
-// repeated, dropped or moved.
-//
-//   0..7   tag       8..15  sequence    16..19 length of body and payload    20 type    21..23 zero
+// Then packets, made of sealed records (wire/seal.hpp), each with a tag of 32 bytes behind it:
+//   prefix      8 bytes, sent in the clear: 0..3 length of body and payload, 4 type, 5..7 zero
+//   body        its length follows from the type
+//   payload     of a frame: in the same record up to kTogetherMax bytes, otherwise in a record of its own
 #pragma once
 
 #include <array>
@@ -25,16 +23,15 @@
 #include <span>
 #include <string>
 
-#include "base/mac.hpp"
-#include "base/sha256.hpp"
 #include "base/status.hpp"
 #include "wire/address.hpp"
 #include "wire/frame.hpp"
+#include "wire/seal.hpp"
 
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 4;
+constexpr uint16_t kTcpVersion = 5;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
@@ -63,9 +60,10 @@ enum class TcpReject : uint8_t {
   version = 1,    // the two speak different versions
   secret = 2,     // the proof was made with another secret
   malformed = 3,  // not a greeting, or not the one whose turn it was
-  busy = 4,       // too many connections
+  busy = 4,       // too many connections or callers: call again later
   crossed = 5,    // we are just calling you: take that call
 };
+using Bytes32 = std::array<std::byte, 32>;
 
 struct Greeting {
   uint32_t magic = kTcpMagic;
@@ -74,15 +72,20 @@ struct Greeting {
   TcpReject reason{};
   uint16_t vni = 0;
   uint16_t reserved = 0;
-  uint32_t nic = 0;                 // number of the sender's NIC in its process
-  std::array<uint8_t, 16> uuid{};   // of the sender's NIC
-  std::array<uint8_t, 32> nonce{};  // hello, challenge: of the sender
-  HostAddress listen;               // where the sender can be called, or none
-  HostAddress called;               // hello: what the dialer called
-  Digest mac{};                     // proof, welcome
+  uint32_t nic = 0;                // number of the sender's NIC in its process
+  std::array<uint8_t, 16> uuid{};  // of the sender's NIC
+  Bytes32 nonce{};                 // hello: the dialer's
+  HostAddress listen;              // where the sender can be called, or none
+  HostAddress called;              // hello: what the dialer called
+  Bytes32 proof{};                 // challenge, proof, welcome
+  Bytes32 share{};                 // hello, challenge: a point of the curve
+  uint8_t encrypt = 0;             // hello, challenge: 1: the sender wants packets encrypted
+  std::array<uint8_t, 7> zero{};
 };
-static_assert(sizeof(Greeting) == 144);
-static_assert(offsetof(Greeting, uuid) == 16 && offsetof(Greeting, listen) == 64 && offsetof(Greeting, mac) == 112);
+static_assert(sizeof(Greeting) == 184);
+static_assert(offsetof(Greeting, uuid) == 16 && offsetof(Greeting, listen) == 64 && offsetof(Greeting, proof) == 112 &&
+              offsetof(Greeting, share) == 144);
+constexpr size_t kGreetingHeadBytes = 8;  // magic, version, type, reason
 
 inline void emit_greeting(const Greeting& g, std::span<std::byte> out) noexcept {
   std::memcpy(out.data(), &g, sizeof(g));
@@ -92,6 +95,7 @@ inline std::optional<Greeting> parse_greeting(std::span<const std::byte> in) noe
   if (in.size() < sizeof(Greeting)) return std::nullopt;
   Greeting g;
   std::memcpy(static_cast<void*>(&g), in.data(), sizeof(g));
+  if (g.encrypt > 1 || g.zero != std::array<uint8_t, 7>{}) return std::nullopt;
   const auto type = static_cast<uint8_t>(g.type);
   if (g.magic != kTcpMagic || type < 1 || type > static_cast<uint8_t>(GreetingType::reject)) return std::nullopt;
   if (g.reason > TcpReject::crossed || g.reserved != 0) return std::nullopt;
@@ -101,17 +105,25 @@ inline std::optional<Greeting> parse_greeting(std::span<const std::byte> in) noe
   return g;
 }
 
-// goodbye: the sender closes its NIC, and nothing follows.
+// The beginning of a greeting of another version, as far as all versions agree; nothing where it is of this version, or
+// no greeting. `in`: what has come so far.
+inline std::optional<Greeting> parse_other_version(std::span<const std::byte> in) noexcept {
+  if (in.size() < kGreetingHeadBytes) return std::nullopt;
+  Greeting g;
+  std::memcpy(static_cast<void*>(&g), in.data(), kGreetingHeadBytes);
+  if (g.magic != kTcpMagic || g.version == kTcpVersion) return std::nullopt;
+  return g;
+}
+
+// goodbye: the sender closes its NIC; nothing follows.
 enum class PacketType : uint8_t { frame = 1, ping = 2, resolve = 3, resolved = 4, done = 5, goodbye = 6 };
 
 struct PacketPrefix {
-  uint64_t tag = 0;
-  uint64_t sequence = 0;
   uint32_t length = 0;
   PacketType type{};
   std::array<uint8_t, 3> zero{};
 };
-static_assert(sizeof(PacketPrefix) == 24 && offsetof(PacketPrefix, type) == 20);
+static_assert(sizeof(PacketPrefix) == 8 && offsetof(PacketPrefix, type) == 4);
 
 // resolve: is there an endpoint at `address`? resolved: its slot and generation.
 struct ResolveBody {
@@ -123,20 +135,20 @@ struct ResolveBody {
 };
 static_assert(sizeof(ResolveBody) == 32);
 
-// done: the answer to a request that went well and has nothing to bring back.
+// done: the answer to a request that succeeded and returns no data.
 struct DoneBody {
   uint64_t op_id = 0;
   uint32_t cost = 0;
-  uint32_t there = 0;  // 1; or 0 behind a frame that brings none
+  uint32_t there = 0;  // 1; 0 behind a frame that carries none
 };
 static_assert(sizeof(DoneBody) == 16);
 
-// frame: with room for a `done` that travels with it. Prefix and body are two cache lines.
+// frame: with room for a `done` that travels with it.
 struct FrameBody {
   Frame frame;
   DoneBody done;
 };
-static_assert(sizeof(FrameBody) == 104 && sizeof(PacketPrefix) + sizeof(FrameBody) == 128);
+static_assert(sizeof(FrameBody) == 104);
 
 constexpr size_t body_bytes(PacketType type) noexcept {
   switch (type) {
@@ -154,8 +166,19 @@ constexpr size_t body_bytes(PacketType type) noexcept {
   return 0;
 }
 constexpr size_t kPacketHeadMax = sizeof(PacketPrefix) + sizeof(FrameBody);
+constexpr size_t kPacketBytesMax = kPacketHeadMax + kTagBytes;  // of a packet without payload
 
-// The prefix in `in`, or nothing where a field is outside its range. The tag is checked by seal_holds().
+// Payload up to this length is sealed with its frame, longer payload apart.
+constexpr size_t kTogetherMax = 4096;
+// Where a frame's payload begins in its packet, and how long that packet is.
+constexpr size_t payload_at(size_t payload) noexcept {
+  return kPacketHeadMax + (payload > kTogetherMax ? kTagBytes : 0);
+}
+constexpr size_t frame_bytes(size_t payload) noexcept {
+  return payload_at(payload) + payload + kTagBytes;
+}
+
+// The prefix in `in`, or nothing where a field is outside its range. It is to be believed once the record has opened.
 inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) noexcept {
   if (in.size() < sizeof(PacketPrefix)) return std::nullopt;
   PacketPrefix p;
@@ -169,69 +192,59 @@ inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) n
   return p;
 }
 
-// `head`: prefix and body. The type in the prefix tells how long it is.
-static_assert(kPacketHeadMax - sizeof(uint64_t) <= kMacBytesMax);
-inline uint64_t packet_tag(const MacKey& key, uint64_t sequence, std::span<const std::byte> head) noexcept {
-  return mac_tag(key, sequence, head.subspan(sizeof(uint64_t)));
-}
-// `sequence`: the one that is due, which the packet names too.
-inline bool seal_holds(const MacKey& key, uint64_t sequence, std::span<const std::byte> head) noexcept {
-  uint64_t tag;
-  std::memcpy(&tag, head.data(), sizeof(tag));
-  return tag == packet_tag(key, sequence, head);
+// Of the packet's first record, behind the prefix: the body, and payload that is sealed with it.
+constexpr size_t first_content(const PacketPrefix& p) noexcept {
+  const size_t body = body_bytes(p.type), payload = p.length - body;
+  return payload > kTogetherMax ? body : p.length;
 }
 
-// Writes prefix and body, which may be given in two parts; returns how many bytes that is.
+// Writes and seals the first record of a packet: prefix, body (which may be given in parts) and `together` bytes of
+// payload, which lie behind it already. Returns how many bytes that is, with the tag.
 template <typename... Part>
-size_t emit_packet_of(const MacKey& key, uint64_t sequence, PacketType type, size_t payload_length,
-                      std::span<std::byte> out, const Part&... part) noexcept {
+size_t emit_packet_of(Seal& seal, PacketType type, size_t payload_length, std::byte* out,
+                      const Part&... part) noexcept {
+  constexpr size_t kBody = (sizeof(Part) + ... + 0);
   PacketPrefix p;
-  p.sequence = sequence;
-  p.length = static_cast<uint32_t>((sizeof(Part) + ... + 0) + payload_length);
+  p.length = static_cast<uint32_t>(kBody + payload_length);
   p.type = type;
-  std::memcpy(out.data(), &p, sizeof(p));
+  std::memcpy(out, &p, sizeof(p));
   size_t head = sizeof(p);
-  ((std::memcpy(out.data() + head, &part, sizeof(part)), head += sizeof(part)), ...);
-  const uint64_t tag = packet_tag(key, sequence, out.first(head));
-  std::memcpy(out.data(), &tag, sizeof(tag));
-  return head;
+  ((std::memcpy(out + head, &part, sizeof(part)), head += sizeof(part)), ...);
+  const size_t content = kBody + (payload_length > kTogetherMax ? 0 : payload_length);
+  seal.close(out, sizeof(p), content);
+  return sizeof(p) + content + kTagBytes;
 }
 template <typename Body>
-size_t emit_packet(const MacKey& key, uint64_t sequence, PacketType type, const Body& body,
-                   std::span<std::byte> out) noexcept {
-  return emit_packet_of(key, sequence, type, 0, out, body);
+size_t emit_packet(Seal& seal, PacketType type, const Body& body, std::byte* out) noexcept {
+  return emit_packet_of(seal, type, 0, out, body);
 }
-inline size_t emit_ping(const MacKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
-  return emit_packet_of(key, sequence, PacketType::ping, 0, out);
+inline size_t emit_ping(Seal& seal, std::byte* out) noexcept {
+  return emit_packet_of(seal, PacketType::ping, 0, out);
 }
-inline size_t emit_goodbye(const MacKey& key, uint64_t sequence, std::span<std::byte> out) noexcept {
-  return emit_packet_of(key, sequence, PacketType::goodbye, 0, out);
+inline size_t emit_goodbye(Seal& seal, std::byte* out) noexcept {
+  return emit_packet_of(seal, PacketType::goodbye, 0, out);
 }
-inline size_t emit_frame(const MacKey& key, uint64_t sequence, const Frame& frame, const DoneBody& done,
-                         size_t payload_length, std::span<std::byte> out) noexcept {
-  return emit_packet_of(key, sequence, PacketType::frame, payload_length, out, frame, done);
+// The payload lies at out + payload_at(payload_length) already. Returns frame_bytes(payload_length).
+inline size_t emit_frame(Seal& seal, const Frame& frame, const DoneBody& done, size_t payload_length,
+                         std::byte* out) noexcept {
+  const size_t first = emit_packet_of(seal, PacketType::frame, payload_length, out, frame, done);
+  if (payload_length <= kTogetherMax) return first;
+  seal.close(out + first, 0, payload_length);
+  return first + payload_length + kTagBytes;
 }
 
-// What a request counts against kTcpInFlightBytes: its payload, or what it asks for.
+// What a request counts against kTcpInFlightBytes: its payload, or the bytes that it asks for.
 inline uint32_t cost_of(const Frame& f) noexcept {
   if (f.kind == FrameKind::read) return f.status > 0 ? static_cast<uint32_t>(f.status) : 0;
   return f.payload_length;
 }
 
-// The frame of a packet, its payload length taken from the prefix; nothing where a field is outside its range. `*sum`:
-// the checksum that its payload must have.
+// The frame of a packet, its payload length taken from the prefix; nothing where a field is outside its range.
 // Beside what wire::parse asks: a frame that a peer may send over tcp, with its cost in staged_chunk (the answer
 // repeats it), and an answer with a status that ends an operation.
-inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uint32_t payload_length,
-                                            uint32_t* sum) noexcept {
-  std::array<std::byte, sizeof(Frame)> head;
-  if (body.size() < head.size()) return std::nullopt;
-  std::memcpy(head.data(), body.data(), head.size());
-  std::memcpy(sum, head.data() + offsetof(Frame, payload_length), sizeof(*sum));
-  std::memset(head.data() + offsetof(Frame, payload_length), 0, sizeof(*sum));
-  if (payload_length == 0 && *sum != 0) return std::nullopt;
-  auto f = parse(head);
-  if (!f || f->where != PayloadWhere::none) return std::nullopt;
+inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uint32_t payload_length) noexcept {
+  auto f = parse(body);
+  if (!f || f->where != PayloadWhere::none || f->payload_length != 0) return std::nullopt;
   f->payload_length = payload_length;
   f->where = payload_length != 0 ? PayloadWhere::in_frame : PayloadWhere::none;
   switch (f->kind) {
@@ -249,7 +262,7 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
     case FrameKind::cm:
       if (f->staged_chunk != cost_of(*f)) return std::nullopt;
       break;
-    case FrameKind::notice:  // says that an access was made by load and store, which nobody here can do
+    case FrameKind::notice:  // reports an access by load and store, which no peer of this link can make
       return std::nullopt;
   }
   return f;

@@ -195,12 +195,18 @@ class Nic:
     def hmem_dmabuf(self, iface: int, address: int, length: int) -> int:
         """A DMA-buf descriptor of device memory, the caller's to close."""
 
-    def tcp_secret(self, secret: bytes) -> None:
+    def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None:
         """
-        The secret that both sides of a tcp connection must know, 16 bytes at least. Set once.
+        The key that both sides of a tcp connection must have, 32 bytes. Set once.
 
-        Raises FabricError: InvalidArgument (too short), Busy (another one is set).
+        sodium   addresses of libsodium's functions (sodium_functions()), which must stay loaded.
+
+        Raises ValueError (another length), KeyError (a function is missing), FabricError: Busy (another key is set).
         """
+
+    @staticmethod
+    def sodium_functions() -> list[str]:
+        """Names of the functions that tcp_secret() needs."""
 
     def tcp_has_secret(self) -> bool:
         """Whether tcp_secret() was called."""
@@ -208,6 +214,12 @@ class Nic:
     def tcp_timeout(self, seconds: float) -> None:
         """
         How long a dead host may go unnoticed. Before the link is used; Busy afterwards.
+        """
+
+    def tcp_encryption(self, when: str) -> None:
+        """
+        Whether packets are encrypted: "auto" (but between loopback addresses), "on", "off"; one side's "on" is
+        enough. They are authenticated in any case. Before the link is used; Busy afterwards.
         """
 
     def tcp_listen(self, ip: str, port: int = 0, known_as: str | None = None) -> tuple[str, int]:

@@ -76,9 +76,10 @@ def nic() -> Nic:
                     cache_off=[iface for iface, on in enumerate(switches, 1) if not on],
                 )
                 made.tcp_timeout(s.tcp_timeout)
+                made.tcp_encryption(s.tcp_encryption)
                 secret = settings.secret(s)
                 if secret is not None:
-                    made.tcp_secret(secret)
+                    _set_secret(made, secret)
                 if s.listen:
                     _listen(made, s.listen, s.advertise)
                 _current = made
@@ -110,11 +111,22 @@ def nic_if_open() -> Nic | None:
 def use_secret(secret: str | bytes) -> None:
     """The secret that this process and those of other hosts prove to each other.
 
-    Raises TypeError, InvalidArgument (shorter than 16 bytes), Busy (the process has another one already).
+    Raises TypeError, InvalidArgument (shorter than 16 bytes), Busy (the process has another one already), NoSys (PyNaCl
+    is missing).
     """
+    from . import settings
+
     if not isinstance(secret, (str, bytes, bytearray)):
         raise TypeError(f"secret is a str or bytes, not {type(secret).__name__}")
-    nic().tcp_secret(secret.encode() if isinstance(secret, str) else bytes(secret))
+    found = secret.encode() if isinstance(secret, str) else bytes(secret)
+    settings.check_secret(found, "secret")
+    _set_secret(nic(), found)
+
+
+def _set_secret(here: Nic, secret: bytes) -> None:
+    from . import _sodium
+
+    here.tcp_secret(_sodium.key_of(secret), _sodium.functions())
 
 
 def listen(where: str, known_as: str | None = None) -> tuple[str, int]:

@@ -28,6 +28,7 @@ __all__ = [
     "Secret",
     "Settings",
     "Variable",
+    "check_secret",
     "load",
     "load_cache",
     "secret",
@@ -276,6 +277,12 @@ class Settings(Environment):
         5.0,
         "how long a dead host may go unnoticed",
     )
+    tcp_encryption = Variable(
+        "WEFT_TCP_ENCRYPTION",
+        Words("auto", "on", "off"),
+        "auto",
+        "whether tcp is encrypted; auto: unless both ends are loopback addresses. It is authenticated in any case",
+    )
     tcp_log = Variable(
         "WEFT_TCP_LOG", Switch(), False, "say on stderr which peers the tcp link turned away or lost, and why"
     )
@@ -382,9 +389,14 @@ def secret(s: Settings) -> bytes | None:
             raise errors.InvalidArgument(f"{where}: {reason.strerror}") from None
     if not found and not s.secret_file:
         return None
-    if len(found) < SECRET_BYTES_MIN:
+    check_secret(found, where)
+    return found
+
+
+def check_secret(secret: bytes, where: str) -> None:
+    """Raises InvalidArgument for a secret that is too short."""
+    if len(secret) < SECRET_BYTES_MIN:
         raise errors.InvalidArgument(
-            f"{where}: the secret has {len(found)} bytes, {SECRET_BYTES_MIN} are needed at least\n"
+            f"{where}: the secret has {len(secret)} bytes, {SECRET_BYTES_MIN} are needed at least\n"
             "  try: python -c 'import secrets; print(secrets.token_hex(32))'"
         )
-    return found

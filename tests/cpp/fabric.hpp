@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "host/host.hpp"
+#include "sodium.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 #define WEFT_TEST_NO_FORK 1
@@ -125,7 +126,7 @@ class Side {
         av(std::make_shared<nic::AddressVector>(domain.get())),
         manual(!host->config().engine_thread) {
     if (config.listen) {
-      host->tcp().set_secret(std::as_bytes(std::span("a secret of the tests, for tcp")));
+      host->tcp().set_secret(sodium(), key_of("a secret of the tests, for tcp"));
       host->tcp().listen(link::parse_host("127.0.0.1", 0), std::nullopt);
     }
     ep = make_endpoint(config);

@@ -12,11 +12,15 @@ using namespace weft::test;
 
 namespace {
 
-constexpr std::string_view kSecret = "a secret of the tests, for tcp";
-constexpr size_t kCallersMax = 256;
+const link::TcpSecret& secret() {
+  static const link::TcpSecret same{sodium(), key_of("a secret of the tests, for tcp")};
+  return same;
+}
+constexpr size_t kAddresses = link::kCallersMax / link::kCallersOfOneMax;
 
-SideConfig listening() {
+SideConfig listening(uint64_t hurry_ns = 1'000'000'000'000) {
   SideConfig c;
+  c.host.tcp.hurry_ns = hurry_ns;
   c.host.tcp.timeout_ns = 1'000'000'000'000;  // longer than any wait of a test
   c.host.engine_thread = false;
   c.host.shm_link = false;
@@ -24,10 +28,14 @@ SideConfig listening() {
   return c;
 }
 
+// From 127.0.0.`from`: a host of its own, as far as limits go.
 struct Caller {
-  explicit Caller(const Side& called) : side(called) {
+  explicit Caller(const Side& called, size_t from = 1) : side(called) {
     sockaddr_storage name;
-    const socklen_t length = link::to_sockaddr(*called.host->tcp().listening(), &name);
+    const std::string own = "127.0.0." + std::to_string(from);
+    socklen_t length = link::to_sockaddr(link::parse_host(own, 0), &name);
+    BOOST_REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
+    length = link::to_sockaddr(*called.host->tcp().listening(), &name);
     BOOST_REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
   }
   void say(const wire::Greeting& g) const {
@@ -62,7 +70,7 @@ struct Caller {
 
   const Side& side;
   UniqueFd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  link::Handshake hand{true, std::as_bytes(std::span(kSecret)), {{1, 2, 3}, {4, 5, 6}, {}, 0}, 0, {}};
+  link::Handshake hand{true, secret(), {{1, 2, 3}, key_of("a nonce"), key_of("a scalar"), {}, 0, false}, 0, {}};
 };
 
 // The outcome of a write from `a` to an endpoint at `there`.
@@ -88,8 +96,8 @@ BOOST_AUTO_TEST_CASE(test_caller_that_greeted_is_kept_when_silent_ones_crowd_in)
   greeted.say_hello();
   side.progress();
   std::vector<std::unique_ptr<Caller>> silent;
-  for (size_t i = 0; i < kCallersMax + 40; ++i) {
-    silent.push_back(std::make_unique<Caller>(side));
+  for (size_t i = 0; i < link::kCallersMax + 40; ++i) {
+    silent.push_back(std::make_unique<Caller>(side, 2 + i % (kAddresses + 1)));
     side.progress();
   }
   const auto first = silent.front()->hear();
@@ -100,22 +108,74 @@ BOOST_AUTO_TEST_CASE(test_caller_that_greeted_is_kept_when_silent_ones_crowd_in)
   BOOST_TEST(late.go_on());
 }
 
+// `count` callers that have greeted, from each address, and say no more.
+std::vector<std::unique_ptr<Caller>> stalled(const Side& side, size_t addresses) {
+  std::vector<std::unique_ptr<Caller>> callers;
+  for (size_t i = 0; i < addresses * link::kCallersOfOneMax; ++i) {
+    callers.push_back(std::make_unique<Caller>(side, 1 + i / link::kCallersOfOneMax));
+    callers.back()->say_hello();
+    BOOST_REQUIRE(callers.back()->hear());  // the challenge
+  }
+  return callers;
+}
+
 BOOST_AUTO_TEST_CASE(test_newcomer_is_turned_away_while_all_callers_have_greeted) {
   const Side side(listening());
-  std::vector<std::unique_ptr<Caller>> greeted;
-  for (size_t i = 0; i < kCallersMax; ++i) {
-    greeted.push_back(std::make_unique<Caller>(side));
-    greeted.back()->say_hello();
+  const auto greeted = stalled(side, kAddresses - 1);
+  Caller first(side, 100), second(side, 100);
+  first.say_hello();
+  const auto more = stalled(side, 0);
+  std::vector<std::unique_ptr<Caller>> others;
+  for (size_t i = 0; i < link::kCallersOfOneMax - 2; ++i) {
+    others.push_back(std::make_unique<Caller>(side, 101));
+    others.back()->say_hello();
     side.progress();
   }
-  Caller late(side);
+  second.say_hello();
+  side.progress();
+  Caller late(side, 102);
   const auto answer = late.hear();
   BOOST_TEST((answer && answer->reason == wire::TcpReject::busy));
-  BOOST_TEST(greeted.front()->go_on());
-  BOOST_TEST(greeted.back()->go_on());
-  Caller next(side);
+  BOOST_TEST(first.go_on());
+  BOOST_TEST(second.go_on());
+  Caller next(side, 102);
   next.say_hello();
   BOOST_TEST(next.go_on());
+}
+
+BOOST_AUTO_TEST_CASE(test_callers_of_one_address_leave_room_for_other_addresses) {
+  const Side side(listening());
+  const auto greeted = stalled(side, 1);
+  Caller same(side, 1);
+  const auto answer = same.hear();
+  BOOST_TEST((answer && answer->reason == wire::TcpReject::busy));
+  Caller other(side, 2);
+  other.say_hello();
+  BOOST_TEST(other.go_on());
+}
+
+BOOST_AUTO_TEST_CASE(test_callers_that_stall_lose_their_place_while_others_come) {
+  const Side side(listening(0));
+  const auto greeted = stalled(side, 1);
+  Caller same(side, 1);
+  same.say_hello();
+  BOOST_TEST(same.go_on());
+  const auto first = greeted.front()->hear();
+  BOOST_TEST((first && first->reason == wire::TcpReject::busy));
+}
+
+BOOST_AUTO_TEST_CASE(test_call_that_finds_no_room_is_made_again) {
+  const Side side(listening());
+  auto greeted = stalled(side, 1);
+  SideConfig config = listening();
+  Side caller(config);
+  const uint64_t turned_away = side.host->tcp().statistics().refused;
+  const Completion c = write_to(caller, *side.host->tcp().listening(), [&] {
+    side.progress();
+    if (side.host->tcp().statistics().refused > turned_away) greeted.clear();  // now there is room
+  });
+  BOOST_TEST(c.error == fi_err::kECONNREFUSED, c.text);  // there is no such endpoint: it was asked
+  BOOST_TEST(caller.host->tcp().statistics().called >= 2U);
 }
 
 BOOST_AUTO_TEST_CASE(test_callers_leave_the_last_descriptors_to_the_application) {
@@ -168,7 +228,7 @@ BOOST_AUTO_TEST_CASE(test_another_secret_ends_the_call_with_its_own_status) {
   SideConfig config = listening();
   config.listen = false;
   Side stranger(config);
-  stranger.host->tcp().set_secret(std::as_bytes(std::span("quite another secret, as long")));
+  stranger.host->tcp().set_secret(sodium(), key_of("quite another secret"));
   const Completion c = write_to(stranger, *side.host->tcp().listening(), [&] { side.progress(); });
   BOOST_TEST((c.status == Status::secret));
   BOOST_TEST(c.error == fi_err::kEACCES);

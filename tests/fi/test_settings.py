@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from weft import fi, settings
+from weft import _sodium, fi, settings
 
 
 def test_settings_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,7 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("WEFT_SHM", "no", "0, 1"),
         ("WEFT_TCP_TIMEOUT", "0", "seconds"),
         ("WEFT_TCP_LOG", "stderr", "0, 1"),
+        ("WEFT_TCP_ENCRYPTION", "never", "auto, on, off"),
         ("WEFT_TCP_TIMEOUT", "nan", "seconds"),
         ("WEFT_ENGINE", "", "thread, manual"),
     ],
@@ -110,3 +112,16 @@ def test_settings_variable_says_what_it_is_for() -> None:
         assert v.values, v.name
         assert v.meaning, v.name
         assert v.effect, v.name
+
+
+def test_secret_without_pynacl_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nacl.bindings", None)  # as where it is not installed
+    with pytest.raises(fi.NoSys, match=r"PyNaCl 1.6 or newer(.|\n)*pip install 'pynacl>=1.6'"):
+        _sodium.functions()
+
+
+def test_secret_becomes_the_key_that_argon2id_makes_of_it() -> None:
+    key = _sodium.key_of(b"correct horse battery staple")
+    assert len(key) == 32
+    assert key == _sodium.key_of(b"correct horse battery staple")
+    assert key != _sodium.key_of(b"correct horse battery stapler")

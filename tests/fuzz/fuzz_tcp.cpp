@@ -2,7 +2,6 @@
 // peer that knows the secret and seals what it makes up, packets of every kind with any content, whole or in pieces.
 #include <netinet/in.h>
 
-#include "base/checksum.hpp"
 #include "target.hpp"
 #include "wire/tcp.hpp"
 
@@ -13,7 +12,7 @@ namespace {
 
 class Caller {
  public:
-  explicit Caller(Node& victim) : victim_(victim) {
+  explicit Caller(Node& victim, bool encrypt = false) : victim_(victim) {
     sockaddr_storage name;
     const wire::HostAddress at = *victim.host().tcp().listening();
     const socklen_t length = link::to_sockaddr(at, &name);
@@ -25,8 +24,10 @@ class Caller {
     // No port is kept waiting: a run makes more connections than there are ports.
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    link::Handshake::Self self{{1, 2, 3}, {4, 5, 6}, {}, 0};
-    hand_.emplace(true, std::as_bytes(std::span(kSecret)), self, 0, at);
+    link::Handshake::Self self{{1, 2, 3}, test::key_of("a nonce"), test::key_of("a scalar"), {}, 0, encrypt};
+    hand_.emplace(true, secret_, self, 0, at);
+    // Until it is let in it seals with a key of its own.
+    keys_.send = wire::Seal(secret_.sodium, std::span(secret_.key).first<wire::kSealKeyBytes>(), encrypt);
   }
   void send(std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
@@ -84,10 +85,9 @@ class Caller {
     static constexpr uint64_t kLengths[] = {0, 8, 64, 1024, Node::kBytes, 20'000, ~uint64_t{0}};
     static constexpr uint64_t kKeys[] = {kKey, kWordsKey, 44};
     wire::PacketPrefix p;
-    p.sequence = sequence_++;
     p.type = static_cast<wire::PacketType>(1 + in.below(6));
     const size_t body = wire::body_bytes(p.type);
-    std::vector<std::byte> out(sizeof(p) + body);
+    std::vector<std::byte> out(sizeof(p) + body), payload;
     if (p.type == wire::PacketType::frame) {
       wire::FrameBody b;
       wire::Frame& f = b.frame;
@@ -107,9 +107,7 @@ class Caller {
       f.ep_generation = known ? victim_.generation() : in.take<uint8_t>();
       f.staged_chunk = static_cast<uint32_t>(in.number(kLengths));
       b.done = {.op_id = in.below(4), .cost = in.below(4), .there = in.below(3)};
-      const size_t payload = std::min<size_t>(in.take<uint16_t>(), 30'000);
-      out.resize(out.size() + payload, std::byte{3});
-      f.payload_length = payload == 0 ? 0 : checksum_of(std::span(out).last(payload));
+      payload.resize(std::min<size_t>(in.take<uint16_t>(), 30'000), std::byte{3});
       std::memcpy(out.data() + sizeof(p), &b, sizeof(b));
     } else if (p.type == wire::PacketType::done) {
       const wire::DoneBody b{.op_id = in.below(4), .cost = in.below(4), .there = in.below(3)};
@@ -121,16 +119,25 @@ class Caller {
       b.status = static_cast<int32_t>(in.below(40));
       std::memcpy(out.data() + sizeof(p), &b, sizeof(b));
     }
-    p.length = static_cast<uint32_t>(out.size() - sizeof(p));
+    p.length = static_cast<uint32_t>(body + payload.size());
     if (in.below(16) == 0) p.length = in.take<uint32_t>();
     std::memcpy(out.data(), &p, sizeof(p));
-    if (in.coin()) in.patch(std::span(out).subspan(sizeof(uint64_t), sizeof(p) + body - sizeof(uint64_t)));
-    if (p.type == wire::PacketType::frame && out.size() > sizeof(p) + body && in.below(16) != 0) {
-      const uint32_t sum = checksum_of(std::span(out).subspan(sizeof(p) + body));
-      std::memcpy(out.data() + sizeof(p) + offsetof(wire::Frame, payload_length), &sum, sizeof(sum));
+    if (in.coin()) in.patch(out);
+    // Sealed as its length says it is, or in one piece where the length is a lie.
+    const bool apart = payload.size() > wire::kTogetherMax;
+    if (!apart) out.insert(out.end(), payload.begin(), payload.end());
+    const auto seal = [&](size_t clear) {
+      const size_t content = out.size() - clear;
+      out.resize(out.size() + wire::kTagBytes);
+      keys_.send.close(out.data(), clear, content);
+    };
+    seal(sizeof(p));
+    if (apart) {
+      std::vector<std::byte> second = payload;
+      second.resize(second.size() + wire::kTagBytes);
+      keys_.send.close(second.data(), 0, payload.size());
+      out.insert(out.end(), second.begin(), second.end());
     }
-    const uint64_t tag = wire::packet_tag(keys_.send, p.sequence, std::span(out).first(sizeof(p) + body));
-    std::memcpy(out.data(), &tag, sizeof(tag));
     if (in.below(32) == 0) in.patch(out);  // a damaged one
     return out;
   }
@@ -138,9 +145,9 @@ class Caller {
  private:
   Node& victim_;
   UniqueFd fd_;
+  const link::TcpSecret secret_{test::sodium(), test::key_of(kSecret)};
   std::optional<link::Handshake> hand_;
   link::SessionKeys keys_;
-  uint64_t sequence_ = 0;
 };
 
 }  // namespace
@@ -150,7 +157,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint8_t mode = in.take<uint8_t>();
     Node victim({.shm = false, .tcp = true});
     std::vector<std::unique_ptr<Caller>> strangers;
-    auto member = std::make_unique<Caller>(victim);
+    auto member = std::make_unique<Caller>(victim, (mode & 4) != 0);
     const bool in_it = member->greet((mode & 1) != 0 ? &in : nullptr);
     must(in_it || (mode & 1) != 0, "a member is let in");
     for (int step = 0; step < 100 && !in.empty(); ++step) {

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "../cpp/sodium.hpp"
 #include "host/host.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -94,7 +95,7 @@ class Node {
  public:
   explicit Node(const NodeConfig& config) : host_(config_of(config)) {
     if (config.tcp) {
-      host_.tcp().set_secret(std::as_bytes(std::span(kSecret)));
+      host_.tcp().set_secret(test::sodium(), test::key_of(kSecret));
       host_.tcp().listen(link::parse_host("127.0.0.1", 0), std::nullopt);
     }
     domain_ = std::make_unique<nic::Domain>(&nic(), nic::DomainConfig{});

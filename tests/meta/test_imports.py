@@ -43,8 +43,9 @@ PY_BELOW: dict[str, set[str]] = {
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment
+    "_sodium": {"_nic", "errors"},  # what the tcp link proves and encrypts with
     # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
-    "_process": {"_nic", "errors", "buffers", "settings"},
+    "_process": {"_nic", "_sodium", "errors", "buffers", "settings"},
     "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
     "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
@@ -56,7 +57,8 @@ PY_BELOW: dict[str, set[str]] = {
     "testing": _GROUND | {"fi", "providers", "fm"},
     "interop": {"errors", "share"},
     "tools": _GROUND
-    | {"settings", "fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"},
+    | {"settings", "fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"}
+    | {"_sodium"},
     "__init__": {"_version"},  # the rest by importlib, when it is used
     "__main__": {"tools"},
 }
@@ -86,6 +88,7 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "rich": ({"tools"}, False),
     "matplotlib": ({"tools"}, True),
     "structlog": ({"observe", "fm", "tools"}, True),
+    "nacl": ({"_sodium"}, True),
     "torch": ({"interop", "buffers", "testing"}, True),
     "dask": ({"interop"}, False),
     "distributed": ({"interop"}, False),

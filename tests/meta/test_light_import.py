@@ -14,6 +14,7 @@ NEVER = {
     "matplotlib",
     "click",
     "structlog",
+    "nacl",
     "asyncio",
     "http",
     "torch",

@@ -1,7 +1,7 @@
 """`weft perf` on two hosts: `--server --listen tcp://host:port` starts the second processes for `--connect host:port`.
 
-The connection begins as the tcp link's does: both sides prove that they know WEFT_SECRET, then the one that connects
-says how much memory is wanted. The process that the server starts for it has the connection as stdin and stdout.
+Both sides prove that they know WEFT_SECRET (its slow hash, as the tcp link's), then the one that connects says how much
+memory is wanted. The process that the server starts for it has the connection as stdin and stdout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import settings
+from .. import _sodium, settings
 from ._pair import DEADLINE_S, LINE_BYTES, ServedTarget, command, environment
 from ._text import PLACE, UsageError
 
@@ -48,7 +48,7 @@ def need_secret(option: str) -> bytes:
 
 
 def _proof(secret: bytes, who: str, nonces: Sequence[str]) -> str:
-    return hmac.new(secret, f"weft perf {who} {' '.join(nonces)}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(_sodium.key_of(secret), f"weft perf {who} {' '.join(nonces)}".encode(), hashlib.sha256).hexdigest()
 
 
 class _Lines:

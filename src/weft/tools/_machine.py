@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import _process, settings
+from .. import _process, _sodium, errors, settings
 
 __all__ = ["Check", "checks"]
 
@@ -406,6 +406,16 @@ def _tcp_secret() -> _Words:
             "neither WEFT_SECRET nor WEFT_SECRET_FILE is set",
             "no tcp: other hosts cannot be called, and cannot call",
             "the same on all hosts; python -c 'import secrets; print(secrets.token_hex(32))' makes one",
+        )
+    try:
+        _sodium.functions()
+    except errors.NoSys as reason:
+        return (
+            name,
+            "bad",
+            str(reason).splitlines()[0],
+            "processes that use the link do not start",
+            f"pip install 'pynacl>={_sodium.VERSION_MIN}'",
         )
     return name, "ok", f"{len(found)} bytes, not shown", "the same is needed on all hosts"
 

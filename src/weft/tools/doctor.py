@@ -38,7 +38,7 @@ class DataPath:
     """How a write to one kind of memory went.
 
     path   "direct", "foreign", "ring" or "tcp": what was to be tried.
-    took   which of them it took; "" where it failed.
+    took   which of them it took; "" where it failed; "not installed": tcp without PyNaCl.
     why    why it was another one, or what failed.
     """
 
@@ -71,6 +71,8 @@ def data_paths() -> Iterator[DataPath]:
                     yield DataPath(
                         path, took, "" if took == path else why_another_way(path, took, bench.why_not_foreign())
                     )
+        except errors.NoSys as e:
+            yield DataPath(kind, "not installed", str(e))
         except (TargetError, errors.FabricError) as e:
             why = str(e)
             if isinstance(e, errors.NoData):
