@@ -140,10 +140,11 @@ void rest(PollPacer& pacer) {
 // ---- sides and peers ---------------------------------------------------------------------------------------------
 
 struct Side {
-  explicit Side(bool cma = true, uint32_t mr_count_max = 1 << 12, bool tcp = false) {
+  explicit Side(bool cma = true, uint32_t mr_count_max = 1 << 12, bool tcp = false, bool encrypted = false) {
     host::HostConfig config;
     config.shm.cma = cma;
     config.shm_link = !tcp;
+    config.tcp.encryption = encrypted ? link::Encryption::on : link::Encryption::off;
     config.limits.mr_count_max = mr_count_max;
     host = std::make_unique<host::HostNic>(config);
     if (tcp) {
@@ -791,10 +792,14 @@ void stay_on_core(int which) {
 constexpr int kTcpBlocks = 200, kTcpPings = 200;
 constexpr size_t kTcpLarge = size_t{1} << 20;
 
-void play_tcp(int fd, int bare, bool first, std::vector<double>* put_ns, std::vector<double>* bare_ns,
-              std::vector<double>* put_rate, std::vector<double>* get_rate, std::vector<double>* bare_rate) {
+struct TcpTimes {
+  std::vector<double> put, bare, put_rate, get_rate, bare_rate, sealed_rate;
+};
+
+// One side of the game; the first takes the times. `encrypted`: of the link, and of the bare socket that seals.
+void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
   stay_on_core(first ? 0 : 1);
-  Side side(true, 1 << 12, true);
+  Side side(true, 1 << 12, true, encrypted);
   std::byte* memory = side.host->nic().segments().allocate(kBytes);
   std::byte* local = side.host->nic().segments().allocate(kBytes);
   std::memset(memory, 0, kBytes);
@@ -829,7 +834,7 @@ void play_tcp(int fd, int bare, bool first, std::vector<double>* put_ns, std::ve
       await();
       if (!first) put();
     }
-    if (first) put_ns->push_back((now_ns() - start) / (2 * kTcpPings));
+    if (first) times->put.push_back((now_ns() - start) / (2 * kTcpPings));
     std::byte word[8] = {};
     start = now_ns();
     for (int i = 0; i < kTcpPings; ++i) {
@@ -837,7 +842,7 @@ void play_tcp(int fd, int bare, bool first, std::vector<double>* put_ns, std::ve
       receive_all(bare, word, 8);
       if (!first) send_all(bare, word, 8);
     }
-    if (first) bare_ns->push_back((now_ns() - start) / (2 * kTcpPings));
+    if (first) times->bare.push_back((now_ns() - start) / (2 * kTcpPings));
   }
   // Bandwidth: one side moves, the other only serves (Weft: its engine; the bare socket: a loop of recv).
   constexpr int kMoves = 64, kRounds = 9;
@@ -857,45 +862,73 @@ void play_tcp(int fd, int bare, bool first, std::vector<double>* put_ns, std::ve
           done += static_cast<int>(n);
           if (n == 0 && side.host->nic().poll_from_app() == 0) rest(pacer);
         }
-        (kind == nic::OpKind::write ? put_rate : get_rate)->push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
+        (kind == nic::OpKind::write ? times->put_rate : times->get_rate)
+            .push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
         tell(fd, 3);
       } else {
         (void)hear<int>(fd);  // its engine serves meanwhile
       }
     }
-    const double start = now_ns();
+    double start = now_ns();
     for (int i = 0; i < kMoves; ++i) first ? send_all(bare, local, kTcpLarge) : receive_all(bare, memory, kTcpLarge);
     std::byte over{};
     first ? receive_all(bare, &over, 1) : send_all(bare, &over, 1);
-    if (first) bare_rate->push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
+    if (first) times->bare_rate.push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
+    // As TLS would: each piece is sealed into a buffer, sent, received into a buffer, opened and copied to its place.
+    constexpr size_t kPiece = wire::kTcpPayloadMax;
+    const auto key = test::key_of("of the bare socket");
+    wire::Seal seal(test::sodium(), std::span(key).first<wire::kSealKeyBytes>(), encrypted);
+    std::vector<std::byte> piece(kPiece + wire::kTagBytes);
+    start = now_ns();
+    for (size_t at = 0; at < kMoves * kTcpLarge; at += kPiece) {
+      if (first) {
+        std::memcpy(piece.data(), local + at % kTcpLarge, kPiece);
+        seal.close(piece.data(), 0, kPiece);
+        send_all(bare, piece.data(), piece.size());
+      } else {
+        receive_all(bare, piece.data(), piece.size());
+        if (!seal.open(piece.data(), 0, kPiece)) die("a piece was changed");
+        std::memcpy(memory + at % kTcpLarge, piece.data(), kPiece);
+      }
+    }
+    first ? receive_all(bare, &over, 1) : send_all(bare, &over, 1);
+    if (first) times->sealed_rate.push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
   }
   tell(fd, 2);
   (void)hear<int>(fd);
 }
 
-void bench_tcp() {
+void bench_tcp_of(bool encrypted) {
   struct Out {
-    double put, put_p99, bare, ratio, put_rate, get_rate, bare_rate;
+    double put, put_p99, bare, ratio, put_rate, get_rate, bare_rate, sealed_rate;
   };
-  Peer game([](int fd) {
+  Peer game([encrypted](int fd) {
     const BareTcp bare;
-    Peer other(
-        [&](int to_first) { play_tcp(to_first, bare.ends[1], false, nullptr, nullptr, nullptr, nullptr, nullptr); });
-    std::vector<double> put, floor, put_rate, get_rate, bare_rate, ratio;
-    play_tcp(other.fd(), bare.ends[0], true, &put, &floor, &put_rate, &get_rate, &bare_rate);
-    for (size_t i = 0; i < put.size(); ++i) ratio.push_back(put[i] / floor[i]);
-    const auto p = quantiles(put);
-    tell(fd, Out{p.median, p.p99, quantiles(floor).median, quantiles(ratio).median, quantiles(put_rate).median,
-                 quantiles(get_rate).median, quantiles(bare_rate).median});
+    Peer other([&](int to_first) { play_tcp(to_first, bare.ends[1], false, encrypted, nullptr); });
+    TcpTimes t;
+    play_tcp(other.fd(), bare.ends[0], true, encrypted, &t);
+    std::vector<double> ratio;
+    for (size_t i = 0; i < t.put.size(); ++i) ratio.push_back(t.put[i] / t.bare[i]);
+    const auto p = quantiles(t.put);
+    tell(fd, Out{p.median, p.p99, quantiles(t.bare).median, quantiles(ratio).median, quantiles(t.put_rate).median,
+                 quantiles(t.get_rate).median, quantiles(t.bare_rate).median, quantiles(t.sealed_rate).median});
     ::pause();
   });
   const auto o = hear<Out>(game.fd());
-  add({"tcp: put 8 B, half round trip to a polling peer", "ns", o.put, o.put_p99, "bare socket, both polling", o.bare,
+  const std::string link = encrypted ? "tcp, encrypted: " : "tcp: ";
+  const char* sealing = encrypted ? "bare socket, encrypting" : "bare socket, authenticating";
+  add({link + "put 8 B, half round trip to a polling peer", "ns", o.put, o.put_p99, "bare socket, both polling", o.bare,
        "<= 1.15 x", o.ratio <= 1.15});
-  add({"tcp: put 1 MiB, 8 at a time", "GB/s", o.put_rate, 0, "bare socket", o.bare_rate, ">= 0.95",
+  add({link + "put 1 MiB, 8 at a time", "GB/s", o.put_rate, 0, "bare socket", o.bare_rate, ">= 0.95",
        o.put_rate >= 0.95 * o.bare_rate});
-  add({"tcp: get 1 MiB, 8 at a time", "GB/s", o.get_rate, 0, "bare socket", o.bare_rate, ">= 0.95",
+  add({link + "get 1 MiB, 8 at a time", "GB/s", o.get_rate, 0, "bare socket", o.bare_rate, ">= 0.95",
        o.get_rate >= 0.95 * o.bare_rate});
+  add({link + "put 1 MiB, 8 at a time", "GB/s", o.put_rate, 0, sealing, o.sealed_rate, {}, true});
+}
+
+void bench_tcp() {
+  bench_tcp_of(false);
+  bench_tcp_of(true);
 }
 
 void bench_ping() {
