@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-SRC = Path(__file__).resolve().parents[2] / "src" / "weft"
+from weft import fi
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "weft"
 # A provider by name or class, or its policy's type looked at.
 NAMED = re.compile(
     r"prov(?:ider)?(?:_name|\.name)\s*(?:==|!=|\bin\b|\bnot in\b)"
+    r"|\bprov_name\s*=\s*[\"']"
     r"|isinstance\([^)]*\b(?:General|BaseProvider|BaseDomain)\b"
-    r"|\bcxi\b|\bstrange\b",
+    r"|[\"'](?:cxi|strange)[\"']",
     re.IGNORECASE,
 )
 
 
 def faults(root: Path) -> list[str]:
     found = []
-    for path in sorted((root / "fi").rglob("*.py")):
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] == "providers":
+            continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if NAMED.search(line):
                 found.append(f"{path.relative_to(root)}:{number}: {line.strip()}")
@@ -30,5 +36,12 @@ def test_calls_tell_no_provider_from_another() -> None:
 
 def test_provider_named_in_a_call_is_found(tmp_path: Path) -> None:
     (tmp_path / "fi").mkdir()
-    (tmp_path / "fi" / "mr.py").write_text('if provider.name == "general":\n    pass\nif isinstance(p, General): ...\n')
-    assert len(faults(tmp_path)) == 2
+    text = 'if provider.name == "general":\n    pass\nif isinstance(p, General): ...\nFabricAttr(prov_name="weft")\n'
+    (tmp_path / "fi" / "mr.py").write_text(text)
+    assert len(faults(tmp_path)) == 3
+
+
+def test_getinfo_offers_as_many_endpoints_as_the_table_has() -> None:
+    table = re.search(r"kEpCountMax = (\d+)", (ROOT / "cpp" / "mem" / "table.hpp").read_text())
+    assert table is not None
+    assert {info.domain_attr.ep_cnt for info in fi.getinfo()} == {int(table[1])}

@@ -43,7 +43,8 @@ TX_SIZE = 1024
 TX_SIZE_MAX = 65536
 MSG_SIZE_MAX = (1 << 63) - 1  # a length fits an int64 everywhere
 IOV_LIMIT = 8
-COUNT_MAX = 65536  # endpoints, queues and counters: bounded by descriptors and memory, not by a table
+COUNT_MAX = 65536  # queues and counters: bounded by descriptors and memory, not by a table
+EP_COUNT_MAX = 4096  # endpoints of a process: slots of its table (cpp/mem/table.hpp kEpCountMax)
 MR_COUNT_MAX = 1 << 21  # slots of the memory table (Nic, mr_count_max)
 U64_MAX = (1 << 64) - 1
 
@@ -182,9 +183,9 @@ class General(BaseProvider):
                 mr_key_size=8,
                 cq_data_size=8,
                 cq_cnt=COUNT_MAX,
-                ep_cnt=COUNT_MAX,
-                tx_ctx_cnt=COUNT_MAX,
-                rx_ctx_cnt=COUNT_MAX,
+                ep_cnt=EP_COUNT_MAX,
+                tx_ctx_cnt=EP_COUNT_MAX,
+                rx_ctx_cnt=EP_COUNT_MAX,
                 max_ep_tx_ctx=1,
                 max_ep_rx_ctx=1,
                 cntr_cnt=COUNT_MAX,

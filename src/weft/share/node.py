@@ -98,7 +98,7 @@ class Node:
         hints = fi.Info(
             caps=fi.RMA | fi.ATOMIC,
             domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
-            fabric_attr=fi.FabricAttr(prov_name="weft"),
+            addr_format=fi.ADDR_STR,  # names and tickets carry addresses as text
         )
         info = fi.getinfo(hints=hints)[0]
         # Keys that the provider makes are never used twice, so a closed share is not mistaken for a newer one.
