@@ -2,6 +2,7 @@
 #
 #   make demo         one process reads, writes and atomically updates another's array; weft perf --quick
 #   make test         C++ unit tests, then pytest
+#   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about two minutes)
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
@@ -46,7 +47,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo test test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -143,6 +144,9 @@ demo: ext
 test: cpp-tests ext
 	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
+
+test-strange: ext
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)
 
 conformance: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
