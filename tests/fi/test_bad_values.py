@@ -8,42 +8,18 @@ Which arguments there are is read from the signatures; a call that is not in CAL
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from tests import wrong
 from tests.fi.support import KEY, RW, Node, opened
 from tests.fi.test_friendly import ANSWER_ALWAYS, METHODS, connected
 
 from weft import fi
 
-
-class Wrong:
-    """An object of no use to anybody."""
-
-    def __repr__(self) -> str:
-        return "<Wrong>"
-
-
-VALUES: dict[str, Any] = {
-    "None": None,
-    "text": "weft://0/1/7",
-    "minus one": -1,
-    "2**40": 1 << 40,
-    "2**70": 1 << 70,
-    "float": 1.5,
-    "Info": fi.Info(),
-    "object": Wrong(),
-    "list": [Wrong()],
-}
-# What the interpreter or the binding would say.
-FOREIGN = re.compile(
-    r"incompatible function arguments|unsupported operand|object has no attribute|cannot be interpreted|not iterable|"
-    r"can't convert|too large to convert|is not a valid |not subscriptable|not supported between|has no len|"
-    r"a bytes-like object is required|std::|bad cast|nanobind|expected .* argument"
-)
+VALUES: dict[str, Any] = {**wrong.VALUES, "Info": fi.Info()}
 
 
 class Stage:
@@ -218,7 +194,7 @@ def fine(error: BaseException, call: str) -> bool:
     documented = isinstance(error, (fi.FabricError, TypeError, ValueError)) and not isinstance(
         error, (AttributeError, KeyError)
     )
-    return documented and not FOREIGN.search(str(error)) and len(str(error).split()) >= 4
+    return documented and not wrong.FOREIGN.search(str(error)) and len(str(error).split()) >= 4
 
 
 @pytest.mark.general("addresses as strings")

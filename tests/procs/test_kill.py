@@ -13,9 +13,7 @@ import os
 import random
 import signal
 import socket
-import sys
 import time
-import traceback
 import zlib
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ import pytest
 from tests.procs import leftovers, peer
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import Side, World
+from tests.procs.victims import fork_victim
 
 from weft import fi
 
@@ -167,18 +166,7 @@ def stop(world: World) -> None:
 
 def spawn(world: World, address: str, survivor: str, seed: int, foreign: bool, role: str) -> int:
     """Fork a victim; returns its pid once its endpoint is open."""
-    ready, told = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(ready)
-            victim(address, survivor, seed, foreign, role, told)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(1)
-    os.close(told)
+    pid, ready = fork_victim(lambda told: victim(address, survivor, seed, foreign, role, told))
     came = os.read(ready, 1)
     os.close(ready)
     assert came, f"the victim could not start: {os.waitpid(pid, 0)}"

@@ -12,9 +12,7 @@ import os
 import pickle
 import random
 import signal
-import sys
 import time
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ import pytest
 from tests.procs import leftovers, peer
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
+from tests.procs.victims import fork_victim
 
 import weft
 from weft import errors, ucp
@@ -243,18 +242,7 @@ def guard(world: World) -> int:
 
 def spawn(world: World, dialect: str, foreign: bool, role: str, contact: bytes, seed: int) -> tuple[int, bytes]:
     """Fork a victim; its pid and, of an owner, how it is reached."""
-    ready, told = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(ready)
-            victim(dialect, foreign, role, contact, seed, told)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(1)
-    os.close(told)
+    pid, ready = fork_victim(lambda told: victim(dialect, foreign, role, contact, seed, told))
     with os.fdopen(ready, "rb") as answer:
         length = int.from_bytes(answer.read(4), "little")
         found = answer.read(length)
@@ -301,8 +289,13 @@ def stop(world: World) -> None:
     """What a function that runs until told is told."""
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("dialect", DIALECTS)
+# Arrays are shared only by processes with an engine thread.
+CASES = [(dialect, path) for dialect in DIALECTS for path in PATHS if (dialect, path) != ("share", "strict-manual")]
+CASES.append(("share", "strict-thread"))
+PATHS["strict-thread"] = {"WEFT_ENGINE": "thread", "WEFT_ISOLATION": "strict"}
+
+
+@pytest.mark.parametrize(("dialect", "path"), CASES)
 def test_kill_of_owners_and_users_leaves_the_survivor_whole(
     dialect: str, path: str, kill_rounds: int, rng: random.Random, tmp_path: Path
 ) -> None:
@@ -311,7 +304,7 @@ def test_kill_of_owners_and_users_leaves_the_survivor_whole(
     if path.startswith("tcp"):
         settings["WEFT_LISTEN"] = "tcp://127.0.0.1:0"
     foreign = path.startswith("ring")
-    rounds = -(-kill_rounds // (len(PATHS) * len(DIALECTS)))
+    rounds = -(-kill_rounds // len(CASES))
     endings: Counter[int] = Counter()
     with Child(**settings) as survivor, Child(**settings) as zygote:
         contact = survivor.call(own, dialect, foreign)

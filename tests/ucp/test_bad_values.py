@@ -16,36 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import wrong
 from tests.fi import support as fi_support
 from tests.ucp.support import INVALID_PARAM, WATCHDOG_S, Rig, opened, refused
 
 from weft import ucp
 
-
-class Wrong:
-    """An object of no use to anybody."""
-
-    def __repr__(self) -> str:
-        return "<Wrong>"
-
-
-VALUES: dict[str, Any] = {
-    "None": None,
-    "text": "weft://0/1/7",
-    "minus one": -1,
-    "2**40": 1 << 40,
-    "2**70": 1 << 70,
-    "float": 1.5,
-    "struct": ucp.RkeyCompareParams(),
-    "object": Wrong(),
-    "list": [Wrong()],
-}
-# What the interpreter or the binding would say.
+VALUES: dict[str, Any] = {**wrong.VALUES, "struct": ucp.RkeyCompareParams()}
 FOREIGN = re.compile(
-    r"incompatible function arguments|unsupported operand|object has no attribute|cannot be interpreted|not iterable|"
-    r"can't convert|too large to convert|is not a valid |not subscriptable|not supported between|has no len|"
-    r"a bytes-like object is required|std::|bad cast|nanobind|expected .* argument|Unknown format code|"
-    r"invalid literal|must be real number|string formatting|unsupported format string|slice indices"
+    wrong.FOREIGN.pattern + r"|Unknown format code|invalid literal|must be real number|string formatting|"
+    r"unsupported format string|slice indices"
 )
 
 
