@@ -230,3 +230,10 @@ def test_ep_repr_says_what_it_is_and_its_state(node: Node) -> None:
     assert "disabled" in repr(fresh)
     fresh.close()
     assert repr(fresh).endswith("closed>")
+
+
+def test_endpoint_statistics_are_a_frozen_record(node: Node) -> None:
+    found = node.ep.statistics()
+    assert found == fi.EndpointStatistics(tx_pending=0, tx_size=node.info.tx_attr.size)
+    with pytest.raises(AttributeError):
+        found.tx_pending = 1  # type: ignore[misc]

@@ -52,6 +52,7 @@ from .cq import CqMsgEntry as CqMsgEntry
 from .cq import CqTaggedEntry as CqTaggedEntry
 from .domain import Domain as Domain
 from .endpoint import Endpoint as Endpoint
+from .endpoint import EndpointStatistics as EndpointStatistics
 from .eq import EqCmEntry as EqCmEntry
 from .eq import EqEntry as EqEntry
 from .eq import EqErrEntry as EqErrEntry
@@ -104,6 +105,7 @@ __all__ = [
     "Domain",
     "DomainAttr",
     "Endpoint",
+    "EndpointStatistics",
     "EpAttr",
     "EqCmEntry",
     "EqEntry",

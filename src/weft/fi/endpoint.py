@@ -8,6 +8,7 @@ Source: fi_endpoint(3), fi_cm(3), fi_rma(3), fi_atomic(3).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,23 @@ if TYPE_CHECKING:
     from .attrs import Info
     from .domain import Domain
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "EndpointStatistics"]
 
 _CQ_FLAGS = int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION)
 _LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
 _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
+
+
+@dataclass(frozen=True)
+class EndpointStatistics:
+    """A snapshot of `Endpoint.statistics`.
+
+    tx_pending   operations under way.
+    tx_size      how many there may be.
+    """
+
+    tx_pending: int
+    tx_size: int
 
 
 class Endpoint(_nic.EndpointCore):
@@ -350,6 +363,10 @@ class Endpoint(_nic.EndpointCore):
         self.enable()
         self._connection.accept(self, request, data)
 
+    def statistics(self) -> EndpointStatistics:  # type: ignore[override]
+        """A snapshot of the transmit context, also of a disabled endpoint."""
+        return EndpointStatistics(**super().statistics())
+
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither reaches the other any more.
 
@@ -538,7 +555,7 @@ class Endpoint(_nic.EndpointCore):
         if _handle.elsewhere(self):
             return f"<Endpoint {name} of the parent process>"
         parts = ["enabled" if self._enabled else "disabled"]
-        parts[0] += f", tx {self.statistics().get('tx_pending', 0)}/{self.info.tx_attr.size}"
+        parts[0] += f", tx {self.statistics().tx_pending}/{self.info.tx_attr.size}"
         cqs = list(dict.fromkeys(self._cqs.values()))
         if cqs:
             parts.append("cq=" + "+".join("closed" if cq._closed else f"{cq.pending()}/{cq.capacity}" for cq in cqs))
