@@ -1,7 +1,7 @@
 """Remote arrays under asyncio: a lane for each event loop, with a descriptor that the loop watches.
 
-An operation that completes in the call that posts it, as those by load and store do, costs no turn of the loop; every
-TURN_EVERY-th gives the loop one all the same, so that other tasks are not starved. Nothing spins.
+An operation that completes in the call that posts it, as load and store do, needs no turn of the loop. After every
+TURN_EVERY-th such operation the task gives the loop one turn, so that other tasks are not starved. Nothing spins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LoopLane"]
 
 TURN_EVERY = 64
 QUEUE_SIZE = 1024
-# Without an engine thread nobody raises the descriptor while the loop sleeps: it looks for itself this often.
+# Without an engine thread nothing signals the descriptor while the loop sleeps, so the loop polls at this interval.
 MANUAL_POLL_S = 0.001
 
 
@@ -94,7 +94,7 @@ class LoopLane(Lane):
             await asyncio.sleep(0)
 
     def _drain(self) -> None:
-        """Hand completions to those who wait for them. The loop calls it when the descriptor is readable."""
+        """Give completions to the tasks that wait for them. The loop calls this when the descriptor is readable."""
         while True:
             try:
                 entries = self.take(64)

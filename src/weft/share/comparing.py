@@ -1,6 +1,6 @@
-"""What `==`, `<`, `bool()` and `in` mean for an array of another process: as for NumPy's, on a copy that is read now.
+"""`==`, `<`, `bool()` and `in` for an array of another process: as for NumPy's arrays, on a copy that is read for it.
 
-Python's own meaning (the same object; true) is wrong without a word for people who write `(t == 0).all()` or `if t:`.
+With Python's default meaning (identity; always true) `(t == 0).all()` and `if t:` would be wrong silently.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
     across = ticket.place and not ticket.here
     if (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
         start = 0 if across else process_start(ticket.pid)
-        # A process that dies hangs up before the kernel lists it as dead; one that closes says goodbye first.
+        # A dying process hangs up before the kernel lists it as dead; one that closes its node says goodbye first.
         if status is Status.closed or (status is not Status.peer_gone and start and start == ticket.start):
             text = (
                 f"{what}: the owner of {named(ticket)}, process {ticket.pid}, has closed its node\n"
-                "  try: attach again when it has shared the array anew"
+                "  try: attach again after the owner has shared the array again"
             )
         else:
             text = (
@@ -47,13 +47,13 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
                 + (f" at {ticket.place}" if across else "")
                 + ", is gone\n"
                 "  rule: an array lives as long as the process that shares it\n"
-                "  try: attach again when a new owner has shared it"
+                "  try: attach again after a new owner has shared it"
             )
         failed: errors.FabricError = errors.ConnectionReset(text)
     elif status in _REVOKED:
         failed = errors.KeyRejected(
             f"{what}: process {ticket.pid} has closed its share of {named(ticket)}\n"
-            "  try: attach again when it has shared the array anew"
+            "  try: attach again after the owner has shared the array again"
         )
     elif status is Status.access:
         failed = errors.AccessDenied(

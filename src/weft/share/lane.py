@@ -1,7 +1,7 @@
 """A lane: an endpoint with a completion queue and an address vector of its own, used by one thread at a time.
 
-Completions of several threads cannot be taken for each other because nothing is shared: a call takes a lane, posts,
-reads the lane's own queue and puts the lane back. Lanes are made when all are in use and live as long as the node. Each
+A thread cannot read another thread's completions, because lanes share nothing: a call takes a lane, posts, reads the
+lane's own queue and puts the lane back. A lane is made when all others are in use, and lives as long as the node. Each
 has an address vector of its own because operations to one peer keep their order within a vector: a long copy of one
 thread would hold up the short reads of another.
 """
@@ -33,7 +33,7 @@ Post = Callable[[fi.Endpoint, Any], None]
 
 
 def answers_so_far() -> int:
-    """Frames that came in: while an operation of many is under way they become more."""
+    """Frames received so far. The count grows while an operation of several frames is under way."""
     nic = _process.nic_if_open()
     return 0 if nic is None else nic.statistics()["frames_served"]
 
@@ -95,7 +95,7 @@ class Lane:
             except errors.Again:
                 pass
             if timeout is not None and answers != (answers := answers_so_far()):
-                deadline = time.monotonic() + timeout  # large arrays take their time: pieces arrive
+                deadline = time.monotonic() + timeout  # a large array: pieces still arrive
         raise errors.TimedOut(f"no completion in {self.timeout:g} s")
 
     def run(self, posts: list[Post]) -> None:
@@ -107,9 +107,9 @@ class Lane:
                 self.wait()
 
     def close(self) -> None:
-        """Close what it is made of. An operation under way ends as canceled."""
+        """Close its endpoint, queue, vector and region. An operation under way ends as canceled."""
         for part in (self.ep, self.cq, self.av, self.mr):
             try:
                 part.close()
             except errors.FabricError:
-                pass  # Busy: an operation of another thread is just ending; the domain's end takes care of it
+                pass  # Busy: an operation of another thread is just ending; closing the domain closes the rest

@@ -1,13 +1,13 @@
-"""Names on one host, without a server: an abstract Unix socket for each, answered by the process that has the name.
+"""Names on one host, without a server: one abstract Unix socket per name, answered by the process that holds the name.
 
-The kernel keeps names unique and drops them with the process: after kill -9 nothing is left. Both sides look at the
-other's credentials: another user's process can neither ask nor answer. A network namespace has names of its own.
+The kernel keeps names unique and drops them with the process: after kill -9 nothing is left. Both sides check the
+other's credentials: another user's process can neither ask nor answer. Each network namespace has its own names.
 
 Abstract sockets have no permissions, so another user's process can bind the socket that a name should have (its first
-place). The name is then served at another place, with a random end that nobody can bind in advance; who asks looks at
-the places of this user alone, and who takes a name looks at all of them before the name counts as taken.
+place). The name is then served at another place, with a random suffix that cannot be guessed and bound in advance.
+Look-ups consider only places of this user, and before a process takes a name it checks all places of that name.
 
-What travels: the asker connects and receives one packet, "T" and the ticket, or "E" and the reason of a refusal.
+Protocol: the caller connects and receives one packet, "T" and the ticket, or "E" and the reason of a refusal.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["NameServer", "check_name", "lookup", "names"]
 NAME_BYTES_MAX = 64  # sun_path has 108; this leaves room for the prefix and the end, and names fit a line
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0
-_RELEASE_S = 0.2  # another process may take the name at once: then it stays, and is not ours to wait for
+_RELEASE_S = 0.2  # how long to wait for a closed name to vanish; another process may take the name meanwhile
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TROUBLE = frozenset("\0\n\r\t \"'")
 _END = "'"  # before the random end of a place; no name has it
 _TAKE_TRIES = 8  # two processes that take a name at the same instant away from its first place both see the other
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-_PAUSE_S_MIN, _PAUSE_S_MAX = 0.01, 1.0  # of a server that has no descriptor for its caller
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.01, 1.0  # between tries to accept, while the server has no free descriptor
 
 
 def _prefix() -> str:
@@ -82,7 +82,7 @@ def names() -> list[str]:
 
 
 def lookup(name: str, wait: float = 0.0) -> str:
-    """The ticket that `name` stands for.
+    """The ticket that is shared under `name`.
 
     wait   seconds to wait for a name that is not there yet.
 
@@ -114,7 +114,7 @@ def lookup(name: str, wait: float = 0.0) -> str:
 
 
 class _Nobody(Exception):
-    """Nobody listens at a place, or the owner hung up: it is closing."""
+    """No process listens at a place, or the owner hung up because it is closing."""
 
 
 class _Stranger(Exception):
@@ -196,7 +196,7 @@ _servers: weakref.WeakSet[NameServer] = weakref.WeakSet()
 
 
 class NameServer:
-    """Holds names and answers who asks for them, in a daemon thread that starts with the first name."""
+    """Holds names and answers look-ups, in a daemon thread that starts with the first name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -308,7 +308,7 @@ class NameServer:
                 return reason.errno not in _NO_DESCRIPTOR
         with connection:
             try:
-                connection.setblocking(False)  # the packet fits the socket's buffer; nobody can hold us up
+                connection.setblocking(False)  # the packet fits the socket's buffer, and no caller can block the thread
                 _, uid = _credentials(connection)
                 if uid == os.geteuid():
                     connection.send(b"T" + ticket.encode())
@@ -409,7 +409,7 @@ def _take(name: str) -> socket.socket:
 
 
 def _is_ours(place: str, name: str, uid: int | None = None) -> bool:
-    """Whether a socket of this user has a place; where nobody tells, it counts as ours."""
+    """Whether a socket of this user holds a place; true if the owner cannot be found out."""
     if uid is None:
         uid = next((found for p, found in _places(name) if p == place), None)
     if uid is None:
@@ -418,7 +418,7 @@ def _is_ours(place: str, name: str, uid: int | None = None) -> bool:
 
 
 def _at(place: str) -> tuple[int, int | None]:
-    """(pid, uid) of who listens at a place; (0, None) where that cannot be told."""
+    """(pid, uid) of the process that listens at a place; (0, None) if unknown."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.setblocking(False)
@@ -431,12 +431,12 @@ def _at(place: str) -> tuple[int, int | None]:
 def _taken(name: str, place: str) -> errors.AddressInUse:
     return errors.AddressInUse(
         f"share: the name {name!r} is taken {_holder(place)}\n"
-        f"  try: another name, or node.attach({name!r}) to reach what it stands for"
+        f"  try: another name, or node.attach({name!r}) to reach that array"
     )
 
 
 def _holder(place: str) -> str:
-    """Who has a place, in words."""
+    """The process that holds a place, in words."""
     pid, _ = _at(place)
     if pid == 0:
         return "by another process"

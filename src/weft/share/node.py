@@ -1,4 +1,4 @@
-"""Nodes: a process's place in the fabric, where arrays are shared and others' arrays are attached."""
+"""Nodes: a process shares its arrays and attaches those of other processes through a node."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _ACCESS = {
     "w": int(fi.REMOTE_WRITE),
     "rw": int(fi.REMOTE_READ | fi.REMOTE_WRITE),
 }
-# A stopped owner is reported, a busy one is waited for.
+# Long enough for a busy owner, so that only a stopped one is reported.
 DEFAULT_TIMEOUT_S = 30.0
-# Registration modes that this layer copes with; a ticket carries what peers need to know of them.
+# Registration modes that this layer handles; a ticket carries what peers need to know about them.
 _MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED
 
 
 @dataclass(frozen=True)
 class NodeStatistics:
-    """What a node holds, and what the process's NIC has done (all nodes of a process have one NIC).
+    """What a node holds, and what the process's NIC has done (all nodes of a process share one NIC).
 
     shared, shared_bytes     arrays that this node offers, and their bytes.
     names                    how many of them have a name.
@@ -80,15 +80,15 @@ class NodeStatistics:
 class Node:
     """Shares arrays of this process and attaches those of others. Made by `weft.open()`.
 
-    node.share(array, name="table")   other processes can reach `array` from here on.
+    node.share(array, name="table")   from now on other processes can reach `array`.
     node.attach("table")              the array of that name, as a `RemoteArray`.
 
-    A node is a context manager; closing it ends what it shares. One for a process is typical, several are fine.
-    In the child of a fork a node of the parent refuses use; `weft.open()` makes one there.
+    A node is a context manager; closing it ends its shares. One node per process is typical, several are fine.
+    In a forked child a node of the parent refuses use; call `weft.open()` there.
     Thread safety: any thread.
 
-    timeout   seconds that an operation may take which only the owner's NIC can do (`RemoteArray.path` "engine"), then
-              TimedOut; None: no limit.
+    timeout   seconds after which an operation that needs the owner's NIC (`RemoteArray.path` "engine") raises TimedOut;
+              None: no limit.
     """
 
     def __init__(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -101,14 +101,14 @@ class Node:
             addr_format=fi.ADDR_STR,  # names and tickets carry addresses as text
         )
         info = fi.getinfo(hints=hints)[0]
-        # Keys that the provider makes are never used twice, so a closed share is not mistaken for a newer one.
+        # The provider never reuses a key, so a closed share is not mistaken for a newer one.
         info.domain_attr.mr_mode |= fi.MR_PROV_KEY
-        # Each call waits for its own operations; between calls nothing needs an order.
+        # Each call waits for its own operations, so calls need no order between them.
         info.tx_attr.msg_order = 0
         self._info = info
         self._made_in = _process.generation
         self._lock = threading.RLock()
-        self._closed = True  # until all of it is there
+        self._closed = True  # until every attribute is set
         self._shared: dict[int, Shared] = {}
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
@@ -120,7 +120,7 @@ class Node:
         self._domain = self._fabric.domain(info)
         _handle.owned(self._fabric, self._domain)
         self._manual = _process.nic().engine == "manual"
-        # Where peers arrive. It starts no operations itself, so its queue stays empty.
+        # The endpoint that peers address. It starts no operations itself, so its queue stays empty.
         self._home = Lane(self, size=16)
         self.address: str = str(self._home.ep.getname())
         self._closed = False
@@ -130,12 +130,12 @@ class Node:
     # ---- sharing ----------------------------------------------------------------------------------------------------
 
     def share(self, array: Any, name: str | None = None, access: str = "rw") -> Shared:
-        """Let other processes of this user reach an array: on this host, and on others where this process listens.
+        """Let other processes of this user reach an array: on this host, and on other hosts if this process listens.
 
         array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
-                 bytearray ... C-contiguous; it is used in place and held until the share is closed. Made by
-                 `weft.empty` or `weft.zeros` it is reached by load and store, any other by process_vm_readv.
-        name     for `attach` on this host; None for a share that is reached by its ticket alone.
+                 bytearray ... C-contiguous; it is used in place and held until the share is closed. Peers reach arrays
+                 of `weft.empty` and `weft.zeros` by load and store, any other by process_vm_readv.
+        name     for `attach` on this host; None: only the ticket leads to the share.
         access   "r": others read; "rw": they write and update atomically as well; "w": they only write.
 
         Returns a `Shared`, whose `ticket` can be sent to another process.
@@ -159,7 +159,7 @@ class Node:
                 raise errors.InvalidArgument(f"share: a name does not start with {PREFIX!r}: that is what tickets do")
         if isinstance(array, (RemoteArray, Shared)):
             raise TypeError(
-                f"share: a {type(array).__name__} belongs to its owner, who shares it already\n"
+                f"share: a {type(array).__name__} is already shared by its owner\n"
                 "  try: send array.ticket to the other process"
             )
         local = alias(array, "share")
@@ -198,7 +198,7 @@ class Node:
 
     @property
     def ucp_address(self) -> bytes:
-        """The node's address for programs that speak `weft.ucp`: worker.ep_create(address). Bytes to send."""
+        """The node's address, as bytes to send, for programs that use `weft.ucp`: worker.ep_create(address)."""
         self._check("ucp_address")
         return _keys.of_endpoint(self._home.ep).pack()
 
@@ -208,12 +208,12 @@ class Node:
         """The array of another process (or of this one).
 
         source   its name; or its ticket, also as text; or a `Shared` or `RemoteArray`.
-        wait     seconds to wait for a name that nobody has yet: its owner may be starting.
+        wait     seconds to wait for a name that does not exist yet: its owner may be starting.
 
         Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone),
-        KeyRejected (the owner closed the share), NotPermitted (another user's), Unreachable (another host's that does
-        not listen, or to which there is no way), AccessDenied (another host's, and the secrets differ or there is
-        none), TimedOut (no answer from its host), BadState.
+        KeyRejected (the owner closed the share), NotPermitted (it belongs to another user), Unreachable (the owner is
+        on another host and does not listen, or there is no route), AccessDenied (the owner is on another host, and the
+        secrets differ or are not set), TimedOut (no answer from its host), BadState.
         """
         self._check("attach")
         if isinstance(source, (Shared, RemoteArray)):
@@ -234,14 +234,14 @@ class Node:
         return found
 
     async def aattach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
-        """`attach` without blocking the event loop. Arguments and errors as there."""
+        """`attach` without blocking the event loop. Arguments and errors as for `attach`."""
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(None, self.attach, source, wait)
 
     @staticmethod
     def names() -> list[str]:
-        """Names that can be attached on this host now, sorted."""
+        """Names that can be attached on this host at the moment, sorted."""
         return names()
 
     # ---- what it knows ----------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Node:
 
     @property
     def shared(self) -> list[Shared]:
-        """What it shares, oldest first."""
+        """Its shares, oldest first."""
         with self._lock:
             return list(self._shared.values())
 
@@ -291,7 +291,7 @@ class Node:
         with self._lock:
             found = self._addresses.get(address)
             if found is None:
-                # The home lane is first: an address that is none is refused there, before it counts.
+                # The home lane is first: it refuses a malformed address before the address gets a number.
                 self._home.av.insert(address)
                 found = self._addresses[address] = len(self._addresses)
                 for lane in self._all_lanes():
@@ -302,7 +302,7 @@ class Node:
         return [*self._lanes, *self._loops.values()]
 
     def _lane(self, call: str) -> Lane:
-        """A lane for one thread; give it back with `_idle.append`, or `_drop` it. For when none is idle."""
+        """A lane for one thread, also if none is idle. Give it back with `_idle.append`, or `_drop` it."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -341,7 +341,7 @@ class Node:
             lane.av.insert(address)
 
     def _drop(self, lane: Lane) -> None:
-        """Close a lane whose last call did not end as it should: an operation may still be under way on it."""
+        """Close a lane after a call that failed: an operation may still be under way on the lane."""
         with self._lock:
             if lane in self._lanes:
                 self._lanes.remove(lane)
@@ -354,7 +354,7 @@ class Node:
             ) from None
         if self._closed:
             if _exiting and threading.current_thread().daemon:
-                # The interpreter is about to end this thread where it stands: what would it do with an error?
+                # The interpreter is about to end this thread, which could not handle an error any more.
                 while True:
                     time.sleep(60)
             raise errors.BadState(
@@ -366,8 +366,8 @@ class Node:
     def close(self) -> None:
         """End all shares of this node and its use of others' arrays. Closing again does nothing.
 
-        Operations of other threads that are under way end with an error. Waits, for a bounded time, for peers that
-        are just copying from or to what is shared here.
+        Operations under way in other threads end with an error. Waits, for a bounded time, for peers that are copying
+        from or to arrays shared here.
         """
         with self._lock:
             if self._closed:
@@ -407,7 +407,7 @@ class Node:
         _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
-        # A node that nobody holds: its shares and remote arrays are gone with it. At exit nobody misses them.
+        # The last reference to an open node is gone: its shares and remote arrays end. At exit that needs no warning.
         if getattr(self, "_closed", True) or self._made_in != _process.generation:
             return
         try:
@@ -422,7 +422,7 @@ class Node:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a node stays in its process, and is neither copied nor pickled\n"
+            "a node belongs to its process and cannot be copied or pickled\n"
             "  try: send what share() or attach() returned; weft.open() makes a node in the other process"
         )
 
@@ -457,7 +457,7 @@ class Node:
         return table_html("weft.Node", self._rows())
 
     def _after_fork_in_child(self) -> None:
-        # Whoever holds a remote array of this node finds no lane, and attaches anew in the child.
+        # A remote array of this node then finds no idle lane, and attaches again in the child.
         self._idle.clear()
         self._loops = {}
         self._lock = threading.RLock()
@@ -475,10 +475,10 @@ def open(
     """Open a node: `with weft.open() as node: ...`. See `Node`.
 
     timeout   seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
-    listen    "tcp://host:port": processes of other hosts can attach what this process shares, by its tickets. Host
-              0.0.0.0 is every network of this host, port 0 one that is free. As WEFT_LISTEN; once a process.
-    secret    what processes of different hosts prove to each other, 16 bytes or more, the same on all hosts; without
-              it there is no listening, and no attaching across hosts. As WEFT_SECRET; once a process.
+    listen    "tcp://host:port": processes of other hosts can attach arrays of this process by their tickets. Host
+              0.0.0.0 means every network of this host, port 0 a free port. As WEFT_LISTEN; once per process.
+    secret    that processes of different hosts prove to each other, 16 bytes or more, the same on all hosts; required
+              to listen, and to attach across hosts. As WEFT_SECRET; once per process.
 
     Raises InvalidArgument (timeout, listen, secret), AccessDenied (listen without a secret), AddressInUse (the port is
     taken), Busy (the process listens elsewhere, or has another secret); NoData where WEFT_MR_MODE requires a
@@ -507,7 +507,7 @@ def _at_exit_once() -> None:
 
 
 def _close_all(pid: int) -> None:
-    """Exit: whatever is open ends quietly."""
+    """At exit: close all nodes, without warnings."""
     global _exiting
     if pid != os.getpid():
         return

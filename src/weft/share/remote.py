@@ -33,7 +33,7 @@ __all__ = ["RemoteArray"]
 
 
 class RemoteArray(Quick, Comparing):
-    """An array of another process. Made by `Node.attach`; pickled, it is used wherever it arrives.
+    """An array of another process. Made by `Node.attach`; it can be pickled and used in any process that receives it.
 
     shape dtype ndim size nbytes itemsize, len(t)     as NumPy's
     t[10:20], t[3, :], t[..., None], t[::-1]         reads: NumPy arrays, or a scalar for one element
@@ -44,13 +44,13 @@ class RemoteArray(Quick, Comparing):
     read(out=...) write(x) fill(v) numpy.asarray(t)  the whole
     fetch_add compare_swap swap fetch_op add         atomic for each element
     wait_until(index, value)                         until an element has a value
-    aread awrite atake aput afill afetch_add ...     the same, to be awaited
+    aread awrite atake aput afill afetch_add ...     the same, awaitable
 
     Reads and writes of several elements are not atomic as a whole: another process may be writing meanwhile. Aligned
     elements of 1, 2, 4 or 8 bytes are whole.
 
-    What a read returns is a copy, and the caller's: `t[0][1] = 7` changes the copy and is lost, `t[0, 1] = 7` or
-    `t.at[0][1] = 7` writes.
+    A read returns a copy that belongs to the caller: `t[0][1] = 7` changes the copy only; `t[0, 1] = 7` and
+    `t.at[0][1] = 7` write.
 
     Thread safety: any thread. Raises ConnectionReset (the owner's process is gone), KeyRejected (the owner closed the
     share), AccessDenied (not shared for that), and as NumPy IndexError, ValueError (shapes), TypeError (dtypes).
@@ -68,12 +68,12 @@ class RemoteArray(Quick, Comparing):
         node: Node | None = None,
         view: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> RemoteArray:
-        """node None: attached through the process's default node when it is first used."""
+        """node None: the array is attached through the process's default node when it is first used."""
         ticket.check()
         if not ticket.here and not ticket.place:
             raise errors.Unreachable(
                 f"attach: {named(ticket)} belongs to a process of host {ticket.host}, this is {host_id()}\n"
-                "  rule: a process that other hosts shall reach has to listen before it shares\n"
+                "  rule: a process has to listen before it shares arrays with other hosts\n"
                 "  try: weft.open(listen='tcp://0.0.0.0:0', secret=...) or WEFT_LISTEN and WEFT_SECRET in its owner"
             )
         dtype = ticket.numpy_dtype
@@ -145,7 +145,7 @@ class RemoteArray(Quick, Comparing):
 
         value   an array of the same shape (NumPy, torch, a list ...), of a dtype that converts within its kind.
 
-        To broadcast or to convert at will, `t[...] = value`. Raises ValueError (shape), TypeError (dtype).
+        `t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype).
         """
         self._run(write_job(self, value))
 
@@ -198,7 +198,7 @@ class RemoteArray(Quick, Comparing):
     def compare_swap(self, index: Any, expected: Any, value: Any) -> Any:
         """Set elements to `value` where they are `expected`, each atomically, and return what they were before.
 
-        It happened where the returned value equals `expected`: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.
+        Elements whose returned value equals `expected` were set: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.
         Arguments and errors as `fetch_add`.
         """
         return self._atomic(COMPARE, fi.CSWAP, index, value, expected, "compare_swap")
@@ -227,10 +227,10 @@ class RemoteArray(Quick, Comparing):
         index     basic index.
         value     what to wait for: a value that all elements are to equal; or a function of what was read, for anything
                   else: `t.wait_until(0, lambda x: x >= 5)`.
-        timeout   seconds; None for ever.
+        timeout   seconds; None: no limit.
 
-        Reads again and again, at once at first, then at growing intervals of up to 2 ms: the owner sends no notice.
-        Raises TimedOut, saying what was there.
+        Polls: at first without a pause, then at growing intervals of up to 2 ms. The owner sends no notification.
+        Raises TimedOut, which says what was read last.
         """
         holds = condition(value, self._dtype, "wait_until")
         deadline = deadline_in(timeout, "wait_until: timeout")
@@ -246,15 +246,15 @@ class RemoteArray(Quick, Comparing):
     # ---- to be awaited ----------------------------------------------------------------------------------------------
 
     async def aread(self, out: Any = None) -> Any:
-        """`read`, awaitable. Where it is cancelled, `out` may still be written to for a while.
+        """`read`, awaitable. After a cancellation, `out` may still be written to for a while.
 
-        Waits on the NIC's descriptor; copies that take long run in the loop's executor. The loop is never blocked for
-        more than a fraction of a millisecond. One item: `await t.at[3].aread()`.
+        Waits on the NIC's descriptor; long copies run in the loop's executor. The loop is never blocked for more than a
+        fraction of a millisecond. One item: `await t.at[3].aread()`.
         """
         return await self._arun(read_job(self, out))
 
     async def awrite(self, value: Any) -> None:
-        """`write`, awaitable. `value` has to stay as it is until then."""
+        """`write`, awaitable. `value` must not change until the call is done."""
         await self._arun(write_job(self, value))
 
     async def afill(self, value: Any) -> None:
@@ -308,13 +308,13 @@ class RemoteArray(Quick, Comparing):
 
     @property
     def path(self) -> str:
-        """How its elements are reached: "memory" (this process's own), "load/store", "process_vm", "engine" (the
-        owner's) or "tcp" (another host's); "unknown" before it is first used."""
+        """How its elements are reached: "memory" (of this process), "load/store", "process_vm", "engine" (the owner's)
+        or "tcp" (another host); "unknown" before the first use."""
         return path_of(self)[0]
 
     @property
     def why(self) -> str:
-        """Why by that path."""
+        """Why that path is taken."""
         return path_of(self)[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -359,7 +359,7 @@ class At:
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
-            "t.at[...] names a part, it is not assigned to\n  try: t[...] = value, or t.at[...].write(value)"
+            "t.at[...] names a part and cannot be assigned to\n  try: t[...] = value, or t.at[...].write(value)"
         )
 
     def __repr__(self) -> str:

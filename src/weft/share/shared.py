@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shared"]
 
-# What a Shared hands on to its RemoteArray, where it has no meaning of its own for the name.
+# Attributes that a Shared takes from its RemoteArray, unless it defines them itself.
 _REMOTE_NAMES = frozenset(name for name in dir(RemoteArray) if not name.startswith("_"))
 
 
@@ -34,9 +34,9 @@ class Shared(Comparing):
                its ticket: the receiver gets a RemoteArray.
     remote     the RemoteArray that others get.
 
-    Whatever a RemoteArray does, a Shared does by its `remote`: `shared[3]`, `shared.read()`, `shared.fetch_add(0)` ...
-    So a worker's code is the same whether its argument came by pickle (spawn, forkserver) or by fork, which hands over
-    the Shared itself. In a forked child it is attached through that process's default node when it is first used.
+    A Shared has all methods of a RemoteArray, through its `remote`: `shared[3]`, `shared.read()`, `shared.add(0)` ...
+    So a worker's code is the same whether its argument came by pickle (spawn, forkserver) or by fork, where the child
+    has the Shared itself. A forked child attaches it through that process's default node when it is first used.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Shared(Comparing):
     def remote(self) -> RemoteArray:
         """The array as others reach it. Raises BadState (the share is closed)."""
         if self._closed:
-            raise errors.BadState(f"the share of {self._what()} is closed\n  try: node.share(array) shares it anew")
+            raise errors.BadState(f"the share of {self._what()} is closed\n  try: node.share(array) shares it again")
         found = self._remote
         if found is None:
             here = self._node._made_in == _process.generation
@@ -64,7 +64,7 @@ class Shared(Comparing):
 
     @property
     def name(self) -> str:
-        """The name, "" where there is none."""
+        """The name; "" if the share has none."""
         return self.ticket.name
 
     @property
@@ -131,7 +131,7 @@ class Shared(Comparing):
     def close(self) -> None:
         """Revoke the access: peers get an error from here on. The array stays as it is. Closing again does nothing.
 
-        Raises Busy where a peer that is copying does not come to an end (it is stopped in the middle): try again.
+        Raises Busy if a peer's copy does not end, because the peer is stopped in the middle: try again.
         """
         if self._closed:
             return
@@ -181,7 +181,8 @@ class Shared(Comparing):
 
     def _warn_that_it_ends(self) -> None:
         warnings.warn(
-            f"the share of {self._what()} ends: nobody holds its node any more; shared at {_handle.where(self._site)}\n"
+            f"the share of {self._what()} ends: its node was dropped without close(); shared at "
+            f"{_handle.where(self._site)}\n"
             "  try: keep the node, or what share() returned, for as long as others are to reach the array",
             ResourceWarning,
             source=self,

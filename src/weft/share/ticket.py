@@ -156,7 +156,7 @@ def _unpickle(version: int, *fields: Any) -> Ticket:
             f"attach: the pickled ticket is of version {version}, this Weft reads version {_VERSION}\n"
             "  try: the same version of Weft in both processes"
         )
-    return Ticket(*fields)  # who uses it checks it
+    return Ticket(*fields)  # not checked here: Ticket.check() is called before each use
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> str:
@@ -210,7 +210,7 @@ def process_is_stopped(pid: int) -> bool:
 
 
 def process_start(pid: int) -> int:
-    """Start time of a process in clock ticks since boot; 0 where there is none (or it cannot be seen from here)."""
+    """Start time of a process in clock ticks since boot; 0 if the process does not exist or is hidden from this one."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,4 +1,4 @@
-"""What a remote array is: an owner's ticket, a dtype, and the place, shape and strides of a selection."""
+"""What a remote array is: an owner's ticket, a dtype, and the offset, shape and strides of a selection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["View"]
 
 
 class View:
-    """The selection. Everything else about remote arrays stands on these attributes.
+    """The selection: the attributes that all other modules of remote arrays use.
 
-    For the short ways (quick.py), which look at no more than these:
+    For the short ways (quick.py), which use only these:
     _code     the elements are scalars that fit a lane's cell, and this names their dtype there; "": they do not.
     _vector   one dimension.
     _n        elements along the first dimension.

@@ -1,4 +1,4 @@
-"""What the waiting calls take: seconds, and what to wait for; and how they pause between two looks."""
+"""Arguments of the waiting calls (seconds, and what to wait for), and how these calls pause between two reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["condition", "deadline_in", "pauses", "seconds"]
 
 
 def seconds(value: Any, what: str) -> float:
-    """A number of seconds. Raises TypeError, and InvalidArgument where it is not a number ("nan")."""
+    """A number of seconds. Raises TypeError, and InvalidArgument for NaN."""
     try:
         if isinstance(value, (str, bytes, bytearray)):
             raise TypeError
@@ -28,15 +28,16 @@ def seconds(value: Any, what: str) -> float:
 
 
 def deadline_in(timeout: Any, what: str) -> float | None:
-    """When a timeout that starts now ends, by time.monotonic(); None for never. Raises as `seconds`."""
+    """When a timeout that starts now ends, by time.monotonic(); None: never. Raises as `seconds`."""
     return None if timeout is None else time.monotonic() + seconds(timeout, what)
 
 
 def condition(value: Any, dtype: np.dtype[Any], call: str) -> Callable[[Any], bool]:
-    """Whether what was read is what `value` asks for: all elements equal it, or it is a function and says so.
+    """A function that tells whether the array that was read fulfils `value`: every element equals `value`, or `value`
+    is a function and returns true.
 
-    Raises TypeError for a value that no element of the dtype can ever equal: the call would wait for ever. What comes
-    back raises ValueError where the value does not broadcast to what was read.
+    Raises TypeError for a value that no element of the dtype can equal, because the call would never end. The returned
+    function raises ValueError if the value does not broadcast to the array that was read.
     """
     if callable(value):
         return lambda found: bool(value(found))
@@ -67,13 +68,13 @@ def _wanted(value: Any, dtype: np.dtype[Any], call: str) -> Any:
         return wanted
     except (TypeError, ValueError, OverflowError):
         raise TypeError(
-            f"{call}: {value!r:.200} is nothing that elements of dtype {dtype} can become\n"
+            f"{call}: no element of dtype {dtype} can equal {value!r:.200}\n"
             "  try: a value of that dtype, or a function of what is read: lambda x: x >= 5"
         ) from None
 
 
 def pauses() -> Iterator[float]:
-    """Seconds to sleep between looks, -1 for not at all: at once, then giving the core away, then longer and longer."""
+    """Seconds to sleep between reads: first -1 (do not sleep), then 0 (yield the core), then longer and longer."""
     for _ in range(100):
         yield -1
     for _ in range(100):
