@@ -211,6 +211,17 @@ def test_one_buffer_a_call_and_a_region(opened: Opened) -> None:
         opened.domain.mr_regv([bytearray(1), bytearray(1)], RW)
 
 
+def test_endpoint_that_names_no_iov_limit_has_the_one_offered(opened: Opened) -> None:
+    info = fi.dupinfo(opened.info)
+    info.tx_attr.iov_limit = info.tx_attr.rma_iov_limit = 0
+    with opened.domain.endpoint(info) as ep:
+        ep.bind(opened.cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(opened.av)
+        ep.enable()
+        with pytest.raises(fi.InvalidArgument, match="more than iov_limit, 1"):
+            ep.writev([b"a", b"b"], dest_addr=opened.me, addr=0, key=KEY)
+
+
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
 

@@ -115,6 +115,7 @@ class BaseEndpoint(_Unknown):
     def nic_config(self) -> dict[str, Any]:
         """What the NIC enforces: capabilities, sizes, order, and the numbers that it may choose from."""
         tx, ep = self.info.tx_attr, self.info.ep_attr
+        offered = self.domain.offer.info.tx_attr  # where the application names no limit
         return {
             "caps": int(self.info.caps),
             "tx_size": int(tx.size),
@@ -122,8 +123,8 @@ class BaseEndpoint(_Unknown):
             "max_msg_size": int(ep.max_msg_size),
             "msg_order": int(tx.msg_order),
             "tx_op_flags": int(tx.op_flags),
-            "iov_limit": int(tx.iov_limit or self.iov_max),
-            "rma_iov_limit": int(tx.rma_iov_limit or self.iov_max),
+            "iov_limit": int(tx.iov_limit or offered.iov_limit or self.iov_max),
+            "rma_iov_limit": int(tx.rma_iov_limit or offered.rma_iov_limit or self.iov_max),
             "vni": self.credential.vni,
             "foreign_key": not keys_of_vector(self.domain.info) and self.credential.vni != self.domain.credential.vni,
             "connected": ep.type == EpType.EP_MSG or self.domain.info.ep_attr.type == EpType.EP_MSG,
@@ -191,6 +192,7 @@ class BaseDomain(_Unknown):
     def __init__(self, provider: BaseProvider, info: Info, offer: Offer) -> None:
         self.provider = provider
         self.info = info
+        self.offer = offer
         self.refusals = provider.refusals
         self.statuses = provider.statuses
         self.nic = provider.nic()
