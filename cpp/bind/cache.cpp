@@ -1,7 +1,7 @@
 // cpp/bind/cache.cpp: the registration cache as a Python type; resolvers and monitors that are Python.
 //
-// Python code of others runs here, a resolver or a monitor's subscribe(), valid() and so on: under the GIL, and never
-// with a lock of the cache held or inside a memory hook.
+// The application's Python code runs here (a resolver, a monitor's subscribe(), valid() and so on): under the GIL, and
+// never while a lock of the cache is held or inside a memory hook.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -27,7 +27,7 @@ const mem::RegistrationCache::Ref& ref_of(const CacheRef& r) {
   return r.ref;
 }
 
-// weft.fi.MemMonitor. Its errors have nobody to go to where the cache tells it that something ended: they are printed.
+// weft.fi.MemMonitor. There is no caller to raise its errors to when the cache reports an end: they are printed.
 class PythonMonitor final : public mem::Monitor {
  public:
   PythonMonitor(nb::object monitor, std::string name) : monitor_(std::move(monitor)), name_(std::move(name)) {}
@@ -86,7 +86,7 @@ mem::RegistrationCache& cache_of(PyNic& nic) {
   return box_of(nic)->host->cache();
 }
 
-// What is known without asking anybody: of system memory what /proc/self/maps says, of a device's only where it is.
+// What the NIC finds out itself: /proc/self/maps for system memory, the address alone for device memory.
 mem::CachedMapping resolve_plainly(uint32_t iface, uint64_t address, uint64_t length) {
   if (iface == mem::kHmemSystem) return mem::describe_system_memory(address, length);
   mem::CachedMapping found;

@@ -1,5 +1,5 @@
 // cpp/bind/ucp.hpp: the objects of weft.ucp's data path, shared by bind/ucp_post, ucp_transfer and ucp_atomic
-// (posting), ucp_worker (completion, flush, waiting) and ucp_types. What is not Python's in them is cpp/ucp's.
+// (posting), ucp_worker (completion, flush, waiting) and ucp_types. Their state machine, without Python, is cpp/ucp.
 //
 // Everything here is under the GIL, except long copies and sleeping.
 #pragma once
@@ -24,7 +24,7 @@ constexpr uint64_t kAttrCallback = 1u << 1, kAttrUserData = 1u << 2, kAttrDataty
 
 struct UcpWorker;
 
-// Bases that hold Python objects stand before those of cpp/ucp, whose destructors still need what they hold.
+// The base that holds Python objects comes first, so that it outlives the cpp/ucp base, whose destructor needs them.
 struct UcpEpRefs {
   nb::object worker_object;
 };
@@ -42,8 +42,8 @@ struct UcpRkey {
   UcpEp* ep = nullptr;
   nb::object owner;  // the endpoint's object
   uint64_t key = 0, dest = 0, address = 0, length = 0;
-  uint64_t bias = 0;       // what is added to an address of the owner's to name it in its memory table
-  bool symmetric = false;  // good for every endpoint of the worker, where the peer has a region of the same layout
+  uint64_t bias = 0;       // added to an address of the owner to get the address in its memory table
+  bool symmetric = false;  // valid on every endpoint of the worker whose peer has a region of the same layout
   bool destroyed = false;
   uint32_t in_flight = 0;
 };
@@ -51,7 +51,7 @@ struct UcpRkey {
 struct UcpRequestRefs {
   nb::object cb, user_data, worker_object, ep_object, rkey;
   std::vector<nb::object> keep;     // buffers
-  nb::object delivers;              // local buffers of imported memory: where a get's bytes go on from
+  nb::object delivers;              // local buffers of imported memory: a get forwards its bytes from there
   std::vector<nb::object> waiters;  // futures of tasks that await it
   PyObject* self = nullptr;         // of a flush: the worker's reference to it
 };
@@ -66,7 +66,7 @@ struct UcpWorker : ucp::Worker {
   uint32_t sleepers = 0;            // threads in wait_core()
   std::vector<nb::object> to_call;  // requests whose callback is due
   std::vector<nb::object> to_wake;  // futures of tasks whose request has ended
-  std::vector<nb::object> failed;   // endpoints whose failure is to be told
+  std::vector<nb::object> failed;   // endpoints whose error handler is due
   PyObject* spare = nullptr;        // a request for the next operation
   bool closed = false;
   PollPacer pacer;
@@ -74,12 +74,12 @@ struct UcpWorker : ucp::Worker {
   [[nodiscard]] bool due() const noexcept { return !to_call.empty() || !failed.empty(); }
 };
 
-// What the optional arguments of an operation come to.
+// The optional arguments of an operation, converted.
 struct UcpOptions {
   uint64_t flags = 0, datatype = 0, count = 0;
   bool has_datatype = false, has_count = false;
   PyObject *cb = nullptr, *user_data = nullptr, *memh = nullptr, *reply = nullptr;  // borrowed
-  std::unique_ptr<std::array<nb::object, 4>> held;                                  // where they are of a param
+  std::unique_ptr<std::array<nb::object, 4>> held;  // owns them where they come from a RequestParam
 };
 
 inline bool given(PyObject* o) {
@@ -88,11 +88,11 @@ inline bool given(PyObject* o) {
 
 extern PyTypeObject* g_ucp_request_type;
 extern PyTypeObject* g_ucp_rkey_type;
-extern PyObject* g_ucp_done;  // the request of what was done in place
+extern PyObject* g_ucp_done;  // the request that stands for operations done in place
 
 // Sets UcsError (status, message).
 void refuse(int status, const std::string& message);
-// The other dialect's error, which the shared helpers raise, becomes UcsError. Returns null.
+// Turns the fi error that a shared helper raised into a UcsError. Returns null.
 PyObject* translated();
 // An unsigned argument: false with UcsError (INVALID_PARAM) where it is out of range, TypeError where it is no number.
 bool ucp_u64(const char* method, const char* name, PyObject* o, uint64_t* out);
@@ -101,12 +101,12 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
                   PyObject* memh, PyObject* flags, PyObject* datatype, UcpOptions& o);
 
 PyObject* new_request();
-// Has the bytes of a get that ended well sent to the owner of imported memory; false with UcsError set.
+// Sends the bytes of a successful get on to the owner of imported memory; false with UcsError set.
 bool deliver(const nb::object& delivers);
 bool worker_usable(UcpWorker& worker, const char* method);
-// Takes what the NIC has completed. Callbacks are for progress() to call.
+// Takes completions from the NIC's queue. progress() calls the callbacks.
 size_t collect(UcpWorker& worker);
-// What the state machine said of a request: callbacks, handlers and waiting tasks that are due now.
+// Does what the state machine asks for after a request's completion: queues callbacks, handlers and waiting tasks.
 void follow(UcpWorker& worker, nb::object request, ucp::Worker::Outcome outcome);
 
 PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

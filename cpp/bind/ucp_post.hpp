@@ -1,7 +1,7 @@
 // cpp/bind/ucp_post.hpp: how transfers and atomics of weft.ucp are posted, and what becomes of them.
 //
-// HOT: attempt(). What load and store can do is over when the call returns: nothing is allocated, no completion is
-// written, and the request that would have stood for it waits for the next call. Benchmark: bench/bench_ucp.py.
+// HOT: attempt(). An operation done by load and store is over when the call returns: nothing is allocated, no
+// completion is written, and its unused request is kept for the next call. Benchmark: bench/bench_ucp.py.
 //
 // Everything here is under the GIL, except long copies.
 #pragma once
@@ -22,15 +22,15 @@ std::string hex(uint64_t n);
 bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name);
 // Where an operation with this key goes; false with an error set. HOT.
 bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, uint64_t* dest);
-// An operation was posted that is not over: its request learns what it needs, and goes to the caller.
+// Fills in the request of an operation that is under way, and returns the request to the caller.
 [[gnu::noinline]] PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_object,
                                   const UcpOptions* o, bool quiet, const Buf* const* bufs, size_t buf_count);
 // PROT_LOCAL_READ, PROT_LOCAL_WRITE of a region that a slice is given of.
 bool slice_ok(PyObject* buffer, bool writes, const char* method);
-// The buffer of a call with memh: checked against it, and where it really is.
+// Checks the buffer of a call with memh against the handle, and replaces it by the memory that it names.
 bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb::object& held);
 
-// Does what `post` does until there is room for it; false with an error set (Ctrl-C).
+// Calls `post` until there is room for the operation; false with an error set (Ctrl-C).
 template <typename Post>
 bool with_room(UcpWorker& worker, Post&& post, nic::PostResult* r) {
   Backoff backoff(32, 64);
@@ -49,8 +49,8 @@ bool with_room(UcpWorker& worker, Post&& post, nic::PostResult* r) {
   }
 }
 
-// HOT. One operation that keeps the GIL, is asked for nothing special and may be done in place; null where it has to go
-// the long way. The request that would stand for it is the next one's if nobody needs it.
+// HOT. Tries one operation in place, with the GIL and without options; null without an error where launch() has to do
+// it. An unused request is kept for the next operation.
 template <typename Post>
 [[gnu::always_inline]] inline PyObject* attempt(UcpEp& ep, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions* o,
                                                 bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
@@ -71,7 +71,7 @@ template <typename Post>
   return begun(ep, object, rkey, rkey_object, o, quiet, bufs, buf_count);
 }
 
-// Posts, in one part or several, and makes of it what the caller gets. `post(part, context, flags)`.
+// Posts an operation in one or more parts by `post(part, context, flags)`, and returns what the call returns.
 template <typename Post>
 PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions& o, size_t parts,
                  bool replies, bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
@@ -120,7 +120,7 @@ PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_ob
         Py_DECREF(object);
         return nullptr;
       }
-      // Parts of it are under way. They end by themselves, and a flush waits for them; the caller hears of this.
+      // Some parts are under way. They end by themselves and a flush waits for them; the caller gets this error.
       --request.parts;
       PyObject *type, *value, *trace;
       PyErr_Fetch(&type, &value, &trace);
@@ -142,7 +142,7 @@ PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_ob
     Py_INCREF(g_ucp_done);
     return g_ucp_done;
   }
-  if (now) [[unlikely]] {  // the owner's table refused it: that stands in the queue already
+  if (now) [[unlikely]] {  // the owner's table refused it: the error entry is in the queue already
     while (request.parts != 0 && collect(worker) != 0) continue;
     refuse(request.first_failure, std::string(method) + ": " + request.text);
     Py_DECREF(object);

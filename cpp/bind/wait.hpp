@@ -18,7 +18,7 @@ inline uint64_t now_ns() {
 }
 
 constexpr uint64_t kForever = ~uint64_t{0};
-constexpr int64_t kSleepSlice = 50'000'000;  // Ctrl-C is looked for this often
+constexpr int64_t kSleepSlice = 50'000'000;  // how often a sleeping thread checks for Ctrl-C
 
 // `seconds` (or None) from now; false with an error set.
 inline bool deadline_of(PyObject* seconds, uint64_t* deadline) {

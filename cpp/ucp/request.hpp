@@ -16,12 +16,13 @@ class Worker;
 struct Request {
   // Read without the binding's lock by threads that sleep until the request has ended.
   std::atomic<int> status{kInProgress};
-  int first_failure = kOk;     // of its parts; of a flush: of the operations that it waits for
-  uint32_t parts = 0;          // completions to come
-  bool quiet = false;          // nobody has it: an atomic without a reply, of which only a flush tells
-  bool freed = false;          // its user wants to hear no more of it
+  int first_failure = kOk;  // of its parts; of a flush: of the operations that it waits for
+  uint32_t parts = 0;       // completions to come
+  bool quiet =
+      false;  // the application does not hold it: an atomic without a reply, whose failure only a flush reports
+  bool freed = false;          // released by the application: no callback
   bool ends_endpoint = false;  // the failure means that the peer is gone
-  bool untold = false;         // it failed, and nobody has been told
+  bool untold = false;         // it failed, and the failure has not been reported
   uint64_t seq = 0;            // place in the order of posting; 0: not posted
   Endpoint* ep = nullptr;      // null: a flush of the whole worker
   Worker* worker = nullptr;
@@ -31,11 +32,11 @@ struct Request {
   Request() = default;
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
-  // A failure that it has not told stays with its endpoint, for the next flush.
+  // An unreported failure stays with the endpoint, for the next flush.
   ~Request();
 
   [[nodiscard]] bool ended() const noexcept { return status.load(std::memory_order_acquire) != kInProgress; }
-  // Its user was told how it ended, by a callback, a status or an exception: later flushes do not repeat it.
+  // The failure was reported by a callback, a status or an exception: later flushes do not repeat it.
   void observed();
 };
 

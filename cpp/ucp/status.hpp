@@ -1,4 +1,4 @@
-// cpp/ucp/status.hpp: how the NIC's statuses are told in UCP's terms.
+// cpp/ucp/status.hpp: the NIC's statuses as ucs_status_t.
 // Source: ucs/type/status.h.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace weft::ucp {
 
-// ucs_status_t, those that the data path has.
+// The values of ucs_status_t that the data path uses.
 constexpr int kOk = 0, kInProgress = 1, kNoResource = -2, kIoError = -3, kNoMemory = -4, kInvalidParam = -5,
               kUnreachable = -6, kCanceled = -16, kUnsupported = -22, kRejected = -23, kConnectionReset = -25,
               kEndpointTimeout = -80;
@@ -41,7 +41,7 @@ constexpr int ucs_status(Status s) noexcept {
   }
 }
 
-// After these an endpoint is no way to its peer any more.
+// Statuses after which the endpoint cannot reach its peer any more.
 constexpr bool ends_endpoint(Status s) noexcept {
   return s == Status::no_endpoint || s == Status::unreachable || s == Status::peer_gone || s == Status::refused ||
          s == Status::timeout || s == Status::protocol || s == Status::closed || s == Status::secret ||

@@ -1,11 +1,11 @@
-// cpp/ucp/worker.hpp: the state machine of a UCP worker: operations under way, flushes, failures and who was told.
+// cpp/ucp/worker.hpp: the state machine of a UCP worker: operations under way, flushes, and unreported failures.
 //
 // It knows neither the NIC nor Python. The binding posts operations, hands every completion to settle(), and does what
 // the returned outcomes ask for (callbacks, references). All calls are made under the binding's lock.
 //
-// A failure is told at least once. The request tells it (callback, status, exception); where nobody has been told by
-// then, the next flush of the endpoint or of the worker does, or the closing of the endpoint. A flush that was under
-// way when the operation failed tells it in any case: the flush waited for the operation.
+// Every failure is reported at least once: by the request (callback, status, exception), or otherwise by the next flush
+// of the endpoint or the worker, or by closing the endpoint. A flush that was under way when the operation failed
+// reports the failure in any case, because the flush waited for the operation.
 #pragma once
 
 #include <map>
@@ -35,13 +35,13 @@ class Endpoint {
   [[nodiscard]] int failed() const noexcept { return failed_; }
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
   [[nodiscard]] bool closed() const noexcept { return closed_; }
-  // The peer is gone. True the first time: somebody has to be told.
+  // The peer is gone. True the first time: the failure is to be reported.
   bool fail(int status, const std::string& text);
-  // The first failure that nobody has been told of; its seq is 0 where there is none.
+  // The first unreported failure; its seq is 0 if there is none.
   [[nodiscard]] Failure untold() const;
-  // Every failure of operations with a number below `seq` has been told.
+  // All failures of operations with a number below `seq` have been reported.
   void told_before(uint64_t seq);
-  // Neither flushes nor failures look here any more.
+  // From here on flushes and failures pass the endpoint by.
   void close();
 
  private:
@@ -51,8 +51,8 @@ class Endpoint {
 
   Worker* worker_;
   std::set<uint64_t> under_way_;
-  std::map<uint64_t, Request*> untold_;  // by number; of requests that somebody still has
-  Failure first_lost_, last_lost_;       // of requests that nobody has
+  std::map<uint64_t, Request*> untold_;  // by number; failures of requests that the application holds
+  Failure first_lost_, last_lost_;       // failures of requests that the application does not hold
   int failed_ = kOk;
   std::string why_;
   bool closed_ = false;
@@ -78,17 +78,17 @@ class Worker {
   Outcome settle(Request& r, int status, bool ends, const std::string& text);
   // An operation was posted on `ep`. Its parts may have ended before: then it is over at once.
   Outcome begin(Request& r, Endpoint& ep);
-  // A flush of one endpoint, or of all (null). Done: nothing is under way, and nothing had failed. Failed: *failure was
-  // not told yet, or the endpoint has failed. Under way: the request is ended by end_flushes(). `always`: a request
-  // even though nothing is under way.
+  // Starts a flush of one endpoint, or of all (null). Done: nothing is under way, and nothing had failed. Failed:
+  // *failure had not been reported yet, or the endpoint has failed. Under way: end_flushes() will end the request.
+  // `always`: make it a request even though nothing is under way.
   FlushStart begin_flush(Request& r, Endpoint* ep, bool always, Failure* failure);
   // Takes the flushes that have nothing left to wait for.
   std::vector<Request*> end_flushes();
   // False: it is not under way.
   bool cancel_flush(Request& r);
-  // From here on operations that end as canceled count as failures: nobody asked for their end.
+  // From here on operations that end as canceled count as failures: the application did not cancel them.
   void begin_close() noexcept { closing_ = true; }
-  // Takes the flushes that are left, as canceled.
+  // Removes the remaining flushes, to be ended as canceled.
   std::vector<Request*> abandon_flushes();
 
  private:
