@@ -22,11 +22,16 @@ uint64_t now_ns() {
 using Word = std::atomic<uint64_t>;
 
 // Waits until *word == value. Spins, yields when that takes long; false after timeout_ns.
+// The pacer is the thread's: one that had to share its core yields early in its next wait too, instead of spinning
+// through the other's time slice again.
 bool await_word(const Word* word, uint64_t value, uint64_t timeout_ns) {
+  static thread_local PollPacer pacer;
   const uint64_t deadline = now_ns() + timeout_ns;
-  PollPacer pacer;
   for (uint32_t round = 0;; ++round) {
-    if (word->load(std::memory_order_acquire) == value) return true;
+    if (word->load(std::memory_order_acquire) == value) {
+      pacer.found();
+      return true;
+    }
     cpu_relax();
     if (pacer.due()) {
       pacer.yield_measured();
