@@ -53,6 +53,11 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
     if (!ucp_u64(method, "count", count, &o.count)) return false;
   }
   if (given(cb)) o.cb = cb;
+  if (given(o.cb) && !PyCallable_Check(o.cb)) {
+    PyErr_Format(PyExc_TypeError, "%s: cb is %R; it has to be callable as cb(request, status, user_data), or None",
+                 method, o.cb);
+    return false;
+  }
   if (given(user_data)) o.user_data = user_data;
   if (given(memh)) o.memh = memh;
   uint64_t more = 0;
@@ -135,7 +140,7 @@ PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_objec
   request.worker_object = ep.worker_object;
   request.ep_object = nb::borrow(ep.self);
   request.quiet = quiet;
-  // A post returns "done in place", after which a callback never comes (as in C); a flush tells how it went.
+  // A quiet operation returned "done in place", so its callback is never called (as in C); a flush reports a failure.
   if (!quiet && o != nullptr && given(o->cb)) request.cb = nb::borrow(o->cb);
   if (!quiet && o != nullptr && given(o->user_data)) request.user_data = nb::borrow(o->user_data);
   if (request.parts != 0) {  // else it ended already, while we made room

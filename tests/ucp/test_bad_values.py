@@ -218,3 +218,24 @@ def test_struct_that_a_call_does_not_take_is_named_with_the_one_it_takes(stage: 
             call()
     with refused(INVALID_PARAM, "flags is -1"):
         stage.MemHandle.pack(flags=-1)
+
+
+@pytest.mark.parametrize("by_param", [False, True], ids=["keyword", "param"])
+def test_cb_that_is_not_callable_is_refused_at_the_call(stage: Stage, by_param: bool) -> None:
+    here, at, key = bytearray(8), stage.MemHandle.address, stage.RemoteKey
+    datatype = ucp.dt_make_contig(8)
+    more: dict[str, Any] = {"cb": 5}
+    if by_param:
+        mask = ucp.OP_ATTR_FIELD_CALLBACK | ucp.OP_ATTR_FIELD_DATATYPE
+        more = {"param": ucp.RequestParam(int(mask), cb=5, datatype=datatype)}  # type: ignore[arg-type]
+    for call in (
+        lambda: stage.Endpoint.put_nbx(here, at, key, **more),
+        lambda: stage.Endpoint.get_nbx(here, at, key, **more),
+        lambda: stage.Endpoint.atomic_op_nbx(ucp.ATOMIC_OP_ADD, here, at, key, **more),
+        lambda: stage.Endpoint.flush_nbx(**more),
+        lambda: stage.Worker.flush_nbx(**more),
+    ):
+        with pytest.raises(TypeError, match=r"nbx: cb is 5; it has to be callable"):
+            call()
+    stage.rig.flush()
+    assert stage.rig.get(8, at, key) == bytes(8)
