@@ -25,7 +25,7 @@ void name_bad_number(PyObject* o, const char* method, const char* name) {
   PyErr_Format(PyExc_TypeError, "%s: %s must be an int, not %R%s", method, name, o, tip);
 }
 
-bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out) {
+bool parse(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out) {
   const size_t n = s.names.size();
   if (s.interned.empty()) {
     for (const char* name : s.names) s.interned.push_back(PyUnicode_InternFromString(name));

@@ -20,7 +20,7 @@ PyTypeObject* g_mr_slice_type = nullptr;
 
 namespace {
 
-PyTypeObject* g_ndarray = nullptr;  // once NumPy was imported by somebody; we do not import it for others
+PyTypeObject* g_ndarray = nullptr;  // set once the application has imported NumPy; the binding never imports it
 
 bool find_numpy() {
   PyObject* modules = PyImport_GetModuleDict();
@@ -183,8 +183,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
       readonly = view.readonly != 0;
       owner = obj;
     } else {
-      // Everything else, and everything refused, is the Python side's: weft/buffers.py knows the other protocols and
-      // words the errors.
+      // weft.buffers, in Python, handles the other protocols and words every refusal.
       PyErr_Clear();
       if (g_buffer_hook == nullptr) {
         PyErr_Format(PyExc_TypeError, "%s is not a buffer", type->tp_name);
@@ -228,45 +227,22 @@ bool Buf::acquire_host(PyObject* obj, bool writable) {
 }
 
 bool bare_is_there(const Buf& buf, const char* method, bool writable) {
-  const auto address = reinterpret_cast<uint64_t>(buf.data);
-  if (mem::populate(address, buf.length, writable)) return true;
-  char text[160];
-  std::snprintf(text, sizeof(text), ": the local buffer, %zu B at 0x%llx, has no memory behind it that may be %s",
-                buf.length, static_cast<unsigned long long>(address), writable ? "written to" : "read");
-  set_error(fi_err::kEFAULT, method + std::string(text));
+  if (mem::populate(reinterpret_cast<uint64_t>(buf.data), buf.length, writable)) return true;
+  call::Why why;
+  why.local = local_of(buf);
+  why.use = writable ? call::LocalUse::result : call::LocalUse::source;
+  why.set(nic::Refusal::no_page);
+  set_error(fi_err::kEFAULT, call::explain_local(method, why));
   return false;
 }
 
-bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found) {
-  if (!box.hmem) {
-    set_error(fi_err::kENOSYS, std::string(method) +
-                                   ": the buffer is device memory and the domain was opened without HMEM: ask for "
-                                   "fi.HMEM in hints.caps, or copy it to the host first");
-    return false;
-  }
-  // What numbers alone say nothing about, and what says it is a device's; arrays of the host are taken at their word.
-  if (buf.length == 0 || (buf.iface == mem::kHmemSystem && !buf.bare)) return true;
-  mem::Devices& devices = box.domain->nic()->devices();
-  *found = box.domain->nic()->device_memory(reinterpret_cast<uint64_t>(buf.data), buf.length);
-  if (!*found) {
-    if (buf.iface == mem::kHmemSystem) return true;
-    set_error(fi_err::kENOSYS,
-              std::string(method) + ": the buffer says that it is device memory (interface " +
-                  std::to_string(buf.iface) + "), and " +
-                  (devices.runtime(buf.iface) != nullptr
-                       ? "the device's runtime does not know its address: was it freed?"
-                       : "that interface's runtime is not loaded: weft.memory.hmem.interfaces() says why"));
-    return false;
-  }
-  const uint64_t address = reinterpret_cast<uint64_t>(buf.data);
-  if ((*found)->length != 0 && buf.length > (*found)->base + (*found)->length - address) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(buf.length) +
-                                   " B pass the end of the device's allocation, which has " +
-                                   std::to_string((*found)->base + (*found)->length - address) + " B from there on");
-    return false;
-  }
-  if ((*found)->kind == mem::DeviceMemoryKind::host) found->reset();  // pinned: loads and stores reach it
-  return true;
+bool find_device(DomainBox& box, const Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found) {
+  static constexpr nic::RefusalErrnos kErrnos = nic::default_errnos();
+  call::Why why;
+  const auto r = call::find_device(*box.domain->nic(), box.hmem, local_of(buf), found, &why);
+  if (r == nic::Refusal::none) return true;
+  set_error(kErrnos[static_cast<size_t>(r)], call::explain_local(method, why));
+  return false;
 }
 
 PyObject* Buf::hold() const {

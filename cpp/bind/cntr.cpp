@@ -30,7 +30,7 @@ Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
 PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   uint64_t threshold = 0, deadline;
-  if (!parse_slow(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
+  if (!parse(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
       !deadline_of(a[1], &deadline)) {
     return nullptr;
   }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "call/call.hpp"
 #include "host/host.hpp"
 
 namespace nb = nanobind;
@@ -25,11 +26,12 @@ namespace weft::bind {
 
 // ---- the GIL -------------------------------------------------------------------------------------------------------
 
-// Gives the GIL up for a scope. Python before 3.14 ends a thread that asks for it while the interpreter ends, by
-// unwinding its stack: a noexcept or a catch (...) on the way, and nanobind has one around every function, makes that a
-// crash. So a thread that comes back too late stays here, as Python 3.14 has it; and what waits for long is a plain
-// method, not a nanobind function, because the interpreter may also end while we stand in line. The thread that ends
-// the interpreter gives the GIL up as well, in destructors: it was told so when it did.
+// Releases the GIL for a scope. While the interpreter shuts down, Python before 3.14 ends a thread that asks for the
+// GIL by unwinding its stack. A noexcept or catch (...) frame on that stack, and nanobind puts one around every
+// function, turns the unwinding into a crash. So a thread that comes back too late sleeps here, as in Python 3.14; and
+// calls that wait for long are plain methods, not nanobind functions, because shutdown may also begin while
+// PyEval_RestoreThread waits. The thread that runs the shutdown releases the GIL too, in destructors: `ends_` says that
+// it may go on.
 class ReleasedGil {
  public:
   ReleasedGil() : ends_(ends()), state_(PyEval_SaveThread()) {}
@@ -52,8 +54,8 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
-// From here on the GIL is given away for the copy. Away and back costs a tenth of a 64 KiB copy in cache when nobody
-// wants it, and several such copies when somebody does; other threads wait 3 to 13 us for it at most.
+// Copies of at least this size release the GIL. Releasing and taking it costs a tenth of a 64 KiB copy in cache when no
+// other thread wants it, and several such copies when one does. Shorter copies make other threads wait 3 to 13 us.
 constexpr uint64_t kReleaseGilBytes = 131072;
 
 // ---- errors --------------------------------------------------------------------------------------------------------
@@ -73,7 +75,7 @@ auto translating(F&& f) -> decltype(f()) {
 
 // ---- the process ---------------------------------------------------------------------------------------------------
 
-// Grows in the child of a fork: whatever was made before is not usable there.
+// Incremented in the child of a fork: objects made before the fork are not usable there.
 extern int g_fork_generation;
 void watch_forks(host::HostNic* nic);
 void unwatch_forks(host::HostNic* nic) noexcept;
@@ -85,7 +87,7 @@ struct NicBox {
   }
   ~NicBox() {
     unwatch_forks(host.get());
-    // In a forked child the parent's threads and connections are not ours to end.
+    // A forked child must not end the parent's threads and connections.
     if (fork_generation != g_fork_generation) (void)host.release();
   }
   std::unique_ptr<host::HostNic> host;
@@ -96,7 +98,7 @@ struct NicBox {
 struct PyNic {
   std::shared_ptr<NicBox> box;
 };
-std::shared_ptr<NicBox>& box_of(PyNic& nic);  // raises where it is closed or the parent's
+std::shared_ptr<NicBox>& box_of(PyNic& nic);  // raises if the NIC is closed or belongs to the parent process
 
 struct MemoryRegionCore;
 
@@ -110,7 +112,7 @@ struct DomainBox {
     if (forked()) (void)domain.release();
   }
   [[nodiscard]] bool forked() const noexcept { return nic->fork_generation != g_fork_generation; }
-  // Gives the references of finished operations back to Python. With the GIL.
+  // Drops the references that finished operations held. With the GIL.
   void drain() {
     if (domain->has_released()) [[unlikely]]
       drain_now();
@@ -121,13 +123,13 @@ struct DomainBox {
   std::unique_ptr<nic::Domain> domain;
   bool closed = false;
   bool mr_local = false;                // FI_MR_LOCAL: local buffers need a descriptor
-  bool may_overrun = false;             // FI_RM_DISABLED: its completion queues are not guarded against peers
+  bool may_overrun = false;             // FI_RM_DISABLED: peers may overrun its completion queues
   bool hmem = false;                    // FI_HMEM: buffers may be a device's memory
   bool mr_hmem = false;                 // FI_MR_HMEM: those need a descriptor
-  bool mr_allocated = false;            // FI_MR_ALLOCATED: nothing takes the place of registered memory
+  bool mr_allocated = false;            // FI_MR_ALLOCATED: registered memory stays mapped as it is
   bool desc_ignored = false;            // an interface before 1.22, without FI_MR_LOCAL
   int empty_region_errno = 0;           // what a region of 0 bytes is refused with; 0: it is made
-  MemoryRegionCore* regions = nullptr;  // the open ones, as a list through them; under the GIL
+  MemoryRegionCore* regions = nullptr;  // intrusive list of the open regions; under the GIL
 };
 
 // ---- Python objects
@@ -135,8 +137,8 @@ struct DomainBox {
 
 struct DomainCore {
   std::shared_ptr<DomainBox> box;
-  bool mr_plain = false;   // mr_reg may take the short way: no mode of the domain makes a registration special
-  uint64_t mr_access = 0;  // all access bits that there are
+  bool mr_plain = false;   // mr_reg needs no Python: no mode of the domain makes a registration special
+  uint64_t mr_access = 0;  // all access bits that exist
 };
 struct AddressVectorCore {
   std::shared_ptr<DomainBox> box;
@@ -168,14 +170,13 @@ struct MemoryRegionCore {
   std::vector<nb::object> keep;  // the exporters
   uint64_t length = 0;
   bool readonly = false;
-  bool bare = false;                  // registered by bare addresses: nobody holds the memory
+  bool bare = false;                  // registered by (address, length): no object keeps the memory
   uint32_t iface = mem::kHmemSystem;  // whose memory it is
   uint64_t device = 0;
-  // What weft.fi.MemoryRegion would keep in its __dict__, which a region that nothing is special about then never
-  // makes.
+  // Attributes of weft.fi.MemoryRegion. They are here so that an ordinary region never creates its __dict__.
   bool py_closed = false;
   bool special = false;      // close() has more to look at: bindings, sub-MRs
-  int site_at = 0;           // instruction of
+  int site_at = 0;           // instruction in `site`
   nb::object site;           // the code that made the region
   nb::object domain;         // weft.fi.Domain
   PyObject* self = nullptr;  // this region's object, while it is in the domain's list
@@ -211,8 +212,6 @@ struct CmQueueCore {
 struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;
-  bool can_read = false, can_write = false, can_atomic = false;
-  uint64_t iov_limit = 0, rma_iov_limit = 0;
   ~EndpointCore();
 };
 
@@ -229,9 +228,9 @@ struct Buf {
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
   bool has_view = false;
-  bool bare = false;                         // (address, length), or of a region of such: nobody holds the memory
-  uint32_t iface = mem::kHmemSystem;         // whose memory it is, as far as the object says
-  const MemoryRegionCore* region = nullptr;  // of which it is a slice, or all
+  bool bare = false;                         // (address, length), or part of a bare region: no object keeps the memory
+  uint32_t iface = mem::kHmemSystem;         // interface of the memory, as far as the object says
+  const MemoryRegionCore* region = nullptr;  // the region that this is a slice of, or all of
   Py_buffer view;                            // only where has_view: 80 bytes that the fast path does not clear
 
   Buf() noexcept {}  // view stays as it is
@@ -246,35 +245,30 @@ struct Buf {
   }
   // Address and length of `obj`; false with a Python error set. length_arg (or null) shortens it.
   bool acquire(PyObject* obj, bool writable, PyObject* length_arg = nullptr);
-  // The same, for what the processor itself reads or writes: a device's memory is refused.
+  // As acquire(), for memory that the processor itself accesses: device memory is refused.
   bool acquire_host(PyObject* obj, bool writable);
   // A new reference to something that keeps the memory where it is; null with an error set.
   [[nodiscard]] PyObject* hold() const;
-  // Of a region or a slice of one: what keeps the region's memory where it is, borrowed; otherwise null. The region's
-  // own reference goes when the region is closed, which may be while an operation is under way.
+  // For a region or a slice of one: the object that keeps the region's memory, borrowed; otherwise null. The region
+  // drops its own reference when it is closed, possibly while an operation is under way.
   [[nodiscard]] PyObject* region_memory() const noexcept {
     return region == nullptr || region->keep.empty() ? nullptr : region->keep[0].ptr();
   }
 };
 
-// Whether an acquired buffer is a device's memory, to be copied by its runtime; false with a Python error set where the
-// domain was opened without FI_HMEM, or the runtime is missing. Host buffers of such domains cost one test.
-bool find_device_slow(DomainBox& box, Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found);
-// That a local buffer is there, which nobody keeps where it is: the processor is about to touch it.
-bool bare_is_there(const Buf& buf, const char* method, bool writable);
-// HOT. writable: it will be written to.
-inline bool is_device(DomainBox& box, Buf& buf, const char* method, bool writable, bool* device) {
-  if (buf.iface == mem::kHmemSystem && !buf.bare) [[likely]]
-    return true;
-  std::optional<mem::DeviceMemory> found;
-  if ((box.hmem || buf.iface != mem::kHmemSystem) && !find_device_slow(box, buf, method, &found)) return false;
-  if (!found && buf.bare && !bare_is_there(buf, method, writable)) return false;
-  *device = *device || found.has_value();
-  return true;
+// The buffer as cpp/call knows it, without a descriptor.
+inline call::Local local_of(const Buf& b) {
+  const nic::MemoryRegion* own = b.region != nullptr ? b.region->region.get() : nullptr;
+  return {b.data, b.length, nullptr, own, b.iface, b.bare, false};
 }
+// The device allocation that a buffer lies in, if any; false with a Python error set where the domain was opened
+// without FI_HMEM, or the runtime is missing.
+bool find_device(DomainBox& box, const Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found);
+// Whether a bare local buffer has memory behind it, which the processor is about to access; false with an error set.
+bool bare_is_there(const Buf& buf, const char* method, bool writable);
 
-// Keeps a buffer's memory where it is while the GIL is released: another thread may close the buffer's region.
-// Everything else is kept by the call's own reference or export.
+// Keeps a buffer's memory alive while the GIL is released: another thread may close the buffer's region meanwhile.
+// Other buffers are kept alive by the reference or export that the call holds.
 class KeptMemory {
  public:
   explicit KeptMemory(const Buf& buf) : memory_(buf.region_memory()) { Py_XINCREF(memory_); }
@@ -299,7 +293,7 @@ struct Signature {
   std::vector<PyObject*> interned;
 };
 // HOT. Fills out[] (borrowed, null where absent); false with TypeError set.
-bool parse_slow(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out);
+bool parse(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out);
 
 inline bool to_u64(PyObject* o, uint64_t* out) {
   if (o == nullptr) return true;     // keeps the default
@@ -314,7 +308,7 @@ inline bool to_u64(PyObject* o, uint64_t* out) {
   return !(*out == ~uint64_t{0} && PyErr_Occurred());
 }
 
-// The error of an argument that is no number from 0 to 2**64 - 1, in place of the one that is set.
+// Replaces the error that is set by one that names the argument, which has to be a number from 0 to 2**64 - 1.
 void name_bad_number(PyObject* o, const char* method, const char* name);
 inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* name) {
   if (to_u64(o, out)) [[likely]]
@@ -325,7 +319,7 @@ inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* n
 
 PyObject* none_or(PyObject* o);
 
-// Raises where no domain can be made.
+// Raises if the domain cannot be made.
 DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config);
 // Registers, and makes a MemoryRegionCore in raw memory; false with a Python error set.
 bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, std::span<PyObject* const> buffers,

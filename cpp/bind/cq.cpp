@@ -73,7 +73,7 @@ bool cq_usable(CompletionQueueCore* self) {
   return true;
 }
 
-// Takes what is there; -1 with EAVAIL set when an error entry is at the head.
+// Takes up to `count` entries; -1 with EAVAIL set when an error entry is at the head.
 Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   bool error_waits = false;
   size_t n;
@@ -101,7 +101,7 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   return static_cast<Py_ssize_t>(n);
 }
 
-// Once more after progress. 0 when there is nothing.
+// As take(); makes progress and tries again if the queue was empty. 0 if it still is.
 Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   Py_ssize_t n = take(self, out, count);
   if (n != 0) return n;
@@ -145,12 +145,12 @@ PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) 
   const Py_ssize_t n = take_polling(self, entries, std::min(count, kReadMax));
   if (n < 0) return nullptr;
   PyObject* list = entries_to_list(self, entries, n, with_source);
-  // More than a handful asked for: go on while there is more.
+  // More than kReadMax were asked for: continue while full batches come.
   while (list != nullptr && n != 0 && static_cast<size_t>(PyList_GET_SIZE(list)) < count &&
          static_cast<size_t>(PyList_GET_SIZE(list)) % kReadMax == 0) {
     const Py_ssize_t m = take(self, entries, std::min(count - static_cast<size_t>(PyList_GET_SIZE(list)), kReadMax));
     if (m <= 0) {
-      PyErr_Clear();  // an error entry waits behind successes: the next read tells
+      PyErr_Clear();  // an error entry follows the successes: the next read raises
       break;
     }
     PyObject* more = entries_to_list(self, entries, m, with_source);
@@ -172,7 +172,7 @@ PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
   uint64_t count = kReadMax;
   if (nargs != 0 || kwnames != nullptr) {
     PyObject* a[1];
-    if (!parse_slow(g_read_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.read", "count")) return nullptr;
+    if (!parse(g_read_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.read", "count")) return nullptr;
   }
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
   return cq_usable(core) ? read_up_to(core, count, false) : nullptr;
@@ -181,8 +181,7 @@ PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
 PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   uint64_t count = kReadMax;
   PyObject* a[1];
-  if (!parse_slow(g_readfrom_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.readfrom", "count"))
-    return nullptr;
+  if (!parse(g_readfrom_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.readfrom", "count")) return nullptr;
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
   return cq_usable(core) ? read_up_to(core, count, true) : nullptr;
 }
@@ -190,7 +189,7 @@ PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
 PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool with_source) {
   PyObject* a[3];
   uint64_t count = kReadMax, deadline, threshold = 1;
-  if (!parse_slow(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
+  if (!parse(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
       !deadline_of(a[2], &deadline)) {
     return nullptr;
   }
@@ -262,7 +261,7 @@ PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
 
 CompletionQueueCore::~CompletionQueueCore() {
   if (!box || !cq || box->forked()) return;
-  // Contexts of entries that nobody read.
+  // Drop the contexts of unread entries.
   std::vector<uint64_t> contexts;
   {
     const nic::DomainLock guard(box->domain.get());
@@ -384,7 +383,7 @@ void register_cq(nb::module_& m) {
           "fi_trywait.")
       .def("close", [](CompletionQueueCore& c) {
         c.closed = true;
-        if (!c.box->forked()) c.cq->event.tell();  // who waits for it in another thread is told that it is closed
+        if (!c.box->forked()) c.cq->event.tell();  // wakes threads in sread(): they raise that the queue is closed
       });
 }
 

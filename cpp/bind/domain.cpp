@@ -35,7 +35,7 @@ DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config) {
       return make();
     } catch (const Error& e) {
       if (e.fi_code() != fi_err::kENOSPC) throw;
-      PyGC_Collect();  // closed ones that an exception's traceback still holds
+      PyGC_Collect();  // frees closed domains that an exception's traceback still refers to
       return make();
     }
   })};
@@ -51,7 +51,7 @@ bool absent(PyObject* o) {
   return o == nullptr || o == Py_None;
 }
 
-// Where the caller of this C function is: what sys._getframe() would say.
+// Records the Python line that called this C function, as sys._getframe() would.
 void note_site(MemoryRegionCore* core) {
   PyFrameObject* frame = PyEval_GetFrame();
   if (frame == nullptr) return;
@@ -70,10 +70,10 @@ void note_site(MemoryRegionCore* core) {
 // Anything out of the ordinary goes to weft.fi.Domain._mr_reg, with the same arguments.
 PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[7];
-  if (!parse_slow(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
+  if (!parse(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
   auto* core = nb::inst_ptr<DomainCore>(self);
   uint64_t access = 0, key = 0, offset = 0, flags = 0;
-  const auto plain_number = [](PyObject* o, uint64_t* out) {  // others are for Python to explain
+  const auto plain_number = [](PyObject* o, uint64_t* out) {  // Python explains what is wrong with others
     if (o == nullptr) return true;
     if (!PyLong_Check(o)) return false;
     *out = PyLong_AsUnsignedLongLong(o);
@@ -84,7 +84,7 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
       plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
       plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 &&
-      // Under FI_MR_ALLOCATED somebody looks whether pages are behind bare addresses.
+      // Under FI_MR_ALLOCATED, _mr_reg checks that bare addresses have pages behind them.
       !(core->box->mr_allocated && PyTuple_CheckExact(a[0])) && g_region_type != nullptr) [[likely]] {
     core->box->drain();
     nb::object region = nb::inst_alloc(g_region_type);
@@ -100,7 +100,7 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   constexpr size_t kArgsMax = 8;
   const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   PyObject* forwarded[kArgsMax] = {self};
-  std::copy(args, args + total, forwarded + 1);  // parse_slow accepted them, so there are no more than parameters
+  std::copy(args, args + total, forwarded + 1);  // parse() accepted them, so there are no more than parameters
   return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
 }
 

@@ -11,90 +11,29 @@
 
 namespace weft::bind {
 
-bool usable(EndpointCore* core, bool capable, const char* method, const char* needs) {
-  if (core->box->forked()) [[unlikely]] {
-    set_error(fi_err::kEOPBADSTATE, std::string(method) +
-                                        ": this endpoint belongs to the parent process: a forked child "
-                                        "opens its own fabric");
-    return false;
-  }
-  if (!capable) [[unlikely]] {
-    set_error(fi_err::kEOPNOTSUPP, std::string(method) + ": the endpoint was opened without " + needs +
-                                       ": ask for it in the capabilities of the hints");
-    return false;
-  }
-  core->box->drain();
-  return true;
-}
-
-bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total) {
-  const auto& config = core->ep->config();
-  const std::string m = std::string(method) + ": ";
-  switch (refusal) {
-    case Refusal::none:
-      return true;
-    case Refusal::cq_full:
-    case Refusal::tx_full: {
-      const nic::CompletionQueue* cq = core->ep->tx_cq();
-      const bool of_cq = refusal == Refusal::cq_full;
-      const std::string full = of_cq ? "completion queue full, " + std::to_string(cq->unread()) + " unread and " +
-                                           std::to_string(cq->reserved()) + " under way of " +
-                                           std::to_string(cq->capacity()) + " entries: "
-                                     : "transmit queue full, " + std::to_string(core->ep->outstanding()) + " of " +
-                                           std::to_string(config.tx_size) + " operations under way: ";
-      const char* usual = of_cq ? "read the queue and retry, or open it larger" : "read the completion queue and retry";
-      set_error(fi_err::kEAGAIN,
-                m + full +
-                    (core->ep->held_back(dest) ? "the completion queue of the peer at fi_addr " + std::to_string(dest) +
-                                                     " is full and takes no data; retry when the peer has read it"
-                                               : std::string(usual)));
-      break;
-    }
-    case Refusal::not_enabled:
-      set_error(fi_err::kEOPBADSTATE, m + "the endpoint is not enabled: call enable()");
-      break;
-    case Refusal::closed:
-      set_error(fi_err::kEOPBADSTATE, m + "the endpoint is closed");
-      break;
-    case Refusal::no_cq:
-      set_error(fi_err::kENOCQ, m + "no completion queue is bound");
-      break;
-    case Refusal::bad_address:
-      set_error(fi_err::kEINVAL,
-                m + (dest == ~uint64_t{0} ? std::string("no peer was given: pass what av.insert() returned")
-                                          : "fi_addr " + std::to_string(dest) + " is not in the address vector"));
-      break;
-    case Refusal::not_connected:
-      set_error(fi_err::kENOTCONN,
-                m + "the endpoint is not connected: connect() or accept(), and read the CONNECTED event");
-      break;
-    case Refusal::length_mismatch:
-      set_error(fi_err::kEINVAL, m + "the local and the remote lists describe different numbers of bytes");
-      break;
-    case Refusal::too_long:
-      set_error(fi_err::kEMSGSIZE,
-                m + std::to_string(total) + " bytes are more than one call may carry (" +
-                    (total > config.max_msg_size ? "max_msg_size " + std::to_string(config.max_msg_size)
-                                                 : std::string("atomics: 4096")) +
-                    "): split it");
-      break;
-    case Refusal::too_many_pieces:
-      set_error(fi_err::kEINVAL, m + "more than " + std::to_string(nic::kIovMax) + " pieces in a list: split the call");
-      break;
-    case Refusal::no_capability:
-      set_error(fi_err::kEOPNOTSUPP, m + "not supported by this endpoint");
-      break;
-    case Refusal::not_now:
-      set_error(fi_err::kEAGAIN, m + "it would take longer than the call");
-      break;
-    case Refusal::forked:
-      set_error(fi_err::kEOPBADSTATE, m + "the endpoint belongs to the parent process");
-      break;
-  }
+bool refuse(EndpointCore* core, const char* method, const call::Why& why) {
+  set_error(core->ep->config().rules.errno_of(why.refusal), call::explain(*core->ep, method, why));
   return false;
 }
 
-bool hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count) {
+bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total) {
+  call::Why why;
+  why.dest = dest;
+  why.asked = total;
+  why.set(refusal);
+  return refuse(core, method, why);
+}
+
+bool refuse_forked(EndpointCore* core, const char* method) {
+  call::Why why;
+  why.set(Refusal::forked);
+  // Not explain() with the endpoint: what it stands on is the parent's.
+  set_error(core->ep->config().rules.errno_of(Refusal::forked),
+            std::string(method) + ": this endpoint belongs to the parent process: a forked child opens its own fabric");
+  return false;
+}
+
+void hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count) {
   std::array<uint64_t, 3 * nic::kIovMax> cookies;  // an atomic's operands, compare values and results
   size_t held = 0;
   for (size_t i = 0; i < count && held < cookies.size(); ++i) {
@@ -107,19 +46,9 @@ bool hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, si
   if (!core->box->domain->attach(op_id, std::span(cookies).first(held))) {
     for (size_t i = 0; i < held; ++i) Py_DECREF(reinterpret_cast<PyObject*>(cookies[i]));
   }
-  return true;
 }
 
-bool inject_length_ok(EndpointCore* core, const char* method, uint64_t length) {
-  const uint64_t max = core->ep->config().inject_size;
-  if (length <= max) [[likely]]
-    return true;
-  set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(length) +
-                                   " bytes are more than inject_size, " + std::to_string(max) + ": use write()");
-  return false;
-}
-
-bool target_ok(const char* method, PyObject* addr, PyObject* key, wire::RmaRange* range) {
+bool target_ok(const char* method, PyObject* addr, PyObject* key, uint64_t* addr_out, uint64_t* key_out) {
   if (addr == nullptr || key == nullptr) [[unlikely]] {
     PyErr_Format(PyExc_TypeError,
                  "%s() needs the argument '%s': the place in the peer's region (an offset from its start; a virtual "
@@ -127,16 +56,27 @@ bool target_ok(const char* method, PyObject* addr, PyObject* key, wire::RmaRange
                  method, addr == nullptr ? "addr" : "key");
     return false;
   }
-  return to_u64(addr, &range->addr, method, "addr") && to_u64(key, &range->key, method, "key");
+  return to_u64(addr, addr_out, method, "addr") && to_u64(key, key_out, method, "key");
 }
 
-bool flags_ok(uint64_t flags, uint64_t allowed, const char* method) {
-  if ((flags & ~allowed) == 0) return true;
-  char text[160];
-  std::snprintf(text, sizeof(text), "%s: flags 0x%llx are not for this call", method,
-                static_cast<unsigned long long>(flags & ~allowed));
-  set_error(fi_err::kEBADFLAGS, text);
-  return false;
+bool convert_desc_slow(EndpointCore* core, PyObject* desc, const char* method, call::Local* local) {
+  local->desc_given = true;
+  if (core->ep->config().rules.desc_ignored) return true;
+  if (!PyObject_TypeCheck(desc, g_mr_type)) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": desc is " + Py_TYPE(desc)->tp_name +
+                                   ": pass mr.desc of a region that covers the buffer, or None");
+    return false;
+  }
+  local->desc = nb::inst_ptr<MemoryRegionCore>(desc)->region.get();
+  return true;
+}
+
+bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool writable, bool* device) {
+  call::Why why;
+  const auto use = writable ? call::LocalUse::result : call::LocalUse::source;
+  if (call::check_local(*core->ep, local_of(buf), use, false, device, &why) == Refusal::none) [[likely]]
+    return true;
+  return refuse(core, method, why);
 }
 
 bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args) {
@@ -260,8 +200,8 @@ void register_endpoint(nb::module_& m) {
           "__init__",
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
              uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
-             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected,
-             std::pair<uint32_t, uint32_t> pids) {
+             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected, std::pair<uint32_t, uint32_t> pids,
+             const nic::OpRules* rules) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -274,21 +214,25 @@ void register_endpoint(nb::module_& m) {
             config.foreign_key = foreign_key;
             config.connected = connected;
             config.pids = {pids.first, pids.second};
-            new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
-            const auto limit = [](uint64_t asked) {  // 0: as many as there may be
-              return asked == 0 ? nic::kIovMax : std::min<uint64_t>(asked, nic::kIovMax);
+            if (rules != nullptr) config.rules = *rules;
+            const auto limit = [](uint64_t asked, uint32_t rule) {  // 0: as many as there may be
+              return asked == 0 ? rule : static_cast<uint32_t>(std::min<uint64_t>(asked, rule));
             };
-            self->iov_limit = limit(iov_limit);
-            self->rma_iov_limit = limit(rma_iov_limit);
-            const bool rma = (caps & nic::flag::kRma) != 0;
-            self->can_read = rma && (caps & nic::flag::kRead) != 0;
-            self->can_write = rma && (caps & nic::flag::kWrite) != 0;
-            self->can_atomic = (caps & nic::flag::kAtomic) != 0;
+            config.rules.iov_max = limit(iov_limit, config.rules.iov_max);
+            config.rules.rma_iov_max = limit(rma_iov_limit, config.rules.rma_iov_max);
+            config.rules.mr_local = d.box->mr_local;
+            config.rules.mr_hmem = d.box->mr_hmem;
+            config.rules.hmem = d.box->hmem;
+            config.rules.desc_ignored = d.box->desc_ignored;
+            new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
           nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
           nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false,
-          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last})
+          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last},
+          nb::arg("rules").none() = nb::none(),
+          "iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.\n"
+          "rules                     what calls may ask for; None: what the NIC can do.")
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
@@ -330,7 +274,10 @@ void register_endpoint(nb::module_& m) {
             const std::span bytes(static_cast<const std::byte*>(data.data()), data.size());
             const nic::PostResult r = translating(
                 [&] { return e.ep->send_cm({nic, pid, vni, 0}, static_cast<nic::CmKind>(kind), connection, bytes); });
-            if (r.refusal != Refusal::none && !refuse(&e, "connect", r.refusal, 0, 0)) throw nb::python_error();
+            if (r.refusal != Refusal::none) {
+              refuse(&e, "connect", r.refusal, 0, 0);
+              throw nb::python_error();
+            }
           },
           nb::arg("to"), nb::arg("kind"), nb::arg("connection"), nb::arg("data"),
           "Sends a message of connecting to the endpoint at an address.")
@@ -355,6 +302,16 @@ void register_endpoint(nb::module_& m) {
           "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n"
           "Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) "
           "fi_cancel.")
+      .def(
+          "atomic_limit",
+          [](const EndpointCore& e, uint64_t datatype, uint64_t op, uint64_t family) {
+            const nic::Limits& limits = e.ep->domain()->nic()->limits();
+            const call::AtomicLimit a = call::atomic_limit(e.ep->config().rules, limits, datatype, op, family);
+            return nb::make_tuple(a.count, a.size);
+          },
+          nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
+          nb::sig("def atomic_limit(self, datatype: int, op: int, family: int) -> tuple[int, int]"),
+          "(elements that one call may hold, bytes of an element); (0, size) where the operation does not exist.")
       .def_prop_ro(
           "address",
           [](const EndpointCore& e) {

@@ -1,7 +1,6 @@
 // cpp/bind/ep.hpp: what the files of an endpoint (ep, rma, atomic, arglist) share.
 #pragma once
 
-#include "bind/desc.hpp"
 #include "bind/objects.hpp"
 
 namespace weft::bind {
@@ -9,23 +8,51 @@ namespace weft::bind {
 using nic::OpKind;
 using nic::Refusal;
 
-constexpr uint64_t kMsgFlags = nic::flag::kRemoteCqData | nic::flag::kCompletion | nic::flag::kMore |
-                               nic::flag::kInject | nic::flag::kInjectComplete | nic::flag::kTransmitComplete |
-                               nic::flag::kDeliveryComplete | nic::flag::kFence | nic::flag::kCommitComplete;
-
 inline EndpointCore* self_of(PyObject* self) {
   return nb::inst_ptr<EndpointCore>(self);
 }
 
-bool usable(EndpointCore* core, bool capable, const char* method, const char* needs);
+// Sets the error of a refusal; returns false.
+bool refuse(EndpointCore* core, const char* method, const call::Why& why);
 bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
+bool refuse_forked(EndpointCore* core, const char* method);
+
+// HOT. Before a call: false with an error set in a forked child. Gives the references of finished operations back.
+inline bool usable(EndpointCore* core, const char* method) {
+  if (core->box->forked()) [[unlikely]]
+    return refuse_forked(core, method);
+  core->box->drain();
+  return true;
+}
+
+// The context of an operation: a reference that the NIC owns while it has the operation.
+class OpContext {
+ public:
+  explicit OpContext(PyObject* o) : object_(o != nullptr ? o : Py_None) { Py_INCREF(object_); }
+  ~OpContext() { Py_XDECREF(object_); }
+  OpContext(const OpContext&) = delete;
+  OpContext& operator=(const OpContext&) = delete;
+  [[nodiscard]] uint64_t value() const noexcept { return reinterpret_cast<uint64_t>(object_); }
+  void used() noexcept { object_ = nullptr; }
+
+ private:
+  PyObject* object_;
+};
+
 // Keeps the buffers of an operation that is under way.
-bool hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count);
-bool inject_length_ok(EndpointCore* core, const char* method, uint64_t length);
+void hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count);
 // Where at the peer: both are asked for, because a transfer that forgot one would go to the region with key 0.
-bool target_ok(const char* method, PyObject* addr, PyObject* key, wire::RmaRange* range);
-bool flags_ok(uint64_t flags, uint64_t allowed, const char* method);
+bool target_ok(const char* method, PyObject* addr, PyObject* key, uint64_t* addr_out, uint64_t* key_out);
 bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args);
+
+// A buffer's local descriptor, from the argument that names it; false with a Python error set.
+bool convert_desc_slow(EndpointCore* core, PyObject* desc, const char* method, call::Local* local);
+// HOT.
+inline bool convert_desc(EndpointCore* core, PyObject* desc, const char* method, call::Local* local) {
+  return desc == nullptr || desc == Py_None || convert_desc_slow(core, desc, method, local);
+}
+// Whether a host or device buffer may be used, and which of the two it is; for callers that post by themselves.
+bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool writable, bool* device);
 
 PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

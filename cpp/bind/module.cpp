@@ -4,7 +4,7 @@
 NB_MODULE(_nic, m) {
   using namespace weft::bind;
   m.doc() = "The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.";
-  nb::set_leak_warnings(false);  // an interpreter that ends with live handles is none of the user's business
+  nb::set_leak_warnings(false);  // handles that are alive when the interpreter ends are not an error
   register_errors(m);
   register_buffers(m);
   register_status(m);
@@ -16,6 +16,7 @@ NB_MODULE(_nic, m) {
   register_cntr(m);
   register_mr(m);
   register_atomic(m);
+  register_rules(m);
   register_endpoint(m);
   register_probes(m);
   register_numpy_memory(m);

@@ -24,11 +24,11 @@ struct RegionKeep {
   std::span<PyObject* const> list_;
 };
 
-// What the table says of a device's memory; host memory of a device's runtime is the owner's to copy.
+// Notes device memory for the table. Host memory that a device's runtime allocated is copied by its owner's engine.
 bool note_device(DomainBox& box, Buf& buf, size_t count, size_t at, std::vector<mem::DeviceNote>* notes,
                  uint32_t* kind) {
   std::optional<mem::DeviceMemory> found;
-  if (!find_device_slow(box, buf, "mr_reg", &found)) return false;
+  if (!find_device(box, buf, "mr_reg", &found)) return false;
   mem::Devices& devices = box.domain->nic()->devices();
   if (found) {
     notes->resize(count);
@@ -75,7 +75,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     }
     length += b.length;
     readonly = readonly || b.readonly;
-    // Memory that a device's runtime vouches for is there, whoever names it.
+    // Memory that a device's runtime knows exists, also if it was given as a bare address.
     bare = bare || (b.bare && (kind & mem::kMrByOwner) == 0 && (notes.empty() || notes[i].iface == 0));
     PyObject* held = b.hold();
     if (held == nullptr) return false;
@@ -164,7 +164,7 @@ PyObject* region_subscript(PyObject* self, PyObject* index) {
   return new_slice(r, self, reinterpret_cast<std::byte*>(r->region->buffers()[0].local_addr), r->length, index);
 }
 
-// close(): here for a region that nothing else knows of, else MemoryRegion._close, which looks at bindings and sub-MRs.
+// close(): here for a region without bindings and sub-MRs; otherwise MemoryRegion._close looks at those first.
 PyObject* region_close(PyObject* self, PyObject*) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
   if (r->py_closed) Py_RETURN_NONE;
@@ -177,7 +177,7 @@ PyObject* region_close(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// A region that nobody closed: weft.fi warns. A closed one costs no Python.
+// The finalizer of a region that was not closed calls weft.fi, which warns. A closed region runs no Python.
 void region_finalize(PyObject* self) {
   if (!nb::inst_ready(self)) return;  // registration failed
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
@@ -255,7 +255,7 @@ PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
 }  // namespace
 
 MemoryRegionCore::~MemoryRegionCore() {
-  delist();  // before another thread may run: it must not find an object that is being freed
+  delist();  // before the GIL is released: another thread must not find an object that is being freed
   if (!box || !region || box->forked()) return;
   std::string why;
   bool done;
@@ -263,7 +263,7 @@ MemoryRegionCore::~MemoryRegionCore() {
     const ReleasedGil released;
     done = region->close(&why);
   }
-  // A peer that never finishes: its memory must stay where it is. The leak is the lesser evil, and is told.
+  // A peer is still copying and did not finish in time. Freeing the memory would corrupt it, so leak it, and say so.
   if (!done) {
     for (nb::object& o : keep) (void)o.release();
     PySys_WriteStderr("weft: a region was dropped while %s; its memory is kept\n", why.c_str());
@@ -304,7 +304,7 @@ void register_mr(nb::module_& m) {
           if (source) {
             guard.has_source = 1;
             guard.source = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
-            // Frames of this host's processes carry the name that this host knows.
+            // Frames from processes of this host carry the address's local name.
             if (const auto here = box_of(d)->domain->nic()->local_name(guard.source)) guard.source = *here;
           }
           nic::RegionExtra extra;

@@ -38,5 +38,6 @@ void register_cq(nb::module_& m);
 void register_cntr(nb::module_& m);
 void register_mr(nb::module_& m);
 void register_atomic(nb::module_& m);
+void register_rules(nb::module_& m);
 
 }  // namespace weft::bind

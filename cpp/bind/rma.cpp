@@ -1,8 +1,7 @@
 // cpp/bind/rma.cpp: the data-path methods of fi_rma(3).
 //
-// HOT: write, read, inject_write. Arguments are parsed in place, the buffer is looked at without an export
-// where its type allows, the GIL is kept for short copies, and nothing is allocated. Benchmark: bench/bench_rma.py.
-#include <algorithm>
+// HOT: write, read, inject_write. Arguments are parsed in place, the buffer is looked at without an export where its
+// type allows, the GIL is kept for short copies, and nothing is allocated. Benchmark: bench/bench_rma.py.
 #include <array>
 
 #include "bind/arglist.hpp"
@@ -11,40 +10,30 @@ namespace weft::bind {
 
 namespace {
 
-// One RMA operation; bufs are what must be kept if it takes longer than the call.
-bool post_rma(EndpointCore* core, const char* method, nic::RmaArgs& args, PyObject* context, const Buf* const* bufs,
-              size_t buf_count, uint64_t total) {
-  PyObject* c = context != nullptr ? context : Py_None;
-  if (!args.inject_call) {
-    Py_INCREF(c);
-    args.context = reinterpret_cast<uint64_t>(c);
-  }
-  nic::PostResult r;
-  if (total >= kReleaseGilBytes || args.device != 0) {
-    std::vector<KeptMemory> kept;
-    for (size_t i = 0; i < buf_count; ++i) kept.emplace_back(*bufs[i]);
-    const ReleasedGil released;
-    r = core->ep->post(args);
-  } else {
-    r = core->ep->post(args);
-  }
-  if (!args.inject_call && !r.context_used) Py_DECREF(c);
-  if (r.refusal != Refusal::none) [[unlikely]]
-    return refuse(core, method, r.refusal, args.dest, total);
-  if (r.op_id != 0) [[unlikely]]
-    return hold_buffers(core, r.op_id, bufs, buf_count);
-  return true;
-}
-
 constexpr const char* peer_name(OpKind kind) noexcept {
   return kind == OpKind::read ? "src_addr" : "dest_addr";
 }
-constexpr LocalUse use_of(OpKind kind) noexcept {
-  return kind == OpKind::read ? LocalUse::result : LocalUse::source;
+
+// Posts without the GIL where that takes long. kept: the buffers.
+template <typename Call>
+nic::PostResult post_released(EndpointCore* core, const Call& call, bool long_copy, std::span<const Buf* const> kept) {
+  if (!long_copy) [[likely]]
+    return call::post(*core->ep, call);
+  std::array<PyObject*, nic::kIovMax> memory;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    memory[i] = kept[i]->region_memory();
+    Py_XINCREF(memory[i]);
+  }
+  nic::PostResult r;
+  {
+    const ReleasedGil released;
+    r = call::post(*core->ep, call);
+  }
+  for (size_t i = 0; i < kept.size(); ++i) Py_XDECREF(memory[i]);
+  return r;
 }
 
-// ---- one buffer
-// -------------------------------------------------------------------------------------------------------
+// ---- one buffer ----------------------------------------------------------------------------------------------------
 
 Signature g_read{"read", {"buf", "desc", "src_addr", "addr", "key", "context", "len"}, 6, 1, {}};
 Signature g_write{"write", {"buf", "desc", "dest_addr", "addr", "key", "context", "len"}, 6, 1, {}};
@@ -52,71 +41,57 @@ Signature g_writedata{"writedata", {"buf", "desc", "data", "dest_addr", "addr", 
 Signature g_inject_write{"inject_write", {"buf", "dest_addr", "addr", "key", "len"}, 4, 1, {}};
 Signature g_inject_writedata{"inject_writedata", {"buf", "data", "dest_addr", "addr", "key", "len"}, 5, 1, {}};
 
-PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObject* buf, PyObject* length,
-                     PyObject* desc, PyObject* dest, PyObject* addr, PyObject* key, PyObject* context, PyObject* data,
-                     bool has_data, bool inject) {
-  const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
-  if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) [[unlikely]]
+// The arguments of a call with one buffer; null where absent.
+struct OneBuffer {
+  PyObject* buf;
+  PyObject* len;
+  PyObject* desc;
+  PyObject* peer;
+  PyObject* addr;
+  PyObject* key;
+  PyObject* context;
+  PyObject* data;
+};
+
+// HOT.
+PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const OneBuffer& a, bool inject) {
+  if (!usable(core, method)) [[unlikely]]
     return nullptr;
   Buf b;
-  if (!b.acquire(buf, kind == OpKind::read, length)) [[unlikely]]
+  if (!b.acquire(a.buf, kind == OpKind::read, a.len)) [[unlikely]]
     return nullptr;
-  wire::RmaRange range{0, b.length, 0};
-  nic::RmaArgs args;
-  args.kind = kind;
-  args.dest = ~uint64_t{0};
-  args.flags = core->ep->config().tx_op_flags;
-  if (!target_ok(method, addr, key, &range) || !to_u64(dest, &args.dest, method, peer_name(kind))) [[unlikely]]
-    return nullptr;
-  bool device = false;
-  if (b.bare && b.length > core->ep->config().max_msg_size) [[unlikely]] {  // before anybody looks for so much memory
-    refuse(core, method, Refusal::too_long, args.dest, b.length);
+  call::Transfer t;
+  t.kind = kind;
+  t.inject = inject;
+  t.local = local_of(b);
+  t.flags = core->ep->config().tx_op_flags;
+  if (!target_ok(method, a.addr, a.key, &t.addr, &t.key) || !to_u64(a.peer, &t.dest, method, peer_name(kind)) ||
+      !convert_desc(core, a.desc, method, &t.local)) [[unlikely]] {
     return nullptr;
   }
-  if (!is_device(*core->box, b, method, kind == OpKind::read, &device)) [[unlikely]]
+  if (a.data != nullptr) {
+    t.flags |= nic::flag::kRemoteCqData;
+    if (!to_u64(a.data, &t.imm, method, "data")) return nullptr;
+  }
+  call::Why why;
+  if (call::check(*core->ep, t, &why) != Refusal::none) [[unlikely]] {
+    refuse(core, method, why);
     return nullptr;
-  if ((!inject || device) && !desc_ok(core, desc, b, use_of(kind), device, method)) [[unlikely]]
-    return nullptr;
-  if (has_data) {
-    args.flags |= nic::flag::kRemoteCqData;
-    if (!to_u64(data, &args.imm, method, "data")) return nullptr;
   }
-  if (inject) {
-    args.inject_call = true;
-    if (!inject_length_ok(core, method, b.length)) [[unlikely]]
-      return nullptr;
+  PyObject* context = a.context != nullptr ? a.context : Py_None;
+  if (!inject) {
+    Py_INCREF(context);
+    t.context = reinterpret_cast<uint64_t>(context);
   }
-  PyObject* c = context != nullptr ? context : Py_None;
-  if (!inject) Py_INCREF(c);
-  const auto post = [&] {
-    if (device) [[unlikely]] {
-      const iovec piece{b.data, b.length};
-      args.local = {&piece, 1};
-      args.remote = {&range, 1};
-      args.context = inject ? 0 : reinterpret_cast<uint64_t>(c);
-      args.device = 1;
-      return core->ep->post(args);
-    }
-    return core->ep->post_one(kind, b.data, b.length, args.dest, range.addr, range.key, args.flags,
-                              inject ? 0 : reinterpret_cast<uint64_t>(c), args.imm, inject);
-  };
-  nic::PostResult r;
-  if (b.length >= kReleaseGilBytes || device) {
-    const KeptMemory kept(b);
-    const ReleasedGil released;
-    r = post();
-  } else {
-    r = post();
-  }
-  if (!inject && !r.context_used) Py_DECREF(c);
+  const Buf* bufs[] = {&b};
+  const nic::PostResult r = post_released(core, t, b.length >= kReleaseGilBytes || t.device, bufs);
+  if (!inject && !r.context_used) Py_DECREF(context);
   if (r.refusal != Refusal::none) [[unlikely]] {
-    refuse(core, method, r.refusal, args.dest, b.length);
+    refuse(core, method, r.refusal, t.dest, b.length);
     return nullptr;
   }
-  if (r.op_id != 0 && !inject) [[unlikely]] {  // what is injected was copied
-    const Buf* bufs[] = {&b};
+  if (r.op_id != 0 && !inject) [[unlikely]]  // what is injected was copied
     hold_buffers(core, r.op_id, bufs, 1);
-  }
   Py_RETURN_NONE;
 }
 
@@ -124,70 +99,139 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, PyObje
 
 PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[7];
-  if (!parse_slow(g_write, args, nargs, kwnames, a)) return nullptr;
-  return one_buffer(self_of(self), "write", OpKind::write, a[0], a[6], a[1], a[2], a[3], a[4], a[5], nullptr, false,
+  if (!parse(g_write, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, desc, dest_addr, addr, key, context, len] = a;
+  return one_buffer(self_of(self), "write", OpKind::write,
+                    {.buf = buf,
+                     .len = len,
+                     .desc = desc,
+                     .peer = dest_addr,
+                     .addr = addr,
+                     .key = key,
+                     .context = context,
+                     .data = nullptr},
                     false);
 }
 PyObject* ep_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[7];
-  if (!parse_slow(g_read, args, nargs, kwnames, a)) return nullptr;
-  return one_buffer(self_of(self), "read", OpKind::read, a[0], a[6], a[1], a[2], a[3], a[4], a[5], nullptr, false,
+  if (!parse(g_read, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, desc, src_addr, addr, key, context, len] = a;
+  return one_buffer(self_of(self), "read", OpKind::read,
+                    {.buf = buf,
+                     .len = len,
+                     .desc = desc,
+                     .peer = src_addr,
+                     .addr = addr,
+                     .key = key,
+                     .context = context,
+                     .data = nullptr},
                     false);
 }
 PyObject* ep_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[8];
-  if (!parse_slow(g_writedata, args, nargs, kwnames, a)) return nullptr;
-  return one_buffer(self_of(self), "writedata", OpKind::write, a[0], a[7], a[1], a[3], a[4], a[5], a[6], a[2], true,
+  if (!parse(g_writedata, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, desc, data, dest_addr, addr, key, context, len] = a;
+  if (!present("writedata", {{data, "data"}})) return nullptr;
+  return one_buffer(self_of(self), "writedata", OpKind::write,
+                    {.buf = buf,
+                     .len = len,
+                     .desc = desc,
+                     .peer = dest_addr,
+                     .addr = addr,
+                     .key = key,
+                     .context = context,
+                     .data = data},
                     false);
 }
 PyObject* ep_inject_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[5];
-  if (!parse_slow(g_inject_write, args, nargs, kwnames, a)) return nullptr;
-  return one_buffer(self_of(self), "inject_write", OpKind::write, a[0], a[4], nullptr, a[1], a[2], a[3], nullptr,
-                    nullptr, false, true);
+  if (!parse(g_inject_write, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, dest_addr, addr, key, len] = a;
+  return one_buffer(self_of(self), "inject_write", OpKind::write,
+                    {.buf = buf,
+                     .len = len,
+                     .desc = nullptr,
+                     .peer = dest_addr,
+                     .addr = addr,
+                     .key = key,
+                     .context = nullptr,
+                     .data = nullptr},
+                    true);
 }
 PyObject* ep_inject_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[6];
-  if (!parse_slow(g_inject_writedata, args, nargs, kwnames, a)) return nullptr;
-  return one_buffer(self_of(self), "inject_writedata", OpKind::write, a[0], a[5], nullptr, a[2], a[3], a[4], nullptr,
-                    a[1], true, true);
+  if (!parse(g_inject_writedata, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, data, dest_addr, addr, key, len] = a;
+  if (!present("inject_writedata", {{data, "data"}})) return nullptr;
+  return one_buffer(self_of(self), "inject_writedata", OpKind::write,
+                    {.buf = buf,
+                     .len = len,
+                     .desc = nullptr,
+                     .peer = dest_addr,
+                     .addr = addr,
+                     .key = key,
+                     .context = nullptr,
+                     .data = data},
+                    true);
 }
+
+// ---- lists of buffers ----------------------------------------------------------------------------------------------
 
 namespace {
 
 Signature g_readv{"readv", {"iov", "desc", "src_addr", "addr", "key", "context", "count"}, 6, 1, {}};
 Signature g_writev{"writev", {"iov", "desc", "dest_addr", "addr", "key", "context", "count"}, 6, 1, {}};
 
-PyObject* vector_call(EndpointCore* core, const char* method, OpKind kind, PyObject** a) {
-  const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
-  if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
-  BufList list;
-  if (!list.acquire(*core, a[0], kind == OpKind::read, a[6], method)) return nullptr;
-  wire::RmaRange range{0, list.total, 0};
-  nic::RmaArgs args;
-  args.kind = kind;
-  args.dest = ~uint64_t{0};
-  args.flags = core->ep->config().tx_op_flags;
-  if (!target_ok(method, a[3], a[4], &range) || !to_u64(a[2], &args.dest, method, peer_name(kind))) return nullptr;
-  if (!list.descs_ok(core, a[1], use_of(kind), method)) return nullptr;
-  args.device = list.device;
-  args.local = list.span();
-  args.remote = {&range, 1};
-  if (!post_rma(core, method, args, a[5], list.pointers.data(), list.count, list.total)) return nullptr;
+PyObject* run(EndpointCore* core, const char* method, call::ListTransfer& t, PyObject* context, const BufList& list) {
+  call::Why why;
+  if (call::check(*core->ep, t, &why) != Refusal::none) {
+    refuse(core, method, why);
+    return nullptr;
+  }
+  OpContext held(context);
+  t.context = held.value();
+  const std::span<const Buf* const> bufs(list.pointers.data(), list.count);
+  const nic::PostResult r = post_released(core, t, t.total >= kReleaseGilBytes || t.device != 0, bufs);
+  if (r.context_used) held.used();
+  if (r.refusal != Refusal::none) {
+    refuse(core, method, r.refusal, t.dest, t.total);
+    return nullptr;
+  }
+  if (r.op_id != 0) hold_buffers(core, r.op_id, bufs.data(), bufs.size());
   Py_RETURN_NONE;
+}
+
+PyObject* vector_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
+                      PyObject* kwnames) {
+  PyObject* a[7];
+  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
+  const auto& [iov, desc, peer, addr, key, context, count] = a;
+  EndpointCore* core = self_of(self);
+  const char* method = signature.method;
+  if (!usable(core, method)) return nullptr;
+  BufList list;
+  wire::RmaRange range;
+  call::ListTransfer t;
+  if (!list.acquire(core, iov, kind == OpKind::read, count, method) ||
+      !target_ok(method, addr, key, &range.addr, &range.key) || !to_u64(peer, &t.dest, method, peer_name(kind)) ||
+      !list.convert_descs(core, desc, method)) {
+    return nullptr;
+  }
+  range.length = list.total();
+  t.kind = kind;
+  t.flags = core->ep->config().tx_op_flags;
+  t.local = list.span();
+  t.remote = {&range, 1};
+  return run(core, method, t, context, list);
 }
 
 }  // namespace
 
 PyObject* ep_readv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[7];
-  if (!parse_slow(g_readv, args, nargs, kwnames, a)) return nullptr;
-  return vector_call(self_of(self), "readv", OpKind::read, a);
+  return vector_call(self, g_readv, OpKind::read, args, nargs, kwnames);
 }
 PyObject* ep_writev(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[7];
-  if (!parse_slow(g_writev, args, nargs, kwnames, a)) return nullptr;
-  return vector_call(self_of(self), "writev", OpKind::write, a);
+  return vector_call(self, g_writev, OpKind::write, args, nargs, kwnames);
 }
 
 namespace {
@@ -195,70 +239,71 @@ namespace {
 Signature g_readmsg{"readmsg", {"msg", "flags"}, 2, 1, {}};
 Signature g_writemsg{"writemsg", {"msg", "flags"}, 2, 1, {}};
 
-PyObject* msg_call(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags_arg) {
-  const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
-  if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
-  uint64_t flags = 0;
-  if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
-  const uint64_t allowed =
-      kind == OpKind::read ? kMsgFlags & ~(nic::flag::kRemoteCqData | nic::flag::kInject | nic::flag::kCommitComplete)
-                           : kMsgFlags;
-  if (!flags_ok(flags, allowed, method)) return nullptr;
+PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
+                   PyObject* kwnames) {
+  PyObject* a[2];
+  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
+  const auto& [msg, flags] = a;
+  EndpointCore* core = self_of(self);
+  const char* method = signature.method;
+  if (!usable(core, method)) return nullptr;
+  call::ListTransfer t;
+  call::Why why;
+  if (!to_u64(flags, &t.flags, method, "flags")) return nullptr;
+  if (call::check_flags(*core->ep, kind == OpKind::read ? call::FlagCall::read : call::FlagCall::write, t.flags,
+                        &why) != Refusal::none) {
+    refuse(core, method, why);
+    return nullptr;
+  }
   const Attr iov(msg, "msg_iov"), iov_count(msg, "iov_count"), rma(msg, "rma_iov"), rma_count(msg, "rma_iov_count"),
       addr(msg, "addr"), desc(msg, "desc"), context(msg, "context"), data(msg, "data");
-  for (const Attr* a : {&iov, &iov_count, &rma, &rma_count, &addr, &desc, &context, &data}) {
-    if (a->value == nullptr) return nullptr;
+  for (const Attr* attr : {&iov, &iov_count, &rma, &rma_count, &addr, &desc, &context, &data}) {
+    if (attr->value == nullptr) return nullptr;
   }
   BufList list;
   std::array<wire::RmaRange, nic::kIovMax> remote;
   size_t remote_count = 0;
-  nic::RmaArgs args;
-  if (!list.acquire(*core, iov.value, kind == OpKind::read, iov_count.value, method) ||
-      !remote_list(*core, rma.value, rma_count.value, method, 0, remote, &remote_count) ||
-      !to_u64(addr.value, &args.dest, method, "addr") || !to_u64(data.value, &args.imm, method, "data") ||
-      !list.descs_ok(core, desc.value, use_of(kind), method)) {
+  if (!list.acquire(core, iov.value, kind == OpKind::read, iov_count.value, method) ||
+      !remote_list(core, rma.value, rma_count.value, method, 0, remote, &remote_count) ||
+      !to_u64(addr.value, &t.dest, method, "addr") || !to_u64(data.value, &t.imm, method, "data") ||
+      !list.convert_descs(core, desc.value, method)) {
     return nullptr;
   }
-  if ((flags & nic::flag::kInject) != 0 && !inject_length_ok(core, method, list.total)) return nullptr;
-  args.kind = kind;
-  args.flags = flags;
-  args.device = list.device;
-  args.local = list.span();
-  args.remote = {remote.data(), remote_count};
-  if (!post_rma(core, method, args, context.value, list.pointers.data(), list.count, list.total)) return nullptr;
-  Py_RETURN_NONE;
+  t.kind = kind;
+  t.message = true;
+  t.local = list.span();
+  t.remote = {remote.data(), remote_count};
+  return run(core, method, t, context.value, list);
 }
 
 }  // namespace
 
 PyObject* ep_readmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse_slow(g_readmsg, args, nargs, kwnames, a)) return nullptr;
-  return msg_call(self_of(self), "readmsg", OpKind::read, a[0], a[1]);
+  return msg_call(self, g_readmsg, OpKind::read, args, nargs, kwnames);
 }
 PyObject* ep_writemsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse_slow(g_writemsg, args, nargs, kwnames, a)) return nullptr;
-  return msg_call(self_of(self), "writemsg", OpKind::write, a[0], a[1]);
+  return msg_call(self, g_writemsg, OpKind::write, args, nargs, kwnames);
 }
+
+// ---- vectored calls ------------------------------------------------------------------------------------------------
 
 namespace {
 
-// ---- vectored calls
-// --------------------------------------------------------------------------------------------------
+constexpr size_t kReleaseGilDescs = 64;
 
 Signature g_read_batch{"read_batch", {"local", "descs", "context", "flags"}, 4, 2, {}};
 Signature g_write_batch{"write_batch", {"local", "descs", "context", "flags"}, 4, 2, {}};
 
-PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObject** a) {
-  const bool capable = kind == OpKind::read ? core->can_read : core->can_write;
-  if (!usable(core, capable, method, kind == OpKind::read ? "RMA and READ" : "RMA and WRITE")) return nullptr;
+PyObject* batch_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
+                     PyObject* kwnames) {
+  PyObject* a[4];
+  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
+  const auto& [local_arg, descs_arg, context, flags] = a;
+  EndpointCore* core = self_of(self);
+  const char* method = signature.method;
+  if (!usable(core, method)) return nullptr;
   Buf local, descs;
-  if (!local.acquire(a[0], kind == OpKind::read) || !descs.acquire(a[1], true)) return nullptr;
-  bool device = false;
-  if (!is_device(*core->box, local, method, kind == OpKind::read, &device) ||
-      !desc_ok(core, nullptr, local, use_of(kind), device, method))
-    return nullptr;
+  if (!local.acquire(local_arg, kind == OpKind::read) || !descs.acquire(descs_arg, true)) return nullptr;
   if (descs.iface != mem::kHmemSystem) {
     set_error(fi_err::kEINVAL, std::string(method) + ": descs is device memory; descriptors are the host's");
     return nullptr;
@@ -269,50 +314,37 @@ PyObject* batch_call(EndpointCore* core, const char* method, OpKind kind, PyObje
                                    " bytes, not a whole number of 48-byte descriptors: make it with dtype fi.RMA_DESC");
     return nullptr;
   }
-  uint64_t flags = core->ep->config().tx_op_flags;
-  if (a[3] != nullptr && a[3] != Py_None) {
-    flags = 0;
-    if (!to_u64(a[3], &flags, method, "flags")) return nullptr;
+  call::Batch b;
+  b.kind = kind;
+  b.local = local_of(local);
+  b.descs = {reinterpret_cast<nic::BatchDesc*>(descs.data), descs.length / sizeof(nic::BatchDesc)};
+  b.flags = core->ep->config().tx_op_flags;
+  if (flags != Py_None && !to_u64(flags, &b.flags, method, "flags")) return nullptr;
+  call::Why why;
+  if (call::check(*core->ep, b, &why) != Refusal::none) {
+    refuse(core, method, why);
+    return nullptr;
   }
-  constexpr uint64_t kBatchFlags = nic::flag::kCompletion | nic::flag::kMore | nic::flag::kTransmitComplete |
-                                   nic::flag::kDeliveryComplete | nic::flag::kInjectComplete |
-                                   nic::flag::kCommitComplete;
-  if (!flags_ok(flags, kBatchFlags, method)) return nullptr;
-  PyObject* c = a[2] != nullptr ? a[2] : Py_None;
-  Py_INCREF(c);
-  const std::span<nic::BatchDesc> list(reinterpret_cast<nic::BatchDesc*>(descs.data),
-                                       descs.length / sizeof(nic::BatchDesc));
-  nic::PostResult r;
-  if (list.size() > 64 || device) {
-    const KeptMemory kept(local), kept_descs(descs);
-    const ReleasedGil released;
-    r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c), device);
-  } else {
-    r = core->ep->post_batch(kind, local.data, local.length, list, flags, reinterpret_cast<uint64_t>(c));
-  }
-  if (!r.context_used) Py_DECREF(c);
+  OpContext held(context);
+  b.context = held.value();
+  const Buf* bufs[] = {&local, &descs};
+  const nic::PostResult r = post_released(core, b, b.descs.size() > kReleaseGilDescs || b.device, bufs);
+  if (r.context_used) held.used();
   if (r.refusal != Refusal::none) {
     refuse(core, method, r.refusal, 0, local.length);
     return nullptr;
   }
-  if (r.op_id != 0) {
-    const Buf* bufs[] = {&local, &descs};
-    hold_buffers(core, r.op_id, bufs, 2);
-  }
+  if (r.op_id != 0) hold_buffers(core, r.op_id, bufs, 2);
   Py_RETURN_NONE;
 }
 
 }  // namespace
 
 PyObject* ep_read_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse_slow(g_read_batch, args, nargs, kwnames, a)) return nullptr;
-  return batch_call(self_of(self), "read_batch", OpKind::read, a);
+  return batch_call(self, g_read_batch, OpKind::read, args, nargs, kwnames);
 }
 PyObject* ep_write_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse_slow(g_write_batch, args, nargs, kwnames, a)) return nullptr;
-  return batch_call(self_of(self), "write_batch", OpKind::write, a);
+  return batch_call(self, g_write_batch, OpKind::write, args, nargs, kwnames);
 }
 
 }  // namespace weft::bind

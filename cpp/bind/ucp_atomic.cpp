@@ -41,7 +41,7 @@ bool operand_of(const char* method, PyObject* number, uint64_t size, uint64_t* o
 PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   static const char* const method = "atomic_op_nbx";
   PyObject* a[12];
-  if (!parse_slow(g_atomic, args, nargs, kwnames, a)) return nullptr;
+  if (!parse(g_atomic, args, nargs, kwnames, a)) return nullptr;
   UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
   UcpOptions o;
   bool plain = true;

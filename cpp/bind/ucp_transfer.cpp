@@ -1,4 +1,5 @@
 // cpp/bind/ucp_transfer.cpp: ucp_put_nbx and ucp_get_nbx.
+#include "bind/ep.hpp"
 #include "bind/ucp_post.hpp"
 
 namespace weft::bind {
@@ -100,7 +101,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   }
   EndpointCore* core = ep.worker->nic_ep;
   bool device = false;
-  if (!is_device(*core->box, b, method, writes, &device)) return translated();
+  if (!check_buffer(core, b, method, writes, &device)) return translated();
   const Buf* bufs[] = {&b};
   const KeptMemory kept(b);
   PyObject* result = launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
@@ -178,7 +179,7 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
     if (!by_memh(ep, o, &item, writes, held[i]) || !slice_ok(item, writes, method)) return nullptr;
     note_delivery(o, writes, item, delivers);
     auto b = std::make_unique<Buf>();
-    if (!b->acquire(item, writes, nullptr) || !is_device(*core->box, *b, method, writes, &device)) return translated();
+    if (!b->acquire(item, writes, nullptr) || !check_buffer(core, *b, method, writes, &device)) return translated();
     if (b->length == 0) continue;
     kept.emplace_back(*b);
     total += b->length;
@@ -259,7 +260,7 @@ PyObject* ep_put_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
     if (PyObject* r = transfer_plain(self, "put_nbx", OpKind::write, args); r != nullptr || PyErr_Occurred()) return r;
   }
   PyObject* a[10];
-  if (!parse_slow(g_put, args, nargs, kwnames, a)) return nullptr;
+  if (!parse(g_put, args, nargs, kwnames, a)) return nullptr;
   return transfer(self, "put_nbx", OpKind::write, a);
 }
 PyObject* ep_get_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -267,7 +268,7 @@ PyObject* ep_get_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
     if (PyObject* r = transfer_plain(self, "get_nbx", OpKind::read, args); r != nullptr || PyErr_Occurred()) return r;
   }
   PyObject* a[10];
-  if (!parse_slow(g_get, args, nargs, kwnames, a)) return nullptr;
+  if (!parse(g_get, args, nargs, kwnames, a)) return nullptr;
   return transfer(self, "get_nbx", OpKind::read, a);
 }
 

@@ -1,7 +1,7 @@
 // cpp/bind/ucp_worker.cpp: the rest of weft.ucp's data path: completion, progress, flush, waiting.
 //
-// HOT: progress. Which request is over, and which failure a flush tells of, is cpp/ucp's to say; this file reads the
-// NIC's queue, holds references, and calls callbacks. Benchmark: bench/bench_ucp.py.
+// HOT: progress. cpp/ucp decides which request is over and which failure a flush reports; this file reads the NIC's
+// queue, holds references, and calls callbacks. Benchmark: bench/bench_ucp.py.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ PyObject* g_waker = nullptr;  // weft.ucp.aio.wake
 
 // ---- completion ----------------------------------------------------------------------------------------------------
 
-// The request is over: nothing of it is held any more, and what its user asked for is due.
+// The request is over: drops what it held, and queues its callback and the tasks that await it.
 void over(UcpWorker& worker, nb::object object) {
   UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
   if (r.rkey.is_valid()) {
@@ -33,7 +33,7 @@ void over(UcpWorker& worker, nb::object object) {
 }
 
 // What UCP calls the status of an operation on `ep`. A peer that was reached and died is one status, whether the
-// operation was under way then, or found nobody at the address afterwards.
+// operation was under way at that time or found no endpoint at the address later.
 int status_on(UcpWorker& worker, const UcpEp* ep, Status status, std::string& text) {
   if (ep != nullptr && (status == Status::no_endpoint || status == Status::unreachable)) {
     if (const Status down = worker.nic_ep->ep->down_status(ep->dest); down != Status::ok) {
@@ -80,7 +80,7 @@ size_t end_flushes(UcpWorker& worker, std::vector<ucp::Request*> ended) {
   return ended.size();
 }
 
-// Tasks that await what has ended go on. Python code of ours, which calls nothing of the user's.
+// Resumes tasks whose request has ended. Runs Python code of Weft only, no callback of the application.
 void wake(UcpWorker& worker) {
   for (const nb::object& future : std::exchange(worker.to_wake, {})) {
     PyObject* r = PyObject_CallOneArg(g_waker, future.ptr());
@@ -88,7 +88,7 @@ void wake(UcpWorker& worker) {
   }
 }
 
-// Whoever waits for what another thread has taken off the queue looks again.
+// Wakes threads that sleep in wait_core(): this thread may have taken the completion that they wait for.
 void tell_others(UcpWorker& worker) {
   if (worker.sleepers != 0) worker.cq->cq->event.notify();
   if (!worker.to_wake.empty()) wake(worker);
@@ -155,7 +155,7 @@ bool worker_usable(UcpWorker& worker, const char* method) {
 
 namespace {
 
-// Calls what is due. False with the first exception of a callback set; the others were called all the same.
+// Runs the callbacks and handlers that are due. False with the first exception set; all of them have run.
 bool run_callbacks(UcpWorker& worker) {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   const auto remember = [&] {
@@ -263,7 +263,7 @@ Signature g_flush{"flush_nbx", {"param", "cb", "user_data", "flags"}, 1, 0, {}};
 
 PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
-  if (!parse_slow(g_flush, args, nargs, kwnames, a)) return nullptr;
+  if (!parse(g_flush, args, nargs, kwnames, a)) return nullptr;
   return flush(nb::borrow(self), nullptr, a[0], a[1], a[2], a[3]);
 }
 
@@ -271,7 +271,7 @@ PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
 
 PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
-  if (!parse_slow(g_flush, args, nargs, kwnames, a)) return nullptr;
+  if (!parse(g_flush, args, nargs, kwnames, a)) return nullptr;
   return flush(nb::inst_ptr<UcpEp>(self)->worker_object, self, a[0], a[1], a[2], a[3]);
 }
 

@@ -139,8 +139,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
     if (fits && state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
       PeerEp& target = *av_->entries_[to];
       const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
-      if (target.ready && target.outstanding == 0 && target.waiting.empty() && (!wants || tx_cq_->has_room()))
-          [[likely]] {
+      if (target.ready && target.outstanding == 0 && target.waiting.empty() && cq_admits(wants)) [[likely]] {
         std::byte* there = fast_target(target, range.key, range.addr, total, want_of(args.family, args.op));
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {

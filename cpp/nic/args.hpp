@@ -1,4 +1,4 @@
-// cpp/nic/args.hpp: what a caller asks of an endpoint, and how a call may be refused at once.
+// cpp/nic/args.hpp: what a caller asks of an endpoint.
 #pragma once
 
 #include <sys/uio.h>
@@ -8,6 +8,7 @@
 
 #include "nic/atomics.hpp"
 #include "nic/op.hpp"
+#include "nic/rules.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::nic {
@@ -52,23 +53,6 @@ struct BatchDesc {
   uint32_t reserved;
 };
 static_assert(sizeof(BatchDesc) == 48);
-
-enum class Refusal : uint8_t {  // why a call was refused at once
-  none = 0,
-  cq_full,        // EAGAIN
-  tx_full,        // EAGAIN
-  not_enabled,    // EOPBADSTATE
-  closed,         // EBADF -> EOPBADSTATE
-  no_cq,          // ENOCQ
-  bad_address,    // EINVAL: fi_addr not in the address vector
-  not_connected,  // ENOTCONN: FI_EP_MSG
-  length_mismatch,
-  too_long,  // EMSGSIZE
-  too_many_pieces,
-  no_capability,
-  forked,
-  not_now,  // flag::kOnlyNow: it would take longer than the call
-};
 
 struct PostResult {
   Refusal refusal = Refusal::none;

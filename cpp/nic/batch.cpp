@@ -25,6 +25,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
       wants = !selective_ || (flags & flag::kCompletion) != 0;
       if (config_.connected && fixed_dest_ == ~uint64_t{0}) return {Refusal::not_connected};
+      if (!tx_cq_) return {Refusal::no_cq};
       if (wants ? !tx_cq_->has_room() : tx_cq_->full()) return {Refusal::cq_full};
       if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call is one operation of the queue
       if (wants) tx_cq_->reserve();

@@ -42,6 +42,7 @@ struct EndpointConfig {
   bool foreign_key = false;  // its VNI is not the domain's
   bool connected = false;    // FI_EP_MSG: one peer, of connect_to()
   PidRange pids;
+  OpRules rules;  // of the calls that stand before post(): cpp/call
 };
 
 class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Receiver {
@@ -145,6 +146,10 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   bool advance_frames(Op* op);
   // Puts an operation behind those that wait for the peer, and moves them on. Returns its number.
   uint64_t queue_op(PeerEp& target, Op* op);
+  // HOT. Whether the queue takes the completion of a new operation, if it wants one.
+  [[nodiscard]] bool cq_admits(bool wants) const noexcept {
+    return tx_cq_ != nullptr && (!wants || tx_cq_->has_room());
+  }
   // Whether an operation that takes longer than the call may begin; sets what make_op() is to report.
   Refusal check_unfinished(uint64_t flags, bool* wants) const;
   // Where a transfer goes: a connected endpoint disregards what the call says.

@@ -17,8 +17,8 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   if (state_ != State::enabled) [[unlikely]]
     return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
   *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-  if (*wants && !tx_cq_->has_room()) [[unlikely]]
-    return Refusal::cq_full;
+  if (!cq_admits(*wants)) [[unlikely]]
+    return tx_cq_ ? Refusal::cq_full : Refusal::no_cq;
   dest = dest_of(dest);
   if (dest >= av_->entries_.size() || !av_->entries_[dest]) [[unlikely]]
     return config_.connected ? Refusal::not_connected : Refusal::bad_address;
@@ -59,8 +59,8 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
     if (state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
       PeerEp& target = *av_->entries_[to];
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-      if (target.ep_entry != nullptr && target.outstanding == 0 && target.waiting.empty() &&
-          (!wants || tx_cq_->has_room())) [[likely]] {
+      if (target.ep_entry != nullptr && target.outstanding == 0 && target.waiting.empty() && cq_admits(wants))
+          [[likely]] {
         const bool write = kind == OpKind::write;
         std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
@@ -85,7 +85,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
                                                    uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
                                                    uint64_t imm, bool inject_call) {
   bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-  if (wants && !tx_cq_->has_room()) return {Refusal::cq_full};
+  if (!cq_admits(wants)) return {tx_cq_ ? Refusal::cq_full : Refusal::no_cq};
   if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
   const std::shared_ptr<PeerEp>& target = av_->entries_[to];
   Op* op = make_op(kind, target, wants, flags, context, imm, length, inject_call);

@@ -572,13 +572,134 @@ class MemoryRegionCore:
 
 def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
     """
-    (elements that one call may hold, bytes of an element); (0, size) where the pair does not exist.
+    (elements that one call may hold, bytes of an element) by default; (0, size) where the pair does not exist. An endpoint's own rules: EndpointCore.atomic_limit.
     """
+
+class Refusal(enum.Enum):
+    """Why a call is refused at once."""
+
+    cq_full = 1
+
+    tx_full = 2
+
+    not_enabled = 3
+
+    closed = 4
+
+    no_cq = 5
+
+    bad_address = 6
+
+    not_connected = 7
+
+    length_mismatch = 8
+
+    too_long = 9
+
+    too_many_pieces = 10
+
+    no_capability = 11
+
+    forked = 12
+
+    not_now = 13
+
+    bad_flags = 14
+
+    too_many_buffers = 15
+
+    bad_range_count = 16
+
+    inject_too_long = 17
+
+    no_atomic = 18
+
+    part_element = 19
+
+    no_element = 20
+
+    short_buffer = 21
+
+    no_desc = 22
+
+    no_device_desc = 23
+
+    desc_closed = 24
+
+    desc_foreign = 25
+
+    desc_elsewhere = 26
+
+    desc_no_right = 27
+
+    no_hmem = 28
+
+    no_device_runtime = 29
+
+    unknown_device_memory = 30
+
+    past_allocation = 31
+
+    no_page = 32
+
+class OpRules:
+    """
+    What calls may ask of an endpoint. A new one admits what the NIC can do, and refuses with the man pages' codes.
+    """
+
+    def __init__(self) -> None: ...
+
+    @property
+    def iov_max(self) -> int:
+        """Local buffers of one call."""
+
+    @iov_max.setter
+    def iov_max(self, arg: int, /) -> None: ...
+
+    @property
+    def rma_iov_max(self) -> int:
+        """Remote ranges of one call."""
+
+    @rma_iov_max.setter
+    def rma_iov_max(self, arg: int, /) -> None: ...
+
+    @property
+    def atomic_bytes_max(self) -> int:
+        """Bytes of one atomic; the NIC has a limit of its own."""
+
+    @atomic_bytes_max.setter
+    def atomic_bytes_max(self, arg: int, /) -> None: ...
+
+    @property
+    def atomic_count_max(self) -> int:
+        """Elements of one atomic."""
+
+    @atomic_count_max.setter
+    def atomic_count_max(self, arg: int, /) -> None: ...
+
+    def flags(self, call: str) -> int:
+        """The flags that a call takes: write, read, batch, atomic or fetch."""
+
+    def set_flags(self, call: str, flags: int) -> None: ...
+
+    def atomics(self, family: int, op: int) -> int:
+        """Datatypes of an operation, bit = number of the datatype."""
+
+    def set_atomics(self, family: int, op: int, datatypes: int) -> None: ...
+
+    def errno_of(self, refusal: Refusal) -> int:
+        """The FI_ code of a refusal."""
+
+    def set_errno(self, refusal: Refusal, code: int) -> None: ...
 
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647)) -> None: ...
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), rules: OpRules | None = None) -> None:
+        """
+        iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.
+        rules                     what calls may ask for; None: what the NIC can do.
+        """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
@@ -763,6 +884,11 @@ class EndpointCore:
         """
         Cancels operations with this context that have not started (fi_cancel); each completes as canceled.
         Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) fi_cancel.
+        """
+
+    def atomic_limit(self, datatype: int, op: int, family: int) -> tuple[int, int]:
+        """
+        (elements that one call may hold, bytes of an element); (0, size) where the operation does not exist.
         """
 
     @property

@@ -20,8 +20,8 @@ KEY = 5
 DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
 # Methods of the binding's base classes that the Python class wraps under another name: not for applications.
 INNER = {
-    "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "connect_to", "disable_core", "enable_at",
-    "insert_address", "send_cm",
+    "atomic_limit", "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "connect_to", "disable_core",
+    "enable_at", "insert_address", "send_cm",
     "lookup_address", "map_key", "missing_page", "regions", "remove_address", "set_mr_plain", "unmap_handle",
 }  # fmt: skip
 # They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.

@@ -8,7 +8,7 @@ Source: fi_atomic(3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,16 +91,23 @@ class AtomicAttr:
 _FAMILY_NAME = ("atomic", "fetch_atomic", "compare_atomic")
 
 
-def query(datatype: int, op: int, family: int, refusals: Refusals) -> AtomicAttr:
+def query(
+    datatype: int,
+    op: int,
+    family: int,
+    refusals: Refusals,
+    limit: Callable[[int, int, int], tuple[int, int]] = _nic.atomic_valid,
+) -> AtomicAttr:
     """Whether the NIC does an operation on a datatype.
 
     family   0 base, 1 fetch, 2 compare.
+    limit    (datatype, op, family) -> (elements that one call may hold, bytes of one); an endpoint has its own.
 
     Raises NotSupported, naming the pair. Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
     """
     # The extension takes 32 bits; no datatype or operation has a number as large.
     known = max(datatype, op) < 1 << 32
-    count, size = _nic.atomic_valid(int(datatype), int(op), family) if known else (0, 0)
+    count, size = limit(int(datatype), int(op), family) if known else (0, 0)
     if not count:
         raise refusals.refuse(
             Rule.ATOMIC_PAIR,

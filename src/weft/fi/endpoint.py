@@ -471,7 +471,7 @@ class Endpoint(_nic.EndpointCore):
             raise self._refuse(
                 Rule.ATOMIC_NO_CAP, "the endpoint was opened without ATOMIC: ask for it in the hints of getinfo"
             )
-        return query(datatype, op, family, self.domain.policy.refusals).count
+        return query(datatype, op, family, self.domain.policy.refusals, self.atomic_limit).count
 
     # ---- what the provider has of its own ----------------------------------------------------------------------------
 

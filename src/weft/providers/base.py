@@ -80,6 +80,7 @@ class BaseEndpoint(_Unknown):
     _what = "ep"
     pids = PIDS
     iov_max = 8  # as many as the NIC takes
+    op_rules: _nic.OpRules | None = None  # what calls may ask for; None: what the NIC can do
 
     def __init__(self, domain: BaseDomain, info: Info) -> None:
         self.domain = domain
@@ -129,6 +130,7 @@ class BaseEndpoint(_Unknown):
             "foreign_key": not keys_of_vector(self.domain.info) and self.credential.vni != self.domain.credential.vni,
             "connected": ep.type == EpType.EP_MSG or self.domain.info.ep_attr.type == EpType.EP_MSG,
             "pids": (self.pids.start, self.pids.stop - 1),
+            "rules": self.op_rules,
         }
 
     def check_enable(self, state: EndpointState) -> None:

@@ -1,0 +1,107 @@
+// cpp/bind/rules.cpp: what a provider's policy hands to its endpoints: the rules of calls.
+#include <nanobind/nanobind.h>
+
+#include "bind/objects.hpp"
+
+namespace weft::bind {
+
+using nic::Refusal;
+
+namespace {
+
+constexpr const char* kCalls[] = {"write", "read", "batch", "atomic", "fetch"};
+static_assert(std::size(kCalls) == nic::kFlagCallCount);
+
+size_t call_of(const std::string& name) {
+  for (size_t i = 0; i < std::size(kCalls); ++i) {
+    if (name == kCalls[i]) return i;
+  }
+  raise(fi_err::kEINVAL, "'" + name + "' is no call with flags: write, read, batch, atomic or fetch");
+}
+
+uint32_t at_most_kIovMax(uint32_t asked) {
+  if (asked >= 1 && asked <= nic::kIovMax) return asked;
+  raise(fi_err::kEINVAL,
+        std::to_string(asked) + " pieces of a list: the NIC takes 1 to " + std::to_string(nic::kIovMax));
+}
+
+uint32_t& atomics_at(nic::OpRules& rules, uint32_t family, uint32_t op) {
+  if (family < rules.atomics.size() && op < nic::kAtomicOpCount) return rules.atomics[family][op];
+  raise(fi_err::kEINVAL, "there is no atomic operation " + std::to_string(op) + " of family " + std::to_string(family));
+}
+
+}  // namespace
+
+void register_rules(nb::module_& m) {
+  using nic::OpRules;
+  nb::enum_<Refusal>(m, "Refusal", "Why a call is refused at once.")
+      .value("cq_full", Refusal::cq_full)
+      .value("tx_full", Refusal::tx_full)
+      .value("not_enabled", Refusal::not_enabled)
+      .value("closed", Refusal::closed)
+      .value("no_cq", Refusal::no_cq)
+      .value("bad_address", Refusal::bad_address)
+      .value("not_connected", Refusal::not_connected)
+      .value("length_mismatch", Refusal::length_mismatch)
+      .value("too_long", Refusal::too_long)
+      .value("too_many_pieces", Refusal::too_many_pieces)
+      .value("no_capability", Refusal::no_capability)
+      .value("forked", Refusal::forked)
+      .value("not_now", Refusal::not_now)
+      .value("bad_flags", Refusal::bad_flags)
+      .value("too_many_buffers", Refusal::too_many_buffers)
+      .value("bad_range_count", Refusal::bad_range_count)
+      .value("inject_too_long", Refusal::inject_too_long)
+      .value("no_atomic", Refusal::no_atomic)
+      .value("part_element", Refusal::part_element)
+      .value("no_element", Refusal::no_element)
+      .value("short_buffer", Refusal::short_buffer)
+      .value("no_desc", Refusal::no_desc)
+      .value("no_device_desc", Refusal::no_device_desc)
+      .value("desc_closed", Refusal::desc_closed)
+      .value("desc_foreign", Refusal::desc_foreign)
+      .value("desc_elsewhere", Refusal::desc_elsewhere)
+      .value("desc_no_right", Refusal::desc_no_right)
+      .value("no_hmem", Refusal::no_hmem)
+      .value("no_device_runtime", Refusal::no_device_runtime)
+      .value("unknown_device_memory", Refusal::unknown_device_memory)
+      .value("past_allocation", Refusal::past_allocation)
+      .value("no_page", Refusal::no_page);
+  nb::class_<OpRules>(m, "OpRules",
+                      "What calls may ask of an endpoint. A new one admits what the NIC can do, and refuses with the "
+                      "man pages' codes.")
+      .def(nb::init<>())
+      .def_prop_rw(
+          "iov_max", [](const OpRules& r) { return r.iov_max; },
+          [](OpRules& r, uint32_t n) { r.iov_max = at_most_kIovMax(n); }, "Local buffers of one call.")
+      .def_prop_rw(
+          "rma_iov_max", [](const OpRules& r) { return r.rma_iov_max; },
+          [](OpRules& r, uint32_t n) { r.rma_iov_max = at_most_kIovMax(n); }, "Remote ranges of one call.")
+      .def_rw("atomic_bytes_max", &OpRules::atomic_bytes_max, "Bytes of one atomic; the NIC has a limit of its own.")
+      .def_rw("atomic_count_max", &OpRules::atomic_count_max, "Elements of one atomic.")
+      .def(
+          "flags", [](const OpRules& r, const std::string& call) { return r.flags[call_of(call)]; }, nb::arg("call"),
+          "The flags that a call takes: write, read, batch, atomic or fetch.")
+      .def(
+          "set_flags", [](OpRules& r, const std::string& call, uint64_t flags) { r.flags[call_of(call)] = flags; },
+          nb::arg("call"), nb::arg("flags"))
+      .def(
+          "atomics", [](OpRules& r, uint32_t family, uint32_t op) { return atomics_at(r, family, op); },
+          nb::arg("family"), nb::arg("op"), "Datatypes of an operation, bit = number of the datatype.")
+      .def(
+          "set_atomics",
+          [](OpRules& r, uint32_t family, uint32_t op, uint32_t datatypes) {
+            // What the atomics unit cannot do is not promised.
+            atomics_at(r, family, op) = datatypes & nic::all_atomics()[family][op];
+          },
+          nb::arg("family"), nb::arg("op"), nb::arg("datatypes"))
+      .def(
+          "errno_of", [](const OpRules& r, Refusal why) { return r.errno_of(why); }, nb::arg("refusal"),
+          "The FI_ code of a refusal.")
+      .def(
+          "set_errno",
+          [](OpRules& r, Refusal why, int code) { r.errnos[static_cast<size_t>(why)] = static_cast<int16_t>(code); },
+          nb::arg("refusal"), nb::arg("code"));
+}
+
+}  // namespace weft::bind

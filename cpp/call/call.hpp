@@ -1,0 +1,151 @@
+// cpp/call/call.hpp: the calls of an endpoint as a provider library offers them: checked by the endpoint's OpRules,
+// then posted. No Python: the binding and a library in C stand on the same calls.
+//
+// Each call is two steps, so that a caller can let go of its own locks between them: check() refuses, or fills in what
+// the operation needs; post() begins it. Nothing is refused without a `Why`, which explain() puts into words and
+// OpRules::errno_of() into a code. Calls of an endpoint that is not enabled are refused by post().
+//
+// HOT: Transfer. Its checks are in line, and cost four tests of a call that asks for nothing special.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+
+#include "call/local.hpp"
+
+namespace weft::call {
+
+using nic::FlagCall;
+using nic::OpKind;
+using nic::PostResult;
+
+constexpr uint64_t kNoPeer = ~uint64_t{0};
+
+constexpr LocalUse use_of(OpKind kind) noexcept {
+  return kind == OpKind::read ? LocalUse::result : LocalUse::source;
+}
+
+// Whether the endpoint was opened for calls of this kind: OpKind::read, write or atomic.
+inline bool capable(const nic::Endpoint& ep, OpKind kind) noexcept {
+  const uint64_t needed = kind == OpKind::atomic ? nic::flag::kAtomic
+                          : kind == OpKind::read ? nic::flag::kRma | nic::flag::kRead
+                                                 : nic::flag::kRma | nic::flag::kWrite;
+  return (ep.config().caps & needed) == needed;
+}
+Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
+Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why);
+Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why);
+
+// ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
+
+// One buffer to or from one range: fi_read, fi_write, fi_inject_write and those with data.
+struct Transfer {
+  OpKind kind = OpKind::write;
+  bool inject = false;  // fi_inject_*: the buffer may be reused at once, and no success is reported
+  bool device = false;  // set by check()
+  Local local;
+  uint64_t dest = kNoPeer, addr = 0, key = 0;
+  uint64_t flags = 0;  // the endpoint's, or the call's own
+  uint64_t context = 0, imm = 0;
+};
+
+Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why);
+
+// HOT.
+[[nodiscard]] inline Refusal check(const nic::Endpoint& ep, Transfer& t, Why* why) {
+  if (!capable(ep, t.kind)) [[unlikely]]
+    return refuse_transfer(ep, t, Refusal::no_capability, why);
+  if (t.local.bare && t.local.length > ep.config().max_msg_size) [[unlikely]]  // before its pages are looked for
+    return refuse_transfer(ep, t, Refusal::too_long, why);
+  if (const Refusal r = check_local(ep, t.local, use_of(t.kind), !t.inject, &t.device, why); r != Refusal::none)
+      [[unlikely]] {
+    return r;
+  }
+  if (t.inject && t.local.length > ep.config().inject_size) [[unlikely]]
+    return refuse_transfer(ep, t, Refusal::inject_too_long, why);
+  return Refusal::none;
+}
+
+PostResult post_device(nic::Endpoint& ep, const Transfer& t);
+
+// HOT.
+inline PostResult post(nic::Endpoint& ep, const Transfer& t) {
+  if (t.device) [[unlikely]]
+    return post_device(ep, t);
+  return ep.post_one(t.kind, t.local.data, t.local.length, t.dest, t.addr, t.key, t.flags, t.context, t.imm, t.inject);
+}
+
+// Lists of buffers and ranges: fi_readv, fi_writev, fi_readmsg, fi_writemsg.
+struct ListTransfer {
+  OpKind kind = OpKind::write;
+  bool message = false;  // flags are the call's own
+  std::span<const Local> local;
+  std::span<const wire::RmaRange> remote;
+  uint64_t dest = kNoPeer, flags = 0, context = 0, imm = 0;
+  // Set by check().
+  uint64_t total = 0;
+  uint8_t device = 0;  // bit i: local[i] is device memory
+  std::array<iovec, nic::kIovMax> iov;
+};
+[[nodiscard]] Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why);
+PostResult post(nic::Endpoint& ep, const ListTransfer& t);
+
+// Many transfers in one call, within one local buffer.
+struct Batch {
+  OpKind kind = OpKind::write;
+  bool device = false;  // set by check()
+  Local local;
+  std::span<nic::BatchDesc> descs;
+  uint64_t flags = 0, context = 0;
+};
+[[nodiscard]] Refusal check(const nic::Endpoint& ep, Batch& b, Why* why);
+PostResult post(nic::Endpoint& ep, const Batch& b);
+
+// ---- fi_atomic(3) --------------------------------------------------------------------------------------------------
+
+constexpr uint64_t kAllElements = ~uint64_t{0};
+
+// Every form of an atomic. `operand`, `compare` and `result` that the family does not use are not looked at.
+struct Atomic {
+  nic::AtomicFamily family = nic::AtomicFamily::base;
+  bool inject = false;
+  bool message = false;                                 // flags are the call's own
+  bool single = false;                                  // one buffer of each kind, of which `count` elements are used
+  uint64_t datatype = ~uint64_t{0}, op = ~uint64_t{0};  // numbers of fi_datatype and fi_op
+  uint64_t count = kAllElements;                        // all: as many as the operand has, or the result without one
+  std::span<const Local> operand, compare, result;
+  std::span<wire::RmaRange> remote;  // lengths in bytes
+  bool whole = false;                // there is one range, whose length is the buffers'
+  uint64_t dest = kNoPeer, flags = 0, context = 0, imm = 0;
+  // Set by check_pair(): bytes of an element, and whether the operation has an operand.
+  uint64_t size = 0;
+  bool has_operand = true;
+  // Set by check().
+  uint64_t total = 0;
+  uint8_t operand_device = 0, compare_device = 0, result_device = 0;
+  std::array<iovec, nic::kIovMax> operand_iov, compare_iov, result_iov;
+
+  [[nodiscard]] bool has_compare() const noexcept { return family == nic::AtomicFamily::compare; }
+  [[nodiscard]] bool has_result() const noexcept { return family != nic::AtomicFamily::base; }
+};
+// Checks what does not depend on the buffers: capability, flags, operation and datatype. Call it before check().
+[[nodiscard]] Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why);
+[[nodiscard]] Refusal check(const nic::Endpoint& ep, Atomic& a, Why* why);
+PostResult post(nic::Endpoint& ep, const Atomic& a);
+
+// Elements that one call may hold, and bytes of an element; 0 elements where the operation does not exist.
+struct AtomicLimit {
+  uint64_t count, size;
+};
+AtomicLimit atomic_limit(const nic::OpRules& rules, const nic::Limits& limits, uint64_t datatype, uint64_t op,
+                         uint64_t family) noexcept;
+
+// ---- words ---------------------------------------------------------------------------------------------------------
+
+// What was asked, what was found, which rule, and what to do next. method: the call's name, in front.
+std::string explain(nic::Endpoint& ep, const char* method, const Why& why);
+// Refusals of local buffers, which need no endpoint.
+std::string explain_local(const char* method, const Why& why);
+
+}  // namespace weft::call

@@ -1,0 +1,163 @@
+// cpp/call/explain.cpp: refusals in words.
+#include <algorithm>
+#include <cstdio>
+#include <span>
+
+#include "call/call.hpp"
+
+namespace weft::call {
+
+namespace {
+
+std::string number(uint64_t n) {
+  return std::to_string(n);
+}
+
+std::string hex(uint64_t n) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(n));
+  return text;
+}
+
+std::string queue_full(const nic::Endpoint& ep, const Why& why, bool held_back) {
+  const nic::CompletionQueue* cq = ep.tx_cq();
+  const bool of_cq = why.refusal == Refusal::cq_full && cq != nullptr;
+  const std::string full = of_cq ? "completion queue full, " + number(cq->unread()) + " unread and " +
+                                       number(cq->reserved()) + " under way of " + number(cq->capacity()) + " entries: "
+                                 : "transmit queue full, " + number(ep.outstanding()) + " of " +
+                                       number(ep.config().tx_size) + " operations under way: ";
+  if (held_back) {
+    return full + "the completion queue of the peer at fi_addr " + number(why.dest) +
+           " is full and takes no data; retry when the peer has read it";
+  }
+  return full + (of_cq ? "read the queue and retry, or open it larger" : "read the completion queue and retry");
+}
+
+// Where the NIC itself has refused.
+uint64_t atomic_bytes_of(const nic::Endpoint& ep) {
+  return std::min<uint64_t>(ep.config().rules.atomic_bytes_max, ep.domain()->nic()->limits().atomic_bytes_max);
+}
+
+// What the device's runtime, the kernel or a descriptor say of a local buffer.
+std::string of_local(const Why& why) {
+  const Local& l = why.local;
+  const bool source = why.use == LocalUse::source;
+  switch (why.refusal) {
+    case Refusal::no_desc:
+      return "the domain requires MR_LOCAL and no desc was given: register the buffer and pass mr.desc, or a slice of "
+             "the region";
+    case Refusal::no_device_desc:
+      return "the buffer is device memory, the domain requires MR_HMEM, and no desc was given: register the buffer "
+             "with mr_regattr and pass mr.desc, or a slice of the region";
+    case Refusal::desc_closed:
+      return "the region of desc is closed";
+    case Refusal::desc_foreign:
+      return "the region of desc belongs to another domain";
+    case Refusal::desc_elsewhere: {
+      const nic::MemoryRegion* mr = l.desc_given ? l.desc : l.own;
+      const auto buffers = mr != nullptr ? mr->buffers() : std::span<const mem::MrBuffer>();
+      uint64_t length = 0;
+      for (const mem::MrBuffer& b : buffers) length += b.length;
+      return "desc does not cover the buffer: " + number(l.length) + " B at " +
+             hex(reinterpret_cast<uint64_t>(l.data)) + " do not lie within its region, " + number(length) + " B at " +
+             hex(buffers.empty() ? 0 : buffers[0].local_addr) + (buffers.size() > 1 ? " and further buffers" : "") +
+             "\n  rule: a desc is that of a region of the buffer's memory, fi_mr(3)\n"
+             "  try: register the buffer and pass that region's desc, or a slice of the region as the buffer";
+    }
+    case Refusal::desc_no_right:
+      return std::string("the region of desc was registered without the right to be ") +
+             (source ? "read by this side's transfers" : "written by this side's transfers") +
+             "\n  rule: fi_mr(3) access: " + (source ? "FI_WRITE for the source" : "FI_READ for the result") +
+             " of an RMA " + (source ? "write" : "read") + ", or of an atomic\n  try: register it with fi." +
+             (source ? "WRITE" : "READ") + " among the access flags";
+    case Refusal::no_hmem:
+      return "the buffer is device memory and the domain was opened without HMEM: ask for fi.HMEM in hints.caps, or "
+             "copy it to the host first";
+    case Refusal::unknown_device_memory:
+      return "the buffer says that it is device memory (interface " + number(l.iface) +
+             "), and the device's runtime does not know its address: was it freed?";
+    case Refusal::no_device_runtime:
+      return "the buffer says that it is device memory (interface " + number(l.iface) +
+             "), and that interface's runtime is not loaded: weft.memory.hmem.interfaces() says why";
+    case Refusal::past_allocation:
+      return number(why.asked) + " B pass the end of the device's allocation, which has " + number(why.limit) +
+             " B from there on";
+    case Refusal::no_page:
+      return ": the local buffer, " + number(l.length) + " B at " + hex(reinterpret_cast<uint64_t>(l.data)) +
+             ", has no memory behind it that may be " + (source ? "read" : "written to");
+    default:
+      return "refused (" + number(static_cast<uint64_t>(why.refusal)) + ")";
+  }
+}
+
+}  // namespace
+
+std::string explain_local(const char* method, const Why& why) {
+  return method + std::string(why.refusal == Refusal::no_page ? "" : ": ") + of_local(why);
+}
+
+std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
+  const nic::EndpointConfig& config = ep.config();
+  const std::string m = std::string(method) + ": ";
+  switch (why.refusal) {
+    case Refusal::none:
+      return m + "nothing was refused";
+    case Refusal::cq_full:
+    case Refusal::tx_full:
+      return m + queue_full(ep, why, ep.held_back(why.dest));
+    case Refusal::not_enabled:
+      return m + "the endpoint is not enabled: call enable()";
+    case Refusal::closed:
+      return m + "the endpoint is closed";
+    case Refusal::no_cq:
+      return m + "no completion queue is bound for what this endpoint starts: bind_cq(cq, fi.TRANSMIT), then enable()";
+    case Refusal::bad_address:
+      return m + (why.dest == kNoPeer ? std::string("no peer was given: pass what av.insert() returned")
+                                      : "fi_addr " + number(why.dest) + " is not in the address vector");
+    case Refusal::not_connected:
+      return m + "the endpoint is not connected: connect() or accept(), and read the CONNECTED event";
+    case Refusal::length_mismatch:
+      return m + "the local and the remote lists describe different numbers of bytes";
+    case Refusal::too_long: {
+      const bool of_atomics = *why.what != '\0' || why.asked <= config.max_msg_size;
+      return m + number(why.asked) + " bytes are more than one call may carry (" +
+             (of_atomics ? "atomics: " + number(why.limit != 0 ? why.limit : atomic_bytes_of(ep))
+                         : "max_msg_size " + number(config.max_msg_size)) +
+             "): split it";
+    }
+    case Refusal::too_many_pieces:
+      return m + "more than " + number(nic::kIovMax) + " pieces in a list: split the call";
+    case Refusal::no_capability:
+      if (*why.what == '\0') return m + "not supported by this endpoint";
+      return m + "the endpoint was opened without " + why.what + ": ask for it in the capabilities of the hints";
+    case Refusal::forked:
+      return m + "this endpoint belongs to the parent process: a forked child opens its own fabric";
+    case Refusal::not_now:
+      return m + "it would take longer than the call";
+    case Refusal::bad_flags:
+      return m + "flags " + hex(why.asked) + " are not for this call";
+    case Refusal::too_many_buffers:
+      return m + number(why.asked) + " buffers are more than iov_limit, " + number(why.limit) + ": split the call";
+    case Refusal::bad_range_count:
+      return m + "rma_iov has " + number(why.asked) + " entries; 1 to " + number(why.limit) +
+             " (rma_iov_limit) are possible";
+    case Refusal::inject_too_long:
+      return m + number(why.asked) + " bytes are more than inject_size, " + number(why.limit) + ": use write()";
+    case Refusal::no_atomic:
+      return m + "operation " + number(why.asked) + " on datatype " + number(why.limit) +
+             " does not exist in this family: ask atomicvalid() first";
+    case Refusal::part_element:
+      return m + "a buffer of " + number(why.asked) + " bytes is no whole number of elements of " +
+             number(why.element) + " bytes" + why.what;
+    case Refusal::no_element:
+      return m + (*why.what == 'b' ? "the buffers hold no whole element of " + number(why.element) + " bytes"
+                                   : std::string("the lists hold no element"));
+    case Refusal::short_buffer:
+      return m + number(why.element) + " elements need " + number(why.asked) + " bytes; " + why.what + " has " +
+             number(why.limit);
+    default:
+      return explain_local(method, why);
+  }
+}
+
+}  // namespace weft::call

@@ -1,0 +1,105 @@
+// cpp/call/rma.cpp: the rules of fi_rma(3)'s calls.
+#include <algorithm>
+
+#include "call/call.hpp"
+
+namespace weft::call {
+
+Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why) {
+  const uint64_t unknown = flags & ~ep.config().rules.flags_of(call);
+  return unknown == 0 ? Refusal::none : why->set(Refusal::bad_flags, unknown, 0);
+}
+
+Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why) {
+  const uint64_t limit = std::min<uint64_t>(ep.config().rules.iov_max, nic::kIovMax);
+  return count <= limit ? Refusal::none : why->set(Refusal::too_many_buffers, count, limit);
+}
+
+Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why) {
+  const uint64_t limit = std::min<uint64_t>(ep.config().rules.rma_iov_max, nic::kIovMax);
+  return count != 0 && count <= limit ? Refusal::none : why->set(Refusal::bad_range_count, count, limit);
+}
+
+namespace {
+
+Refusal no_capability(OpKind kind, Why* why) {
+  why->what = kind == OpKind::read ? "RMA and READ" : "RMA and WRITE";
+  return why->set(Refusal::no_capability);
+}
+
+}  // namespace
+
+Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why) {
+  why->dest = t.dest;
+  if (refusal == Refusal::no_capability) return no_capability(t.kind, why);
+  return why->set(refusal, t.local.length,
+                  refusal == Refusal::inject_too_long ? ep.config().inject_size : ep.config().max_msg_size);
+}
+
+PostResult post_device(nic::Endpoint& ep, const Transfer& t) {
+  const iovec piece{t.local.data, t.local.length};
+  const wire::RmaRange range{t.addr, t.local.length, t.key};
+  nic::RmaArgs args;
+  args.kind = t.kind;
+  args.dest = t.dest;
+  args.local = {&piece, 1};
+  args.remote = {&range, 1};
+  args.flags = t.flags;
+  args.context = t.context;
+  args.imm = t.imm;
+  args.inject_call = t.inject;
+  args.device = 1;
+  return ep.post(args);
+}
+
+Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
+  why->dest = t.dest;
+  if (!capable(ep, t.kind)) return no_capability(t.kind, why);
+  if (t.message) {
+    const FlagCall call = t.kind == OpKind::read ? FlagCall::read : FlagCall::write;
+    if (const Refusal r = check_flags(ep, call, t.flags, why); r != Refusal::none) return r;
+  }
+  if (const Refusal r = check_local_count(ep, t.local.size(), why); r != Refusal::none) return r;
+  if (const Refusal r = check_remote_count(ep, t.remote.size(), why); r != Refusal::none) return r;
+  t.total = 0;
+  for (const Local& l : t.local) {
+    if (__builtin_add_overflow(t.total, l.length, &t.total)) return why->set(Refusal::length_mismatch);
+  }
+  if (t.total > ep.config().max_msg_size) return why->set(Refusal::too_long, t.total, ep.config().max_msg_size);
+  t.device = 0;
+  for (size_t i = 0; i < t.local.size(); ++i) {
+    bool device = false;
+    if (const Refusal r = check_local(ep, t.local[i], use_of(t.kind), true, &device, why); r != Refusal::none) return r;
+    if (device) t.device = static_cast<uint8_t>(t.device | 1u << i);
+    t.iov[i] = {t.local[i].data, t.local[i].length};
+  }
+  if ((t.flags & nic::flag::kInject) != 0 && t.total > ep.config().inject_size && t.message) {
+    return why->set(Refusal::inject_too_long, t.total, ep.config().inject_size);
+  }
+  return Refusal::none;
+}
+
+PostResult post(nic::Endpoint& ep, const ListTransfer& t) {
+  nic::RmaArgs args;
+  args.kind = t.kind;
+  args.dest = t.dest;
+  args.local = {t.iov.data(), t.local.size()};
+  args.remote = t.remote;
+  args.flags = t.flags;
+  args.context = t.context;
+  args.imm = t.imm;
+  args.device = t.device;
+  return ep.post(args);
+}
+
+Refusal check(const nic::Endpoint& ep, Batch& b, Why* why) {
+  if (!capable(ep, b.kind)) return no_capability(b.kind, why);
+  if (const Refusal r = check_flags(ep, FlagCall::batch, b.flags, why); r != Refusal::none) return r;
+  return check_local(ep, b.local, use_of(b.kind), true, &b.device, why);
+}
+
+PostResult post(nic::Endpoint& ep, const Batch& b) {
+  return ep.post_batch(b.kind, b.local.data, b.local.length, b.descs, b.flags, b.context, b.device);
+}
+
+}  // namespace weft::call

@@ -1,0 +1,386 @@
+// tests/cpp/test_call.cpp: the rules of calls, one by one, and that an endpoint's own rules take the place of the
+// defaults. No peer is needed: a refused call never gets to one.
+#include "call/call.hpp"
+#include "fabric.hpp"
+
+namespace weft::test {
+
+using call::Atomic;
+using call::Batch;
+using call::ListTransfer;
+using call::Local;
+using call::Transfer;
+using call::Why;
+
+namespace {
+
+struct Caller {
+  explicit Caller(const std::function<void(nic::EndpointConfig&)>& change = [](nic::EndpointConfig&) {})
+      : side(config_with(change)) {}
+
+  static SideConfig config_with(const std::function<void(nic::EndpointConfig&)>& change) {
+    SideConfig config;
+    change(config.ep);
+    return config;
+  }
+  [[nodiscard]] nic::Endpoint& ep() const { return *side.ep; }
+  [[nodiscard]] int errno_of(Refusal r) const { return ep().config().rules.errno_of(r); }
+  Local local(size_t offset, size_t length) {
+    Local l;
+    l.data = bytes.data() + offset;
+    l.length = length;
+    return l;
+  }
+  Transfer transfer(OpKind kind, size_t length) {
+    Transfer t;
+    t.kind = kind;
+    t.dest = 0;
+    t.local = local(0, length);
+    return t;
+  }
+  Refusal check(Transfer t) { return call::check(ep(), t, &why); }
+  Refusal check_list(OpKind kind, size_t buffers, size_t ranges, uint64_t flags = 0, bool message = true,
+                     size_t each = 8) {
+    std::vector<Local> locals(buffers, local(0, each));
+    std::vector<wire::RmaRange> remote(ranges, {0, each, 1});
+    ListTransfer t;
+    t.kind = kind;
+    t.message = message;
+    t.flags = flags;
+    t.dest = 0;
+    t.local = locals;
+    t.remote = remote;
+    return call::check(ep(), t, &why);
+  }
+  struct AtomicCall {
+    AtomicFamily family = AtomicFamily::base;
+    Datatype datatype = Datatype::int64;
+    AtomicOp op = AtomicOp::sum;
+    size_t operand = 8, compare = 8, result = 8;  // bytes
+    uint64_t count = call::kAllElements;
+    bool inject = false;
+    uint64_t flags = 0;
+    bool message = false;
+  };
+  Refusal check_atomic(const AtomicCall& asked) {
+    const Local operand = local(0, asked.operand), compare = local(0, asked.compare), result = local(0, asked.result);
+    wire::RmaRange range;
+    Atomic a;
+    a.family = asked.family;
+    a.datatype = static_cast<uint64_t>(asked.datatype);
+    a.op = static_cast<uint64_t>(asked.op);
+    a.single = true;
+    a.count = asked.count;
+    a.inject = asked.inject;
+    a.flags = asked.flags;
+    a.message = asked.message;
+    a.dest = 0;
+    a.operand = {&operand, 1};
+    a.compare = {&compare, 1};
+    a.result = {&result, 1};
+    a.remote = {&range, 1};
+    a.whole = true;
+    if (const Refusal r = call::check_pair(ep(), a, &why); r != Refusal::none) return r;
+    const Refusal r = call::check(ep(), a, &why);
+    if (r == Refusal::none) BOOST_TEST(range.length == a.total);
+    return r;
+  }
+  std::shared_ptr<nic::MemoryRegion> region(size_t offset, size_t length, uint64_t access) {
+    return side.reg(bytes.data() + offset, length, next_key++, access);
+  }
+
+  Side side;
+  Why why;
+  std::vector<std::byte> bytes = std::vector<std::byte>(16384);
+  uint64_t next_key = 100;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(call_rules)
+
+BOOST_AUTO_TEST_CASE(a_call_without_its_capability_is_refused) {
+  Caller reader([](auto& ep) { ep.caps = flag::kRma | flag::kRead; });
+  BOOST_TEST(reader.check(reader.transfer(OpKind::read, 8)) == Refusal::none);
+  BOOST_TEST(reader.check(reader.transfer(OpKind::write, 8)) == Refusal::no_capability);
+  BOOST_TEST(reader.check_list(OpKind::write, 1, 1) == Refusal::no_capability);
+  BOOST_TEST(reader.check_atomic({}) == Refusal::no_capability);
+  Batch batch;
+  batch.local = reader.local(0, 8);
+  BOOST_TEST(call::check(reader.ep(), batch, &reader.why) == Refusal::no_capability);
+  BOOST_TEST(reader.errno_of(Refusal::no_capability) == fi_err::kEOPNOTSUPP);
+  // The direction alone is no capability: RMA is needed too.
+  Caller bare([](auto& ep) { ep.caps = flag::kAtomic | flag::kWrite; });
+  BOOST_TEST(bare.check(bare.transfer(OpKind::write, 8)) == Refusal::no_capability);
+  BOOST_TEST(bare.check_atomic({}) == Refusal::none);
+}
+
+BOOST_AUTO_TEST_CASE(a_refusal_has_the_errno_that_the_rules_give) {
+  Caller strange([](auto& ep) {
+    ep.caps = flag::kRma | flag::kRead;
+    ep.rules.errnos[static_cast<size_t>(Refusal::no_capability)] = fi_err::kENOSYS;
+  });
+  BOOST_TEST(strange.check(strange.transfer(OpKind::write, 8)) == Refusal::no_capability);
+  BOOST_TEST(strange.errno_of(Refusal::no_capability) == fi_err::kENOSYS);
+  BOOST_TEST(strange.errno_of(Refusal::bad_flags) == fi_err::kEBADFLAGS);  // the others stay the man pages'
+}
+
+BOOST_AUTO_TEST_CASE(flags_that_the_rules_do_not_admit_are_refused) {
+  Caller c;
+  BOOST_TEST(c.check_list(OpKind::write, 1, 1, flag::kRemoteCqData | flag::kFence) == Refusal::none);
+  BOOST_TEST(c.check_list(OpKind::read, 1, 1, flag::kRemoteCqData) == Refusal::bad_flags);
+  BOOST_TEST(c.why.asked == flag::kRemoteCqData);
+  BOOST_TEST(c.check_list(OpKind::write, 1, 1, uint64_t{1} << 40) == Refusal::bad_flags);
+  BOOST_TEST(c.check_atomic({.flags = flag::kInject, .message = true}) == Refusal::none);
+  BOOST_TEST(c.check_atomic({.family = AtomicFamily::fetch, .flags = flag::kInject, .message = true}) ==
+             Refusal::bad_flags);
+  Batch batch;
+  batch.local = c.local(0, 8);
+  batch.flags = flag::kFence;
+  BOOST_TEST(call::check(c.ep(), batch, &c.why) == Refusal::bad_flags);
+  Caller strict([](auto& ep) { ep.rules.flags[static_cast<size_t>(nic::FlagCall::write)] = flag::kFence; });
+  BOOST_TEST(strict.check_list(OpKind::write, 1, 1, flag::kFence) == Refusal::none);
+  BOOST_TEST(strict.check_list(OpKind::write, 1, 1, flag::kCompletion) == Refusal::bad_flags);
+  BOOST_TEST(strict.check_list(OpKind::read, 1, 1, flag::kCompletion) == Refusal::none);
+}
+
+BOOST_AUTO_TEST_CASE(lists_longer_than_the_rules_admit_are_refused) {
+  Caller c;
+  BOOST_TEST(c.check_list(OpKind::write, nic::kIovMax, nic::kIovMax) == Refusal::none);
+  BOOST_TEST(c.check_list(OpKind::write, nic::kIovMax + 1, 1) == Refusal::too_many_buffers);
+  BOOST_TEST(c.check_list(OpKind::write, 1, nic::kIovMax + 1) == Refusal::bad_range_count);
+  BOOST_TEST(c.check_list(OpKind::write, 1, 0) == Refusal::bad_range_count);
+  Caller single([](auto& ep) { ep.rules.iov_max = ep.rules.rma_iov_max = 1; });
+  BOOST_TEST(single.check_list(OpKind::read, 1, 1) == Refusal::none);
+  BOOST_TEST(single.check_list(OpKind::read, 2, 1) == Refusal::too_many_buffers);
+  BOOST_TEST(single.why.asked == 2u);
+  BOOST_TEST(single.why.limit == 1u);
+  BOOST_TEST(single.check_list(OpKind::read, 1, 2) == Refusal::bad_range_count);
+  // Rules that promise more than the NIC can describe promise nothing.
+  Caller generous([](auto& ep) { ep.rules.iov_max = 1000; });
+  BOOST_TEST(generous.check_list(OpKind::read, nic::kIovMax + 1, 1) == Refusal::too_many_buffers);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_injected_has_at_most_inject_size_bytes) {
+  Caller c([](auto& ep) { ep.inject_size = 64; });
+  Transfer t = c.transfer(OpKind::write, 64);
+  t.inject = true;
+  BOOST_TEST(c.check(t) == Refusal::none);
+  t.local.length = 65;
+  BOOST_TEST(c.check(t) == Refusal::inject_too_long);
+  BOOST_TEST(c.why.limit == 64u);
+  BOOST_TEST(c.errno_of(Refusal::inject_too_long) == fi_err::kEMSGSIZE);
+  BOOST_TEST(c.check_list(OpKind::write, 1, 1, flag::kInject, true, 64) == Refusal::none);
+  BOOST_TEST(c.check_list(OpKind::write, 1, 1, flag::kInject, true, 65) == Refusal::inject_too_long);
+  BOOST_TEST(c.check_atomic({.operand = 64, .inject = true}) == Refusal::none);
+  BOOST_TEST(c.check_atomic({.operand = 72, .inject = true}) == Refusal::inject_too_long);
+}
+
+BOOST_AUTO_TEST_CASE(a_message_longer_than_max_msg_size_is_refused) {
+  Caller c([](auto& ep) { ep.max_msg_size = 64; });
+  BOOST_TEST(c.check_list(OpKind::write, 2, 1, 0, false, 32) == Refusal::none);
+  BOOST_TEST(c.check_list(OpKind::write, 2, 1, 0, false, 40) == Refusal::too_long);
+  BOOST_TEST(c.why.asked == 80u);
+  // Of a bare address the length is looked at before the memory is.
+  Transfer t = c.transfer(OpKind::write, 65);
+  t.local.bare = true;
+  t.local.data = nullptr;
+  BOOST_TEST(c.check(t) == Refusal::too_long);
+}
+
+BOOST_AUTO_TEST_CASE(an_atomic_outside_of_the_table_is_refused) {
+  Caller c;
+  BOOST_TEST(c.check_atomic({}) == Refusal::none);
+  BOOST_TEST(c.check_atomic({.datatype = Datatype::float64, .op = AtomicOp::bor}) == Refusal::no_atomic);
+  BOOST_TEST(c.check_atomic({.datatype = static_cast<Datatype>(200)}) == Refusal::no_atomic);
+  BOOST_TEST(c.check_atomic({.op = static_cast<AtomicOp>(200)}) == Refusal::no_atomic);
+  BOOST_TEST(c.check_atomic({.op = AtomicOp::cswap}) == Refusal::no_atomic);  // of another family
+  BOOST_TEST(c.check_atomic({.family = AtomicFamily::compare, .op = AtomicOp::cswap}) == Refusal::none);
+  Caller sparse([](auto& ep) {
+    ep.rules.atomics = {};
+    ep.rules.atomics[0][static_cast<size_t>(AtomicOp::sum)] = 1u << static_cast<uint32_t>(Datatype::uint64);
+  });
+  BOOST_TEST(sparse.check_atomic({.datatype = Datatype::uint64}) == Refusal::none);
+  BOOST_TEST(sparse.check_atomic({.datatype = Datatype::int64}) == Refusal::no_atomic);
+  BOOST_TEST(sparse.check_atomic({.family = AtomicFamily::fetch, .datatype = Datatype::uint64}) == Refusal::no_atomic);
+}
+
+BOOST_AUTO_TEST_CASE(an_atomic_has_whole_elements_and_no_more_than_the_rules_admit) {
+  Caller c;
+  BOOST_TEST(c.check_atomic({.operand = 4096}) == Refusal::none);
+  BOOST_TEST(c.check_atomic({.operand = 4104}) == Refusal::too_long);
+  BOOST_TEST(c.why.limit == 4096u);
+  BOOST_TEST(c.check_atomic({.operand = 12}) == Refusal::part_element);
+  BOOST_TEST(c.check_atomic({.operand = 12, .count = 1}) == Refusal::none);
+  BOOST_TEST(c.check_atomic({.operand = 0}) == Refusal::no_element);
+  BOOST_TEST(c.check_atomic({.count = 0}) == Refusal::no_element);
+  BOOST_TEST(c.check_atomic({.operand = 8, .count = 2}) == Refusal::short_buffer);
+  BOOST_TEST(c.check_atomic({.operand = 8, .count = ~uint64_t{0} / 4}) == Refusal::short_buffer);
+  BOOST_TEST(c.check_atomic({.family = AtomicFamily::fetch, .operand = 16, .result = 8}) == Refusal::short_buffer);
+  BOOST_TEST(std::string(c.why.what) == "result");
+  Caller one([](auto& ep) { ep.rules.atomic_count_max = 1; });
+  BOOST_TEST(one.check_atomic({.operand = 8}) == Refusal::none);
+  BOOST_TEST(one.check_atomic({.operand = 16}) == Refusal::too_long);
+  BOOST_TEST(one.why.limit == 8u);
+}
+
+BOOST_AUTO_TEST_CASE(atomic_limits_are_those_of_the_rules_and_of_the_nic) {
+  nic::OpRules rules;
+  nic::Limits limits;
+  const auto sum = static_cast<uint64_t>(AtomicOp::sum), int64 = static_cast<uint64_t>(Datatype::int64);
+  BOOST_TEST(call::atomic_limit(rules, limits, int64, sum, 0).count == 512u);
+  limits.atomic_bytes_max = 1024;
+  BOOST_TEST(call::atomic_limit(rules, limits, int64, sum, 0).count == 128u);
+  rules.atomic_count_max = 1;
+  BOOST_TEST(call::atomic_limit(rules, limits, int64, sum, 0).count == 1u);
+  BOOST_TEST(call::atomic_limit(rules, limits, int64, sum, 3).count == 0u);
+  BOOST_TEST(call::atomic_limit(rules, limits, ~uint64_t{0}, sum, 0).count == 0u);
+  rules.atomics = {};
+  BOOST_TEST(call::atomic_limit(rules, limits, int64, sum, 0).count == 0u);
+  BOOST_TEST(call::atomic_limit(rules, limits, int64, sum, 0).size == 8u);
+}
+
+BOOST_AUTO_TEST_CASE(under_mr_local_each_buffer_needs_a_valid_descriptor) {
+  Caller c([](auto& ep) { ep.rules.mr_local = true; });
+  const auto source = c.region(0, 4096, flag::kWrite), result = c.region(0, 4096, flag::kRead);
+  Transfer t = c.transfer(OpKind::write, 64);
+  BOOST_TEST(c.check(t) == Refusal::no_desc);
+  BOOST_TEST(c.check_list(OpKind::write, 2, 1) == Refusal::no_desc);
+  BOOST_TEST(c.check_atomic({}) == Refusal::no_desc);
+  t.local.length = 0;
+  BOOST_TEST(c.check(t) == Refusal::none);  // nothing is accessed
+  t.local.length = 64;
+  t.inject = true;
+  BOOST_TEST(c.check(t) == Refusal::none);  // what is injected is copied
+  t.inject = false;
+  t.local.own = source.get();
+  BOOST_TEST(c.check(t) == Refusal::none);  // a piece of a region is its own descriptor
+  t.local.own = nullptr;
+  t.local.desc_given = true;
+  t.local.desc = source.get();
+  BOOST_TEST(c.check(t) == Refusal::none);
+  t.local.desc = result.get();
+  BOOST_TEST(c.check(t) == Refusal::desc_no_right);
+  t.kind = OpKind::read;
+  BOOST_TEST(c.check(t) == Refusal::none);
+}
+
+BOOST_AUTO_TEST_CASE(a_descriptor_that_is_given_has_to_be_valid) {
+  Caller c;
+  const auto right = c.region(64, 64, flag::kWrite);
+  Transfer t = c.transfer(OpKind::write, 64);
+  BOOST_TEST(c.check(t) == Refusal::none);
+  t.local.desc_given = true;
+  t.local.desc = right.get();
+  BOOST_TEST(c.check(t) == Refusal::desc_elsewhere);
+  BOOST_TEST(call::explain(c.ep(), "write", c.why).find("does not cover") != std::string::npos);
+  t.local = {c.bytes.data() + 64, 64, right.get(), nullptr, mem::kHmemSystem, false, true};
+  BOOST_TEST(c.check(t) == Refusal::none);
+  t.local.length = 65;
+  BOOST_TEST(c.check(t) == Refusal::desc_elsewhere);
+  t.local.length = 64;
+  Caller stranger;
+  BOOST_TEST(call::check(stranger.ep(), t, &stranger.why) == Refusal::desc_foreign);
+  std::string why;
+  BOOST_REQUIRE(right->close(&why));
+  BOOST_TEST(c.check(t) == Refusal::desc_closed);
+  Caller old([](auto& ep) { ep.rules.desc_ignored = true; });
+  BOOST_TEST(call::check(old.ep(), t, &old.why) == Refusal::none);
+}
+
+BOOST_AUTO_TEST_CASE(device_memory_is_refused_where_nobody_can_copy_it) {
+  Caller c;
+  Transfer t = c.transfer(OpKind::write, 64);
+  t.local.iface = 1;
+  BOOST_TEST(c.check(t) == Refusal::no_hmem);
+  BOOST_TEST(c.errno_of(Refusal::no_hmem) == fi_err::kENOSYS);
+  Caller hmem([](auto& ep) { ep.rules.hmem = true; });
+  t.local.data = hmem.bytes.data();
+  BOOST_TEST(hmem.check(t) == Refusal::no_device_runtime);
+}
+
+BOOST_AUTO_TEST_CASE(a_bare_address_without_memory_is_refused) {
+  Caller c;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  void* hole = ::mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  BOOST_REQUIRE(hole != MAP_FAILED);
+  Transfer t = c.transfer(OpKind::write, 8);
+  t.local.bare = true;
+  BOOST_TEST(c.check(t) == Refusal::none);
+  t.local.data = static_cast<std::byte*>(hole);
+  BOOST_TEST(c.check(t) == Refusal::no_page);
+  BOOST_TEST(c.errno_of(Refusal::no_page) == fi_err::kEFAULT);
+  ::munmap(hole, page);
+}
+
+BOOST_AUTO_TEST_CASE(a_call_that_is_admitted_moves_its_bytes) {
+  Caller c;
+  auto* there = reinterpret_cast<uint64_t*>(c.side.alloc(4096));
+  c.side.reg(there, 4096, 7, flag::kRemoteRead | flag::kRemoteWrite);
+  const uint64_t self = c.side.insert(c.side);
+  *reinterpret_cast<uint64_t*>(c.bytes.data()) = 42;
+  Transfer t = c.transfer(OpKind::write, 8);
+  t.dest = self, t.key = 7, t.context = 1;
+  BOOST_REQUIRE(call::check(c.ep(), t, &c.why) == Refusal::none);
+  BOOST_REQUIRE(call::post(c.ep(), t).refusal == Refusal::none);
+  std::optional<Completion> done;
+  BOOST_REQUIRE(poll_until([&] { return (done = try_completion(c.side)).has_value(); }, [&] { c.side.progress(); }));
+  BOOST_TEST(done->status == Status::ok);
+  BOOST_TEST(*there == 42u);
+
+  const Local operand = c.local(0, 8), result = c.local(8, 8);
+  wire::RmaRange range{0, 0, 7};
+  Atomic a;
+  a.family = AtomicFamily::fetch;
+  a.datatype = static_cast<uint64_t>(Datatype::uint64), a.op = static_cast<uint64_t>(AtomicOp::sum);
+  a.single = true, a.whole = true, a.dest = self, a.context = 2;
+  a.operand = {&operand, 1}, a.result = {&result, 1}, a.remote = {&range, 1};
+  BOOST_REQUIRE(call::check_pair(c.ep(), a, &c.why) == Refusal::none);
+  BOOST_REQUIRE(call::check(c.ep(), a, &c.why) == Refusal::none);
+  BOOST_REQUIRE(call::post(c.ep(), a).refusal == Refusal::none);
+  BOOST_REQUIRE(poll_until([&] { return (done = try_completion(c.side)).has_value(); }, [&] { c.side.progress(); }));
+  BOOST_TEST(done->status == Status::ok);
+  BOOST_TEST(*there == 84u);
+  BOOST_TEST(*reinterpret_cast<uint64_t*>(c.bytes.data() + 8) == 42u);
+}
+
+BOOST_AUTO_TEST_CASE(an_endpoint_without_a_completion_queue_posts_nothing) {
+  Side side;
+  nic::EndpointConfig config;  // no capability that starts anything, so it may be enabled without a queue
+  const auto ep = side.domain->make_endpoint(config);
+  ep->bind_av(side.av);
+  ep->enable(0, std::nullopt);
+  const uint64_t self = side.insert(side);
+  std::array<std::byte, 64> bytes{};
+  const iovec piece{bytes.data(), 8};
+  const wire::RmaRange range{0, 8, 1};
+  for (const bool inject : {false, true}) {
+    BOOST_TEST(ep->post_one(OpKind::write, bytes.data(), 8, self, 0, 1, 0, 1, 0, inject).refusal == Refusal::no_cq);
+    nic::RmaArgs rma;
+    rma.dest = self, rma.local = {&piece, 1}, rma.remote = {&range, 1}, rma.inject_call = inject;
+    BOOST_TEST(ep->post(rma).refusal == Refusal::no_cq);
+    nic::AtomicArgs atomic;
+    atomic.dest = self, atomic.op = AtomicOp::sum, atomic.datatype = Datatype::int64, atomic.inject_call = inject;
+    atomic.operand = {&piece, 1}, atomic.remote = {&range, 1};
+    BOOST_TEST(ep->post_atomic(atomic).refusal == Refusal::no_cq);
+  }
+  nic::BatchDesc desc{0, 8, self, 0, 1, 0, 0};
+  BOOST_TEST(ep->post_batch(OpKind::write, bytes.data(), 8, {&desc, 1}, 0, 1).refusal == Refusal::no_cq);
+  ep->close();
+}
+
+BOOST_AUTO_TEST_CASE(every_refusal_has_words_and_a_code) {
+  Caller c;
+  for (size_t i = 1; i < nic::kRefusalCount; ++i) {
+    Why why;
+    why.set(static_cast<Refusal>(i));
+    const std::string text = call::explain(c.ep(), "write", why);
+    BOOST_TEST(text.starts_with("write: "), text);
+    BOOST_TEST(text.find("refused (") == std::string::npos, text);
+    BOOST_TEST(c.errno_of(why.refusal) > 0);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace weft::test
