@@ -544,6 +544,17 @@ BOOST_AUTO_TEST_CASE(test_strangers_are_turned_away_with_a_reason) {
     expect_dropped(v, rogue, "another version");
   }
   {
+    Rogue rogue(v);  // version 4, whose greetings were shorter
+    wire::Greeting g;
+    g.type = wire::GreetingType::hello;
+    g.version = 4;
+    rogue.send(std::as_bytes(std::span(&g, 1)).first(144));
+    const auto answer = rogue.hear();
+    BOOST_REQUIRE(answer);
+    BOOST_TEST((answer->reason == wire::TcpReject::version));
+    expect_dropped(v, rogue, "another version of Weft's tcp protocol (4, this one 5)");
+  }
+  {
     Rogue rogue(v);
     rogue.send(bytes_of("GET / HTTP/1.1\r\nHost: weft\r\n\r\n"));
     expect_dropped(v, rogue, "no greeting");
