@@ -308,9 +308,7 @@ def test_under_mr_hmem_device_memory_is_registered_by_regattr(
 @pytest.mark.clause(
     "mr.hmem.set-register", "mr.hmem.set-desc", "mr.hmem.set-local-unset", "mr.hmem.set-local-unset-desc"
 )
-def test_under_mr_hmem_device_buffers_want_a_desc_and_host_buffers_do_not(
-    strict_duo: tuple[Node, Node, int], gpu: fake.Gpu
-) -> None:
+def test_mr_hmem_requires_a_desc_for_device_buffers_only(strict_duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
     initiator, target, peer = strict_duo
     ep, memory = initiator.ep, np.zeros(64, np.uint8)
     target.reg(memory, requested_key=KEY)

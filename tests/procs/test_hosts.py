@@ -110,7 +110,7 @@ def check_fact(world: World, name: str, inside: list[str]) -> None:
 # ---- all is well -----------------------------------------------------------------------------------------------------
 
 
-def test_addresses_say_where_other_hosts_call_and_third_processes_can_use_them(wire: Wire) -> None:
+def test_addresses_of_other_hosts_work_in_third_processes(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "b") as b, child(wire, "b") as third:
         name = exposed(a)
         assert name.startswith(f"weft://{wire.ip['a']}:"), name
@@ -323,7 +323,7 @@ def test_without_a_secret_nobody_is_called(wire: Wire) -> None:
         assert "WEFT_SECRET" in text
 
 
-def test_the_child_of_a_fork_does_not_keep_its_parents_connection_alive(wire: Wire) -> None:
+def test_forked_child_does_not_keep_its_parents_connection(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "b") as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))

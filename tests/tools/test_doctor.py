@@ -104,7 +104,7 @@ def test_doctor_what_fails_is_told_with_what_to_do(command: Command, monkeypatch
     ("downwards", "said"),
     [
         ("EPERM, Operation not permitted", "refused, even on a child: EPERM"),
-        ("", "works on a child; refused on a process that is none: EPERM"),
+        ("", "works on a child; refused on any other process: EPERM"),
     ],
 )
 def test_doctor_cma_refused_both_ways_or_one(monkeypatch: pytest.MonkeyPatch, downwards: str, said: str) -> None:

@@ -335,7 +335,7 @@ def test_atomic_outside_of_the_region_is_refused(rig: Rig) -> None:
     assert data.tolist() == [0, 1, 0, 0]
 
 
-def test_local_handle_of_operand_and_reply_grants_what_is_done_with_them(rig: Rig) -> None:
+def test_atomic_memh_must_grant_the_access(rig: Rig) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey, rig.alloc(prot=1) as readable, rig.alloc(prot=2) as writable:
         call = rig.ep.atomic_op_nbx
         assert ended(call(ADD, readable[:8], memh.address, rkey, reply_buffer=writable[:8])) is OK

@@ -206,7 +206,7 @@ def test_bad_values_are_tried_on_every_call() -> None:
     assert structs - set(STRUCTS) == {"RequestParam"}  # the operations take that one, in the extension
 
 
-def test_struct_that_a_call_does_not_take_is_named_with_the_one_it_takes(stage: Stage) -> None:
+def test_wrong_struct_error_names_the_right_struct(stage: Stage) -> None:
     other = ucp.RkeyCompareParams()
     for call, needed in (
         (lambda: stage.MemHandle.query(other), "MemAttr"),  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def flush(call: Callable[..., ucp.Request]) -> None:
 
 @pytest.mark.parametrize("of", FLUSHES)
 @pytest.mark.parametrize("way", ["atomic", "freed"])
-def test_failure_that_no_request_told_of_is_told_by_the_next_flush_once(rig: Rig, way: str, of: str) -> None:
+def test_flush_reports_an_unreported_failure_once(rig: Rig, way: str, of: str) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         unheard(rig, way, memh.address + PAGE, rkey)
         unheard(rig, way, memh.address + PAGE, rkey)

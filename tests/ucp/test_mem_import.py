@@ -124,7 +124,7 @@ def test_lists_and_operands_of_imported_memory_go_by_way_of_the_owner(rig: Rig, 
 
 
 @pytest.mark.procs
-def test_imported_memory_that_is_not_mapped_is_no_bytes_of_this_process(rig: Rig, owner: Owner) -> None:
+def test_imported_memory_that_is_not_mapped_has_no_bytes(rig: Rig, owner: Owner) -> None:
     with rig.map(exported_memh_buffer=owner.exported) as theirs:
         for use in (lambda: theirs.memory, theirs.array, lambda: theirs[:4]):
             with refused(UNSUPPORTED, "not mapped here"):

@@ -397,7 +397,7 @@ def test_data_moves_without_the_target_s_worker(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("address", [0x1000, (1 << 47) - PAGE, (1 << 64) - PAGE])
-def test_address_that_nothing_is_mapped_at_is_registered_and_access_is_an_error(rig: Rig, address: int) -> None:
+def test_mem_map_of_an_unmapped_address_fails_at_access(rig: Rig, address: int) -> None:
     """Nothing is touched by mapping."""
     with rig.map(address=address, length=PAGE) as memh, rig.key(memh) as rkey:
         assert (memh.address, memh.length) == (address, PAGE)
@@ -469,7 +469,7 @@ def test_oversized_allocation_is_refused_at_once(rig: Rig, length: int, flags: i
 
 
 @pytest.mark.clause("ucp.enum.allocate-address", "ucp.matrix.means-hint")
-def test_hint_is_taken_where_it_is_free_and_nothing_is_replaced_where_not(rig: Rig) -> None:
+def test_mem_map_hint_replaces_nothing(rig: Rig) -> None:
     with addresses(8, backed=True) as place:
         data = place.array()
         data[:] = 7
@@ -618,9 +618,7 @@ def test_type_that_cannot_be_allocated_is_no_memory(rig: Rig, memory_type: ucp.M
 
 
 @pytest.mark.parametrize("memory_type", [ucp.MEMORY_TYPE_HOST, ucp.MEMORY_TYPE_UNKNOWN])
-def test_host_memory_is_what_is_allocated_where_nothing_else_is_asked_for(
-    rig: Rig, memory_type: ucp.MemoryType
-) -> None:
+def test_mem_map_allocates_host_memory_by_default(rig: Rig, memory_type: ucp.MemoryType) -> None:
     with rig.alloc(memory_type=memory_type) as memh:
         assert memh.memory_type == ucp.MEMORY_TYPE_HOST
         works(rig, memh)

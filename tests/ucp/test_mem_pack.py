@@ -73,7 +73,7 @@ def test_packed_handle_is_bytes_that_unpack_to_a_key_of_the_memory(rig: Rig, oth
 
 
 @pytest.mark.clause("ucp.type.rkey-content", "ucp.pack.opaque")
-def test_packed_keys_of_two_regions_differ_and_of_one_are_the_same_bytes(rig: Rig) -> None:
+def test_packed_keys_are_equal_only_for_the_same_region(rig: Rig) -> None:
     """The key holds the region's own access key, as the NIC has it; it is as long whatever the region's length."""
     data = array()
     with rig.map(data) as one, rig.map(data) as two, rig.alloc(1 << 20) as big:
@@ -238,7 +238,7 @@ def test_random_bytes_are_no_key_no_handle_and_no_address(shared: Rig, garbage: 
 
 
 @given(data=st.data())
-def test_key_made_up_with_a_right_checksum_reaches_no_more_than_its_region(
+def test_forged_key_with_a_valid_checksum_stays_within_its_region(
     shared: Rig, region: ucp.MemHandle, data: st.DataObject
 ) -> None:
     """Whatever its fields say: the owner's table decides. 8 bytes of any field are replaced, or its flags and kind."""

@@ -99,7 +99,7 @@ def test_type_names_the_memory(rig: Rig) -> None:
         ("1000000t", "Failed to allocate"),
     ],
 )
-def test_complaint_is_one_bracketed_line_on_standard_output_and_none_in_the_stream(
+def test_print_info_complaint_goes_to_stdout_not_the_stream(
     rig: Rig, capsys: pytest.CaptureFixture[str], spec: str, complaint: str
 ) -> None:
     assert printed(rig, spec) == []

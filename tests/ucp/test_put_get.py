@@ -265,7 +265,7 @@ def test_transfer_of_no_bytes_still_needs_endpoint_and_feature(rig: Rig) -> None
 # ---- flags -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_load_and_store_can_do_is_done_in_place_without_a_callback(rig: Rig) -> None:
+def test_load_and_store_complete_in_place_without_a_callback(rig: Rig) -> None:
     """C's NULL is false, and always the same object."""
     calls: list[Any] = []
     with rig.alloc() as memh, rig.key(memh) as rkey:
@@ -305,7 +305,7 @@ def test_force_imm_cmpl_of_a_get_is_always_no_resource(rig: Rig) -> None:
 
 
 @pytest.mark.procs
-def test_force_imm_cmpl_is_no_resource_where_the_peer_cannot_be_reached_at_once(rig: Rig, silent: SilentPeer) -> None:
+def test_force_imm_cmpl_to_an_unconnected_peer_is_no_resource(rig: Rig, silent: SilentPeer) -> None:
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         with refused(NO_RESOURCE, "without FORCE_IMM_CMPL"):
             ep.put_nbx(b"x", rkey.address, rkey, flags=FORCE_IMM)

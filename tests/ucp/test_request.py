@@ -145,9 +145,7 @@ def test_operation_in_place_calls_nobody(rig: Rig) -> None:
     assert calls.seen == []
 
 
-def test_exceptions_of_callbacks_come_out_of_progress_after_the_others_were_called(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_raises_callback_errors_after_all_callbacks(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first is raised; further ones go where Python's unraisable exceptions go."""
     unraisable: list[Any] = []
     monkeypatch.setattr("sys.unraisablehook", lambda what: unraisable.append(str(what.exc_value)))
@@ -479,7 +477,7 @@ def test_closing_waits_for_what_was_posted(rig: Rig) -> None:
 
 
 @pytest.mark.procs
-def test_endpoint_with_operations_under_way_is_closed_after_them_or_by_force(rig: Rig, silent: SilentPeer) -> None:
+def test_endpoint_close_waits_for_operations_unless_forced(rig: Rig, silent: SilentPeer) -> None:
     first, second, third = (rig.worker.ep_create(silent.address) for _ in range(3))
     requests = []
     for ep in (first, second, third):
@@ -562,9 +560,7 @@ def test_endpoint_to_a_worker_that_is_gone_is_unreachable(rig: Rig) -> None:
 @pytest.mark.procs
 @pytest.mark.parametrize("mode", ["none", "peer"])
 @pytest.mark.parametrize("when", ["under way", "afterwards"])
-def test_peer_that_was_reached_and_died_is_one_status_whatever_the_error_mode(
-    rig: Rig, silent: SilentPeer, mode: str, when: str
-) -> None:
+def test_death_of_a_peer_is_one_status_in_every_error_mode(rig: Rig, silent: SilentPeer, mode: str, when: str) -> None:
     """CONNECTION_RESET: of operations under way and later ones, of flushes, of the handler, of the endpoint."""
     told: list[int] = []
     handler = (lambda user_data, ep, status: told.append(status)) if mode == "peer" else None

@@ -197,7 +197,7 @@ def test_leaving_a_key_s_block_flushes_and_destroys_it(rig: Rig) -> None:
             rkey.destroy()
 
 
-def test_leaving_a_key_s_block_tells_of_a_failed_operation_and_destroys_the_key(rig: Rig) -> None:
+def test_rkey_with_block_reports_a_failure_and_destroys_the_key(rig: Rig) -> None:
     def update_behind_the_end(rkey: ucp.RemoteKey) -> None:
         with rkey:
             rig.ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, 1, rkey.address + rkey.length, rkey)

@@ -106,7 +106,7 @@ def test_symmetric_regions_of_another_layout_have_keys_that_differ(rig: Rig, oth
 
 
 @pytest.mark.clause("ucp.enum.symmetric-hint")
-def test_symmetric_key_is_a_hint_that_a_second_region_of_the_layout_does_without(rig: Rig) -> None:
+def test_second_region_of_a_symmetric_layout_gets_an_ordinary_key(rig: Rig) -> None:
     data = array()
     one, two = rig.map(data, flags=SYMMETRIC), rig.map(data, flags=SYMMETRIC)
     with rig.key(one) as key1, rig.key(two) as key2:

@@ -97,7 +97,7 @@ def test_key_that_the_owner_refuses_has_no_pointer(rig: Rig, other: Rig) -> None
         foreign.ptr(memh.address)
 
 
-def test_memory_of_the_process_itself_is_pointed_to_whoever_allocated_it(rig: Rig) -> None:
+def test_rkey_ptr_works_for_any_memory_of_this_process(rig: Rig) -> None:
     data = array()
     with rig.map(data) as memh, rig.key(memh) as rkey:
         ctypes.memset(rkey.ptr(memh.address + 10), 7, 4)

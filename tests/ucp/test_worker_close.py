@@ -45,7 +45,7 @@ def test_closing_calls_the_callbacks_of_what_it_cancels_once(silent: SilentPeer,
 
 @pytest.mark.procs
 @pytest.mark.parametrize("what", ["worker", "context"])
-def test_exception_of_a_callback_comes_out_of_closing_after_all_is_closed(silent: SilentPeer, what: str) -> None:
+def test_worker_close_raises_callback_errors_after_closing(silent: SilentPeer, what: str) -> None:
     calls: list[int] = []
 
     def fail(request: ucp.Request, status: int, user_data: Any) -> None:

@@ -18,14 +18,14 @@ UNLIMITED = 2**64 - 1
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """What the registration cache of this process has done, and what it has.
+    """Counts of the registration cache of this process, and its contents.
 
-    hits, misses          look-ups that were answered from it; those that had to find out.
+    hits, misses          look-ups that the cache answered; look-ups that it could not answer.
     evictions             entries that gave way to a limit or were flushed.
     invalidations         entries that went because their memory changed.
-    uncached              answers that were not kept: caching is off, memory that nobody watches, limits, or a change
-                          while they were found out.
-    entries, bytes, held  what there is now; held: entries that somebody uses.
+    uncached              answers that were not kept: caching is off, the memory is not monitored, a limit, or a change
+                          during the look-up.
+    entries, bytes, held  the present contents; held: entries that are in use.
     """
 
     hits: int = 0
@@ -40,7 +40,7 @@ class CacheStatistics:
 
 @dataclass(frozen=True)
 class CacheState:
-    """Whether system memory is cached here, and who watches it.
+    """Whether system memory is cached here, and which monitor watches it.
 
     monitor   "memhooks", "userfaultfd", "kdreg2" or "disabled".
     works     the monitor can do its work on this machine.

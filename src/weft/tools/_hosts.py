@@ -36,7 +36,7 @@ def _place(option: str, text: str) -> tuple[str, int]:
 
 
 def need_secret(option: str) -> bytes:
-    """The secret. Raises UsageError where there is none."""
+    """The secret. Raises UsageError if none is set."""
     secret = settings.secret(settings.load())
     if secret is None:
         raise UsageError(
@@ -89,7 +89,7 @@ class HostTarget(ServedTarget):
 
     here   address of this host on the way there: where this process's NIC has to listen.
 
-    Raises UsageError where nobody serves there, or where the secret is not theirs.
+    Raises UsageError if no server listens there, or if the secrets differ.
     """
 
     def __init__(self, place: str, nbytes: int) -> None:
@@ -99,7 +99,7 @@ class HostTarget(ServedTarget):
             self._socket = socket.create_connection(_place("--connect", place), DEADLINE_S)
         except OSError as reason:
             raise UsageError(
-                f"--connect: nobody serves at {place}: {reason.strerror or reason}\n"
+                f"--connect: no server listens at {place}: {reason.strerror or reason}\n"
                 "  try: weft perf --server --listen tcp://0.0.0.0:7000 there"
             ) from None
         try:
@@ -127,13 +127,15 @@ class HostTarget(ServedTarget):
                 raise UsageError(f"--connect: {place} refused: {answer['error']}")
             if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "server", nonces)):
                 raise UsageError(
-                    f"--connect: who serves at {place} has another WEFT_SECRET\n"
+                    f"--connect: the server at {place} has another WEFT_SECRET\n"
                     "  try: the same WEFT_SECRET in both terminals"
                 )
         except UsageError:
             raise
         except (OSError, ValueError, KeyError) as reason:
-            raise UsageError(f"--connect: who listens at {place} is no weft perf --server: {reason}") from None
+            raise UsageError(
+                f"--connect: the program that listens at {place} is not weft perf --server: {reason}"
+            ) from None
 
     def __str__(self) -> str:
         return f"the process of the server at {self._place}" + (f" (pid {self.pid} there)" if self.pid else "")
@@ -143,7 +145,7 @@ class HostTarget(ServedTarget):
 
 
 def serve(listen: str, say: Callable[[str], None]) -> None:
-    """Start processes for whoever connects and knows the secret, until interrupted; then end them.
+    """Start a process for each client that knows the secret, until interrupted; then end them.
 
     Raises UsageError (no secret, no place, the port is taken).
     """

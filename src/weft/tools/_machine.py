@@ -283,7 +283,7 @@ def _cma() -> _Words:
         return (
             name,
             "note",
-            f"works on a child; refused on a process that is none: {upwards}",
+            f"works on a child; refused on any other process: {upwards}",
             effect + ", unless the owner is a child of the reader",
             _cma_todo(),
         )
@@ -307,7 +307,7 @@ def _ptrace_scope() -> _Words:
         "0": "processes of one user may read each other",
         "1": "a process may read its descendants only",
         "2": "only with CAP_SYS_PTRACE",
-        "3": "nobody may",
+        "3": "no process may",
     }.get(scope, "unknown")
     state = "ok" if scope == "0" else "note"
     return "ptrace scope", state, f"{scope}: {meaning}", "" if scope == "0" else "see process_vm_readv above"
@@ -342,7 +342,7 @@ def _registration_cache() -> _Words:
     from ..memory import cache_state
 
     state = cache_state()
-    effect = "keeps what is known of memory (fi_mr(3)); without it each use asks anew"
+    effect = "keeps what is known about memory (fi_mr(3)); without it each use asks the system again"
     return "registration cache", "ok" if state.on else "note", str(state), effect
 
 

@@ -185,10 +185,10 @@ def place_of(address: int) -> tuple[str, int, int] | None:
 
 
 def address_of(place: tuple[str, int, int] | None, nbytes: int) -> int | None:
-    """An address of those bytes of a file, as this process has them mapped; None where it has not.
+    """An address in this process of those bytes of a file; None if they cannot be mapped.
 
-    It is a mapping of its own, for as long as this process lives: the NIC's ends with the peer, and whoever measures
-    with bare loads and stores at that moment would end with it.
+    It is a mapping of its own that lasts as long as this process: the NIC's mapping ends with the peer, and a
+    measurement with bare loads and stores would then crash.
     """
     if place is None:
         return None
@@ -495,14 +495,14 @@ def environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def hung_up(fd: int) -> bool:
-    """True once nobody holds the other end of a pipe or socket."""
+    """True once the other end of a pipe or socket is closed everywhere."""
     poll = select.poll()
     poll.register(fd, select.POLLRDHUP)
     return any(events & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def serve(nbytes: int, scratch_fd: int) -> None:
-    """Open a Side, tell of it, and do what stdin asks until it ends."""
+    """Open a Side, print its card, and do what stdin asks until stdin ends."""
     scratch = mmap.mmap(scratch_fd, LINE_BYTES + nbytes)
     word = memoryview(scratch)[:8]
     with Side(nbytes) as side:
@@ -534,7 +534,7 @@ def serve(nbytes: int, scratch_fd: int) -> None:
 
 
 def _asker() -> None:
-    """End when whoever asked has gone in the middle of an echo."""
+    """End if the other process has gone in the middle of an echo."""
     if hung_up(sys.stdin.fileno()):
         sys.exit(0)
 

@@ -1,8 +1,8 @@
 """`weft perf` in two terminals of a host: `--server` starts the second processes that `--connect NAME` asks for.
 
-A server holds an abstract Unix socket, so its name ends with it. Who connects sends one message: what the process is to
-be (JSON), and the descriptor of the scratch memory. The process that the server starts for it has the connection as
-stdin and stdout, speaks as any `_pair.serve` does, and ends when the connection does.
+A server holds an abstract Unix socket, so its name ends with it. A client sends one message: the process that it wants
+(JSON), and the descriptor of the scratch memory. The process that the server then starts has the connection as stdin
+and stdout, runs `_pair.serve` like any other, and ends with the connection.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class RemoteTarget(ServedTarget):
 
 
 def serve(name: str, say: Callable[[str], None]) -> None:
-    """Start processes for whoever connects, until interrupted; then end them.
+    """Start a process for each client, until interrupted; then end them.
 
-    Raises UsageError where the name is taken.
+    Raises UsageError if the name is taken.
     """
     check_name(name, "--server")
-    running: dict[subprocess.Popen[bytes], int] = {}  # and who asked for each
+    running: dict[subprocess.Popen[bytes], int] = {}  # and the process id of the client
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
             listener.bind("\0" + _prefix() + name)
@@ -112,7 +112,7 @@ def serve(name: str, say: Callable[[str], None]) -> None:
 
 
 def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int]) -> int:
-    """Start what one connection asks for; returns who asks, 0 where nothing came of it."""
+    """Start the process that one client asks for; the client's process id, or 0 if nothing was started."""
     connection.settimeout(DEADLINE_S)
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid: int

@@ -96,9 +96,8 @@ def parse_count(option: str, text: str) -> int:
 
 
 def known_words(cls: type[enum.IntEnum] | type[enum.IntFlag], prefix: str = "", mask: int = -1) -> dict[str, int]:
-    """What an option takes for an enumeration: names in lower case, without the common prefix; of flags those in mask.
-
-    A zero, which stands for "anything", is what leaving the option out says.
+    """The words that an option accepts for an enumeration: names in lower case, without the common prefix; of flags
+    those in mask. A zero, which means "anything", has no word: leave the option out.
     """
     members: Mapping[str, int] = cls.__members__
     return {name.removeprefix(prefix).lower(): int(m) for name, m in members.items() if int(m) & mask}
@@ -140,7 +139,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
 
 
 def format_size(size: int) -> str:
-    """4096 as "4 KiB"."""
+    """4096 as "4 KiB"; a size that is no multiple of a unit stays in bytes: benchmarks need the exact size."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"

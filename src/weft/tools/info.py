@@ -314,7 +314,7 @@ def _word(value: Any) -> str:
 
 
 def _slips() -> Iterator[str]:
-    """Variables that nobody reads and that look like one that is read."""
+    """Variables that Weft does not read, and whose names resemble one that it reads."""
     known = list(settings_in_force())
     for name in sorted(os.environ):
         if (

@@ -164,7 +164,7 @@ def tcp_pair() -> dict[str, str]:
     if secret is None:
         made = secrets.token_hex(32)
         secret = made.encode()
-        _process.use_secret(made)  # of this measurement: nobody else will ever know it
+        _process.use_secret(made)  # for this measurement only
     _listen("127.0.0.1")
     return {
         "WEFT_LISTEN": "tcp://127.0.0.1:0",
@@ -222,7 +222,7 @@ def perf(
             raise UsageError("--name is the name of a --server\n  try: --server --name NAME, or --connect NAME")
         if asked:
             raise UsageError(
-                "--server takes --name alone: what is measured is said by who connects\n"
+                "--server takes --name alone: the client says what is measured\n"
                 "  try: weft perf --server here, and the other options with --connect in the other terminal"
             )
         return _serve(name, listen)

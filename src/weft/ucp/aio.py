@@ -1,7 +1,7 @@
 """Requests under asyncio: an event loop that watches a worker's descriptor.
 
-A task that awaits a request leaves a future with it. The thread whose progress() ends the request ends the future: the
-loop is told of each, and looks at no others.
+A task that awaits a request leaves a future with the request. The thread whose progress() ends the request resolves the
+future: the loop is notified of each, and need not scan the others.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Watch:
         self._progress()
 
     def close(self) -> None:
-        """Watch no more: the loop forgets the descriptor, which is closed."""
+        """Stop watching: remove the descriptor from the loop and close it."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return

@@ -96,7 +96,7 @@ class EpParamField(enum.IntFlag):
 
 
 class ErrHandlingMode(enum.IntEnum):
-    """Whether an endpoint tells of its peer's end by itself (ucp_err_handling_mode_t)."""
+    """Whether an endpoint reports its peer's end without an operation (ucp_err_handling_mode_t)."""
 
     NONE = 0
     PEER = 1

@@ -87,7 +87,7 @@ class Endpoint(_nic.UcpEndpointCore):
 
     def _key(self, found: _keys.Packed) -> RemoteKey:
         dest = self.dest
-        if found.context == 0:  # a region of weft.fi: its endpoint stands in the key
+        if found.context == 0:  # a region of weft.fi: the key names its endpoint
             if found.process != self._peer.process:
                 raise UcsError(
                     Status.ERR_UNREACHABLE,
@@ -131,7 +131,7 @@ class Endpoint(_nic.UcpEndpointCore):
         self.worker._endpoints.discard(self)
 
     def _close_failed(self) -> None:
-        """Close an endpoint whose peer is gone. What was under way has nobody left to wait for."""
+        """Close an endpoint whose peer is gone. Operations under way have failed already, so nothing is waited for."""
         try:
             self.worker.progress()
             self.tell_failure()
@@ -139,13 +139,13 @@ class Endpoint(_nic.UcpEndpointCore):
             self._shut()
 
     def close_nbx(self, flags: int = 0) -> Request:
-        """Close it when what was posted is done (ucp_ep_close_nbx).
+        """Close it once the posted operations are done (ucp_ep_close_nbx).
 
-        flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves, and failures that nobody was told
-                of are not told.
+        flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves, and unreported failures stay
+                unreported.
 
         An endpoint that has failed is closed at once, too. Its remote keys are destroyed with it.
-        Raises UcsError for a failure that nobody was told of; the endpoint is closed then.
+        Raises UcsError for a failure that was not reported before; the endpoint is then closed.
         Source: UCP, "ucp_ep_close_nbx".
         """
         self._check("ep_close_nbx")
@@ -173,11 +173,11 @@ class Endpoint(_nic.UcpEndpointCore):
         return request
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Wait for what was posted, then close it. Closing again does nothing.
+        """Wait for the posted operations, then close it. Closing again does nothing.
 
-        timeout   seconds to wait; then it is closed all the same, and UcsError (TIMED_OUT) is raised.
+        timeout   seconds to wait; after them it is closed anyway, and UcsError (TIMED_OUT) is raised.
 
-        Raises UcsError also for a failure that neither a request nor a flush has told of; the endpoint is closed then.
+        Raises UcsError also for a failure that neither a request nor a flush has reported; the endpoint is then closed.
         Source: UCP, "ucp_ep_close_nbx".
         """
         deadline_of(timeout, "ep_close")

@@ -59,8 +59,8 @@ class Imported(MemHandle):
     address is the exporter's. `memory` and `memh[a:b]` are where this process has it mapped; UNSUPPORTED where it is
     not, and operations then name its parts by (address, length) and memh=.
 
-    Once the exporter has unmapped it, or is gone, the handle is refused (IO_ERROR) wherever it is used but in
-    mem_unmap. Until that call the exporter gives the memory to no other region: views taken before reach nobody else's.
+    Once the exporter has unmapped it, or is gone, every call but mem_unmap refuses the handle (IO_ERROR). Until
+    mem_unmap the exporter does not give the memory to another region: older views reach the old contents.
     """
 
     context: Context

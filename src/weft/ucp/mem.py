@@ -1,4 +1,4 @@
-"""ucp_mem_map, ucp_mem_advise, and whose handle it is.
+"""ucp_mem_map and ucp_mem_advise, and the check that a handle belongs to a context.
 
 Source: UCP of UCX 1.17, "ucp_mem_map" and the routines after it.
 """

@@ -21,10 +21,10 @@ _KINDS = {_keys.ADDRESS: "an address", _keys.KEY: "a remote key", _keys.EXPORT: 
 class PackedBuffer(bytes):
     """A packed key, exported handle or address: bytes to send, until they are released.
 
-    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. What was
-    sent, or copied with bytes(), is not released with it.
+    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. Copies, sent
+    or made with bytes(), are not released with it.
 
-    Raises UcsError (INVALID_PARAM) where Weft is given one that was released.
+    Calls that are given a released buffer raise UcsError (INVALID_PARAM).
     """
 
     _released = False
@@ -40,7 +40,7 @@ class PackedBuffer(bytes):
 
 
 def memh_buffer_release(buffer: PackedBuffer, params: MemhBufferReleaseParams | None = None) -> None:
-    """Release what `MemHandle.pack` made (ucp_memh_buffer_release): Weft takes it no more.
+    """Release a buffer that `MemHandle.pack` made (ucp_memh_buffer_release): Weft refuses it from then on.
 
     Raises UcsError (INVALID_PARAM) for any other object, and for one that was released.
     Source: UCP, "ucp_memh_buffer_release".
@@ -51,7 +51,7 @@ def memh_buffer_release(buffer: PackedBuffer, params: MemhBufferReleaseParams | 
 
 
 def rkey_buffer_release(buffer: PackedBuffer) -> None:
-    """Release what `Context.rkey_pack` made (ucp_rkey_buffer_release). Deprecated: memh_buffer_release().
+    """Release a buffer that `Context.rkey_pack` made (ucp_rkey_buffer_release). Deprecated: memh_buffer_release().
 
     Source: UCP, "ucp_rkey_buffer_release".
     """
@@ -71,7 +71,7 @@ def release(buffer: object, by: str, op: str) -> None:
 
 
 def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Packed:
-    """What is packed in a buffer. Raises UcsError (INVALID_PARAM), saying what is wrong with it."""
+    """The contents of a packed buffer. Raises UcsError (INVALID_PARAM), which says what is wrong with the buffer."""
     if isinstance(buffer, PackedBuffer) and buffer._released:
         raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer was released\n  try: pack the handle again")
     try:

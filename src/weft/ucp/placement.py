@@ -1,9 +1,8 @@
-"""Where allocated memory comes from, and where it lies: MEM_MAP_ALLOCATE, hints and MEM_MAP_FIXED.
+"""Allocation of memory at a chosen or any address: MEM_MAP_ALLOCATE, hints and MEM_MAP_FIXED.
 
 Host memory comes from the NIC's segments, which peers reach by load and store. MEM_MAP_FIXED takes the place of what
-is mapped at the address, as mmap's MAP_FIXED does, but never of pages that hold data, or of a region that is mapped:
-that would be somebody's memory gone. Addresses that were reserved (PROT_NONE, or private memory that nobody has touched
-yet) may be taken.
+is mapped at the address, as mmap's MAP_FIXED does, but never of pages that hold data, nor of a mapped region, whose
+contents would be lost. Reserved addresses (PROT_NONE, or private memory that was never touched) may be taken.
 
 Source: UCP of UCX 1.17, "ucp_mem_map", "UCP memory mapping flags".
 """
@@ -55,7 +54,7 @@ class Allocated:
         return memoryview(self._memory)  # type: ignore[arg-type]
 
     def free(self) -> None:
-        """Give it back, once nobody looks at it any more."""
+        """Free it once no view of it exists any more."""
         self._memory = self.buffer = None
 
 

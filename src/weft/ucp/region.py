@@ -141,7 +141,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
 
 
 class Nothing(MemHandle):
-    """Memory of no bytes. It may be unmapped as often as one likes."""
+    """Memory of no bytes. It may be unmapped any number of times."""
 
     context: Context
     address: int
@@ -175,7 +175,7 @@ class Nothing(MemHandle):
 
 
 def _symmetric_key(address: int, length: int, prot: int) -> int:
-    """The same for regions of the same layout, whoever maps them."""
+    """The same key for all regions of one layout, in any process."""
     layout = struct.pack("<QQI", address, length, prot & PROT_ALL)
     digest = hashlib.blake2b(layout, digest_size=8, person=b"weft-symmetric").digest()
     return int.from_bytes(digest, "little") | 1 << 63  # counted keys have the upper bit clear

@@ -42,11 +42,11 @@ class Request(_nic.UcpRequestCore):
         if request:
             request.wait()
 
-    worker   that it is progressed by; ep: the endpoint that it was posted on, None for a worker's flush.
+    worker   that progresses it; ep: the endpoint that it was posted on, None for a worker's flush.
     text     why it failed, in words.
 
-    A failure is told by the callback, by `status`, `result()`, `wait()` and `await`. One that none of them has told,
-    because the request was dropped or nobody looked at it, is told by the next flush, or by closing the endpoint.
+    The callback, `status`, `result()`, `wait()` and `await` report a failure. If none of them has reported it, because
+    the request was dropped or never looked at, the next flush reports it, or closing the endpoint does.
 
     Thread safety: as the worker's. Source: UCP, "ucp_request_check_status", "ucp_request_free".
     """
@@ -103,7 +103,7 @@ class Request(_nic.UcpRequestCore):
     def free(self) -> None:
         """Release the request (ucp_request_free).
 
-        The operation goes on without its callback; the next flush tells of a failure.
+        The operation continues without its callback; the next flush reports a failure.
         """
         if self:
             self.freed = True

@@ -58,9 +58,9 @@ class RemoteKey(_nic.UcpRkeyCore):
     def ptr(self, raddr: int) -> int:
         """The local address by which loads and stores reach the peer's memory at raddr (ucp_rkey_ptr).
 
-        It is good until the key is destroyed. Nobody checks what is done through it. Until then the peer hands the
-        memory to no other region, even after it unmapped this one: the pointer then reaches what was left there.
-        A forked child's copy of the pointer is good as long as this process has the key.
+        It is valid until the key is destroyed; accesses through it are not checked. Until then the peer does not give
+        the memory to another region, even after it unmapped this one: the pointer then reaches the old contents.
+        A forked child's copy of the pointer is valid as long as this process has the key.
 
         Raises UcsError: INVALID_ADDR (raddr lies outside of the region), UNREACHABLE (the memory cannot be reached by
         load and store: another host, memory that Weft did not allocate, WEFT_ISOLATION=strict, a region that peers may
@@ -160,7 +160,7 @@ class RemoteKey(_nic.UcpRkeyCore):
             worker.progress()
 
     def _order(self) -> tuple[int, ...]:
-        """What rkey_compare compares: equal keys may stand for each other."""
+        """What rkey_compare compares: keys whose tuples are equal are interchangeable."""
         p = self._packed
         whose = (0, 0, 0) if p.flags & _keys.SYMMETRIC else (1, self.endpoint._number, p.context)
         return (*whose, p.key, p.address, p.length, p.prot, p.memory_type)

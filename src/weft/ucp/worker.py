@@ -79,7 +79,7 @@ class Worker(_nic.UcpWorkerCore):
     get_address() ep_create()             what peers need of it, and what it makes of theirs
     progress() wait() arm() get_efd() signal()   moving operations on, and sleeping until there is something to move
     flush_nbx() fence()                   all endpoints of it
-    rkey_compare()                        may one remote key stand for another?
+    rkey_compare()                        are two remote keys interchangeable?
 
     Peers are served by the NIC's engine: a worker need not progress for what others do to its process's memory.
     Thread safety: any thread, whatever thread_mode says. Source: UCP, "ucp_worker_h".
@@ -94,7 +94,7 @@ class Worker(_nic.UcpWorkerCore):
         except ValueError:
             raise UcsError(
                 Status.ERR_INVALID_PARAM,
-                f"worker_create: thread mode {thread_mode} is none\n  rule: THREAD_MODE_SINGLE, SERIALIZED or MULTI",
+                f"worker_create: no thread mode {thread_mode}\n  rule: THREAD_MODE_SINGLE, SERIALIZED or MULTI",
             ) from None
         self._made_in = _process.generation
         self._endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
@@ -112,7 +112,7 @@ class Worker(_nic.UcpWorkerCore):
 
     @property
     def address(self) -> bytes:
-        """What peers make endpoints to it of: bytes to send."""
+        """The address that peers pass to ep_create: bytes to send."""
         self._check("worker_get_address")
         return _keys.Packed(_keys.ADDRESS, self._place, _process.identity(), self.context._id).pack()
 
@@ -126,7 +126,7 @@ class Worker(_nic.UcpWorkerCore):
 
     @property
     def fi_name(self) -> str:
-        """Its address as `weft.fi` address vectors take it: av.insert(name)."""
+        """Its address for address vectors of `weft.fi`: av.insert(name)."""
         self._check("fi_name")
         nic, pid, vni = self._ep.address
         return _keys.format_address(_process.public_nic(nic), pid, vni)
@@ -146,7 +146,7 @@ class Worker(_nic.UcpWorkerCore):
         params        an `EpParams`; or the peer's address, `worker.address` there; or nothing.
         address, err_mode, err_handler, user_data, name   as its fields. With an err_handler err_mode is PEER.
 
-        The peer is called by the first operation. Raises UcsError: INVALID_PARAM (no address, one that is none),
+        The first operation connects to the peer. Raises UcsError: INVALID_PARAM (no address, or a malformed one),
         UNSUPPORTED (sockaddr, connection requests). Source: UCP, "ucp_ep_create".
         """
         self._check("ep_create")
@@ -175,7 +175,7 @@ class Worker(_nic.UcpWorkerCore):
         except ValueError:
             raise UcsError(
                 Status.ERR_INVALID_PARAM,
-                f"ep_create: err_mode {err_mode!r:.60} is none\n  rule: ERR_HANDLING_MODE_NONE or PEER",
+                f"ep_create: there is no err_mode {err_mode!r:.60}\n  rule: ERR_HANDLING_MODE_NONE or PEER",
             ) from None
         if address is None:
             raise UcsError(
@@ -269,7 +269,7 @@ class Worker(_nic.UcpWorkerCore):
         return self._cq.fd
 
     def arm(self) -> bool:
-        """True: the descriptor tells of the next event. False (C's UCS_ERR_BUSY): progress first (ucp_worker_arm).
+        """True: the descriptor signals the next event. False (C's UCS_ERR_BUSY): progress first (ucp_worker_arm).
 
         A signal() since the last call is BUSY once. Source: UCP, "ucp_worker_arm".
         """
@@ -339,10 +339,10 @@ class Worker(_nic.UcpWorkerCore):
         self.context._check(op)
 
     def close(self) -> None:
-        """Destroy it (ucp_worker_destroy): its endpoints are closed, what is under way ends as CANCELED.
+        """Destroy it (ucp_worker_destroy): its endpoints are closed, operations under way end as CANCELED.
 
-        Callbacks of what ends so are called before close() returns; an exception that one raises comes out of close(),
-        after the others were called and the worker is closed. Failures that nobody was told of are not told here:
+        Their callbacks are called before close() returns. An exception of a callback is raised by close(), after the
+        other callbacks were called and the worker is closed. close() does not report failures of earlier operations:
         flush first. Closing again does nothing. Source: UCP, "ucp_worker_destroy".
         """
         if self._closed:
