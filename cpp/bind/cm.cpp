@@ -4,6 +4,14 @@
 namespace weft::bind {
 
 void register_cm(nb::module_& m) {
+  nb::enum_<nic::CmKind>(m, "CmKind", nb::is_arithmetic(), "What a message between endpoints says.")
+      .value("request", nic::CmKind::request)
+      .value("accept", nic::CmKind::accept)
+      .value("reject", nic::CmKind::reject)
+      .value("shutdown", nic::CmKind::shutdown)
+      .value("delivered", nic::CmKind::delivered, "The peer's NIC has one's own message.")
+      .value("failed", nic::CmKind::failed, "One's own message could not be delivered.")
+      .value("lost", nic::CmKind::lost, "The peer's process or host is gone.");
   nb::class_<CmQueueCore>(m, "CmQueue", "Where endpoints find what others tell them to connect.")
       .def(
           "__init__",

@@ -327,6 +327,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
                  nic::RegionExtra extra = {}, bool unowned = false);
 
 void register_status(nb::module_& m);
+void register_limits(nb::module_& m);
 void register_errors(nb::module_& m);
 void register_buffers(nb::module_& m);
 void register_endpoint(nb::module_& m);

@@ -8,6 +8,7 @@ NB_MODULE(_nic, m) {
   register_errors(m);
   register_buffers(m);
   register_status(m);
+  register_limits(m);
   register_nic(m);
   register_domain(m);
   register_cm(m);

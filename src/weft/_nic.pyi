@@ -86,6 +86,48 @@ class Status(enum.IntEnum):
 def status_errno(status: Status) -> int:
     """The FI_ code that the man pages have for a status."""
 
+class Limits:
+    """What a NIC has room for, unless it was made with other numbers."""
+
+    @property
+    def endpoint_count(self) -> int:
+        """Endpoints of a NIC that are open at a time."""
+
+    @property
+    def domain_count(self) -> int:
+        """Domains of a NIC that are open at a time."""
+
+    @property
+    def region_count(self) -> int:
+        """Regions of a NIC at a time."""
+
+    @property
+    def region_vni_count(self) -> int:
+        """VNIs that a region may admit."""
+
+    @property
+    def iov_count(self) -> int:
+        """Buffers, and remote ranges, of an operation."""
+
+    @property
+    def inject_bytes(self) -> int:
+        """Bytes that an endpoint injects unless told otherwise."""
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of an operation."""
+
+    @property
+    def atomic_bytes(self) -> int:
+        """Bytes of an atomic operation."""
+
+    @property
+    def cm_bytes(self) -> int:
+        """Private data of a connection request or an answer."""
+
+def limits() -> Limits:
+    """The limits of a NIC that is made with the defaults."""
+
 class Allocation:
     """
     Memory in a segment that peers map: they reach it by load and store. A writable buffer of bytes; freed with its last reference.
@@ -313,6 +355,26 @@ class DomainCore:
         """The open regions."""
 
     def close(self) -> None: ...
+
+class CmKind(enum.IntEnum):
+    """What a message between endpoints says."""
+
+    request = 1
+
+    accept = 2
+
+    reject = 3
+
+    shutdown = 4
+
+    delivered = 16
+    """The peer's NIC has one's own message."""
+
+    failed = 17
+    """One's own message could not be delivered."""
+
+    lost = 18
+    """The peer's process or host is gone."""
 
 class CmQueue:
     """Where endpoints find what others tell them to connect."""

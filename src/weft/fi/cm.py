@@ -14,7 +14,6 @@ Source: fi_cm(3), fi_endpoint(3).
 
 from __future__ import annotations
 
-import enum
 import itertools
 import os
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
-from .._nic import Status
+from .._nic import CmKind, Status
 from ..flags import EpType, EqEvent, Errno
 from . import _args, _handle
 from .attrs import Info, dupinfo
@@ -42,24 +41,12 @@ CmFound = tuple[int, int, int, tuple[int, int, int], int, Status, bytes]
 _tokens = itertools.count(1)
 
 
-class Kind(enum.IntEnum):
-    """What a message says (cpp/nic/cm.hpp)."""
-
-    REQUEST = 1
-    ACCEPT = 2
-    REJECT = 3
-    SHUTDOWN = 4
-    DELIVERED = 16
-    FAILED = 17
-    LOST = 18
-
-
 @dataclass(frozen=True)
 class CmEvent:
     """A message that came for an endpoint."""
 
-    kind: Kind
-    what: Kind | None
+    kind: CmKind
+    what: CmKind | None
     source: Address
     connection: int
     status: Status
@@ -69,7 +56,7 @@ class CmEvent:
     def of(found: CmFound) -> CmEvent:
         """The event that the NIC's queue has as a tuple (`_nic.CmQueue.pop`)."""
         _, kind, what, source, connection, status, data = found
-        return CmEvent(Kind(kind), Kind(what) if what else None, source, connection, status, data)
+        return CmEvent(CmKind(kind), CmKind(what) if what else None, source, connection, status, data)
 
 
 @dataclass(eq=False)
@@ -259,11 +246,11 @@ class PassiveEndpoint:
             raise self._refuse(Rule.CM_REQUEST, f"{op}: {handle!r} is answered already, or was not made to {self!r}")
         data = private_data(op, param, paramlen, self.provider.refusals)
         handle.answered = True
-        self._core.send_cm(_to(handle.source), Kind.REJECT, handle.connection, data)
+        self._core.send_cm(_to(handle.source), CmKind.reject, handle.connection, data)
 
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
         event = CmEvent.of(found)
-        if event.kind is not Kind.REQUEST or self._closed:
+        if event.kind is not CmKind.request or self._closed:
             return  # of a rejection: whether it arrived is the peer's affair
         info = dupinfo(self.info)
         info.src_addr = None
@@ -324,7 +311,7 @@ class Connection:
         self._must_be_idle(ep, "ep.connect")
         self.number = new_connection()
         self.state = "connecting"
-        ep.send_cm(_to(to), Kind.REQUEST, self.number, data)
+        ep.send_cm(_to(to), CmKind.request, self.number, data)
 
     def accept(self, ep: Any, request: ConnectionRequest, data: bytes) -> None:
         self._must_be_idle(ep, "ep.accept")
@@ -332,11 +319,11 @@ class Connection:
         self.number, self.peer = request.connection, request.source
         self.state = "accepting"
         ep.connect_to(_to(request.source))  # before the peer knows: it may write at once
-        ep.send_cm(_to(request.source), Kind.ACCEPT, self.number, data)
+        ep.send_cm(_to(request.source), CmKind.accept, self.number, data)
 
     def shutdown(self, ep: Any) -> None:
         if self.state == "connected" and self.peer is not None:
-            ep.send_cm(_to(self.peer), Kind.SHUTDOWN, self.number, b"")
+            ep.send_cm(_to(self.peer), CmKind.shutdown, self.number, b"")
         if self.state in ("connected", "accepting"):
             ep.connect_to(None)
         self.state, self.peer = "shut down", None
@@ -349,26 +336,26 @@ class Connection:
     def on_cm(self, ep: Any, eq: EventQueue, event: CmEvent) -> None:
         """What came of a request or an answer, or from the peer."""
         kind = event.kind
-        if kind is Kind.ACCEPT and self.state == "connecting" and event.connection == self.number:
+        if kind is CmKind.accept and self.state == "connecting" and event.connection == self.number:
             self.peer = event.source
             self.state = "connected"
             ep.connect_to(_to(event.source))
             eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, event.data))
-        elif kind is Kind.DELIVERED and event.what is Kind.ACCEPT and self.state == "accepting":
+        elif kind is CmKind.delivered and event.what is CmKind.accept and self.state == "accepting":
             self.state = "connected"
             eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, b""))
-        elif kind is Kind.REJECT and self.state == "connecting" and event.connection == self.number:
+        elif kind is CmKind.reject and self.state == "connecting" and event.connection == self.number:
             self.state = "idle"
             eq.post_error(EqErrEntry(ep, ep.context, 0, int(Errno.ECONNREFUSED), 0, event.data))
-        elif kind is Kind.FAILED and event.what in (Kind.REQUEST, Kind.ACCEPT) and event.connection == self.number:
+        elif kind is CmKind.failed and event.what in (CmKind.request, CmKind.accept) and event.connection == self.number:
             if self.state not in ("connecting", "accepting"):
                 return
             ep.connect_to(None)
-            self.state, self.peer = "idle" if event.what is Kind.REQUEST else "shut down", None
+            self.state, self.peer = "idle" if event.what is CmKind.request else "shut down", None
             err, prov_errno = ep.domain.policy.statuses[event.status]
             eq.post_error(EqErrEntry(ep, ep.context, 0, err, prov_errno, event.data))
-        elif kind in (Kind.SHUTDOWN, Kind.LOST) and self.state in ("connected", "accepting"):
-            if kind is Kind.SHUTDOWN and event.source != self.peer:
+        elif kind in (CmKind.shutdown, CmKind.lost) and self.state in ("connected", "accepting"):
+            if kind is CmKind.shutdown and event.source != self.peer:
                 return
             ep.connect_to(None)
             self.state, self.peer = "shut down", None
