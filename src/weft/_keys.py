@@ -1,12 +1,12 @@
-"""What processes of both dialects tell each other about endpoints and regions: places, and packed keys.
+"""What processes exchange about endpoints and regions, in both dialects: places, and packed keys.
 
 A packed key names a region (where its owner's endpoint is, its key, its bounds, its rights); a packed address names an
-endpoint. Both begin with a magic number, a version and a length, and end with a checksum, so that a buffer that was cut
-short or changed is told from a key. They grant nothing: the owner's NIC checks every access.
+endpoint. Both begin with a magic number, a version and a length, and end with a checksum, so that a truncated or
+modified buffer is detected. Neither grants access: the owner's NIC checks every operation.
 
 Layout, little-endian:  magic 4s, version u8, kind u8, memory type u8, flags u8, bytes u16, nic u32, vni u16, pid u32,
-port u16, process u64, context u64, key u64, address u64, base u64, length u64, prot u32, host (u8 and so many bytes),
-crc32 u32.
+port u16, process u64, context u64, key u64, address u64, base u64, length u64, prot u32, host (u8 length, then
+that many bytes), crc32 u32.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "KEY",
     "REMOTE_NIC",
     "SYMMETRIC",
+    "VNI_DEFAULT",
     "Packed",
     "Place",
     "format_address",
@@ -39,17 +40,19 @@ ADDRESS, KEY, EXPORT = 1, 2, 3
 SYMMETRIC, EMPTY = 1, 2
 """Flags."""
 
+VNI_DEFAULT = 1
+"""The VNI of addresses and endpoints that name none: one number, so that both dialects reach each other."""
 REMOTE_NIC = 1 << 31
-"""From this number on a NIC is one of another host (_nic.route_number)."""
-# UCP's protection bits LOCAL_READ, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE as the NIC's access bits. What a NIC may do
-# with memory for its own process is named by what the memory is in the transfer: the source of a write is read.
+"""NIC numbers from here on belong to NICs of other hosts (_nic.route_number)."""
+# UCP's protection bits LOCAL_READ, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE -> the NIC's access bits. The local bits are
+# swapped: libfabric names local access after the operation, and the source buffer of a write is read.
 PROT = {1: int(Flag.WRITE), 2: int(Flag.READ), 1 << 8: int(Flag.REMOTE_READ), 1 << 9: int(Flag.REMOTE_WRITE)}
 _HEAD = struct.Struct("<4sBBBBHIHIHQQQQQQI")
 _CRC = struct.Struct("<I")
 
 
 class Place(NamedTuple):
-    """Where an endpoint is. host is "" and port 0 for a process that only its own host can call."""
+    """Where an endpoint is. host is "" and port 0 for a process that can be reached only from its own host."""
 
     host: str
     port: int
@@ -63,21 +66,21 @@ class Place(NamedTuple):
         return f"weft://{where}{self.nic}/{self.vni}/{self.pid}"
 
     def address(self) -> tuple[int, int, int]:
-        """(nic, pid, vni) as this process's address vectors take it."""
+        """(nic, pid, vni) for address vectors of this process."""
         if not self.host:
             return self.nic, self.pid, self.vni
         return _process.own_nic(_nic.route_number(self.host, self.port, self.nic)), self.pid, self.vni
 
 
 def place_of(address: tuple[int, int, int]) -> Place:
-    """The place of an endpoint of this process, (nic, pid, vni), as others call it."""
+    """The place that peers use for an endpoint of this process, (nic, pid, vni)."""
     nic, pid, vni = address
     route = _nic.route_of(_process.public_nic(nic))
     return Place("", 0, nic, vni, pid) if route is None else Place(*route, vni, pid)
 
 
 def of_endpoint(endpoint: _nic.EndpointCore) -> Packed:
-    """The packed address of an enabled endpoint of this process, whatever dialect made it."""
+    """The packed address of an enabled endpoint of this process, of either dialect."""
     return Packed(ADDRESS, place_of(endpoint.address), _process.identity())
 
 
@@ -99,22 +102,22 @@ def of_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore, memory
 
 
 def format_address(nic: int, pid: int | None, vni: int) -> str:
-    """`weft://[host:port/]nic/vni[/pid]` of an address with this process's number of the NIC."""
+    """`weft://[host:port/]nic/vni[/pid]` of an address that has this process's number of the NIC."""
     where = str(nic)
     if nic >= REMOTE_NIC:
         route = _nic.route_of(nic)
         if route is None:
-            raise errors.InvalidArgument(f"NIC number {nic} stands for no NIC of another host in this process")
+            raise errors.InvalidArgument(f"NIC number {nic} is no route to another host in this process")
         ip, port, number = route
         where = f"[{ip}]:{port}/{number}" if ":" in ip else f"{ip}:{port}/{number}"
     return f"weft://{where}/{vni}" if pid is None else f"weft://{where}/{vni}/{pid}"
 
 
 class Packed(NamedTuple):
-    """A key or an address, taken apart.
+    """A key or an address, decoded.
 
-    process, context   random numbers that tell processes, and contexts within one, apart; context 0: one of weft.fi's.
-    key, base          of the region in its owner's memory table: its key, and what its first byte is called there.
+    process, context   random numbers that identify the process, and the context within the process; context 0: weft.fi.
+    key, base          the region's key in its owner's memory table, and the table's address of the first byte.
     address, length    virtual address in the owner's process, bytes.
     prot               UCP's protection bits.
     """
@@ -162,7 +165,7 @@ class Packed(NamedTuple):
     def parse(cls, data: bytes) -> Packed:
         """Read what pack() wrote; more bytes may follow. Raises ValueError, saying what is wrong."""
         if len(data) < _HEAD.size + 1 + _CRC.size:
-            raise ValueError(f"it has {len(data)} bytes, and none has fewer than {_HEAD.size + 1 + _CRC.size}")
+            raise ValueError(f"it has {len(data)} bytes; the shortest has {_HEAD.size + 1 + _CRC.size}")
         (
             magic,
             version,
@@ -183,11 +186,11 @@ class Packed(NamedTuple):
             prot,
         ) = _HEAD.unpack_from(data)
         if magic != MAGIC:
-            raise ValueError("it does not begin as one")
+            raise ValueError("it does not begin with the magic number")
         if version != VERSION:
-            raise ValueError(f"it is of version {version}, this Weft reads version {VERSION}")
+            raise ValueError(f"it has version {version}, this Weft reads version {VERSION}")
         if not _HEAD.size + 1 + _CRC.size <= size <= len(data) or size != _HEAD.size + 1 + data[_HEAD.size] + _CRC.size:
-            raise ValueError(f"it says that it has {size} bytes, and there are {len(data)}: was it cut short?")
+            raise ValueError(f"its header says {size} bytes, and there are {len(data)}: was it cut short?")
         if _CRC.unpack_from(data, size - _CRC.size)[0] != zlib.crc32(data[: size - _CRC.size]):
             raise ValueError("its checksum is wrong: it was changed on the way")
         host = data[_HEAD.size + 1 : size - _CRC.size].decode("ascii", "replace")

@@ -15,7 +15,7 @@ from tests.procs.children import Child
 from tests.procs.peer import World
 
 from weft import fi
-from weft.fi.cm import Kind
+from weft._nic import CmKind
 
 KEY = 8
 
@@ -184,7 +184,7 @@ def test_shutdown_with_flags_is_refused_and_ends_nothing(sides: tuple[Side, Side
     assert memory.tolist() == [0x22] * 8
 
 
-def send(sender: fi.Endpoint, to: fi.Endpoint, kind: Kind, number: int, data: bytes = b"") -> None:
+def send(sender: fi.Endpoint, to: fi.Endpoint, kind: CmKind, number: int, data: bytes = b"") -> None:
     """A message of connecting, sent by a program that does not keep to the order of the calls."""
     nic, pid, vni = to.domain.provider.addresses.parse(to.getname())
     assert pid is not None
@@ -197,7 +197,7 @@ def test_shutdown_from_a_stranger_ends_no_connection(sides: tuple[Side, Side]) -
     ep, there = connect(active, passive, pep)
     stranger = active.endpoint()
     stranger.enable()
-    send(stranger, there, Kind.SHUTDOWN, ep._connection.number)
+    send(stranger, there, CmKind.shutdown, ep._connection.number)
     stranger.connect(pep.getname(), b"after it")  # messages arrive in order
     assert passive.event(fi.CONNREQ).data == b"after it"
     assert there.getpeer() == ep.getname()
@@ -215,7 +215,7 @@ def test_accept_with_a_stale_number_connects_nothing(sides: tuple[Side, Side]) -
     request = passive.event(fi.CONNREQ).info
     stranger = passive.endpoint()
     stranger.enable()
-    send(stranger, ep, Kind.ACCEPT, first.connection, b"late")
+    send(stranger, ep, CmKind.accept, first.connection, b"late")
     there = passive.endpoint(request)
     there.accept(b"welcome")
     assert active.event(fi.CONNECTED).data == b"welcome"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -237,3 +239,37 @@ def test_endpoint_statistics_are_a_frozen_record(node: Node) -> None:
     assert found == fi.EndpointStatistics(tx_pending=0, tx_size=node.info.tx_attr.size)
     with pytest.raises(AttributeError):
         found.tx_pending = 1  # type: ignore[misc]
+
+
+# ---- how many --------------------------------------------------------------------------------------------------------
+
+OPEN_ALL = """
+from weft import fi
+info = fi.getinfo()[0]
+domain = fi.Fabric(info.fabric_attr).domain(info)
+cq, av = domain.cq_open(), domain.av_open()
+def opened():
+    ep = domain.endpoint(info)
+    ep.bind(cq, fi.TRANSMIT | fi.RECV)
+    ep.bind(av)
+    ep.enable()
+    return ep
+eps = [opened() for _ in range(info.domain_attr.ep_cnt)]
+try:
+    opened()
+except fi.FabricError as refused:
+    print(refused.errno == fi.ENOSPC)
+"""
+
+
+def test_endpoints_as_many_as_ep_cnt_says_can_be_open() -> None:
+    """fi_domain(3) ep_cnt: the number of endpoints that a domain supports."""
+    ended = subprocess.run([sys.executable, "-c", OPEN_ALL], capture_output=True, text=True, timeout=200, check=False)
+    assert ended.stdout.strip() == "True", ended.stderr
+
+
+def test_getinfo_more_endpoints_than_the_nic_has_room_for_is_refused() -> None:
+    most = fi.getinfo()[0].domain_attr.ep_cnt
+    assert fi.getinfo(hints=fi.Info(domain_attr=fi.DomainAttr(ep_cnt=most)))
+    with pytest.raises(fi.NoData, match="ep_cnt"):
+        fi.getinfo(hints=fi.Info(domain_attr=fi.DomainAttr(ep_cnt=most + 1)))

@@ -47,8 +47,8 @@ __all__ = [
 Address = tuple[int, int | None, int]
 """(nic, pid or None, vni): an endpoint's identity as the NIC has it; without a pid, one that the NIC will choose."""
 
-CM_DATA_SIZE = 256
-"""Bytes of private data that a connection request or an answer may carry: the NIC's limit (cpp/nic/cm.hpp)."""
+CM_DATA_SIZE = _nic.limits().cm_bytes
+"""Bytes of private data that a connection request or an answer may carry."""
 
 StatusMap = Mapping[Status, tuple[int, int]]
 """Status of the NIC -> (err, prov_errno) as error entries report it."""
@@ -59,7 +59,7 @@ def man_page_statuses() -> dict[Status, tuple[int, int]]:
     return {status: (_nic.status_errno(status), int(status)) for status in Status}
 
 
-# ---- who one is ------------------------------------------------------------------------------------------------------
+# ---- identity --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Credential:
     """What admits an object to a part of the fabric: an authorization key, understood.
 
     vni       virtual network: peers of another one are not reached.
-    service   the provider's service (its resources), 0 where there are none.
+    service   the provider's service (its resources); 0: none.
     raw       the key as bytes, as an application would pass it.
-    found     how it was chosen, step by step, for errors and for people who ask.
+    found     how the credential was chosen, step by step, for errors and diagnostics.
     """
 
     vni: int
@@ -99,11 +99,11 @@ class AddressCodec(Protocol):
         ...
 
     def split(self, given: object) -> list[Any] | None:
-        """The addresses in one buffer, where `given` is several of a fixed size; None where it is something else."""
+        """The addresses in one buffer if `given` is several addresses of a fixed size; None for anything else."""
         ...
 
     def single(self, given: object) -> bool:
-        """Whether `given` is one address, and no iterable of them. Says nothing about whether it is a good one."""
+        """Whether `given` is one address rather than an iterable of addresses; the address may still be invalid."""
         ...
 
     def text(self, address: Address) -> str:
@@ -154,8 +154,8 @@ class RegionRules:
 
     bytes_min    bytes of a region at least; 0: regions of nothing are made.
     flags        registration flags that are known.
-    busy         who cannot be closed while a region is bound to an endpoint or a counter: the region ("mr", fi_mr(3)),
-                 or what it is bound to ("ep").
+    busy         which object cannot be closed while a region is bound to an endpoint or a counter: the region ("mr",
+                 fi_mr(3)), or the endpoint or counter ("ep").
     needs_bind   fi_mr_enable needs a binding to an endpoint under FI_MR_ENDPOINT.
     events       accesses can be counted (fi_mr_bind of a counter).
     refreshes    fi_mr_refresh works also where FI_MR_MMU_NOTIFY does not ask for it.
@@ -267,7 +267,7 @@ class EndpointPolicy(Protocol):
         ...
 
     def alias(self, flags: int) -> Any:
-        """An alias of the endpoint (fi_ep_alias). Raises where there are none."""
+        """An alias of the endpoint (fi_ep_alias). Raises if the provider has no aliases."""
         ...
 
     def control(self, command: int, arg: Any) -> Any:
@@ -295,7 +295,7 @@ class DomainPolicy(Protocol):
     credential   the authorization key that it was opened with, or the default.
     refusals     the error numbers of refusals.
     statuses     what failed operations are reported as.
-    progress     who moves operations on, for this domain: PROGRESS_AUTO, or PROGRESS_MANUAL.
+    progress     how operations of this domain make progress: PROGRESS_AUTO, or PROGRESS_MANUAL.
     keys, regions, queues, vectors   the rules of what is made on it.
     """
 

@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 from .. import _keys, _process, errors
+from .._keys import VNI_DEFAULT
 from ..fi.policy import Address
 from ..flags import AddrFormat
 from . import hosts
 
-__all__ = ["VNI_DEFAULT", "WeftAddresses"]
-
-VNI_DEFAULT = 1
+__all__ = ["WeftAddresses"]
 
 _ADDRESS = re.compile(r"weft://(\d+)(?:/(\d+)(?:/(\d+))?)?/?\Z", re.ASCII)
 

@@ -52,7 +52,7 @@ PIDS = range(0x40000000, 0x80000000)
 
 
 class _Unknown:
-    """fi_control, fi_open_ops, fi_get_val and fi_set_val of a provider that has none of its own."""
+    """fi_control, fi_open_ops, fi_get_val and fi_set_val of a provider without commands, operations and values."""
 
     refusals: Refusals
     _what: str
@@ -79,8 +79,8 @@ class BaseEndpoint(_Unknown):
 
     _what = "ep"
     pids = PIDS
-    iov_max = 8  # as many as the NIC takes
     op_rules: _nic.OpRules | None = None  # what calls may ask for; None: what the NIC can do
+    iov_max = _nic.limits().iov_count
 
     def __init__(self, domain: BaseDomain, info: Info) -> None:
         self.domain = domain
@@ -259,7 +259,7 @@ class BaseProvider:
     vectors = VectorRules()
     statuses: StatusMap = man_page_statuses()
     auth_key_size = 2
-    max_ep_auth_key = 32
+    max_ep_auth_key = _nic.limits().region_vni_count  # a region admits all keys of its vector
     fabric_class: type | None = None
     domain_class: type[BaseDomain] = BaseDomain
 
@@ -302,7 +302,7 @@ class BaseProvider:
         return self.domain_class(self, info, offer)
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:
-        """What the NIC said; without it, the error number of the statuses that the number stands for."""
+        """The NIC's own text if there is one; otherwise the text of the statuses that map to the number."""
         if isinstance(err_data, (bytes, bytearray)) and err_data:
             return bytes(err_data).decode("utf-8", "replace")
         for err, prov in self.statuses.values():

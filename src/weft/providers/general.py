@@ -9,7 +9,8 @@ of registration. A domain honours every bit of the mr_mode that it is opened wit
 
 from __future__ import annotations
 
-from .. import errors
+from .. import _nic, errors
+from .._keys import VNI_DEFAULT
 from ..fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr, dupinfo
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ..fi.offer import Offer
@@ -30,7 +31,7 @@ from ..flags import (
     Threading,
 )
 from . import hosts
-from .addresses import VNI_DEFAULT, WeftAddresses
+from .addresses import WeftAddresses
 from .base import BaseProvider
 
 __all__ = ["General"]
@@ -38,14 +39,10 @@ __all__ = ["General"]
 PROTO_WEFT = PROTO_PROVIDER | 1
 NIC_NAME = "weft0"
 
-INJECT_SIZE = 256
+_LIMITS = _nic.limits()
 TX_SIZE = 1024
 TX_SIZE_MAX = 65536
-MSG_SIZE_MAX = (1 << 63) - 1  # a length fits an int64 everywhere
-IOV_LIMIT = 8
-COUNT_MAX = 65536  # queues and counters: bounded by descriptors and memory, not by a table
-EP_COUNT_MAX = 4096  # endpoints of a process: slots of its table (cpp/mem/table.hpp kEpCountMax)
-MR_COUNT_MAX = 1 << 21  # slots of the memory table (Nic, mr_count_max)
+QUEUE_COUNT_MAX = 65536  # completion queues, counters: bounded by descriptors and memory, not by a table
 U64_MAX = (1 << 64) - 1
 
 _CAPS = (
@@ -155,18 +152,20 @@ class General(BaseProvider):
                 caps=caps & TX_CAPS,
                 op_flags=Flag(0),
                 msg_order=_ORDER,
-                inject_size=INJECT_SIZE,
+                inject_size=_LIMITS.inject_bytes,
                 size=TX_SIZE,
-                iov_limit=IOV_LIMIT,
-                rma_iov_limit=IOV_LIMIT,
+                iov_limit=_LIMITS.iov_count,
+                rma_iov_limit=_LIMITS.iov_count,
                 tclass=Tc.TC_UNSPEC,
             ),
-            rx_attr=RxAttr(caps=caps & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=TX_SIZE, iov_limit=IOV_LIMIT),
+            rx_attr=RxAttr(
+                caps=caps & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=TX_SIZE, iov_limit=_LIMITS.iov_count
+            ),
             ep_attr=EpAttr(
                 type=EpType.EP_RDM,
                 protocol=PROTO_WEFT,
                 protocol_version=1,
-                max_msg_size=MSG_SIZE_MAX,
+                max_msg_size=_LIMITS.message_bytes,
                 max_order_raw_size=U64_MAX,
                 max_order_war_size=U64_MAX,
                 max_order_waw_size=U64_MAX,
@@ -182,17 +181,17 @@ class General(BaseProvider):
                 av_type=AvType.AV_TABLE,
                 mr_key_size=8,
                 cq_data_size=8,
-                cq_cnt=COUNT_MAX,
-                ep_cnt=EP_COUNT_MAX,
-                tx_ctx_cnt=EP_COUNT_MAX,
-                rx_ctx_cnt=EP_COUNT_MAX,
+                cq_cnt=QUEUE_COUNT_MAX,
+                ep_cnt=_LIMITS.endpoint_count,
+                tx_ctx_cnt=_LIMITS.endpoint_count,
+                rx_ctx_cnt=_LIMITS.endpoint_count,
                 max_ep_tx_ctx=1,
                 max_ep_rx_ctx=1,
-                cntr_cnt=COUNT_MAX,
-                mr_iov_limit=IOV_LIMIT,
+                cntr_cnt=QUEUE_COUNT_MAX,
+                mr_iov_limit=_LIMITS.iov_count,
                 caps=caps & DOMAIN_CAPS,
                 max_err_data=256,
-                mr_cnt=MR_COUNT_MAX,
+                mr_cnt=_LIMITS.region_count,
                 max_ep_auth_key=1,
                 tclass=Tc.TC_UNSPEC,
                 max_cntr_value=U64_MAX,

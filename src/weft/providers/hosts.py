@@ -1,10 +1,10 @@
 """Addresses of endpoints on other hosts: `weft://<host>:<port>/<nic>/<vni>/<pid>`, and what sockets call an address.
 
-host and port are where the process of the endpoint listens (`weft.open(listen=...)`, `WEFT_LISTEN`). A host without
-more, `weft://<host>:<port>`, `(host, port)` or a struct sockaddr_in, names the endpoint there whose number is the port:
-who wants to be called that way opens its endpoint with that service number.
+The endpoint's process listens at host and port (`weft.open(listen=...)`, `WEFT_LISTEN`). `weft://<host>:<port>` alone,
+`(host, port)` or a struct sockaddr_in means endpoint number `port` on that host: open an endpoint with
+`service=str(port)` to make it reachable by such an address.
 
-Inside this process a NIC of another host has a number of its own (`_nic.route_number`), from REMOTE_NIC on.
+This process gives each NIC of another host a local number (`_nic.route_number`), from REMOTE_NIC on.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import struct
 import sys
 
 from .. import _nic, errors
-from .._keys import REMOTE_NIC
+from .._keys import REMOTE_NIC, VNI_DEFAULT
 from ..fi.policy import Address
 
 __all__ = ["REMOTE_NIC", "named", "parse", "sockaddr"]
 
-_VNI_DEFAULT = 1
 
 _HOST = re.compile(
     r"weft://(?P<host>\[[^\]/]+\]|[^\[\]/:]+):(?P<port>\d+)(?:/(?P<nic>\d+)(?:/(?P<vni>\d+)(?:/(?P<pid>\d+))?)?)?/?\Z",
@@ -32,7 +31,7 @@ _PLACE = re.compile(r"(?P<host>\[[^\]/]+\]|[^\[\]/:]+):(?P<port>\d+)\Z", re.ASCI
 def _port(text: str, whole: object) -> int:
     port = int(text)
     if not 0 < port < 1 << 16:
-        raise errors.InvalidArgument(f"{whole!r}: {text} is no port (1 to 65535)")
+        raise errors.InvalidArgument(f"{whole!r}: {text} is not a port (1 to 65535)")
     return port
 
 
@@ -44,19 +43,19 @@ def _ip(host: str, port: int) -> str:
         raise errors.NotAvailable(
             f"the host {host!r} is not known here: {reason.strerror}\n  try: its IP address"
         ) from None
-    # IPv4 first: a name often has both, and a listener on 0.0.0.0 has only that.
+    # IPv4 first: a name often has both kinds, and a listener on 0.0.0.0 accepts only IPv4.
     found.sort(key=lambda one: one[0] != socket.AF_INET)
     return str(found[0][4][0])
 
 
 def parse(text: str) -> Address | None:
-    """(nic, pid, vni) of an address with a host; None for a text that has none."""
+    """(nic, pid, vni) of an address that names a host; None for any other text."""
     found = _HOST.match(text)
     if found is None:
         return None
     port = _port(found["port"], text)
     nic = int(found["nic"] or 0)
-    vni = _VNI_DEFAULT if found["vni"] is None else int(found["vni"])
+    vni = VNI_DEFAULT if found["vni"] is None else int(found["vni"])
     pid = int(found["pid"]) if found["pid"] is not None else port if found["nic"] is None else None
     if nic >= REMOTE_NIC or vni >= 1 << 16 or (pid or 0) >= 1 << 32:
         raise errors.InvalidArgument(f"{text!r}: nic has 31 bits, vni 16, pid 32")
@@ -64,16 +63,16 @@ def parse(text: str) -> Address | None:
 
 
 def named(node: str, service: str | None) -> Address | None:
-    """The endpoint of a node and a service: (`host`, port), or (`host:port`, its number); None for no such pair."""
+    """The endpoint of a node and a service: (`host`, port) or (`host:port`, endpoint number); None for other pairs."""
     found = _PLACE.match(node)
     number = int(service) if service is not None and service.isascii() and service.isdecimal() else None
     if found is not None:
         port = _port(found["port"], node)
-        return _nic.route_number(_ip(found["host"], port), port), port if service is None else number, _VNI_DEFAULT
+        return _nic.route_number(_ip(found["host"], port), port), port if service is None else number, VNI_DEFAULT
     if number is None:
         return None
     port = _port(str(number), service)
-    return _nic.route_number(_ip(node, port), port), port, _VNI_DEFAULT
+    return _nic.route_number(_ip(node, port), port), port, VNI_DEFAULT
 
 
 def sockaddr(address: object) -> Address | None:
@@ -81,7 +80,7 @@ def sockaddr(address: object) -> Address | None:
     if isinstance(address, tuple):
         if len(address) in (2, 4) and isinstance(address[0], str) and isinstance(address[1], int):
             port = _port(str(address[1]), address)
-            return _nic.route_number(_ip(address[0], port), port), port, _VNI_DEFAULT
+            return _nic.route_number(_ip(address[0], port), port), port, VNI_DEFAULT
         return None
     if not isinstance(address, (bytes, bytearray)) or len(address) < 16:
         return None
@@ -95,4 +94,4 @@ def sockaddr(address: object) -> Address | None:
         ip = socket.inet_ntop(socket.AF_INET6, data[8:24]) + (f"%{scope}" if scope else "")
     else:
         return None
-    return _nic.route_number(ip, _port(str(port), address)), port, _VNI_DEFAULT
+    return _nic.route_number(ip, _port(str(port), address)), port, VNI_DEFAULT

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-VNI = 1  # that of the general provider: endpoints of both dialects reach each other
 TX_SIZE = 4096  # operations under way; a call that finds no room waits for it
-MSG_SIZE_MAX = (1 << 63) - 1
 LOOK_S = 0.01  # wait_mem() polls a word this long before it progresses the worker again
 _CAPS = Flag.RMA | Flag.ATOMIC | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.HMEM
 
@@ -58,12 +56,12 @@ def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
             caps=int(_CAPS),
             tx_size=TX_SIZE,
             inject_size=256,
-            max_msg_size=MSG_SIZE_MAX,
+            max_msg_size=_nic.limits().message_bytes,
             msg_order=0,
             tx_op_flags=0,
             iov_limit=8,
             rma_iov_limit=8,
-            vni=VNI,
+            vni=_keys.VNI_DEFAULT,
         )
         ep.bind_cq(cq, int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION))
         ep.bind_av(av)
