@@ -36,10 +36,11 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys"}
+_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
+    "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},

@@ -196,8 +196,9 @@ def test_worker_that_closes_ends_every_await_and_the_watch(
             requests.append(ep.flush_nbx())
             tasks = [asyncio.create_task(result_of(request)) for request in requests]
             await asyncio.sleep(0)
-            watched = worker._watches[loop]._fd
-            assert (watched >= 0) == (features is None and os.environ.get("WEFT_ENGINE") != "manual")
+            watched = worker._watches[loop]._watched
+            fd = -1 if watched is None else watched._fd
+            assert (fd >= 0) == (features is None and os.environ.get("WEFT_ENGINE") != "manual")
             if where == "task":
                 worker.close()
             elif where == "callback":
@@ -209,8 +210,8 @@ def test_worker_that_closes_ends_every_await_and_the_watch(
                     await task
             await loop.shutdown_default_executor()
             assert not worker._watches
-            if watched >= 0:
-                assert not loop.remove_reader(watched)  # nobody watches it any more
+            if fd >= 0:
+                assert not loop.remove_reader(fd)  # the loop no longer watches the descriptor
             for request in requests:  # again, of a worker that is closed
                 with refused(CANCELED):
                     await request

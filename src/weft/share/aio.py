@@ -7,10 +7,10 @@ TURN_EVERY-th such operation the task gives the loop one turn, so that other tas
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Any
 
 from .. import _process, errors, fi
+from .._aio import MANUAL_POLL_S, Watched
 from .lane import FailedOperation, Lane, Post, answers_so_far
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ __all__ = ["LoopLane"]
 
 TURN_EVERY = 64
 QUEUE_SIZE = 1024
-# Without an engine thread nothing signals the descriptor while the loop sleeps, so the loop polls at this interval.
-MANUAL_POLL_S = 0.001
 
 
 class _Wait:
@@ -38,7 +36,7 @@ class _Wait:
 class LoopLane(Lane):
     """The lane of one event loop. Used in the loop's thread alone; closed by any."""
 
-    __slots__ = ("_fd", "_immediate", "_loop", "_manual", "_pending")
+    __slots__ = ("_immediate", "_loop", "_manual", "_pending", "_watched")
 
     _pending: set[_Wait]
 
@@ -48,12 +46,9 @@ class LoopLane(Lane):
         self._pending = set()
         self._immediate = 0
         self._manual = _process.nic().engine == "manual"
-        # A descriptor of our own: the loop may still watch it when the queue has closed its one.
-        self._fd = os.dup(self.cq.fd)
         try:
-            loop.add_reader(self._fd, self._drain)
+            self._watched = Watched(loop, self.cq.fd, self._drain)
         except BaseException:
-            os.close(self._fd)
             super().close()
             raise
 
@@ -125,25 +120,11 @@ class LoopLane(Lane):
             self._loop.call_later(MANUAL_POLL_S, self._poll)
 
     def close(self) -> None:
-        """From any thread. What is under way ends with an error."""
-        fd, self._fd = self._fd, -1
+        """Close the lane, from any thread. Operations under way end with an error."""
         super().close()
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if self._loop.is_closed():
-            if fd >= 0:
-                os.close(fd)
-        elif here is self._loop or not self._loop.is_running():
-            self._end(fd)
-        else:
-            self._loop.call_soon_threadsafe(self._end, fd)
+        self._watched.close(self._cancel)
 
-    def _end(self, fd: int) -> None:
-        if fd >= 0:
-            self._loop.remove_reader(fd)
-            os.close(fd)
+    def _cancel(self) -> None:
         for wait in list(self._pending):
             self._settle(wait, _CANCELED)
 

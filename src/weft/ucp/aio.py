@@ -1,16 +1,16 @@
 """Requests under asyncio: an event loop that watches a worker's descriptor.
 
-A task that awaits a request leaves a future with the request. The thread whose progress() ends the request resolves the
-future: the loop is notified of each, and need not scan the others.
+A task that awaits a request leaves a future with the request. The thread whose progress() ends the request also
+ends the future, so the loop handles only requests that have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING
 
 from .. import _nic, _process
+from .._aio import MANUAL_POLL_S, Watched
 from .constants import Feature
 
 if TYPE_CHECKING:
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "wake"]
 
-# Without the feature WAKEUP, or an engine thread, nothing wakes the loop: it looks for itself this often.
-POLL_S = 0.001
 # Rounds of progress before the loop's other tasks have their turn.
 ROUNDS = 64
 
 
 def wake(future: asyncio.Future[None]) -> None:
     """End the wait of a task; called with the future by the thread whose progress() ended the request."""
+
     loop = future.get_loop()
     if asyncio._get_running_loop() is loop:
         _release(future)
     elif not loop.is_closed():
         try:
             loop.call_soon_threadsafe(_release, future)
-        except RuntimeError:  # it was closed meanwhile
+        except RuntimeError:  # another thread has just closed the loop
             pass
 
 
@@ -52,11 +51,8 @@ class Watch:
         self._polls = not worker.context.features & Feature.WAKEUP or _process.nic().engine == "manual"
         self._timer: asyncio.TimerHandle | None = None
         self._again: asyncio.Handle | None = None
-        self._fd = -1
-        if not self._polls:
-            # A descriptor of our own: the loop may still watch it when the worker has closed its one.
-            self._fd = os.dup(worker.get_efd())
-            loop.add_reader(self._fd, self._progress)
+        # Without the feature WAKEUP, or an engine thread, the loop polls instead.
+        self._watched = None if self._polls else Watched(loop, worker.get_efd(), self._progress)
 
     async def settled(self, request: Request) -> None:
         """Return when the request has ended."""
@@ -92,30 +88,17 @@ class Watch:
             self._again = self._loop.call_soon(self._progress)
             return
         if self._polls and self._timer is None and self._awaited:
-            self._timer = self._loop.call_later(POLL_S, self._poll)
+            self._timer = self._loop.call_later(MANUAL_POLL_S, self._poll)
 
     def _poll(self) -> None:
         self._timer = None
         self._progress()
 
     def close(self) -> None:
-        """Stop watching: remove the descriptor from the loop and close it."""
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
-        if self._loop.is_closed():
-            os.close(fd)
-        elif self._loop.is_running() and asyncio._get_running_loop() is not self._loop:
-            try:
-                self._loop.call_soon_threadsafe(self._forget, fd)
-            except RuntimeError:  # it was closed meanwhile
-                os.close(fd)
-        else:
-            self._forget(fd)
-
-    def _forget(self, fd: int) -> None:
-        self._loop.remove_reader(fd)
-        os.close(fd)
+        """End the watch, from any thread."""
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            watched.close()
 
 
 _nic.set_ucp_waker(wake)
