@@ -1,11 +1,11 @@
-"""What all fabric objects share: who holds whom, closing, leaks, fork.
+"""What all fabric objects share: parents and children, closing, leak warnings, fork.
 
-A child holds its parent (`Endpoint` its `Domain`, its queues ...); a parent knows its live children weakly, so that
-closing it too early can name them. A handle that is collected without `close()` warns, with the line that made it; the
-line costs two attribute loads at creation and is worked out only when it is printed.
+A child holds a reference to its parents (an `Endpoint` to its `Domain` and queues). A parent has weak references to its
+live children, so that `close` of a parent in use can name them. A handle that is collected without `close()` warns and
+names the line that made it: creation records two attributes, and the line is computed only when it is printed.
 
-These are functions and not a base class: the objects derive from the extension's classes, which admit no second base,
-and the path of a data transfer must meet no Python of ours.
+`Life` is the part that all classes share, a base beside the extension's class. The rest are functions, because the
+extension keeps the state of regions, and a data transfer must run no Python frame of ours.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .. import _process, errors
+
+if TYPE_CHECKING:
+    from .domain import Domain
 
 __all__ = [
     "Children",
     "Handle",
+    "Life",
+    "LifeInDomain",
     "Site",
     "adopt",
     "check",
@@ -67,10 +72,47 @@ class Parent(Protocol):
 
 
 _H = TypeVar("_H", bound=Handle)
+_L = TypeVar("_L", bound="Life")
+
+
+class Life:
+    """Whether a handle is open, where it was made, and `with`."""
+
+    __slots__ = ()
+    _closed = False
+    _site: Site | None = None
+    if TYPE_CHECKING:
+
+        def close(self) -> None: ...
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def __enter__(self: _L) -> _L:
+        return enter(self)  # type: ignore[type-var]  # each class has its own _made_in
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        exit(self, kind, error, trace)
+
+
+class LifeInDomain(Life):
+    """The same for a child of a domain, which was made in the same process as the domain."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        domain: Domain
+
+    @property
+    def _made_in(self) -> int:
+        return self.domain._made_in
 
 
 def here(depth: int) -> Site:
-    """The place in the caller's caller ... that makes a handle."""
+    """The code position that makes a handle, `depth` frames up."""
     frame = sys._getframe(depth)
     return frame.f_code, frame.f_lasti
 
@@ -88,7 +130,7 @@ def where(site: Site | None) -> str:
 
 
 def adopt(child: Any, *parents: Parent) -> None:
-    """Let the parents know of a child, weakly."""
+    """Enter a child in its parents, as a weak reference."""
     ref = weakref.ref(child)
     for parent in parents:
         parent._children[id(child)] = ref
@@ -111,35 +153,35 @@ def live(children: Children) -> list[Any]:
 
 
 def check(handle: Handle, op: str) -> None:
-    """Refuse to use a handle that was closed, or that belongs to the process before a fork."""
+    """Refuse a handle that was closed, or that was made before a fork."""
     if handle._closed:
         raise errors.BadState(f"{op}: {handle!r} is closed", op=op)
     if handle._made_in != _process.generation:
         raise errors.BadState(
             f"{op}: {handle!r} belongs to the process that forked this one\n"
             "  rule: a NIC and everything on it stay with the process that opened them\n"
-            "  try: open a Fabric of its own in the child, or start the child with spawn",
+            "  try: open a new Fabric in the child, or start the child with spawn",
             op=op,
         )
 
 
 def expect(value: object, cls: type[Any], op: str, name: str) -> None:
-    """Refuse an argument that is not of the class of weft.fi that the call needs."""
+    """Refuse an argument that is not an instance of the class of weft.fi that the call needs."""
     if not isinstance(value, cls):
         raise TypeError(f"{op}: {name} must be an fi.{cls.__name__}, not {value!r}")
 
 
 def elsewhere(handle: Handle) -> bool:
-    """True for a handle of the process that forked this one: nothing of it can be looked at."""
+    """True for a handle made before a fork: the object in the NIC cannot be inspected from this process."""
     return handle._made_in != _process.generation
 
 
 def close(handle: Handle, core_close: Callable[[], None] | None, children: Children, parents: Iterable[Parent]) -> None:
-    """Close a handle: nothing the second time; Busy, naming them, while others still use it."""
+    """Close a handle. Closing again has no effect; raises Busy, which names the users, while the handle is in use."""
     if handle._closed:
         return
     if handle._made_in != _process.generation:
-        handle._closed = True  # a forked copy: the original is not ours to close
+        handle._closed = True  # a forked copy: only the parent process closes the original
         return
     users = live(children)
     if users:
@@ -151,20 +193,20 @@ def close(handle: Handle, core_close: Callable[[], None] | None, children: Child
 
 
 def busy(handle: object, users: list[Any]) -> errors.Busy:
-    """The Busy that names who still uses a handle."""
+    """The Busy error that names the users of a handle."""
     return errors.Busy(users_text(handle, users), op="close")
 
 
 def users_text(handle: object, users: list[Any]) -> str:
-    """Why a handle cannot be closed: who still uses it, and where they were made."""
+    """Why a handle cannot be closed: its users, and the lines that made them."""
     shown = "\n".join(f"  {u!r}, made at {where(u._site)}" for u in users[:10])
     more = f"\n  and {len(users) - 10} more" if len(users) > 10 else ""
     return f"close of {handle!r}: still used by\n{shown}{more}\n  close those first"
 
 
 def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Iterable[Parent]) -> None:
-    """`__del__`: warn of a handle that nobody closed, and release it."""
-    # At the end of the interpreter nothing can be imported or warned of any more; what is open ends with the process.
+    """`__del__`: warn about a handle that was never closed, and release it."""
+    # While the interpreter ends, imports and warnings no longer work; open objects end with the process.
     if sys.is_finalizing() or handle._closed or handle._site is None or handle._made_in != _process.generation:
         return
     try:
@@ -179,7 +221,7 @@ def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Ite
 
 
 def owned(*handles: Handle) -> None:
-    """Handles inside an object that closes them, also when it is collected: they do not warn for themselves."""
+    """Silence the leak warnings of handles whose owner closes them, also when the owner is collected."""
     for handle in handles:
         handle._site = None
 
@@ -193,8 +235,8 @@ def enter(handle: _H) -> _H:
 def exit(
     handle: Closable, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """`__exit__`: close. What the block raised is never hidden behind what close() says then (Busy, because the block
-    had no time to close what it made): that becomes a note of it, and the handle stays open."""
+    """`__exit__`: close. An exception from the block is never replaced by an error of close() (Busy, because the block
+    did not get to close what it made): the error becomes a note on the exception, and the handle stays open."""
     if error is None:
         handle.close()
         return

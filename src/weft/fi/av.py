@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from .. import _nic, errors
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["AddressVector"]
 
 
-class AddressVector(_nic.AddressVectorCore):
+class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
 
     An inserted address gets the lowest free index, from 0; both types work that way (fi_av(3) asks FI_AV_MAP to follow
@@ -29,9 +28,6 @@ class AddressVector(_nic.AddressVectorCore):
 
     Thread safety: any thread. Source: fi_av(3).
     """
-
-    _closed = False
-    _site: _handle.Site | None = None
 
     def __init__(
         self,
@@ -56,10 +52,11 @@ class AddressVector(_nic.AddressVectorCore):
             )
         if rx_ctx_bits:
             raise self._refuse(
-                Rule.AV_OPEN_RX_CTX_BITS, "av_open: rx_ctx_bits is for scalable endpoints, which this provider has not"
+                Rule.AV_OPEN_RX_CTX_BITS,
+                "av_open: rx_ctx_bits is for scalable endpoints, which this provider does not have",
             )
         if type not in AvType.__members__.values():
-            raise self._refuse(Rule.AV_OPEN_TYPE, f"av_open: type {type!r} is none of FI_AV_*")
+            raise self._refuse(Rule.AV_OPEN_TYPE, f"av_open: type {type!r} is not one of FI_AV_*")
         if type and type not in rules.types:
             known = ", ".join(str(kind) for kind in AvType if kind in rules.types)
             raise self._refuse(Rule.AV_OPEN_TYPE, f"av_open: no {AvType(type)} here; there are {known}")
@@ -74,15 +71,6 @@ class AddressVector(_nic.AddressVectorCore):
         super().__init__(domain)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
-
-    @property
-    def _made_in(self) -> int:
-        return self.domain._made_in
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Report insertions to an event queue (fi_av_bind; deprecated). For vectors opened with `fi.EVENT`.
@@ -133,7 +121,7 @@ class AddressVector(_nic.AddressVectorCore):
         """Insert addresses (fi_av_insert).
 
         addr      an address as `Endpoint.getname()` returns it, or several. `(host, port)`, a struct sockaddr_in or
-                  sockaddr_in6 stand for the endpoint at that host and port whose number is the port.
+                  sockaddr_in6 mean the endpoint on that host and port whose number is the port.
         count     how many of several are read; None for all.
         flags     `fi.MORE` (a hint). `fi.SYNC_ERR`: context is a list that receives an error number for each address,
                   0 for those inserted; bad addresses then do not raise.
@@ -142,7 +130,7 @@ class AddressVector(_nic.AddressVectorCore):
                   that these peers use, as insert_auth_key returned it.
 
         Returns the fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
-        Raises InvalidArgument (an address that is none; nothing is inserted), NoEq (opened with `fi.EVENT`, no event
+        Raises InvalidArgument (a bad address; nothing is inserted), NoEq (opened with `fi.EVENT`, no event
         queue bound), BadFlags.
         Source: fi_av(3) fi_av_insert.
         """
@@ -259,7 +247,7 @@ class AddressVector(_nic.AddressVectorCore):
 
     @property
     def vnis(self) -> list[int]:
-        """What its authorization keys stand for."""
+        """The VNIs of the vector's authorization keys."""
         return [key.vni for key in self._keys if key is not None]
 
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
@@ -385,17 +373,9 @@ class AddressVector(_nic.AddressVectorCore):
         if key_vni is not None and vni != key_vni:
             return self._refuse(
                 Rule.AV_INSERT_KEY,
-                f"av.insert: {name!r} is on VNI {vni}, the authorization key given for it is VNI {key_vni}",
+                f"av.insert: {name!r} is on VNI {vni}, its authorization key is for VNI {key_vni}",
             )
         return nic, pid, vni
-
-    def __enter__(self) -> AddressVector:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, self._parents() if self._site else ())

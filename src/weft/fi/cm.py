@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import os
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
@@ -102,14 +101,12 @@ def new_connection() -> int:
     return int.from_bytes(os.urandom(8), "little") >> 1
 
 
-class PassiveEndpoint:
+class PassiveEndpoint(_handle.Life):
     """An endpoint that waits for connection requests (struct fid_pep). Made by `Fabric.passive_ep`.
 
     Thread safety: any thread. Source: fi_endpoint(3) fi_passive_ep, fi_cm(3).
     """
 
-    _closed = False
-    _site: _handle.Site | None = None
     _eq: EventQueue | None = None
     _listens = False
 
@@ -129,7 +126,7 @@ class PassiveEndpoint:
         self._children: _handle.Children = {}
         self._policy = self.provider.domain(fabric.attr, self.info, Offer(self.info))
         self._address: Address = self._policy.endpoint(self.info).address
-        # A passive endpoint belongs to a fabric; the NIC's side of it needs a domain and a vector, which nobody sees.
+        # A passive endpoint belongs to a fabric, but the NIC's endpoint needs a domain and a vector: internal ones.
         self._domain = _nic.DomainCore(
             self._policy.nic, nic_index=self._address[0], statuses=self._policy.nic_config()["statuses"]
         )
@@ -151,11 +148,6 @@ class PassiveEndpoint:
         self._core.bind_av(self._av)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Say where requests are reported (fi_pep_bind), before listen().
@@ -234,7 +226,7 @@ class PassiveEndpoint:
         """Turn a request down (fi_reject): its sender gets an error event, ECONNREFUSED, with the private data.
 
         handle   `info.handle` of the CONNREQ event.
-        param    up to 256 B of private data; paramlen bytes of it.
+        param    up to 256 B of private data; the first paramlen bytes are sent.
 
         Raises InvalidArgument (no request, of another passive endpoint, answered already, too much data).
         Source: fi_cm(3) fi_reject.
@@ -270,14 +262,6 @@ class PassiveEndpoint:
 
     def _parents(self) -> tuple[Any, ...]:
         return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
-
-    def __enter__(self) -> PassiveEndpoint:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, self._release if self._site else None, self._parents() if self._site else ())
@@ -347,7 +331,9 @@ class Connection:
         elif kind is CmKind.reject and self.state == "connecting" and event.connection == self.number:
             self.state = "idle"
             eq.post_error(EqErrEntry(ep, ep.context, 0, int(Errno.ECONNREFUSED), 0, event.data))
-        elif kind is CmKind.failed and event.what in (CmKind.request, CmKind.accept) and event.connection == self.number:
+        elif (
+            kind is CmKind.failed and event.what in (CmKind.request, CmKind.accept) and event.connection == self.number
+        ):
             if self.state not in ("connecting", "accepting"):
                 return
             ep.connect_to(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic
@@ -17,27 +16,24 @@ if TYPE_CHECKING:
 __all__ = ["Counter"]
 
 
-class Counter(_nic.CounterCore):
-    """Counts operations that completed, and those that failed (struct fid_cntr). Made by `Domain.cntr_open`.
+class Counter(_handle.LifeInDomain, _nic.CounterCore):
+    """Counts completed operations and failed operations (struct fid_cntr). Made by `Domain.cntr_open`.
 
     read(), readerr()            the success value and the error value.
     add(n), set(n)               change the success value; adderr(n), seterr(n) the error value.
-    wait(threshold, timeout)     until the success value is at least threshold; timeout in seconds, None for ever.
+    wait(threshold, timeout)     until the success value is at least threshold; timeout in seconds, None: no limit.
     fd                           readable after a change (wait_obj=fi.WAIT_FD), else -1.
 
     `wait` raises TimedOut when the time is over, and Available when the error value grew instead.
     Thread safety: any thread. Source: fi_cntr(3).
     """
 
-    _closed = False
-    _site: _handle.Site | None = None
-
     def __init__(self, domain: Domain, *, events: int, wait_obj: int, flags: int, context: Any) -> None:
         rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
         if flags:
             raise refuse(Rule.CNTR_OPEN_FLAGS, f"cntr_open: flags {flags:#x}; they are reserved and must be 0")
         if events not in CntrEvents.__members__.values():
-            raise refuse(Rule.CNTR_EVENTS, f"cntr_open: events {events!r} is none of FI_CNTR_EVENTS_*")
+            raise refuse(Rule.CNTR_EVENTS, f"cntr_open: events {events!r} is not one of FI_CNTR_EVENTS_*")
         if CntrEvents(events) not in rules.counter_events:
             known = ", ".join(str(kind) for kind in CntrEvents if kind in rules.counter_events)
             raise refuse(Rule.CNTR_EVENTS_UNSUPPORTED, f"cntr_open: no {CntrEvents(events)} here; there are {known}")
@@ -50,26 +46,9 @@ class Counter(_nic.CounterCore):
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
-    @property
-    def _made_in(self) -> int:
-        return self.domain._made_in
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
-
     def close(self) -> None:
         """Close the counter (fi_close); regions that it counts stay. Raises Busy while an endpoint uses it."""
         _handle.close(self, super().close, self._children, (self.domain,))
-
-    def __enter__(self) -> Counter:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, (self.domain,) if self._site else ())

@@ -9,7 +9,6 @@ Source: fi_cq(3).
 from __future__ import annotations
 
 import operator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, errors
@@ -87,7 +86,7 @@ class CqErrEntry(NamedTuple):
     op_context, flags, data   as in CqDataEntry. len, buf and tag are 0.
     err          error number: `fi.EKEYREJECTED`, `fi.EACCES` ...
     prov_errno   the provider's reason; `CompletionQueue.strerror` puts it in words.
-    err_data     bytes: what the NIC was asked and what it found, as text.
+    err_data     bytes of a text: the request, and what the NIC found.
     olen         bytes that were not moved.
     src_addr     fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
     status       `fi.Status`: how the NIC ended the operation, the same under every provider. Not in struct
@@ -113,7 +112,7 @@ class CqErrEntry(NamedTuple):
         return _entry_repr(self)
 
     def exception(self) -> errors.FabricError:
-        """This entry as an exception, for callers who would rather raise it; `.completion` is the entry."""
+        """This entry as an exception to raise; its `.completion` is the entry."""
         text = self.err_data.decode("utf-8", "replace") if self.err_data else errors.strerror(self.err)
         failed = errors.make(self.err, text)
         failed.completion = self
@@ -144,46 +143,41 @@ def _entry_repr(entry: Any) -> str:
 _nic.set_entry_types(CqEntry, CqMsgEntry, CqDataEntry, CqTaggedEntry, CqErrEntry)
 
 
-class CompletionQueue(_nic.CompletionQueueCore):
+class CompletionQueue(_handle.LifeInDomain, _nic.CompletionQueueCore):
     """A queue of completions (struct fid_cq). Made by `Domain.cq_open`.
 
-    read(count=64)                       completions that are there, at most count: a list, empty when there is none.
+    read(count=64)                       a list of at most count completions; empty if there is none.
     readfrom(count=64)                   the same as (completion, fi_addr of the source) pairs.
-    sread(count, cond, timeout)          waits for one; timeout in seconds, None for ever.
+    sread(count, cond, timeout)          waits for a completion; timeout in seconds, None: no limit.
     readerr(flags=0)                     the error entry at the head, a CqErrEntry.
     signal()                             wakes one waiting sread.
     fd                                   readable when there is something to read (wait_obj=fi.WAIT_FD), else -1.
 
-    A full queue takes no more of what peers write with data (REMOTE_CQ_DATA). With resource management (RM_ENABLED, as
-    the provider offers it) such writes to the endpoint wait at their initiators, in order, until the queue was read
-    half empty: there the transmit queue fills, and calls raise Again. What was under way is kept beyond `size`, so
-    `pending()` may pass it. With RM_DISABLED the queue overruns: what it holds can be read, then reading raises
-    Overrun, for good.
+    A full queue accepts no further entries of peers' writes with data (REMOTE_CQ_DATA). With resource management
+    (RM_ENABLED, as the provider offers it) such writes wait at their initiators, in order, until the queue has been
+    read half empty; the initiators' transmit queues fill, and their calls raise Again. Entries of writes already under
+    way are kept beyond `size`, so `pending()` may exceed `size`. With RM_DISABLED the queue overruns: its entries can
+    be read, after that every read raises Overrun.
 
-    `read` and `sread` raise Available while an error entry is at the head (read it with `readerr`); `sread` raises
-    Again when the time is over and Canceled when `signal` woke it.
+    `read` and `sread` raise Available while an error entry is at the head (read the entry with `readerr`); `sread`
+    raises Again when the time is over, and Canceled when `signal` woke the call.
     Thread safety: any thread. Source: fi_cq(3).
     """
-
-    _closed = False
-    _site: _handle.Site | None = None
 
     def __init__(
         self, domain: Domain, *, size: int, flags: int, format: int, wait_obj: int, wait_cond: int, context: Any
     ) -> None:
         rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
         if flags & ~rules.flags:
-            raise refuse(
-                Rule.CQ_OPEN_FLAGS, f"cq_open: flags {Flag(flags)!s}; only AFFINITY is known, and it is a hint"
-            )
+            raise refuse(Rule.CQ_OPEN_FLAGS, f"cq_open: flags {Flag(flags)!s}; only AFFINITY is known, as a hint")
         if format not in CqFormat.__members__.values():
-            raise refuse(Rule.CQ_FORMAT, f"cq_open: format {format!r} is none of FI_CQ_FORMAT_*")
+            raise refuse(Rule.CQ_FORMAT, f"cq_open: format {format!r} is not one of FI_CQ_FORMAT_*")
         self.format = CqFormat(format) if format else rules.format_unspec
         if self.format not in rules.formats:
             known = ", ".join(str(kind) for kind in CqFormat if kind in rules.formats)
             raise refuse(Rule.CQ_FORMAT_UNSUPPORTED, f"cq_open: no {self.format} here; there are {known}")
         if wait_cond not in CqWaitCond.__members__.values():
-            raise refuse(Rule.CQ_WAIT_COND, f"cq_open: wait_cond {wait_cond!r} is none of FI_CQ_COND_*")
+            raise refuse(Rule.CQ_WAIT_COND, f"cq_open: wait_cond {wait_cond!r} is not one of FI_CQ_COND_*")
         self.domain = domain
         self.context = context
         self.wait_obj = waitable("cq_open", wait_obj, rules, domain.policy.refusals)
@@ -192,15 +186,6 @@ class CompletionQueue(_nic.CompletionQueueCore):
         super().__init__(domain, size=int(size or rules.size), format=int(self.format), wait_obj=int(self.wait_obj))
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
-
-    @property
-    def _made_in(self) -> int:
-        return self.domain._made_in
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """What a provider error number of `readerr` means (fi_cq_strerror).
@@ -216,14 +201,6 @@ class CompletionQueue(_nic.CompletionQueueCore):
     def close(self) -> None:
         """Close the queue (fi_close); unread completions are lost. Raises Busy while an endpoint uses it."""
         _handle.close(self, super().close, self._children, (self.domain,))
-
-    def __enter__(self) -> CompletionQueue:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, super().close, (self.domain,) if self._site else ())
@@ -266,7 +243,7 @@ def waitable(op: str, wait_obj: int, rules: QueueRules, refusals: Refusals) -> W
     try:
         kind = WaitObj(wait_obj)
     except ValueError:
-        raise refuse(Rule.WAIT_OBJ, f"{op}: wait_obj {wait_obj!r} is none of FI_WAIT_*") from None
+        raise refuse(Rule.WAIT_OBJ, f"{op}: wait_obj {wait_obj!r} is not one of FI_WAIT_*") from None
     if kind == WaitObj.WAIT_YIELD:
         return WaitObj.WAIT_UNSPEC  # waiting here spins and yields before it sleeps
     if kind not in rules.wait_objs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Domain"]
 
-# Under none of these is a registration anything out of the ordinary.
+# Without these modes the extension registers a region by itself.
 _SPECIAL_MODES = (
     MrMode.MR_BASIC
     | MrMode.MR_PROV_KEY
@@ -53,14 +52,11 @@ _SPECIAL_MODES = (
 )
 
 
-class Domain(_nic.DomainCore):
+class Domain(_handle.Life, _nic.DomainCore):
     """A NIC opened for use (struct fid_domain). Made by `Fabric.domain`.
 
     Thread safety: any thread. Source: fi_domain(3).
     """
-
-    _closed = False
-    _site: _handle.Site | None = None
 
     def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:
         self.fabric = fabric
@@ -72,7 +68,7 @@ class Domain(_nic.DomainCore):
         self.context = context
         self._made_in = _process.generation
         self._children: _handle.Children = {}
-        self._mapped: dict[int, int] = {}  # what map_raw gave out -> the peer's key
+        self._mapped: dict[int, int] = {}  # key returned by map_raw -> the peer's key
         self._eq: EventQueue | None = None
         self._mr_eq: EventQueue | None = None
         self._bound: list[EventQueue] = []
@@ -100,16 +96,16 @@ class Domain(_nic.DomainCore):
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
-    # ---- what it is --------------------------------------------------------------------------------------------------
+    # ---- attributes --------------------------------------------------------------------------------------------------
 
     @property
     def attr(self) -> DomainAttr:
-        """The attributes that it was opened with."""
+        """The domain's attributes, as opened."""
         return self.info.domain_attr
 
     @property
     def name(self) -> str:
-        """Its name: that of the NIC."""
+        """The name of the domain: the name of the NIC."""
         return str(self.info.domain_attr.name)
 
     @property
@@ -122,20 +118,15 @@ class Domain(_nic.DomainCore):
         """True where peers name remote memory by virtual address, False where by offset."""
         return self._virt_addr
 
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
-
     # ---- objects -----------------------------------------------------------------------------------------------------
 
     def endpoint(self, info: Info | None = None, context: Any = None) -> Endpoint:
         """Open an endpoint (fi_endpoint), disabled.
 
-        info      from getinfo; the one that the domain was opened with where None. It is copied.
+        info      from getinfo, copied; None: the Info of the domain.
         context   any object, kept as `ep.context`.
 
-        Raises InvalidArgument (of another type than the domain's; capabilities, op_flags or sizes that no offer has),
+        Raises InvalidArgument (another type than the domain's; capabilities, op_flags or sizes that no offer has),
         BadState (the domain is closed).
         Source: fi_endpoint(3) fi_endpoint.
         """
@@ -157,8 +148,8 @@ class Domain(_nic.DomainCore):
     ) -> AddressVector:
         """Open an address vector (fi_av_open).
 
-        type                 `fi.AV_TABLE` or `fi.AV_MAP`; the domain's where left out.
-        count, ep_per_node   hints on how many addresses will come.
+        type                 `fi.AV_TABLE` or `fi.AV_MAP`; by default the domain's.
+        count, ep_per_node   hints: how many addresses will be inserted.
         rx_ctx_bits          0: there are no scalable endpoints.
         name                 None: vectors are not shared between processes.
         flags                `fi.EVENT`: insertions are reported to an event queue (deprecated).
@@ -193,13 +184,13 @@ class Domain(_nic.DomainCore):
         """Open a completion queue (fi_cq_open).
 
         size       entries at least, up to 2**24; 0 for 1024.
-        format     `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (also where left out) or `_TAGGED`: how much an entry tells.
-        wait_obj   `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for a descriptor besides; `fi.WAIT_NONE` for neither.
+        format     `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (the default) or `_TAGGED`: the fields of an entry.
+        wait_obj   `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for sread and a descriptor; `fi.WAIT_NONE` for neither.
                    (In C the default is WAIT_NONE.)
         wait_cond  `fi.CQ_COND_THRESHOLD` gives the argument cond of sread its meaning.
         flags, signaling_vector   `fi.AFFINITY` and a core: a hint, without effect.
 
-        Raises BadFlags, InvalidArgument (format, wait_cond, a negative size or too large a one), NoSys (another wait
+        Raises BadFlags, InvalidArgument (format, wait_cond, a size that is negative or too large), NoSys (another wait
         object). Source: fi_cq(3) fi_cq_open.
         """
         _handle.check(self, "cq_open")
@@ -218,7 +209,7 @@ class Domain(_nic.DomainCore):
     ) -> Counter:
         """Open a counter (fi_cntr_open).
 
-        events     `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (failures always as one each).
+        events     `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (a failure counts as one).
         wait_obj   as for cq_open.
         flags      0.
 
@@ -245,7 +236,7 @@ class Domain(_nic.DomainCore):
             len: int | None = None,
         ) -> MemoryRegion: ...
 
-    # mr_reg is the extension's: a registration with nothing special about it runs no Python. The rest comes here.
+    # mr_reg is a method of the extension: a plain registration runs no Python. For others the extension calls _mr_reg.
     def _mr_reg(
         self,
         buf: Any,
@@ -274,12 +265,12 @@ class Domain(_nic.DomainCore):
         flags: int = 0,
         context: Any = None,
     ) -> MemoryRegion:
-        """Register several buffers as one region (fi_mr_regv): offset 0 is the first byte of the first.
+        """Register several buffers as one region (fi_mr_regv): offset 0 is the first byte of the first buffer.
 
         iov     buffers; at most domain_attr.mr_iov_limit.
-        count   how many of them; None for all.
+        count   use only the first `count`; None for all.
 
-        The rest, and what is raised, as `mr_reg`. Source: fi_mr(3) fi_mr_regv.
+        Other arguments and errors as for `mr_reg`. Source: fi_mr(3) fi_mr_regv.
         """
         _args.maybe("mr_regv", count=count)
         buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
@@ -288,23 +279,23 @@ class Domain(_nic.DomainCore):
         return register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:
-        """Register what an MrAttr describes (fi_mr_regattr), a sub-MR among other things.
+        """Register the memory that an MrAttr describes (fi_mr_regattr); also makes sub-MRs.
 
-        Raises as `mr_reg`; InvalidArgument for a sub-MR that leaves its base, an authorization key that is none, device
-        memory that is not what it was said to be; NoSys for a device interface that is not here.
+        Raises as `mr_reg`; InvalidArgument for a sub-MR outside of its base, a bad authorization key, device memory
+        that does not match its description; NoSys for a device interface that this machine does not have.
         Source: fi_mr(3) fi_mr_regattr.
         """
         return register_attr(self, attr, flags)
 
     def map_raw(self, base_addr: int, raw_key: bytes, key_size: int | None = None, flags: int = 0) -> int:
-        """Turn a peer's raw key into one for data transfers (fi_mr_map_raw).
+        """Turn a peer's raw key into a key for data transfers (fi_mr_map_raw).
 
         base_addr, raw_key   from the peer's `MemoryRegion.raw_attr()`.
         key_size             bytes of raw_key that are used; None for all.
         flags                0.
 
-        Returns a key for transfers; under `fi.MR_RAW` the only one that they take. Give it back with `unmap_key` before
-        the domain is closed.
+        Returns a key for transfers; under `fi.MR_RAW` transfers accept only such keys. Give the key back with
+        `unmap_key` before the domain is closed.
         Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
         """
         _handle.check(self, "map_raw")
@@ -323,7 +314,7 @@ class Domain(_nic.DomainCore):
     def unmap_key(self, key: int) -> None:
         """Give a mapped key back (fi_mr_unmap_key).
 
-        Raises InvalidArgument for one that is not mapped. Source: fi_mr(3) fi_mr_unmap_key.
+        Raises InvalidArgument for a key that is not mapped. Source: fi_mr(3) fi_mr_unmap_key.
         """
         _handle.check(self, "unmap_key")
         _args.whole("unmap_key", key=key)
@@ -340,11 +331,11 @@ class Domain(_nic.DomainCore):
             self._mapped[key] = count - 1
 
     def alloc(self, shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
-        """A NumPy array in memory that peers on this host can map: the quickest to transfer to and from.
+        """A NumPy array in memory that peers on this host can map, for the fastest transfers.
 
         shape, dtype   as numpy.empty; no object dtypes. C-contiguous, uninitialised.
 
-        The memory lives as long as the array or a view of it does, also after the domain is closed.
+        The memory lives as long as the array or a view of the array, also after the domain is closed.
         Raises NoMemory, TypeError (dtype), BadState (the domain is closed).
         """
         _handle.check(self, "alloc")
@@ -356,7 +347,7 @@ class Domain(_nic.DomainCore):
         """Report control events of the domain to an event queue (fi_domain_bind).
 
         flags   0; or `fi.REG_MR`, which makes registrations asynchronous (deprecated): the region is made at once, and
-                is complete, with a key and within reach of peers, when the MR_COMPLETE event that carries it is read.
+                is complete (has a key, can be reached by peers) when its MR_COMPLETE event is read.
 
         Raises BadFlags, InvalidArgument (bound already). Source: fi_domain(3) fi_domain_bind, fi_mr(3).
         """
@@ -377,7 +368,7 @@ class Domain(_nic.DomainCore):
         _handle.adopt(self, eq)
 
     def query_atomic(self, datatype: int, op: int, flags: int = 0) -> AtomicAttr:
-        """Whether atomics of a kind can be done, and on how many elements at once (fi_query_atomic).
+        """Whether an atomic operation is supported, and on how many elements a call (fi_query_atomic).
 
         datatype, op   `fi.UINT64`, `fi.SUM` ...
         flags          0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
@@ -388,26 +379,26 @@ class Domain(_nic.DomainCore):
         _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
         return query(datatype, op, family_of(flags, self.policy.refusals), self.policy.refusals)
 
-    # ---- what the provider has of its own ----------------------------------------------------------------------------
+    # ---- extensions of the provider ----------------------------------------------------------------------------------
 
     def control(self, command: int, arg: Any = None) -> Any:
-        """A command of the provider (fi_control).
+        """Run a command of the provider (fi_control).
 
-        command   one of the provider's; arg: what it takes.
+        command   a command of the provider; arg: its argument.
 
-        Raises NoSys for a command that the provider has not. Source: fi_control(3).
+        Raises NoSys for a command that the provider does not have. Source: fi_control(3).
         """
         _handle.check(self, "domain.control")
         _args.whole("domain.control", command=command)
         return self.policy.control(command, arg)
 
     def open_ops(self, name: str, flags: int = 0) -> Any:
-        """Calls that the provider has beyond the interface (fi_open_ops).
+        """Calls of the provider beyond the interface (fi_open_ops).
 
         name    of the set of calls.
         flags   0.
 
-        Raises NoSys for a name that the provider has not, BadFlags. Source: fi_open_ops(3).
+        Raises NoSys for a name that the provider does not have, BadFlags. Source: fi_open_ops(3).
         """
         _handle.check(self, "domain.open_ops")
         if not isinstance(name, str):
@@ -418,13 +409,13 @@ class Domain(_nic.DomainCore):
         return self.policy.open_ops(name)
 
     def get_val(self, name: int) -> Any:
-        """A value of the provider (fi_get_val). Raises NoSys for one that it has not."""
+        """A value of the provider (fi_get_val). Raises NoSys for a value that the provider does not have."""
         _handle.check(self, "domain.get_val")
         _args.whole("domain.get_val", name=name)
         return self.policy.get_val(name)
 
     def set_val(self, name: int, value: Any) -> None:
-        """Set a value of the provider (fi_set_val). Raises NoSys for one that it has not."""
+        """Set a value of the provider (fi_set_val). Raises NoSys for a value that the provider does not have."""
         _handle.check(self, "domain.set_val")
         _args.whole("domain.set_val", name=name)
         self.policy.set_val(name, value)
@@ -432,7 +423,8 @@ class Domain(_nic.DomainCore):
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the domain (fi_close). Raises Busy, naming them, while objects on it are open or raw keys mapped."""
+        """Close the domain (fi_close). Raises Busy, which names them, while objects of the domain are open or raw keys
+        mapped."""
         if not self._closed and self._mapped and self._made_in == _process.generation:
             keys = ", ".join(hex(k) for k in list(self._mapped)[:5])
             raise self._refuse(
@@ -449,16 +441,8 @@ class Domain(_nic.DomainCore):
         self.policy.close()
 
     def _users(self) -> list[Any]:
-        """The open objects on it."""
+        """The open objects of the domain."""
         return [*_handle.live(self._children), *self.regions()]
-
-    def __enter__(self) -> Domain:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, self._release, (self.fabric, *self._bound) if self._site else ())

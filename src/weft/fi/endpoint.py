@@ -9,7 +9,6 @@ Source: fi_endpoint(3), fi_cm(3), fi_rma(3), fi_atomic(3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
@@ -48,7 +47,7 @@ class EndpointStatistics:
     tx_size: int
 
 
-class Endpoint(_nic.EndpointCore):
+class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
     """An endpoint (struct fid_ep), reliable-datagram or connected. Made by `Domain.endpoint`.
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
@@ -67,14 +66,12 @@ class Endpoint(_nic.EndpointCore):
     Thread safety: any thread. Source: fi_endpoint(3).
     """
 
-    _closed = False
-    _site: _handle.Site | None = None
     _enabled = False
 
     def __init__(self, domain: Domain, info: Info, context: Any) -> None:
         self._refuse = domain.policy.refusals.refuse
         if info.ep_attr.type not in (0, domain.info.ep_attr.type):
-            raise self._refuse(Rule.EP_TYPE, f"endpoint: type {info.ep_attr.type!r} is none that {domain!r} has")
+            raise self._refuse(Rule.EP_TYPE, f"endpoint: type {info.ep_attr.type!r} is not one that {domain!r} has")
         _offered.endpoint(domain.provider, domain._offer, info)
         self.domain = domain
         self.info = info
@@ -100,15 +97,6 @@ class Endpoint(_nic.EndpointCore):
         _handle.adopt(self, domain)
 
     @property
-    def _made_in(self) -> int:
-        return self.domain._made_in
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
-
-    @property
     def enabled(self) -> bool:
         """True after enable()."""
         return self._enabled
@@ -130,17 +118,17 @@ class Endpoint(_nic.EndpointCore):
 
     @property
     def max_msg_size(self) -> int:
-        """Bytes that one call transfers at most."""
+        """Maximum bytes of a call."""
         return int(self.info.ep_attr.max_msg_size)
 
     @property
     def iov_limit(self) -> int:
-        """Local buffers that one call takes at most."""
+        """Maximum number of local buffers of a call."""
         return int(self.info.tx_attr.iov_limit)
 
     @property
     def rma_iov_limit(self) -> int:
-        """Remote pieces that one call takes at most."""
+        """Maximum number of remote ranges of a call."""
         return int(self.info.tx_attr.rma_iov_limit)
 
     @property
@@ -158,7 +146,7 @@ class Endpoint(_nic.EndpointCore):
                           `fi.REMOTE_WRITE` (of peers on this endpoint; needs `fi.RMA_EVENT`), `fi.SEND`, `fi.RECV`.
         AddressVector, EventQueue   flags 0.
 
-        The endpoint holds what it is bound to; that cannot be closed before the endpoint.
+        The endpoint holds the bound objects; they cannot be closed before the endpoint.
         Raises BadFlags, BadState (enabled already), WrongDomain, InvalidArgument (bound already; another object).
         Source: fi_endpoint(3) fi_ep_bind.
         """
@@ -453,7 +441,7 @@ class Endpoint(_nic.EndpointCore):
     # ---- queries -----------------------------------------------------------------------------------------------------
 
     def atomicvalid(self, datatype: int, op: int) -> int:
-        """Elements that one `atomic` may hold (fi_atomicvalid). Raises NotSupported for a pair that it does not do."""
+        """Elements that one `atomic` may hold (fi_atomicvalid). Raises NotSupported for other pairs."""
         return self._valid(datatype, op, 0)
 
     def fetch_atomicvalid(self, datatype: int, op: int) -> int:
@@ -478,9 +466,9 @@ class Endpoint(_nic.EndpointCore):
     def control(self, command: int, arg: Any = None) -> Any:
         """A command of the provider (fi_control).
 
-        command   one of the provider's; arg: what it takes.
+        command   a command of the provider; arg: its argument.
 
-        Raises NoSys for a command that the provider has not. Source: fi_control(3).
+        Raises NoSys for a command that the provider does not have. Source: fi_control(3).
         """
         _handle.check(self, "ep.control")
         _args.whole("ep.control", command=command)
@@ -492,7 +480,7 @@ class Endpoint(_nic.EndpointCore):
         name    of the set of calls.
         flags   0.
 
-        Raises NoSys for a name that the provider has not, BadFlags. Source: fi_open_ops(3).
+        Raises NoSys for a name that the provider does not have, BadFlags. Source: fi_open_ops(3).
         """
         _handle.check(self, "ep.open_ops")
         if not isinstance(name, str):
@@ -503,13 +491,13 @@ class Endpoint(_nic.EndpointCore):
         return self.policy.open_ops(name)
 
     def get_val(self, name: int) -> Any:
-        """A value of the provider (fi_get_val). Raises NoSys for one that it has not."""
+        """A value of the provider (fi_get_val). Raises NoSys for a value that the provider does not have."""
         _handle.check(self, "ep.get_val")
         _args.whole("ep.get_val", name=name)
         return self.policy.get_val(name)
 
     def set_val(self, name: int, value: Any) -> None:
-        """Set a value of the provider (fi_set_val). Raises NoSys for one that it has not."""
+        """Set a value of the provider (fi_set_val). Raises NoSys for a value that the provider does not have."""
         _handle.check(self, "ep.set_val")
         _args.whole("ep.set_val", name=name)
         self.policy.set_val(name, value)
@@ -536,14 +524,6 @@ class Endpoint(_nic.EndpointCore):
             self._connection.shutdown(self)  # the peer is told
             self._own_av.close()
         super().close()
-
-    def __enter__(self) -> Endpoint:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())

@@ -15,11 +15,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, _process, errors
-from ..flags import EqEvent, Flag, Progress, WaitObj
+from ..flags import Flag, Progress, WaitObj
 from . import _args, _handle
 from .cq import waitable
 from .policy import DomainPolicy
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
 
-_SLICE_S = 0.05  # a thread that waits for peers looks again this often
-_SLICE_MANUAL_S = 0.001  # and where nobody else makes progress
-_PULLED_MAX = 64  # events that are taken from the NIC ahead of the application
+_SLICE_S = 0.05  # a thread that waits for peers checks again after this time
+_SLICE_MANUAL_S = 0.001  # the same where only the waiting thread makes progress
+_PULLED_MAX = 64  # events taken from the NIC before the application reads them
 
 
 class EqEntry(NamedTuple):
@@ -78,14 +77,11 @@ class EqErrEntry(NamedTuple):
     err_data: bytes = b""
 
 
-class EventQueue:
+class EventQueue(_handle.Life):
     """A queue of control events (struct fid_eq). Made by `Fabric.eq_open`.
 
     Thread safety: any thread. Source: fi_eq(3).
     """
-
-    _closed = False
-    _site: _handle.Site | None = None
 
     def __init__(self, fabric: Fabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
         self.fabric = fabric
@@ -103,7 +99,7 @@ class EventQueue:
         self._errors: deque[EqErrEntry] = deque()
         self._changed = threading.Condition()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if self.wait_obj == WaitObj.WAIT_FD else -1
-        # What the NICs have for the endpoints whose connections are reported here, which `_owners` has by token.
+        # A queue of connection messages for each NIC; `_owners` maps the token of a message to its endpoint.
         self._cms: dict[_nic.Nic, tuple[_nic.CmQueue, bool]] = {}  # the queue; whether the application moves the NIC on
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._site = _handle.here(3)
@@ -113,11 +109,6 @@ class EventQueue:
     def fd(self) -> int:
         """Readable while there is something to read (wait_obj=fi.WAIT_FD), else -1."""
         return self._fd if self.wait_obj == WaitObj.WAIT_FD else -1
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def read(self, flags: int = 0) -> tuple[int, Any] | None:
         """The next event as (event, entry), or None (fi_eq_read).
@@ -136,7 +127,7 @@ class EventQueue:
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
         """As `read`, but waits (fi_eq_sread).
 
-        timeout   seconds; None for ever.
+        timeout   seconds; None: no limit.
         flags     as for `read`.
 
         Raises Again when the time is over, InvalidArgument for a queue opened with WAIT_NONE, Available as `read`,
@@ -177,7 +168,7 @@ class EventQueue:
 
         flags   `fi.PEEK` leaves it in the queue.
 
-        Raises Again where there is none, BadFlags. Source: fi_eq(3) fi_eq_readerr.
+        Raises Again if there is no error entry, BadFlags. Source: fi_eq(3) fi_eq_readerr.
         """
         _handle.check(self, "eq.readerr")
         self._known_flags("eq.readerr", flags, Flag.PEEK)
@@ -210,7 +201,7 @@ class EventQueue:
     def post(self, event: int, entry: Any, on_read: Callable[[], None] | None = None) -> None:
         """Insert an event; how the provider's objects report. Not part of libfabric's interface.
 
-        on_read   called when the application sees the event, before it is handed out.
+        on_read   called when the application reads the event, before `read` returns.
         """
         with self._changed:
             self._events.append((event, entry, on_read))
@@ -260,7 +251,7 @@ class EventQueue:
                 manual = policy.progress == Progress.PROGRESS_MANUAL
                 self._cms[policy.nic] = _nic.CmQueue(policy.nic, self._fd), manual
             self._owners[token] = owner
-            self._changed.notify_all()  # who waits for events of this process alone
+            self._changed.notify_all()  # threads that wait without a descriptor
             return self._cms[policy.nic][0]
 
     def _progress(self) -> None:
@@ -327,24 +318,8 @@ class EventQueue:
                 Rule.EQ_READ_FLAGS, f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}"
             )
 
-    def __enter__(self) -> EventQueue:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
-
     def __del__(self) -> None:
         _handle.finalize(self, self._release if self._site else None, (self.fabric,) if self._site else ())
 
     def __repr__(self) -> str:
         return f"<EventQueue {'closed' if self._closed else f'{self.pending()} unread'}>"
-
-
-def event_name(event: int) -> str:
-    """Name of an event, for printing."""
-    try:
-        return EqEvent(event).name
-    except ValueError:
-        return str(event)

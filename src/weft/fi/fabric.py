@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from .. import _process, errors
@@ -22,17 +21,14 @@ from .rules import Refusals, Rule
 __all__ = ["Fabric"]
 
 
-class Fabric:
+class Fabric(_handle.Life):
     """A provider opened for use (struct fid_fabric).
 
     attr   `info.fabric_attr` of an Info from getinfo; prov_name decides which provider.
 
-    Raises NoDevice for a provider that is not here, or a fabric that it has not.
+    Raises NoDevice if there is no such provider, or the provider has no such fabric.
     Thread safety: any thread. Source: fi_fabric(3) fi_fabric.
     """
-
-    _closed = False
-    _site: _handle.Site | None = None
 
     def __new__(cls, attr: FabricAttr, context: Any = None) -> Fabric:
         """A fabric of the class that the provider has for it."""
@@ -61,11 +57,6 @@ class Fabric:
     def name(self) -> str:
         """Its name."""
         return str(self.attr.name or self.provider.name)
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def domain(self, info: Info, flags: int = 0, context: Any = None) -> Domain:
         """Open a domain (fi_domain).
@@ -128,14 +119,6 @@ class Fabric:
     def close(self) -> None:
         """Close the fabric (fi_close). Raises Busy, naming them, while domains or event queues on it are open."""
         _handle.close(self, None, self._children, ())
-
-    def __enter__(self) -> Fabric:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         _handle.finalize(self, None, ())
