@@ -4,8 +4,8 @@
     from weft import ucp    UCX's objects: Context, Worker, Endpoint, MemHandle, RemoteKey ...
     import weft             arrays that other processes read, write and update
 
-Importing `weft` imports nothing else: each name below is resolved when it is first used, so that a program which needs
-one dialect does not pay for the other, for NumPy or for the command line (tests/meta/test_light_import.py).
+Importing `weft` imports nothing else: each name below is resolved at its first use, so that a program that needs one
+dialect does not load the other, NumPy or the command line (tests/meta/test_light_import.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMES: dict[str, str] = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the room that `name` is, or that defines it; the second use finds it in the module."""
+    """Import the module `name`, or the name from the module that defines it; a name is cached for the next use."""
     if name in _ROOMS:
         return importlib.import_module(f"weft.{name}")
     if name in _NAMES:
@@ -47,8 +47,8 @@ def __dir__() -> list[str]:
 
 
 def _refuse_subinterpreters() -> None:
-    """One process has one NIC, whose extension holds objects of one interpreter; NumPy is not made for more either."""
-    for module in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13 on; before
+    """Refuse subinterpreters: the extension holds objects of one interpreter, and NumPy supports only one as well."""
+    for module in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13; before that
         try:
             interpreters = importlib.import_module(module)
             here, first = interpreters.get_current(), interpreters.get_main()

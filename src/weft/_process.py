@@ -1,8 +1,7 @@
 """The process: its one NIC, and what fork does to it.
 
-One NIC engine a process (DESIGN.md). It is made at the first use and closed at exit. A forked child starts without one:
-the parent's NIC stays the parent's, every handle made on it refuses use in the child, and the child's first use makes a
-NIC of its own.
+A process has one NIC, made at the first use and closed at exit. A forked child starts without a NIC: the parent's NIC
+stays the parent's, every handle made on it refuses use in the child, and the child's first use makes a new NIC.
 """
 
 from __future__ import annotations
@@ -38,14 +37,15 @@ __all__ = [
 ]
 
 generation = 0
-"""How many forks lie between this process and the first importer. A handle of another generation is not ours."""
+"""Number of forks between this process and the one that first imported weft. A handle with another generation was made
+by an ancestor."""
 
 _lock = threading.Lock()
 _current: Nic | None = None
 _identity: tuple[Nic, int] | None = None
-_handler: tuple[Nic, object] | None = None  # NumPy's way to the segments of that NIC
-_fork_was_told = False
-# NICs of ancestors: never dropped, so that no destructor of theirs runs here.
+_handler: tuple[Nic, object] | None = None  # NumPy's memory handler over the segments of that NIC
+_fork_was_warned = False
+# NICs of ancestors: never dropped, so that their destructors do not run in this process.
 _inherited: list[Nic] = []
 
 
@@ -88,7 +88,7 @@ def nic() -> Nic:
 
 
 def identity() -> int:
-    """A random number that this process's NIC alone has: packed keys and addresses carry it."""
+    """A random number that identifies this process's NIC in packed keys and addresses."""
     global _identity
     here = nic()
     if _identity is None or _identity[0] is not here:
@@ -101,7 +101,7 @@ def _nic_of_process() -> Nic:
 
 
 def nic_if_open() -> Nic | None:
-    """The NIC of this process where it was made already."""
+    """The NIC of this process if it has been made already, else None."""
     return _current
 
 
@@ -132,11 +132,11 @@ def _set_secret(here: Nic, secret: bytes) -> None:
 def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
     """Let other hosts call this process's NIC.
 
-    where      "tcp://host:port"; port 0: a free one; host 0.0.0.0 or [::]: every network of this host.
-    known_as   the name or IP address of this host that others are to use; None: the one that packets leave from.
+    where      "tcp://host:port"; port 0: a free port; host 0.0.0.0 or [::]: every network of this host.
+    known_as   the name or IP address of this host that others are to use; None: the address that packets leave from.
 
-    Returns the address and port that others call. Raises AccessDenied (no secret), AddressInUse, Busy (it listens
-    elsewhere already), InvalidArgument.
+    Returns the address and port that others call. Raises AccessDenied (no secret), AddressInUse, Busy (the process
+    listens elsewhere already), InvalidArgument.
     """
     return _listen(nic(), where, known_as)
 
@@ -162,7 +162,7 @@ def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
 
 
 def public_nic(number: int) -> int:
-    """The number of a NIC as its addresses have it: where this process listens, one that names host and port."""
+    """The number of a NIC for addresses that peers get: it names host and port if this process listens."""
     at = None if _current is None else _current.tcp_listening()
     return number if at is None else _nic.route_number(*at, number)
 
@@ -180,7 +180,7 @@ def array(
     """An array in memory of the NIC's segments; freed with the last reference to it and its views.
 
     nic    whose segments; the process's NIC where None.
-    zero   every byte is 0, as numpy.zeros has it for every dtype; else what was there.
+    zero   set every byte to 0, as numpy.zeros does for every dtype; otherwise the memory is uninitialised.
 
     Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths).
     """
@@ -208,7 +208,7 @@ def array(
 
 
 def numpy_memory_handler() -> object:
-    """NumPy's memory handler over the segments of this process's NIC; one a NIC."""
+    """NumPy's memory handler over the segments of this process's NIC; each NIC has one handler."""
     global _handler
     here = nic()
     if _handler is None or _handler[0] is not here:
@@ -217,20 +217,20 @@ def numpy_memory_handler() -> object:
 
 
 def _before_fork() -> None:
-    """Say once that a child will share arrays which NumPy's users expect to be copied (weft.allocator)."""
-    global _fork_was_told
-    if _handler is None or _fork_was_told:
+    """Warn once that a child will share arrays that NumPy's users expect to be copied (weft.allocator)."""
+    global _fork_was_warned
+    if _handler is None or _fork_was_warned:
         return
     count = _nic.numpy_memory_live(_handler[1])
     if count:
-        _fork_was_told = True
+        _fork_was_warned = True
         warnings.warn(
             f"fork: {count} NumPy arrays made under weft.allocator() are alive; the child shares them with this "
             "process: what one writes the other sees\n"
             "  try: a = a.copy() in the child before it writes, the start method spawn or forkserver, or "
             "weft.allocator() around those arrays alone that others are to reach",
             RuntimeWarning,
-            stacklevel=2,  # who called os.fork()
+            stacklevel=2,  # the caller of os.fork()
         )
 
 
@@ -256,7 +256,7 @@ def _after_fork_in_child() -> None:
 
 
 def _door(obj: object, writable: bool) -> tuple[int, int, bool, int, object]:
-    """For the extension: an array that its fast path does not know, through the one door for arrays."""
+    """Describe an array that the extension's fast path does not know, through weft.buffers."""
     from . import buffers
 
     try:

@@ -1,9 +1,10 @@
 """Weft's errors: one exception type, a subclass for each code that callers handle.
 
-`FabricError` is an `OSError`; `.errno` is the fabric error number (positive; the C calls return it negated). A subclass
-that Python also has a name for is that too: `fi.TimedOut` is a `TimeoutError`, `fi.Again` a `BlockingIOError`.
+`FabricError` is an `OSError`; `.errno` is the fabric error number (positive; the C calls return the number negated).
+Where Python has a class for the same error, the subclass derives from that class as well: `fi.TimedOut` is a
+`TimeoutError`, `fi.Again` a `BlockingIOError`.
 
-The extension raises everything through `make`, so that a code has one class wherever it was found.
+The extension raises everything through `make`, so that a code has the same class wherever the error occurs.
 
 Source: fi_errno(3), <rdma/fi_errno.h>.
 """
@@ -110,7 +111,7 @@ class NotPermitted(FabricError, PermissionError):
 
 
 class NotFound(FabricError, FileNotFoundError):
-    """FI_ENOENT: no such thing (a context to cancel, a named object)."""
+    """FI_ENOENT: the context to cancel, or the named object, does not exist."""
 
     code = Errno.ENOENT
 
@@ -134,13 +135,13 @@ class AccessDenied(FabricError, PermissionError):
 
 
 class Fault(FabricError):
-    """FI_EFAULT: the addresses have no memory behind them."""
+    """FI_EFAULT: no memory is mapped at the addresses."""
 
     code = Errno.EFAULT
 
 
 class Busy(FabricError):
-    """FI_EBUSY: the object is in use; the message names by what."""
+    """FI_EBUSY: the object is in use; the message names its users."""
 
     code = Errno.EBUSY
 
@@ -170,20 +171,20 @@ class NoSys(FabricError):
 
 
 class NoData(FabricError):
-    """FI_ENODATA: no provider offers what the hints ask for. `.explanation` says which hint rejects what."""
+    """FI_ENODATA: no provider offers what the hints ask for. `.explanation` says which hint rejected which offer."""
 
     code = Errno.ENODATA
     explanation: Any = None
 
 
 class MessageTooLong(FabricError):
-    """FI_EMSGSIZE: longer than the limit that the message names."""
+    """FI_EMSGSIZE: the data is longer than a limit; the error text names the limit."""
 
     code = Errno.EMSGSIZE
 
 
 class NoProtocolOption(FabricError):
-    """FI_ENOPROTOOPT: no such option, or it cannot be set."""
+    """FI_ENOPROTOOPT: the option does not exist, or cannot be set."""
 
     code = Errno.ENOPROTOOPT
 
@@ -195,13 +196,13 @@ class NotSupported(FabricError):
 
 
 class AddressInUse(FabricError):
-    """FI_EADDRINUSE: another endpoint of this user, on this host, has that address."""
+    """FI_EADDRINUSE: another endpoint of this user on this host has the address."""
 
     code = Errno.EADDRINUSE
 
 
 class NotAvailable(FabricError):
-    """FI_EADDRNOTAVAIL: there is no such address here."""
+    """FI_EADDRNOTAVAIL: this host does not have the address."""
 
     code = Errno.EADDRNOTAVAIL
 
@@ -219,13 +220,13 @@ class TimedOut(FabricError, TimeoutError):
 
 
 class ConnectionRefused(FabricError, ConnectionRefusedError):
-    """FI_ECONNREFUSED: no endpoint has that address."""
+    """FI_ECONNREFUSED: no endpoint has the address."""
 
     code = Errno.ECONNREFUSED
 
 
 class Unreachable(FabricError):
-    """FI_EHOSTUNREACH: no link leads to that peer."""
+    """FI_EHOSTUNREACH: no link reaches the peer."""
 
     code = Errno.EHOSTUNREACH
 
@@ -249,7 +250,7 @@ class TooSmall(FabricError):
 
 
 class BadState(FabricError):
-    """FI_EOPBADSTATE: the object's state does not permit the call: not enabled yet, closed, from before a fork."""
+    """FI_EOPBADSTATE: the object's state does not permit the call: not enabled yet, closed, or made before a fork."""
 
     code = Errno.EOPBADSTATE
 
@@ -261,7 +262,7 @@ class Available(FabricError):
 
 
 class BadFlags(FabricError, ValueError):
-    """FI_EBADFLAGS: flags that the call does not know or the provider does not support."""
+    """FI_EBADFLAGS: the call does not know the flags, or the provider does not support them."""
 
     code = Errno.EBADFLAGS
 
@@ -303,7 +304,7 @@ class NoAv(FabricError):
 
 
 class Overrun(FabricError):
-    """FI_EOVERRUN: the queue lost entries; it cannot be used any more."""
+    """FI_EOVERRUN: the queue lost entries and can no longer be used."""
 
     code = Errno.EOVERRUN
 
@@ -322,12 +323,12 @@ _CLASSES: dict[int, type[FabricError]] = _subclasses()
 
 
 def make(errno: int, message: str = "", *, op: str | None = None) -> FabricError:
-    """The exception for an error number: of its subclass where there is one, `FabricError` otherwise.
+    """The exception for an error number: its subclass if there is one, otherwise `FabricError`.
 
     errno   fabric error number, positive or (as C calls return it) negative.
     op      name of the call, or None.
 
-    This is what the extension calls for everything that it raises.
+    The extension calls this function for every error that it raises.
     """
     errno = abs(errno)
     cls = _CLASSES.get(errno)

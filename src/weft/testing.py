@@ -39,7 +39,7 @@ MR_MODES: tuple[MrMode, ...] = (
     | MrMode.MR_RMA_EVENT
     | MrMode.MR_ENDPOINT,
 )
-"""Each mode alone, what FI_MR_BASIC stands for, what CXI asks with provider keys, and all at once."""
+"""Each mode alone, the three bits of FI_MR_BASIC, the bits of CXI with provider keys, and all bits at once."""
 
 
 def _name(mode: MrMode) -> str:
@@ -63,7 +63,8 @@ def _ids(modes: Sequence[MrMode]) -> list[str]:
 def mr_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MrMode:
     """The registration mode that getinfo requires while the test runs; the test runs once for each of MR_MODES.
 
-    The test offers it in its hints, or more: `fi.DomainAttr(mr_mode=mr_mode)`. Processes that it starts inherit it.
+    The test offers at least these bits in its hints: `fi.DomainAttr(mr_mode=mr_mode)`. Processes that the test starts
+    inherit the mode.
     """
     mode: MrMode = request.param
     requiring(monkeypatch, mode)

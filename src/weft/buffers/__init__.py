@@ -1,24 +1,23 @@
-"""One door for arrays: what Python calls an array, as the address and length that the NIC needs.
+"""Address and length of anything that Python calls an array.
 
 Everything with the buffer protocol (bytes, bytearray, memoryview, array.array, mmap, ctypes, NumPy),
-`__array_interface__`, `__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`, comes
-in here:
+`__array_interface__`, `__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`, is
+accepted:
 
     info = describe(array, writable=True)
     info.address, info.nbytes, info.readonly, info.device, info.keepalive
 
 Memory whose elements are Python objects (dtype object, StringDType, a structure with such a field, ctypes' py_object)
-is refused with TypeError: they are pointers of this process, and a peer's write into them would end it. What
-`(address, length)` names is not looked at.
+is refused with TypeError: the elements are pointers of this process, and a peer's write would crash it. Memory given as
+`(address, length)` is not checked.
 
-Nothing is ever copied. What is not one contiguous piece is refused with the remedy in the message, or sent in pieces
-where the caller asks for it (`scatter_list`). The memory stays valid, and for the buffer protocol exported (a bytearray
-cannot be resized, a memoryview not released), for as long as `keepalive` lives. No array library is imported: the
-object brings its own. The NIC has a fast path in C++ for the common kinds; this is the door for all of them, and the
-reference.
+Nothing is copied. An array that is not one contiguous piece is refused, with a remedy in the message; `scatter_list`
+gives its pieces instead. The memory stays valid, and for the buffer protocol exported (a bytearray cannot be resized, a
+memoryview not released), for as long as `keepalive` lives. No array library is imported. The extension has a fast path
+in C++ for the common kinds; this package handles all kinds, and is the reference.
 
-Order of the doors: `(address, length)`, buffer protocol, `__array_interface__`, `__cuda_array_interface__`, DLPack. The
-host's come first because asking a device for its memory may synchronize it.
+Protocols are tried in this order: `(address, length)`, buffer protocol, `__array_interface__`,
+`__cuda_array_interface__`, DLPack. Host protocols come first because a device may synchronize when it is asked.
 
 Source: PEP 3118; the NumPy array interface, version 3; the CUDA array interface, version 3; DLPack 1.1 dlpack.h.
 """
@@ -61,7 +60,7 @@ def describe(obj: object, writable: bool = False) -> BufferInfo:
     writable  the memory will be written to: read-only memory is refused.
 
     Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or a kind of memory that
-    Weft does not know), TypeError (no array), ValueError (an address or an interface that contradicts itself).
+    Weft does not know), TypeError (not an array), ValueError (an address or an interface that contradicts itself).
     """
     info = _inspect(obj)
     if writable and info.readonly:
@@ -74,8 +73,8 @@ def describe(obj: object, writable: bool = False) -> BufferInfo:
 def scatter_list(obj: object, writable: bool = False) -> ScatterList:
     """The memory behind `obj` as (address, length) pieces, in C order; one piece if it is contiguous, none if empty.
 
-    Raises as `describe`, except that strides are welcome; writable memory whose elements overlap by a stride of 0
-    (a broadcast) is refused with ValueError, because the last writer would win.
+    Raises as `describe`, except that strides are accepted; writable memory whose elements overlap by a stride of 0
+    (a broadcast) is refused with ValueError, because the result would depend on the order of the writes.
     """
     info = _inspect(obj)
     if writable and info.readonly:
@@ -121,7 +120,7 @@ def _inspect(obj: object) -> BufferInfo:
     for door in (from_buffer, from_array_interface, from_cuda_array_interface, from_dlpack):
         try:
             info = door(obj)
-        except BufferError as refusal:  # perhaps another door is open; if not, the first answer is the one to tell
+        except BufferError as refusal:  # another protocol may work; if none does, the first refusal is raised
             first_refusal = first_refusal or refusal
             continue
         if info is not None:
@@ -164,7 +163,7 @@ def _refuse_strides(obj: object, info: BufferInfo) -> NoReturn:
 
 
 def from_address(pair: tuple[Any, ...]) -> BufferInfo:
-    """fi_rma(3) speaks of virtual addresses: the caller answers for the memory, nothing is kept alive."""
+    """A virtual address, as in fi_rma(3): the caller is responsible for the memory, nothing is kept alive."""
     if len(pair) != 2 or any(isinstance(x, bool) or not hasattr(x, "__index__") for x in pair):
         raise TypeError(f"cannot use {pair!r} as a buffer: a tuple must be (address, length), two ints")
     address, length = operator.index(pair[0]), operator.index(pair[1])

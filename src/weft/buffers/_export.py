@@ -43,8 +43,8 @@ _release_buffer.restype = None
 
 
 class _Export(Hold):
-    """A held Py_buffer. A memoryview would do, if it could be made of every exporter (it insists on a format that the
-    struct module can spell) and told its address when read-only."""
+    """A held Py_buffer. A memoryview does not serve: it rejects exporters whose format the struct module does not know,
+    and does not give the address of read-only memory."""
 
     def __init__(self, obj: object, flags: int) -> None:
         self.view = _PyBuffer()

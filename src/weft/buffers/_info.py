@@ -1,4 +1,4 @@
-"""What every door answers with, and the checks and refusals that they share."""
+"""The result of every protocol, and the checks and refusals that the protocols share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DLPACK_CUDA = 2  # enum DLDeviceType
 
 
 class NotContiguous(BufferError):
-    """The array is not one piece of memory, and nobody asked for a scatter list."""
+    """The array is not one piece of memory, and the call needs one."""
 
 
 class ReadOnly(BufferError):
@@ -23,7 +23,7 @@ class ReadOnly(BufferError):
 
 
 class Hold:
-    """An export that is ours to give back, once."""
+    """An export that Weft gives back, once."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -35,13 +35,13 @@ class BufferInfo:
 
     address    of the first byte (of the first element, where strides are negative); may be 0 when nbytes is 0.
     nbytes     itemsize times the number of elements.
-    readonly   True if the exporter forbids writing. (An unversioned DLPack capsule cannot say; it counts as writable.)
+    readonly   True if the exporter forbids writing. (An unversioned DLPack capsule cannot say, and counts as writable.)
     device     enum fi_hmem_iface: 0 system, 1 CUDA, 2 ROCR, 3 ZE. Pinned host memory is system.
-    device_id  ordinal of the device, -1 where the exporter does not say, 0 for system memory.
+    device_id  ordinal of the device; -1 if the exporter does not say, 0 for system memory.
     host_access  True if the CPU can load and store it: system, pinned and managed memory.
-    keepalive  hold it while the memory is used. Dropping the last reference releases the export.
+    keepalive  keep a reference while the memory is used; dropping the last reference releases the export.
     shape, strides  in elements and bytes; () for a scalar. format: PEP 3118 or array-interface code, "" if unknown.
-    door       which protocol answered.
+    door       the protocol that answered.
     """
 
     address: int
@@ -63,7 +63,7 @@ class BufferInfo:
         return is_contiguous(self.shape, self.strides, self.itemsize)
 
     def release(self) -> None:
-        """Give the memory back now instead of with the last reference. The address must not be used any more."""
+        """Release the export now instead of with the last reference. The address must no longer be used."""
         if isinstance(self.keepalive, Hold):
             self.keepalive.close()
 
@@ -71,7 +71,7 @@ class BufferInfo:
 class ScatterList(list[tuple[int, int]]):
     """(address, length) pieces in the C order of an array's elements; neighbours that touch are joined.
 
-    `info` describes the whole array; hold it (or this list) while the pieces are used.
+    `info` describes the whole array; keep `info` or this list while the pieces are used.
     """
 
     info: BufferInfo
@@ -82,8 +82,8 @@ class ScatterList(list[tuple[int, int]]):
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
-    """C-contiguity as NumPy defines it: the stride of a dimension shorter than 2 does not matter, nor does any of an
-    array without elements."""
+    """C-contiguity as NumPy defines it: the stride of a dimension shorter than 2 does not matter, and no stride
+    matters in an array without elements."""
     if 0 in shape:
         return True
     expected = itemsize

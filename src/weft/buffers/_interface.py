@@ -35,7 +35,7 @@ def _descr_holds_objects(descr: Any) -> bool:
 
 
 def _interface(obj: object, name: str) -> Mapping[str, Any] | None:
-    """The interface's dictionary. Looked up on instances too, as NumPy does; None where there is none."""
+    """The interface's dictionary. Looked up on instances too, as NumPy does; None if the object has none."""
     if isinstance(obj, type):
         return None
     try:
@@ -129,7 +129,7 @@ def from_array_interface(obj: object) -> BufferInfo | None:
 
 
 def from_cuda_array_interface(obj: object) -> BufferInfo | None:
-    """The producer's stream is not waited for: who registers or sends device memory has finished writing it."""
+    """Does not wait for the producer's stream: finish writing device memory before you register or send it."""
     door = "__cuda_array_interface__"
     interface = _interface(obj, door)
     if interface is None:

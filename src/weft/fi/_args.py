@@ -1,7 +1,7 @@
-"""Checks of arguments that all calls share: numbers, texts, lists.
+"""Argument checks that all calls share: numbers, texts, lists.
 
-The calls of the data path are the extension's and check there. Here an argument that is of no use is refused by name,
-before anything is done with it: TypeError for another type, InvalidArgument for a number out of range.
+The extension checks the arguments of the data path. The functions here refuse an unusable argument by name before the
+call has any effect: TypeError for a wrong type, InvalidArgument for a number out of range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def whole(op: str, /, **numbers: Any) -> None:
-    """Each is a whole number of 64 bits, 0 to 2**64 - 1."""
+    """Check that each argument is a whole number from 0 to 2**64 - 1."""
     for name, value in numbers.items():
         _index(op, name, value, "an int")
 
@@ -42,7 +42,7 @@ def _index(op: str, name: str, value: Any, kind: str) -> None:
 
 
 def least(op: str, most: int, /, **sizes: Any) -> None:
-    """Each is a size that a queue may be opened with: a number from 0 (the provider's choice) to `most`."""
+    """Check that each argument is a queue size: a number from 0 (the provider chooses) to `most`."""
     for name, value in sizes.items():
         try:
             number = operator.index(value)
@@ -51,18 +51,18 @@ def least(op: str, most: int, /, **sizes: Any) -> None:
         if number < 0:
             raise errors.InvalidArgument(f"{op}: {name} {number} is negative; 0 leaves it to the provider")
         if number > most:
-            raise errors.InvalidArgument(f"{op}: {name} {number} is more than the {most} that there may be")
+            raise errors.InvalidArgument(f"{op}: {name} {number} is more than the maximum, {most}")
 
 
 def text(op: str, /, **texts: Any) -> None:
-    """Each is a str or None."""
+    """Check that each argument is a str or None."""
     for name, value in texts.items():
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{op}: {name} must be a str or None, not {value!r}")
 
 
 def integer(op: str, /, **numbers: Any) -> None:
-    """Each is a whole number; which ones are of use, the caller decides."""
+    """Check that each argument is a whole number; the caller checks the range."""
     for name, value in numbers.items():
         try:
             operator.index(value)
@@ -79,7 +79,7 @@ def octets(op: str, name: str, value: Any) -> bytes:
 
 
 def seconds(op: str, /, **times: Any) -> None:
-    """Each is a number of seconds or None."""
+    """Check that each argument is a number of seconds or None."""
     for name, value in times.items():
         if value is None:
             continue
@@ -88,7 +88,7 @@ def seconds(op: str, /, **times: Any) -> None:
 
 
 def each(op: str, name: str, values: Iterable[_T], what: str) -> list[_T]:
-    """The entries of an argument that has to be a list of `what`."""
+    """The entries of an argument that must be a list of `what`."""
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{op}: {name} must be a list of {what}, not {values!r}")
     try:

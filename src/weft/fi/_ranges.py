@@ -1,4 +1,4 @@
-"""Ranges of addresses: what lies within what.
+"""Ranges of addresses: joining them, and whether they contain a piece.
 
 A range is (address of the first byte, bytes).
 """
@@ -13,7 +13,7 @@ Range = tuple[int, int]
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """The ranges in order of address, those that adjoin or overlap made one."""
+    """The ranges in order of address; adjoining and overlapping ranges are merged."""
     found: list[Range] = []
     for start, size in sorted(ranges):
         if found and start <= found[-1][0] + found[-1][1]:
@@ -25,6 +25,6 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def within(piece: Range, ranges: Iterable[Range]) -> bool:
-    """Whether all bytes of a piece are in the ranges, also where it goes from one into the next."""
+    """Whether the ranges contain all bytes of a piece; the piece may cross from one range into the next."""
     start, size = piece
     return any(a <= start and start + size <= a + n for a, n in joined(ranges))

@@ -1,4 +1,4 @@
-"""Attribute structs as text: a field a line, values by name (fi_tostr has the C library's own form, in _tostr.py)."""
+"""Attribute structs as text: one field a line, values by name (fi_tostr, in the C library's format: _tostr.py)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ __all__ = ["Table", "dotted", "number", "show"]
 
 
 def number(kind: Callable[[int], Any] | None = None, default: int = 0) -> Any:
+    """A numeric field; `kind` is the flag class or enumeration of its values, for printing."""
     return field(default=default, metadata={"kind": kind})
 
 
 def dotted(version: int) -> str:
+    """An interface version as text, `major.minor`."""
     return f"{version >> 16}.{version & 0xFFFF}"
 
 
 class Table:
-    """Dataclass whose repr is a table: one field a line, values by name, zeros and Nones left out."""
+    """Dataclass whose repr is a table: one field a line, values by name, without zeros and None."""
 
     __slots__ = ()
 
@@ -44,7 +46,7 @@ def _rows(obj: Any, indent: int) -> Iterator[str]:
 
 
 def show(value: Any, kind: Callable[[int], Any] | None = None) -> str:
-    """A value as a reader of the man page would write it."""
+    """A value as the man pages write it: by name, powers of two as such."""
     if kind is not None and isinstance(value, int):
         try:
             return str(kind(value))

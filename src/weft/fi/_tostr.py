@@ -68,7 +68,7 @@ def tostr(data: Any, datatype: int) -> str:
     if kind is None:
         if datatype in Type.__members__.values():
             return str(data) if isinstance(data, str) else repr(data)
-        raise errors.InvalidArgument(f"tostr: {datatype!r} is none of FI_TYPE_*")
+        raise errors.InvalidArgument(f"tostr: {datatype!r} is not one of FI_TYPE_*")
     try:
         text = str(kind(data))
     except ValueError:

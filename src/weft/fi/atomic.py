@@ -80,7 +80,7 @@ class MsgAtomic:
 class AtomicAttr:
     """What a query returns (struct fi_atomic_attr).
 
-    count   elements that one call may hold.
+    count   maximum elements of a call.
     size    bytes of one element.
     """
 
@@ -131,7 +131,7 @@ def family_of(flags: int, refusals: Refusals) -> int:
 
 
 def datatype_size(datatype: int) -> int:
-    """Bytes of one element of a datatype. Raises InvalidArgument for a number that is none."""
+    """Bytes of one element of a datatype. Raises InvalidArgument for a number that is not a datatype."""
     try:
         return _SIZES[Datatype(datatype)]
     except (KeyError, ValueError):
@@ -139,7 +139,7 @@ def datatype_size(datatype: int) -> int:
 
 
 def dtype_of(datatype: int) -> np.dtype[Any]:
-    """NumPy's dtype of a datatype. Raises InvalidArgument where there is none (with ml_dtypes): 128-bit integers."""
+    """NumPy's dtype of a datatype. Raises InvalidArgument if NumPy (with ml_dtypes) has none: 128-bit integers."""
     import numpy
 
     datatype = Datatype(datatype)
@@ -155,7 +155,7 @@ def dtype_of(datatype: int) -> np.dtype[Any]:
 
 
 def datatype_of(dtype: Any) -> Datatype:
-    """The datatype of a NumPy dtype. Raises InvalidArgument where there is none."""
+    """The datatype of a NumPy dtype. Raises InvalidArgument if libfabric has none."""
     import numpy
 
     wanted = numpy.dtype(dtype)

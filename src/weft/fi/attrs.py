@@ -174,14 +174,14 @@ class NicAttr(Table):
 
 @dataclass(repr=False, slots=True)
 class Info(Table):
-    """An endpoint that can be had, or hints for one (struct fi_info). Source: fi_getinfo(3).
+    """An endpoint that a provider offers, or hints for one (struct fi_info). Source: fi_getinfo(3).
 
-    caps, mode            capabilities; what the provider needs of the application.
-    addr_format           of the two addresses.
+    caps, mode            capabilities; duties of the application.
+    addr_format           format of the two addresses.
     src_addr, dest_addr   in `addr_format`: a str for FI_ADDR_STR.
-    handle                comes back as it was in the hints.
+    handle                returned unchanged from the hints.
     tx_attr rx_attr ep_attr domain_attr fabric_attr   the parts; None in hints counts as zeros.
-    nic                   the NIC that it is on; ignored in hints.
+    nic                   the NIC of the endpoint; ignored in hints.
     """
 
     caps: int = number(Flag)
@@ -199,12 +199,12 @@ class Info(Table):
 
     @property
     def src_addrlen(self) -> int:
-        """Length of src_addr, 0 where there is none."""
+        """Length of src_addr; 0 if src_addr is None."""
         return len(self.src_addr) if self.src_addr is not None else 0
 
     @property
     def dest_addrlen(self) -> int:
-        """Length of dest_addr, 0 where there is none."""
+        """Length of dest_addr; 0 if dest_addr is None."""
         return len(self.dest_addr) if self.dest_addr is not None else 0
 
 

@@ -15,7 +15,7 @@ __all__ = ["auth_key_bytes", "keys_in_force", "keys_of_vector"]
 
 
 def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
-    """An authorization key as bytes, checked. size: as in the attributes; 0 for all of it."""
+    """An authorization key as bytes, checked. size: as in the attributes; 0 for the length of the key."""
     try:
         found = bytes(memoryview(key))
     except TypeError:
@@ -27,7 +27,7 @@ def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
 
 
 def keys_in_force(info: Info) -> bool:
-    """Whether a domain has authorization keys: before interface 1.5 there are none, whatever the attributes hold."""
+    """Whether a domain has authorization keys: callers of an interface before 1.5 have none, whatever they set."""
     return info.fabric_attr.api_version >= VERSION(1, 5)
 
 

@@ -1,11 +1,11 @@
-"""One offer held against the hints of getinfo.
+"""Matching of one offer against the hints of getinfo.
 
 The rules of fi_getinfo(3), in short:
 
 * a zero in the hints means "anything"; a non-zero value is met or the offer is rejected;
-* `mode` and `mr_mode` are the other way round: the caller lists what it is ready to do, the provider keeps the bits
-  that it needs, clears the rest, and is rejected where it needs more;
-* primary capabilities come only when asked for, their modifiers limit them, secondary ones may come unasked.
+* `mode` and `mr_mode` work the other way round: the caller lists the duties that it accepts; the provider keeps the
+  bits that it needs and clears the rest, and is rejected if it needs more;
+* primary capabilities are granted only on request, their modifiers limit them; secondary capabilities may be added.
 
 Source: fi_getinfo(3), fi_domain(3), fi_endpoint(3), fi_mr(3).
 """
@@ -106,7 +106,7 @@ RX_CAPS = (
 )
 DOMAIN_CAPS = Flag.LOCAL_COMM | Flag.REMOTE_COMM | Flag.SHARED_AV
 
-# A value satisfies another where it asks the application for no more: higher rank = fewer duties.
+# A value satisfies a hint if it demands no more of the application: a higher rank means fewer duties.
 _THREADING = {
     Threading.THREAD_SAFE: 5,
     Threading.THREAD_FID: 4,
@@ -208,12 +208,13 @@ def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
 
 
 def widen_keys(provider: Provider, info: Info) -> None:
-    """How long a key is depends on who makes it, fi_mr(3) has mr_key_size say so."""
+    """Set mr_key_size to the length of keys under the granted mr_mode, fi_mr(3)."""
     info.domain_attr.mr_key_size = provider.key_size(info.domain_attr.mr_mode)
 
 
 def modes_needed(info: Info, offer: Offer) -> MrMode:
-    """The mr_mode that an offer needs of one who gets these capabilities: two bits go with one each, fi_mr(3)."""
+    """The mr_mode bits that an offer requires for `info.caps`. MR_HMEM applies only with HMEM, MR_COLLECTIVE only with
+    COLLECTIVE, fi_mr(3)."""
     mode = MrMode(offer.required)
     for bit, capability in _MODE_OF_CAPABILITY:
         if not Flag(info.caps) & capability:
@@ -325,7 +326,7 @@ _MODE_OF_CAPABILITY = ((MrMode.MR_HMEM, Flag.HMEM), (MrMode.MR_COLLECTIVE, Flag.
 
 
 def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) -> MrMode | str:
-    """The mr_mode that comes of what a provider requires and a caller offers, or why there is none.
+    """The mr_mode in force for what a provider requires and a caller offers, or the reason why there is none.
 
     required   bits that the provider needs.
     asked      bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE have to stand alone.

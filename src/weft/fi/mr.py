@@ -40,12 +40,13 @@ class MemoryRegion(_nic.MemoryRegionCore):
     state     "disabled", "enabled" or "closed".
     mr[a:b]   a registered slice: the local buffer that is quickest to use.
 
-    The region holds what exports its memory until it is closed. Thread safety: any thread. Source: fi_mr(3).
+    The region keeps the exporter of its memory alive until the region is closed. Thread safety: any thread.
+    Source: fi_mr(3).
     """
 
     # Registration is a hot path: this class has no __init__ of its own, and the extension keeps `_closed`, `_site` and
     # `domain` (set after construction, which enters the region in the domain's list), so that a plain region has no
-    # __dict__. `_special` tells `close()` that there is more to it than the extension knows.
+    # __dict__. `_special` tells `close()` to call `_close` below, for state that the extension does not know.
     if TYPE_CHECKING:
         domain: Domain
         _closed: bool
@@ -53,7 +54,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _special: bool
     _keep: Any = None
     _by_owner = False  # only this process's engine can copy it
-    _base_addr: int | None = None  # of a DMA-buf: the virtual address it stands for
+    _base_addr: int | None = None  # of a DMA-buf: the virtual address of its first byte
     _spans: tuple[tuple[int, int], ...] = ()
     _base: MemoryRegion | None = None
     _associated: tuple[Any, ...] = ()
@@ -91,7 +92,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
         """Associate the region with a counter or an endpoint (fi_mr_bind).
 
         fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one
-                through which peers may reach the region, otherwise an association and no more, so that a program
+                through which peers may reach the region, otherwise an association without effect, so that a program
                 written for `fi.MR_ENDPOINT` runs unchanged.
         flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made through
                 an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that failed
@@ -212,9 +213,9 @@ class MemoryRegion(_nic.MemoryRegionCore):
         """Tell the provider that pages are behind the region, or that they changed (fi_mr_refresh).
 
         For domains opened with `fi.MR_MMU_NOTIFY`. A region of such a domain can be reached once it was refreshed for
-        the first time. While it is refreshed, peers are refused; then it has the current pages.
+        the first time. During a refresh peers are refused; afterwards the region has the current pages.
 
-        iov     buffers within the region whose pages changed; None for the whole region. Only they are looked at.
+        iov     buffers within the region whose pages changed; None for the whole region. Only these pages are checked.
         count   how many of them are used; None for all.
         flags   0.
 
@@ -275,7 +276,7 @@ class MemoryRegion(_nic.MemoryRegionCore):
                 Rule.MR_REFRESH_PAGES,
                 f"{op}: no page is behind address {missing:#x} of {self!r}\n"
                 "  rule: the notification says that all pages it names are there, fi_mr(3) MR_MMU_NOTIFY\n"
-                "  try: map and touch them first, or name only those that are there in iov",
+                "  try: map and touch the pages first, or name only present pages in iov",
             )
 
     @property
@@ -344,7 +345,7 @@ class RawMemoryRegion(MemoryRegion):
 
 
 class LateMemoryRegion(MemoryRegion):
-    """A region whose key the provider makes, and knows when the region is enabled."""
+    """A region whose key the provider makes when the region is enabled."""
 
     @property
     def key(self) -> int:

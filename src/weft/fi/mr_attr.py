@@ -1,4 +1,4 @@
-"""What to register: the attribute structs of fi_mr_regattr, and what few regions have besides. Source: fi_mr(3)."""
+"""The attribute structs of fi_mr_regattr, and attributes that only few regions have. Source: fi_mr(3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MrDmabuf:
     fd          descriptor of the DMA-buf; the region keeps one of its own.
     offset      where in the DMA-buf the region starts, bytes.
     len         bytes of the region, from offset on.
-    base_addr   page-aligned virtual address at which the DMA-buf's allocation starts; None where there is none.
+    base_addr   page-aligned virtual address at which the DMA-buf's allocation starts; None: not mapped.
 
     Source: fi_mr(3) "dmabuf".
     """
@@ -63,7 +63,7 @@ class MrAttr:
     auth_key_size, auth_key   the bytes of an authorization key, and the key: only peers that use it reach the region.
                     Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a
                     MrAuthKey, and MrAuthKey.SIZE.
-    iface, device   whose memory it is: `fi.HMEM_CUDA` and the device's number ... Ignored without `fi.HMEM`. Under
+    iface, device   the owner of the memory: `fi.HMEM_CUDA` and the device number. Ignored without `fi.HMEM`. Under
                     `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
     hmem_data       reserved, None.
     page_size       a hint, ignored; a page size of this system, or 0.
@@ -93,11 +93,11 @@ class MrAttr:
 
 @dataclass(frozen=True)
 class Extra:
-    """What few regions have."""
+    """Attributes that only few regions have."""
 
     by_owner: bool = False
     owned: bool = False
-    unowned: bool = False  # pages may go missing, whoever holds the memory
+    unowned: bool = False  # pages may disappear while the region is open
     base_addr: int | None = None
     vnis: tuple[int, ...] = ()
     source: tuple[int, int, int] | None = None

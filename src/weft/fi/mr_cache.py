@@ -1,4 +1,4 @@
-"""The library's registration cache, opened for more direct use (fi_open "mr_cache"), and memory monitors of one's own.
+"""The library's registration cache, opened for direct use (fi_open "mr_cache"), and monitors of the application.
 
 Source: fi_mr(3) "Memory registration cache".
 """
@@ -30,8 +30,8 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
     flags     0.
     context   kept, not used.
 
-    Raises NoSys for another name, and where the environment names a memory monitor that does not work here (the message
-    says why); InvalidArgument for a variable that is not understood; BadFlags. Source: fi_mr(3) "Memory registration
+    Raises NoSys for another name, and if the environment names a memory monitor that does not work here (the message
+    says why); InvalidArgument for a variable with a bad value; BadFlags. Source: fi_mr(3) "Memory registration
     cache".
     """
     _args.whole("open", flags=flags)
@@ -53,15 +53,15 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
 
 def _known_iface(op: str, iface: int) -> None:
     if iface not in HmemIface.__members__.values():
-        raise errors.InvalidArgument(f"{op}: iface {iface!r} is none of enum fi_hmem_iface", op=op)
+        raise errors.InvalidArgument(f"{op}: iface {iface!r} is not one of enum fi_hmem_iface", op=op)
 
 
 @dataclass(frozen=True)
 class CachedMapping:
-    """What a cache entry says of its memory, as `MemMonitor.valid` gets it.
+    """The memory that a cache entry describes, for `MemMonitor.valid`.
 
-    address, length   the range; iface, device where it is.
-    buffer_id         identity of the allocation or file behind it, as the resolver told.
+    address, length   the range; iface, device   the owner of the memory.
+    buffer_id         identity of the allocation or file behind the range, from the resolver.
     user              the resolver's own number.
     """
 
@@ -74,13 +74,13 @@ class CachedMapping:
 
 
 class MemMonitor:
-    """A memory monitor of one's own (struct fid_mem_monitor): subclass it, and give it to `MrCache.import_fid`.
+    """A memory monitor of the application (struct fid_mem_monitor): derive a class for `MrCache.import_fid`.
 
-    iface   the memory that it watches: `fi.HMEM_SYSTEM`, `fi.HMEM_CUDA` ...
-    name    for messages; the class's name where it is not set.
+    iface   the memory to watch: `fi.HMEM_SYSTEM`, `fi.HMEM_CUDA` ...
+    name    for messages; by default the name of the class.
 
-    The cache calls the methods below, never with a lock of its own held. An error that `start` or `subscribe` raises
-    means that the range is not cached; one in `unsubscribe` or `stop` is printed.
+    The cache calls the methods below without holding its locks. If `start` or `subscribe` raises, the range is not
+    cached; an error in `unsubscribe` or `stop` is printed.
     Thread safety: calls come from the threads that search. Source: fi_mr(3) "Memory registration cache".
     """
 
@@ -89,28 +89,28 @@ class MemMonitor:
     name: str = ""
 
     def start(self, notify: Callable[[int, int], int]) -> None:
-        """Begin to watch: something is about to be cached.
+        """Begin to watch: the cache is about to store an entry.
 
-        notify   to be called as notify(addr, length) when memory changed, by any thread. Entries that overlap are gone
-                 when it returns; it says how many they were.
+        notify   call notify(addr, length) from any thread when memory changed. On return the overlapping entries have
+                 been removed; the result is their number.
         """
 
     def stop(self) -> None:
-        """Nothing is cached any more."""
+        """Stop watching: the cache has no more entries of this interface."""
 
     def subscribe(self, addr: int, length: int) -> None:
-        """From the return on, `notify` is owed for changes of this range."""
+        """After this call returns, the monitor must call `notify` for changes of the range."""
 
     def unsubscribe(self, addr: int, length: int) -> None:
         """The end of one `subscribe` with the same arguments."""
 
     def valid(self, addr: int, length: int, mapping: CachedMapping) -> bool:
-        """Asked at each hit: does the entry still describe this memory? Where not, it goes and is resolved anew."""
+        """Called at each hit: whether the entry still describes the memory. If not, the range is resolved again."""
         return True
 
 
 class _Watch:
-    """What the NIC calls for a MemMonitor: counts subscriptions, so that it is started and stopped."""
+    """Adapter that the NIC calls for a MemMonitor: counts subscriptions to start and stop the monitor."""
 
     def __init__(self, nic: _nic.Nic, monitor: MemMonitor) -> None:
         self.nic = nic
@@ -150,18 +150,18 @@ class _Watch:
 
 
 class MrCacheEntry:
-    """What the cache knows of a range of memory; held until `release()`, or the end of a with block.
+    """A cache entry for a range of memory; held until `release()` or the end of a with block.
 
-    address, length   the range that is known: it contains what was searched.
-    iface, device     where it is.
-    persistent        a shared mapping of a file.
-    host_access       the processor can read it.
-    buffer_id, user   of system memory the identity of the file behind it, and the offset there; 0 without a file.
-                      Otherwise what the resolver said.
-    cached            the cache kept it, and a monitor watches it.
-    stale             the memory changed since; nobody else finds the entry any more. Told of cached ones only.
+    address, length   the range of the entry, which contains the searched range.
+    iface, device     the owner of the memory.
+    persistent        the memory is a shared mapping of a file.
+    host_access       the CPU can read the memory.
+    buffer_id, user   for system memory the identity of the file and the offset in the file, 0 without a file;
+                      otherwise the values from the resolver.
+    cached            the cache stored the entry, and a monitor watches the memory.
+    stale             the memory changed since; searches no longer find the entry. Only for cached entries.
 
-    While it is held, no limit evicts it. Thread safety: any thread.
+    A held entry is not evicted by limits. Thread safety: any thread.
     """
 
     __slots__ = ("_made_in", "_ref")
@@ -172,12 +172,12 @@ class MrCacheEntry:
 
     @property
     def address(self) -> int:
-        """Where the range begins."""
+        """Virtual address of the first byte of the range."""
         return self._ref.address
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Bytes of the range."""
         return self._ref.length
 
     @property
@@ -192,7 +192,7 @@ class MrCacheEntry:
 
     @property
     def buffer_id(self) -> int:
-        """Identity of what is behind it."""
+        """Identity of the allocation or file behind the range."""
         return self._ref.buffer_id
 
     @property
@@ -202,22 +202,22 @@ class MrCacheEntry:
 
     @property
     def host_access(self) -> bool:
-        """The processor can read it."""
+        """The CPU can read the memory."""
         return self._ref.host_access
 
     @property
     def persistent(self) -> bool:
-        """A shared mapping of a file."""
+        """The memory is a shared mapping of a file."""
         return self._ref.persistent
 
     @property
     def cached(self) -> bool:
-        """The cache kept it."""
+        """The cache stored the entry."""
         return self._ref.cached
 
     @property
     def stale(self) -> bool:
-        """The memory changed since."""
+        """The memory changed after the search."""
         return self._ref.stale
 
     @property
@@ -226,7 +226,8 @@ class MrCacheEntry:
         return self._ref.released
 
     def release(self) -> None:
-        """Give it back to the cache, where it stays until it is evicted or its memory changes. Again: nothing."""
+        """Give the entry back to the cache, which keeps it until eviction or a change of its memory. A second call has
+        no effect."""
         self._ref.release()
 
     def __enter__(self) -> MrCacheEntry:
@@ -247,7 +248,7 @@ class MrCacheEntry:
 class MrCache:
     """The registration cache of this process (struct fid of class FI_CLASS_MR_CACHE). Made by `fi.open("mr_cache")`.
 
-    All that are open are the same cache; closing one takes the monitors out that came in through it.
+    All open MrCache objects are the same cache; closing one removes the monitors that were imported through it.
     Thread safety: any thread. Source: fi_mr(3) "Memory registration cache".
     """
 
@@ -270,7 +271,7 @@ class MrCache:
 
     @property
     def state(self) -> CacheState:
-        """Whether system memory is cached, and who watches it; `str()` of it says so in words."""
+        """Whether system memory is cached, and by which monitor; `str()` of the state is a sentence."""
         return cache_state()
 
     def search(
@@ -280,18 +281,17 @@ class MrCache:
         device: int = 0,
         resolve: Callable[[int, int], Mapping[str, int]] | None = None,
     ) -> MrCacheEntry:
-        """What is known of a buffer's memory: from the cache, or found out now and kept.
+        """Look up a buffer's memory in the cache; a miss asks the system and stores the answer.
 
         buf       a buffer, or (address, length).
-        iface     interface of the memory; device: which of its devices. Entries of different ones never answer for each
-                  other, so devices without unified virtual addressing may use the same addresses.
-        resolve   called as resolve(address, length) where nothing is known. Returns a mapping with "address" and
-                  "length" of a range that contains the one asked for, and what is true of it: "buffer_id", "user",
-                  "persistent", "host_access". None: the system is asked (/proc/self/maps); of a device only the range
-                  is known.
+        iface     interface of the memory; device: the device number. Entries of different devices are separate, so
+                  devices without unified virtual addressing may use the same addresses.
+        resolve   called as resolve(address, length) on a miss. Returns a mapping with "address" and "length" of a range
+                  that contains the buffer, and its properties: "buffer_id", "user", "persistent", "host_access".
+                  None: the system answers (/proc/self/maps); for device memory the entry has only the range.
 
-        An entry that contains the range is a hit. Kept is what somebody watches: system memory by the monitor of
-        FI_MR_CACHE_MONITOR, other memory by one that was imported.
+        An entry that contains the range is a hit. An answer is stored if a monitor watches the memory: the monitor of
+        FI_MR_CACHE_MONITOR for system memory, an imported monitor for other memory.
 
         Raises Fault (nothing is mapped there), InvalidArgument (no bytes; an interface that does not exist; an answer
         of resolve that does not contain the range).
@@ -304,14 +304,14 @@ class MrCache:
             raise TypeError(f"{op}: resolve must be a function (address, length) or None, not {resolve!r}")
         address, nbytes = _nic.describe_buffer(buf)[:2]
         if nbytes == 0:
-            raise errors.InvalidArgument(f"{op}: the buffer has no bytes; there is nothing to know of it", op=op)
+            raise errors.InvalidArgument(f"{op}: the buffer has no bytes, so there is nothing to look up", op=op)
         found = None if resolve is None else lambda at, size: dict(resolve(at, size))
         return MrCacheEntry(_nic.cache_search(self._nic, address, nbytes, int(iface), device, found))
 
     def notify(self, addr: int, length: int, iface: int = HmemIface.HMEM_SYSTEM) -> int:
-        """Tell the cache that memory changed: entries that overlap are gone when it returns (fid_mem_notify).
+        """Report a change of memory to the cache, which removes the overlapping entries (fid_mem_notify).
 
-        Returns how many they were. Needed where the monitor cannot see a change.
+        Returns the number of entries removed. Needed where the monitor cannot see a change.
         """
         _handle.check(self, "notify")
         _args.whole("notify", iface=iface)
@@ -319,13 +319,13 @@ class MrCache:
         _args.integer("notify", addr=addr, length=length)
         addr, length = operator.index(addr), operator.index(length)
         if addr < 0 or length <= 0 or addr + length >= 1 << 64:
-            raise errors.InvalidArgument(f"notify: {length} B at {addr:#x} is no range of memory", op="notify")
+            raise errors.InvalidArgument(f"notify: {length} B at {addr:#x} is not a range of memory", op="notify")
         return _nic.cache_notify(self._nic, int(iface), addr, length)
 
     def flush(self, lru_only: bool = True) -> int:
-        """Forget entries: those that nobody holds; with lru_only False all, and held ones are stale then.
+        """Forget the entries that are not held; with lru_only False all entries, and held ones become stale.
 
-        Returns how many they were.
+        Returns the number of entries.
         """
         _handle.check(self, "flush")
         if not isinstance(lru_only, bool):
@@ -333,12 +333,12 @@ class MrCache:
         return _nic.cache_flush(self._nic, lru_only)
 
     def import_fid(self, monitor: MemMonitor, flags: int = 0) -> None:
-        """Let a memory monitor of one's own watch the memory of its interface (fi_import_fid).
+        """Let a monitor of the application watch the memory of its interface (fi_import_fid).
 
-        What was cached of that interface is forgotten. It stays until this object is closed; then system memory is
-        watched by the process's own monitor again, and other memory by nobody.
+        Removes the cached entries of that interface. The monitor stays until this object is closed; then the process's
+        own monitor watches system memory again, and other memory is no longer watched.
 
-        Raises Busy (another imported one watches that interface), NoSys (FI_MR_CACHE_MAX_COUNT is 0), BadFlags.
+        Raises Busy (another imported monitor watches that interface), NoSys (FI_MR_CACHE_MAX_COUNT is 0), BadFlags.
         """
         op = "import_fid"
         _handle.check(self, op)
@@ -364,7 +364,7 @@ class MrCache:
         return statistics()
 
     def close(self) -> None:
-        """Take out the monitors that were imported through it (fi_close). The cache and its entries stay."""
+        """Remove the monitors that were imported through this object (fi_close). The cache and its entries stay."""
         _handle.close(self, self._take_out, self._children, ())
 
     def _take_out(self) -> None:
@@ -399,4 +399,4 @@ class MrCache:
 
 _import_lock = threading.RLock()
 _imported: dict[tuple[int, int], MemMonitor] = {}
-"""By process (`_process.generation`) and interface."""
+"""(`_process.generation`, interface) -> imported monitor."""

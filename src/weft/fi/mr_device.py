@@ -47,7 +47,9 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
     if not domain._hmem:
         return PLAIN
     if attr.iface not in HmemIface.__members__.values():
-        raise domain.policy.refusals.refuse(Rule.MR_DEVICE, f"{op}: iface {attr.iface!r} is none of FI_HMEM_*", op=op)
+        raise domain.policy.refusals.refuse(
+            Rule.MR_DEVICE, f"{op}: iface {attr.iface!r} is not one of FI_HMEM_*", op=op
+        )
     iface = HmemIface(attr.iface)
     only, host = bool(flags & MrFlag.HMEM_DEVICE_ONLY), bool(flags & MrFlag.HMEM_HOST_ALLOC)
     if only and host:

@@ -102,7 +102,7 @@ def register(
         raise domain.policy.refusals.refuse(
             Rule.MR_KEY_RANGE,
             f"{op}: requested_key {requested_key:#x} is out of range: a key has {(keys.client_bits + 7) // 8} bytes, "
-            "and KEY_NOTAVAIL is none",
+            "and KEY_NOTAVAIL is not a key",
             op=op,
         )
     elif requested_key & keys.meanings:
@@ -197,7 +197,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     if attr.page_size and attr.base_mr is None and attr.page_size not in page_sizes():
         known = ", ".join(str(s) for s in sorted(page_sizes()))
         raise domain.policy.refusals.refuse(
-            Rule.MR_PAGE_SIZE, f"{op}: page_size {attr.page_size} is none that this system has: {known}", op=op
+            Rule.MR_PAGE_SIZE, f"{op}: page_size {attr.page_size} is not a page size of this system: {known}", op=op
         )
     if flags & MrFlag.MR_DMABUF:
         buffer, extra = map_dmabuf(domain, op, attr)
@@ -311,7 +311,7 @@ def cut(domain: Domain, op: str, buf: Any, length: int, access: int) -> tuple[tu
     if readonly and access & (Flag.REMOTE_WRITE | Flag.READ | Flag.RECV):
         raise domain.policy.refusals.refuse(
             Rule.MR_READ_ONLY,
-            f"{op}: the buffer is read-only, and {Flag(access)!s} writes to it\n  try: a writable buffer",
+            f"{op}: the buffer is read-only, and {Flag(access)!s} writes to the buffer\n  try: a writable buffer",
             op=op,
         )
     return (address, length), keep
@@ -382,7 +382,7 @@ def _check_backed(op: str, domain: Domain, buffers: Sequence[Any]) -> None:
         if isinstance(buffer, tuple) and len(buffer) == 2 and isinstance(buffer[0], int):
             start, size = _nic.describe_buffer(buffer)[:2]
             if domain._hmem and hmem.locate(start) is not None:
-                continue  # its runtime has said that it is there
+                continue  # the device's runtime confirmed the allocation
             missing = domain.policy.nic.missing_page(start, size)
             if missing is not None:
                 raise domain.policy.refusals.refuse(

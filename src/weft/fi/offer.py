@@ -1,4 +1,4 @@
-"""What providers offer, and what getinfo found when it held the offers against the hints.
+"""What providers offer, and the result of matching the offers against the hints of getinfo.
 
 A provider makes `Offer`s: what it returns to a caller without hints, how far hints may raise its limits, and the
 registration modes that it requires. `match.py` makes a `Candidate` of each, and an `Explanation` of all.
@@ -21,12 +21,12 @@ __all__ = ["Candidate", "Explanation", "Offer", "Rejection"]
 
 @dataclass
 class Offer:
-    """What a provider has: the answer to a caller without hints, and what it can do besides.
+    """What a provider has: the answer to a caller without hints, and how far hints may change the answer.
 
-    info       returned where the hints say nothing.
-    ceilings   "part.field" -> the highest value that hints may ask for, where that is more than info has.
-    required   mr_mode bits that the application has to honour.
-    quiet      secondary capabilities that cost something: reported only when asked for, or when nothing was.
+    info       returned where the hints are zero.
+    ceilings   "part.field" -> the highest value that hints may ask for, if higher than the value in info.
+    required   mr_mode bits that the application must honour.
+    quiet      secondary capabilities with a cost: reported only if the hints ask for them, or ask for nothing.
     remarks    capability bit, or "part.field" -> why it is not offered and what to do.
     """
 
@@ -44,7 +44,7 @@ class Rejection:
     hint      which: "caps", "domain_attr.mr_key_size" ...
     asked     its value, as text.
     offered   what the offer has.
-    reason    why, and what to do; "" where the numbers say it.
+    reason    why, and what to do; "" if the numbers explain themselves.
     """
 
     hint: str
@@ -58,11 +58,11 @@ class Rejection:
 
 @dataclass
 class Candidate:
-    """An offer held against the hints.
+    """An offer matched against the hints.
 
-    provider, domain, type   whose offer it is.
-    info                     what getinfo returns for it, where it meets the hints; None where it does not.
-    rejections               the hints that it does not meet.
+    provider, domain, type   of the offer.
+    info                     what getinfo returns for the offer; None if the offer does not meet the hints.
+    rejections               the hints that the offer does not meet.
     """
 
     provider: str
@@ -85,10 +85,10 @@ class Candidate:
 
 @dataclass
 class Explanation:
-    """What getinfo looked at and why it took or left it; printable.
+    """All offers that getinfo looked at, with the reason for each rejection; printable.
 
     candidates   every offer of every provider, in the order in which they would be returned.
-    notes        what concerns the call as a whole.
+    notes        remarks on the call as a whole.
     """
 
     candidates: list[Candidate]

@@ -164,7 +164,7 @@ class Rule(enum.Enum):
 class Refusals:
     """The error numbers with which a provider refuses.
 
-    override   rule -> the provider's error number, where it is not the man page's.
+    override   rule -> the provider's error number, if it differs from the man page's.
     """
 
     override: Mapping[Rule, Errno] = field(default_factory=dict)

@@ -11,10 +11,10 @@ _F = TypeVar("_F", bound="Flags")
 
 
 class Flags(enum.IntFlag):
-    """IntFlag that prints as the expression that makes it, and whose `|` is one dictionary look-up.
+    """IntFlag that prints as an expression of its members, and whose `|` is one dictionary look-up.
 
-    enum's own `|` goes through the class call on every use; flags are put together in front of every `writemsg`, so it
-    is worth the shortcut.
+    enum's own `|` calls the class on every use. Applications combine flags before every `writemsg`, so the shortcut
+    pays.
     """
 
     def __or__(self: _F, other: int) -> _F:
@@ -55,7 +55,7 @@ class Enum(enum.IntEnum):
 
 
 def _class_of_both(a: type[Any], b: type[Any]) -> type[Any] | None:
-    """Class of a mixture: the context's where the other is the common space; None where the two do not mix."""
+    """Class of `a | b`: the context class if the other is the common space; None if the two cannot be combined."""
     if a in _COMMON and b in _CONTEXTS:
         return b
     if (b in _COMMON and a in _CONTEXTS) or not issubclass(b, Flags):

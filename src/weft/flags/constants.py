@@ -55,7 +55,7 @@ MPI_IGNORE_TAG = 0xFFFFFFFF
 MPI_IGNORE_PAYLOAD = 0xFF00000000
 PROTO_PROVIDER = 1 << 31  # top bit of a protocol number that belongs to a provider
 
-# FI_MR_BASIC stands for these (fi_mr(3) "Basic Memory Registration").
+# The bits that FI_MR_BASIC implies (fi_mr(3) "Basic Memory Registration").
 MR_BASIC_MAP = MrMode.MR_VIRT_ADDR | MrMode.MR_ALLOCATED | MrMode.MR_PROV_KEY
 
 
@@ -90,7 +90,7 @@ def tc_dscp_set(dscp: int) -> int:
 
 
 def tc_dscp_get(tclass: int) -> int:
-    """DSCP value of a traffic class, 0 where it is a label (fi_tc_dscp_get)."""
+    """DSCP value of a traffic class; 0 for a traffic class that is a label (fi_tc_dscp_get)."""
     return tclass & 0xFF if tclass & Tc.TC_DSCP else 0
 
 

@@ -1,7 +1,7 @@
 """Arrays in memory that peers can map.
 
-The NIC allocates in memfd segments; a peer on the same host maps a segment once, and a put into it is a key check and a
-copy in the caller's thread. Arrays made elsewhere work everywhere as well, at the speed of process_vm_writev.
+The NIC allocates from memfd segments. A peer on the same host maps a segment once; a put into the segment is then a key
+check and a copy in the caller's thread. Arrays made elsewhere can be registered too, at the speed of process_vm_writev.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 
 @contextmanager
 def allocator() -> Iterator[None]:
-    """Under it, every array that NumPy makes lies in memory that peers can map.
+    """Context manager: NumPy allocates every new array in memory that peers can map.
 
         with weft.allocator():
-            table = np.arange(10**8)        # as weft.empty would have made it
-            embeddings = np.load("e.npy")   # by code that knows nothing of Weft, too
+            table = np.arange(10**8)        # in the same memory as weft.empty
+            embeddings = np.load("e.npy")   # also inside code that does not know Weft
 
-    It is NumPy's memory handler (NEP 49) of this thread or task, as a context manager; arrays keep it beyond the block.
-    Each array takes whole pages of 4 KiB, so it suits large ones. Under it NumPy raises MemoryError when no segment has
-    room. Arrays that are views of other memory (np.frombuffer, np.memmap, DLPack) stay where they are.
+    Sets NumPy's memory handler (NEP 49) for this thread or task; arrays keep the handler after the block. Each array
+    takes whole pages of 4 KiB, so the allocator suits large arrays. NumPy raises MemoryError when no segment has room.
+    Arrays that are views of other memory (np.frombuffer, np.memmap, DLPack) stay where they are.
 
-    A forked child starts with NumPy's own handler, and shares the arrays that are there with its parent: it writes into
-    the parent's, where arrays of NumPy's own would be copied. The first such fork of a process warns (RuntimeWarning).
+    A forked child starts with NumPy's own handler and shares the existing arrays with its parent: a write of the child
+    changes the parent's array, whereas an ordinary NumPy array would be copied. The first such fork of a process warns
+    (RuntimeWarning).
     """
     before = _nic.set_numpy_memory_handler(_process.numpy_memory_handler())
     try:

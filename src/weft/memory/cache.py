@@ -1,6 +1,6 @@
-"""The registration cache of this process, described: settings, state and statistics.
+"""Settings, state and statistics of this process's registration cache.
 
-The cache itself is the NIC's (cpp/mem); `fi.open("mr_cache")` is how an application uses it.
+The cache itself is part of the NIC (cpp/mem); applications use it through `fi.open("mr_cache")`.
 
 Source: fi_mr(3) "Memory registration cache".
 """
@@ -18,14 +18,14 @@ UNLIMITED = 2**64 - 1
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """Counts of the registration cache of this process, and its contents.
+    """Counts of this process's registration cache.
 
-    hits, misses          look-ups that the cache answered; look-ups that it could not answer.
-    evictions             entries that gave way to a limit or were flushed.
-    invalidations         entries that went because their memory changed.
-    uncached              answers that were not kept: caching is off, the memory is not monitored, a limit, or a change
-                          during the look-up.
-    entries, bytes, held  the present contents; held: entries that are in use.
+    hits, misses          look-ups answered from the cache; look-ups that had to ask the system.
+    evictions             entries removed because of a limit or a flush.
+    invalidations         entries removed because their memory changed.
+    uncached              answers that were not stored: caching is off, no monitor watches the memory, a limit, or the
+                          memory changed during the look-up.
+    entries, bytes, held  current contents; held: entries in use.
     """
 
     hits: int = 0
@@ -40,13 +40,13 @@ class CacheStatistics:
 
 @dataclass(frozen=True)
 class CacheState:
-    """Whether system memory is cached here, and which monitor watches it.
+    """Whether system memory is cached in this process, and which monitor watches it.
 
     monitor   "memhooks", "userfaultfd", "kdreg2" or "disabled".
-    works     the monitor can do its work on this machine.
-    active    it is watching now: something is cached (or, under `FI_MR_CACHE_MONITOR`, memory of Weft is registered).
+    works     the monitor works on this machine.
+    active    the monitor watches now: there are entries (or `FI_MR_CACHE_MONITOR` is set and Weft has regions).
     count_max, bytes_max   limits; bytes_max None: unlimited.
-    why       why it does not work; empty where it does.
+    why       why the monitor does not work; empty if it works.
     """
 
     monitor: str
@@ -74,17 +74,17 @@ class CacheState:
 
 
 def cache_settings() -> settings.CacheSettings:
-    """What the environment says. Raises InvalidArgument for values that are not understood, naming those that are."""
+    """The cache's settings from the environment. Raises InvalidArgument for a bad value and names the valid ones."""
     return settings.load_cache()
 
 
 def cache_state() -> CacheState:
-    """The state of this process's cache; before the process uses its NIC, what it would be."""
+    """The state of this process's cache; before the first use of the NIC, the state that it will have."""
     nic = _process.nic_if_open()
     if nic is not None:
         d = _nic.cache_state(nic)
         size = d["bytes_max"]
-        # A count of 0 leaves the monitor out.
+        # With a count of 0 the NIC starts no monitor.
         monitor = d["monitor"] if d["count_max"] else cache_settings().cache_monitor or "disabled"
         return CacheState(
             monitor, d["available"], d["active"], d["count_max"], None if size == UNLIMITED else size, d["why"]

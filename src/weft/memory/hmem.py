@@ -1,10 +1,10 @@
-"""Device memory interfaces (FI_HMEM): which there are, which work here and why not, and how devices are numbered.
+"""Device memory interfaces (FI_HMEM): which exist, which work on this machine, and how devices are numbered.
 
-    interfaces()            each interface: ready or not, how many devices, why not
+    interfaces()            each interface: whether it is ready, its device count, what is missing
     export_dmabuf(array)    a DMA-buf of device memory, for FI_MR_DMABUF
 
-Runtimes are loaded by name when a domain is opened with `fi.HMEM`, and only then: nothing of them is needed to install
-or run Weft. The copies are the NIC's (cpp/mem/device.hpp).
+Runtimes are loaded by name when a domain is opened with `fi.HMEM`, and only then: Weft installs and runs without them.
+The NIC does the copies (cpp/mem/device.hpp).
 
 | interface | library               | here                                                                             |
 |-----------|-----------------------|----------------------------------------------------------------------------------|
@@ -37,10 +37,10 @@ class Interface:
     """A device memory interface and whether it works in this process.
 
     iface     enum fi_hmem_iface.
-    ready     True if memory of its devices can be registered and transferred.
-    devices   how many devices its runtime sees; 0 where it is not ready.
-    library   what was looked for.
-    why       where it is not ready: what was found and what to do.
+    ready     True if memory of the interface's devices can be registered and transferred.
+    devices   number of devices that the runtime sees; 0 if the interface is not ready.
+    library   the library that was looked for.
+    why       if the interface is not ready: what was found and what to do.
     """
 
     iface: HmemIface
@@ -54,8 +54,8 @@ class Interface:
 class Memory:
     """The allocation around an address.
 
-    iface, device   whose it is.
-    kind            "device" (no load or store of the processor reaches it), "managed" (moves on demand) or "host"
+    iface, device   the device that owns the memory.
+    kind            "device" (the CPU cannot load or store it), "managed" (moves on demand) or "host"
                     (pinned host memory of the device's runtime).
     base, length    virtual address and bytes.
     """
@@ -80,10 +80,10 @@ _loaded: tuple[Nic, tuple[Interface, ...]] | None = None
 
 
 def load(nic: Nic) -> tuple[Interface, ...]:
-    """Load every runtime that is here into a NIC, once; returns what came of it.
+    """Load every runtime of this machine into a NIC, once; returns the state of each interface.
 
     The environment names other libraries (`WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY`) and forbids device peer-to-peer
-    (`FI_HMEM_DISABLE_P2P`). Raises InvalidArgument for a value that is not understood.
+    (`FI_HMEM_DISABLE_P2P`). Raises InvalidArgument for a bad value.
     """
     global _loaded
     if _loaded is None or _loaded[0] is not nic:
@@ -115,12 +115,12 @@ def _load(nic: Nic, iface: HmemIface, chosen: str) -> Interface:
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """All interfaces, by number, in the state that they have in this process. Loads those that are here."""
+    """The state of all interfaces in this process, by number. Loads the runtimes that this machine has."""
     return load(_process.nic())
 
 
 def require(iface: HmemIface, op: str) -> Interface:
-    """The interface, if it is ready. Raises NoSys, saying what was looked for and what to do, if not."""
+    """The interface if it is ready. Otherwise raises NoSys, which says what was looked for and what to do."""
     found = interfaces()[iface]
     if not found.ready:
         raise errors.NoSys(
@@ -133,12 +133,12 @@ def require(iface: HmemIface, op: str) -> Interface:
 
 
 def device_number(iface: int, device: int) -> int:
-    """The number in the member of fi_mr_attr.device that an interface reads.
+    """The device number in the union member of fi_mr_attr.device that an interface reads.
 
     device   the union's 64 bits. For CUDA (the CUdevice), ZE (`fi.hmem_ze_device`), NEURON, SYNAPSEAI and ROCR the low
-             32 as a signed int; for FI_HMEM_SYSTEM, and numbers of no standard interface, all of them ("reserved").
+             32 as a signed int; for FI_HMEM_SYSTEM, and numbers of no standard interface, all 64 ("reserved").
 
-    Raises InvalidArgument where there are more than 64. Source: fi_mr(3) "device".
+    Raises InvalidArgument if the value has more than 64 bits. Source: fi_mr(3) "device".
     """
     if not -(1 << 63) <= device < 1 << 64:
         raise errors.InvalidArgument(f"device {device:#x} does not fit the 64 bits of fi_mr_attr.device")
@@ -159,8 +159,8 @@ def export_dmabuf(buffer: Any) -> tuple[int, int]:
 
     buffer   an array in device memory, or (address, length). The whole of its allocation is exported.
 
-    The descriptor is the caller's to close; the memory stays valid while it, or the allocation, is.
-    Raises InvalidArgument (no device memory), NotSupported (the driver or the device does not export it).
+    The caller closes the descriptor. The memory stays valid while the descriptor or the allocation is open.
+    Raises InvalidArgument (not device memory), NotSupported (the driver or the device cannot export the allocation).
     Source: fi_mr(3) "fi_mr_dmabuf".
     """
     from .. import buffers
