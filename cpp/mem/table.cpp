@@ -385,10 +385,6 @@ uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& 
   return index_of_ep;
 }
 
-void Table::set_ep_flags(uint32_t index_of_ep, uint32_t flags) noexcept {
-  reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].flags.store(flags, std::memory_order_release);
-}
-
 void Table::set_ep_room(uint32_t index_of_ep, bool room) noexcept {
   auto& flags = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].flags;
   room ? flags.fetch_and(~kEpNoRoom, std::memory_order_seq_cst) : flags.fetch_or(kEpNoRoom, std::memory_order_seq_cst);

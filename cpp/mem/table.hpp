@@ -417,7 +417,6 @@ class Table : public TableView {
   void release(uint32_t slot) noexcept;
 
   uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
-  void set_ep_flags(uint32_t index, uint32_t flags) noexcept;
   void set_ep_room(uint32_t index, bool room) noexcept;  // kEpNoRoom
   // With whom a connected endpoint is; until then nobody reaches anything through it.
   void set_ep_peer(uint32_t index, const wire::EpAddress& peer) noexcept;

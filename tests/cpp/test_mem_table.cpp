@@ -37,6 +37,10 @@ struct Fixture {
     table.enable(slot);
     return slot;
   }
+  void serve(uint32_t ep_flags) {  // from an endpoint with these capabilities
+    table.close_ep(ep);
+    ep = table.open_ep(3, ep_flags, {}, &generation);
+  }
   void close(uint32_t slot) {
     table.begin_close(slot);
     table.release(slot);
@@ -138,7 +142,7 @@ BOOST_AUTO_TEST_CASE(test_access_needs_region_and_endpoint) {
   BOOST_TEST(f.check(1, 0, 1, kBoth) == Status::access);
   BOOST_TEST(f.check(2, 0, 1, kRemoteRead) == Status::access);
   f.open(3);
-  f.table.set_ep_flags(f.ep, kEpRemoteRead);
+  f.serve(kEpRemoteRead);
   BOOST_TEST(f.check(3, 0, 1, kRemoteRead) == Status::ok);
   BOOST_TEST(f.check(3, 0, 1, kRemoteWrite) == Status::endpoint_access);
 }
@@ -148,7 +152,7 @@ BOOST_AUTO_TEST_CASE(test_endpoint_serves_atomics_and_rma_by_rights_of_their_own
   f.open(1);
   f.open(2, 100, kRemoteRead);
   BOOST_TEST(f.check(1, 0, 8, kAtomicWrite) == Status::endpoint_access);
-  f.table.set_ep_flags(f.ep, kEpAtomicRead | kEpAtomicWrite);
+  f.serve(kEpAtomicRead | kEpAtomicWrite);
   BOOST_TEST(f.check(1, 0, 8, kAtomicRead | kAtomicWrite) == Status::ok);
   BOOST_TEST(f.check(1, 0, 8, kRemoteWrite) == Status::endpoint_access);
   BOOST_TEST(f.check(2, 0, 8, kAtomicRead) == Status::ok);

@@ -1,0 +1,118 @@
+// cpp/nic/route.hpp: how a peer endpoint is reached (Route), and what one endpoint has under way towards it (Flow).
+//
+// A Route belongs to its domain: all address vectors and endpoints that know the peer share it. A Flow belongs to one
+// endpoint and one fi_addr, so that operations of one endpoint never wait for those of another. Both are read and
+// written with the domain's lock.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/cache.hpp"
+#include "base/status.hpp"
+#include "link/link.hpp"
+#include "mem/table.hpp"
+#include "nic/op.hpp"
+#include "nic/order.hpp"
+#include "wire/address.hpp"
+#include "wire/key.hpp"
+
+namespace weft::nic {
+
+class Domain;
+
+// What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the
+// same state word: then nothing about the region has changed.
+struct alignas(kCacheLine) Translation {
+  uint64_t key = 0;
+  const mem::MrEntry* entry = nullptr;
+  uint64_t state = 0;
+  uint64_t base = 0;
+  uint64_t length = 0;
+  std::byte* pointer = nullptr;  // to the region's first byte
+  uint32_t allowed = 0;          // the rights that are granted and need no notice
+};
+static_assert(sizeof(Translation) == kCacheLine);
+constexpr size_t kTranslationCount = 4;
+constexpr size_t translation_of(uint64_t key) noexcept {
+  return (key ^ key >> wire::kKeySlotBits) & (kTranslationCount - 1);
+}
+
+struct Route : std::enable_shared_from_this<Route> {
+  Route(Domain* d, const wire::EpAddress& a) : address(a), domain(d) {}
+
+  wire::EpAddress address;
+  const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null where that is not shared
+  uint32_t ep_index = 0, ep_generation = 0;
+  bool ready = false;
+  bool resolving = false;
+  // Of a peer whose table is not shared: its queue takes no more data, and when to ask for room again.
+  bool no_room = false;
+  std::shared_ptr<link::Peer> peer;
+  Translation translations[kTranslationCount];
+  uint64_t ask_room_at_ns = 0, ask_room_wait_ns = 0;
+  uint32_t asked = 0;        // how many ways to find it were tried, the last of which is under way
+  Status down = Status::ok;  // how the last connection ended
+  Domain* domain;
+
+  void set_ready(std::shared_ptr<link::Peer> p, uint32_t index, uint32_t generation) {
+    peer = std::move(p);
+    ep_index = index;
+    ep_generation = generation;
+    ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
+    down = Status::ok;
+    no_room = false;
+    for (Translation& t : translations) t = {};
+    ready = true;
+  }
+  // Whether the endpoint's queue takes entries of what is written with data.
+  [[nodiscard]] bool takes_data() const noexcept {
+    if (ep_entry == nullptr) return !no_room;
+    return (ep_entry->flags.load(std::memory_order_acquire) & mem::kEpNoRoom) == 0 ||
+           ep_entry->generation.load(std::memory_order_acquire) != ep_generation;
+  }
+  void set_lost() noexcept {
+    ready = false;
+    ep_entry = nullptr;
+    for (Translation& t : translations) t = {};
+  }
+};
+
+// The first line is what the data path reads.
+struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
+  // Beside the classes in `busy`: operations wait, and a new one queues up behind them.
+  static constexpr ClassSet kWaiting = 1u << 7;
+
+  explicit Flow(std::shared_ptr<Route> r) noexcept : route(std::move(r)) {}
+
+  std::shared_ptr<Route> route;
+  ClassSet busy = 0;     // classes with operations under way; kWaiting
+  ClassSet copying = 0;  // classes of which a thread makes a long copy outside the lock right now
+  Op* first = nullptr;   // operations that wait, in order; the first may be partly submitted
+  Op* last = nullptr;
+
+  std::array<uint32_t, kClassCount> under_way{};    // operations sent as frames, and long copies
+  std::array<uint32_t, kClassCount> long_copies{};  // those of them that are copies
+  Flow* previous_waiting = nullptr;                 // the domain's list of flows in which operations wait
+  Flow* next_waiting = nullptr;
+
+  [[nodiscard]] bool waits() const noexcept { return first != nullptr; }
+  void begin(OpClass c) noexcept {
+    if (under_way[static_cast<size_t>(c)]++ == 0) busy |= class_bit(c);
+  }
+  void end(OpClass c) noexcept {
+    if (--under_way[static_cast<size_t>(c)] == 0) busy &= static_cast<ClassSet>(~class_bit(c));
+  }
+  void begin_copy(OpClass c) noexcept {
+    begin(c);
+    if (long_copies[static_cast<size_t>(c)]++ == 0) copying |= class_bit(c);
+  }
+  void end_copy(OpClass c) noexcept {
+    end(c);
+    if (--long_copies[static_cast<size_t>(c)] == 0) copying &= static_cast<ClassSet>(~class_bit(c));
+  }
+};
+
+}  // namespace weft::nic
