@@ -110,8 +110,6 @@ class FrameSink {
   // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation there.
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;
-  virtual void on_segment(
-      const std::shared_ptr<Peer>& peer) = 0;  // a requested segment is mapped now (or never will be)
   virtual void on_peer_down(const std::shared_ptr<Peer>& peer) = 0;
 };
 

@@ -176,8 +176,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
       case Happened::resolved:
         sink.on_resolved(h.token, h.status, h.peer, h.ep_index, h.ep_generation);
         break;
-      case Happened::segment:
-        sink.on_segment(h.peer);
+      case Happened::segment:  // the operations that waited for it are tried again by the round that is running
         break;
       case Happened::down:
         sink.on_peer_down(h.peer);

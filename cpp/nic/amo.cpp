@@ -33,8 +33,9 @@ namespace {
 
 }  // namespace
 
-Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status) {
-  link::Peer& peer = *target.peer;
+Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status) {
+  domain_->assert_held();
+  link::Peer& peer = *route.peer;
   const uint32_t want = want_of(args.family, args.op);
   Piece pieces[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
@@ -42,15 +43,15 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
   const size_t size = datatype_size(args.datatype);
   for (const wire::RmaRange& range : args.remote) {
     mem::MrView view;
-    *status = peer.table.check(seen_by(target), target.ep_index, target.ep_generation, range.key, range.addr,
-                               range.length, want, view);
+    *status = peer.table.check(seen_by(route), route.ep_index, route.ep_generation, range.key, range.addr, range.length,
+                               want, view);
     if (*status != Status::ok) [[unlikely]]
       return Direct::failed;
     entry_flags |= view.entry->access;
     const uint32_t before = count;
     switch (translate(peer, domain_->nic_->devices(), view, range.length, pieces, &count, &missing, &opened)) {
       case Reach::direct:
-        remember(target, view, range.key);
+        remember(route, view, range.key);
         break;
       case Reach::missing:
         peer.link()->request_segment(peer, missing);
@@ -68,7 +69,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
       if (atomic_width(args.datatype, address) == AtomicWidth::locked) return Direct::frames;
     }
   }
-  if ((args.flags & flag::kRemoteCqData) != 0 && !target.takes_data()) [[unlikely]]
+  if ((args.flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
     return Direct::park;
   // Element runs: as far as a target piece and each local list go on.
   uint64_t done = 0;
@@ -113,8 +114,8 @@ Endpoint::Direct Endpoint::try_direct_atomic(PeerEp& target, const AtomicArgs& a
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
   const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
   if (has_data || (entry_flags & notify) != 0 ||
-      (peer.table.ep(target.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
-    *status = send_notice(target, read, true, args.remote[0], total, has_data, args.imm, args.op);
+      (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
+    *status = send_notice(route, read, true, args.remote[0], total, has_data, args.imm, args.op);
     if (*status == Status::again) return Direct::no_room;
     if (*status != Status::ok) return Direct::failed;
   }
@@ -136,21 +137,23 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         total <= atomic_bytes_max_;
     const DomainLock guard(domain_);
     const uint64_t to = dest_of(args.dest);
-    if (fits && state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
-      PeerEp& target = *av_->entries_[to];
+    if (fits && state_ == State::enabled && to < flows_.size() && flows_[to]) [[likely]] {
+      const Flow& flow = *flows_[to];
+      Route& route = *flow.route;
       const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
-      if (target.ready && target.outstanding == 0 && target.waiting.empty() && cq_admits(wants)) [[likely]] {
-        std::byte* there = fast_target(target, range.key, range.addr, total, want_of(args.family, args.op));
+      if (route.ep_entry != nullptr && (flow.busy & stops_[static_cast<size_t>(OpClass::atomic)]) == 0 &&
+          cq_admits(wants)) [[likely]] {
+        std::byte* there = fast_target(route, range.key, range.addr, total, want_of(args.family, args.op));
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
           const uint64_t flags = completion_flags(OpKind::atomic, args.family);
-          if (!apply_here(*target.peer, args.op, args.datatype, there,
-                          args.operand.empty() ? nullptr : args.operand[0].iov_base,
-                          args.compare.empty() ? nullptr : args.compare[0].iov_base,
-                          args.result.empty() ? nullptr : args.result[0].iov_base,
-                          total / datatype_size(args.datatype))) [[unlikely]] {
+          if (!apply_here(
+                  *route.peer, args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                  args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                  args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype)))
+              [[unlikely]] {
             // Not the long way: some elements may have been done.
-            fail(args.context, flags, Status::fault, describe("atomic", range, target, Status::fault), total);
+            fail(args.context, flags, Status::fault, describe("atomic", range, route, Status::fault), total);
             count_remote((flags & flag::kRead) != 0, true, 0);
             return {Refusal::none, true};
           }
@@ -162,10 +165,10 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       }
     }
   }
-  return post_atomic_slow(args);
+  return post_atomic_generally(args);
 }
 
-PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
+PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
   AtomicArgs args = asked;
   if (args.operand.size() > kIovMax || args.compare.size() > kIovMax || args.result.size() > kIovMax ||
       args.remote.size() > kIovMax) {
@@ -202,31 +205,28 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
   }
   const DomainLock guard(domain_);
   bool wants;
-  PeerEp* target;
-  std::shared_ptr<PeerEp>* shared;
-  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared);
-      r != Refusal::none) [[unlikely]] {
+  Flow* flow;
+  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
+      [[unlikely]] {
     return {r};
   }
-  const bool fence = (args.flags & flag::kFence) != 0;
+  Route& route = *flow->route;
   bool data_done = false;
   const uint64_t flags = completion_flags(OpKind::atomic, args.family);
   const auto failed = [&](Status status) -> PostResult {
     if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
-    fail(args.context, flags, status, describe("atomic", args.remote[0], *target, status), total);
-    if (status == Status::no_endpoint) target->set_lost();
+    fail(args.context, flags, status, describe("atomic", args.remote[0], route, status), total);
+    if (status == Status::no_endpoint) route.set_lost();
     count_remote((flags & flag::kRead) != 0, true, 0);
     return {Refusal::none, true};
   };
   wire::RmaRange names[kIovMax];
   args.remote = named(args.remote, names);
   if (staged != Status::ok) return failed(staged);
-  if (!speaks_to(*target)) return failed(Status::unauthorized);
-  if ((args.flags & flag::kCommitComplete) == 0 && target->ready && target->waiting.empty() &&
-      target->peer->table.valid() && !target->peer->dead() &&
-      (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
+  if (!speaks_to(route)) return failed(Status::unauthorized);
+  if (may_go_direct(*flow, OpClass::atomic, args.flags)) [[likely]] {
     Status status = Status::ok;
-    const Direct direct = try_direct_atomic(*target, args, total, &status);
+    const Direct direct = try_direct_atomic(route, args, total, &status);
     if (device && (direct == Direct::done || direct == Direct::no_room)) {
       status = copy_device(devices, asked.result, args.result_device, room.data() + 2 * total, false);
       if (status != Status::ok) return failed(status);
@@ -246,7 +246,7 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
-  Op* op = make_op(OpKind::atomic, *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  Op* op = make_op(OpKind::atomic, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->family = args.family;
   op->atomic_op = args.op;
   op->datatype = args.datatype;
@@ -280,7 +280,7 @@ PostResult Endpoint::post_atomic_slow(const AtomicArgs& asked) {
     std::copy(args.result.begin(), args.result.end(), op->result);
     op->result_count = static_cast<uint8_t>(args.result.size());
   }
-  return {Refusal::none, true, queue_op(*target, op)};
+  return {Refusal::none, true, queue_op(op)};
 }
 
 }  // namespace weft::nic

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nic/peer.hpp"
+#include "nic/route.hpp"
 #include "wire/address.hpp"
 
 namespace weft::nic {
@@ -21,7 +21,6 @@ class AddressVector {
   explicit AddressVector(Domain* domain) : domain_(domain) {}
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
-  void forget(const PeerEp& target);  // with the domain's lock
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
   [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
@@ -29,9 +28,9 @@ class AddressVector {
  private:
   friend class Endpoint;
   friend class Nic;
-  void remove_locked(uint64_t fi_addr);
   Domain* domain_;
-  std::vector<std::shared_ptr<PeerEp>> entries_;
+  std::vector<std::shared_ptr<Route>> entries_;  // by fi_addr; null: free
+  std::vector<Endpoint*> users_;                 // the enabled endpoints that are bound to it
   std::vector<uint64_t> free_;
   std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the name on this host
 };

@@ -11,14 +11,14 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
                                 uint64_t flags, uint64_t context, bool device) {
   // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
   constexpr size_t kChunk = 256;
-  const bool fence = (flags & flag::kFence) != 0;
-  const bool commit = (flags & flag::kCommitComplete) != 0;
+  const bool hot = !device && (flags & kLongWay) == 0;
+  const ClassSet stops = stops_[static_cast<size_t>(class_of(kind))];
   Op* parent = nullptr;
   bool wants = false;
   uint64_t total = 0;
   Status first_bad = Status::ok;
   size_t first_bad_at = 0;
-  std::shared_ptr<PeerEp> bad_target;
+  std::shared_ptr<Route> bad_route;
   for (size_t begin = 0; begin < descs.size() || begin == 0; begin += kChunk) {
     const DomainLock guard(domain_);
     if (begin == 0) {
@@ -46,22 +46,21 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         status = Status::canceled;  // closed during a long copy of the descriptor before
       } else if (d.local_offset > local_length || d.length > local_length - d.local_offset) {
         status = Status::invalid;
-      } else if (to >= av_->entries_.size() || !av_->entries_[to]) {
+      } else if (Flow* const flow = flow_of(to); flow == nullptr) {
         status = Status::no_endpoint;
       } else {
-        PeerEp& t = *av_->entries_[to];
+        Route& route = *flow->route;
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, raw_keys_ == 0 ? d.key : domain_->mapped_key(d.key)};
         Direct direct = Direct::frames;
-        if (!speaks_to(t)) [[unlikely]] {
+        if (!speaks_to(route)) [[unlikely]] {
           direct = Direct::failed;
           status = Status::unauthorized;
         }
-        if (!commit && !device && t.ready && t.outstanding == 0 && t.waiting.empty() &&
-            d.length <= domain_->nic_->limits_.inline_copy_bytes) {
+        if (hot && route.ep_entry != nullptr && (flow->busy & stops) == 0 && d.length <= short_bytes_max_) {
           const bool write = kind == OpKind::write;
           std::byte* there =
-              fast_target(t, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+              fast_target(route, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
           auto* here = local + d.local_offset;
           if (there != nullptr &&
               (write ? copy_guarded_hot(there, here, d.length) : copy_guarded_hot(here, there, d.length))) [[likely]] {
@@ -73,10 +72,9 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           }
         }
         // A copy outside the lock lets others change the address vector meanwhile.
-        const std::shared_ptr<PeerEp> shared = av_->entries_[to];
-        if (direct != Direct::failed && !commit && t.ready && t.waiting.empty() && t.peer->table.valid() &&
-            !t.peer->dead() && (t.outstanding == 0 || (!fence && config_.msg_order == 0))) {
-          direct = try_direct(t, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
+        const std::shared_ptr<Flow> kept = flow->shared_from_this();
+        if (direct != Direct::failed && may_go_direct(*flow, class_of(kind), flags)) {
+          direct = try_direct(*flow, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
         }
         if (direct == Direct::done || direct == Direct::failed) {
           // decided: status says how
@@ -84,10 +82,10 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           status = Status::canceled;
         } else {
           if (parent == nullptr) {
-            parent = make_op(OpKind::batch, shared, false, flags, context, 0, 0, false);
+            parent = make_op(OpKind::batch, *flow, false, flags, context, 0, 0, false);
             parent->data_done = kind == OpKind::read;  // a vectored call keeps its direction here
           }
-          Op* child = make_op(kind, shared, false, flags, 0, 0, d.length, false);
+          Op* child = make_op(kind, *flow, false, flags, 0, 0, d.length, false);
           child->data_done = direct == Direct::no_room;
           child->local[0] = piece;
           child->local_count = 1;
@@ -105,7 +103,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             finish(child);
             continue;
           }
-          (void)queue_op(t, child);
+          (void)queue_op(child);
           total += d.length;
           continue;
         }
@@ -116,7 +114,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       } else if (first_bad == Status::ok) {
         first_bad = status;
         first_bad_at = i;
-        if (to < av_->entries_.size()) bad_target = av_->entries_[to];
+        if (const Flow* const flow = flow_of(to); flow != nullptr) bad_route = flow->route;
       }
     }
   }
@@ -131,6 +129,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
     }
     if (first_bad != Status::ok) {
       parent->status = first_bad;
+      parent->failed_at = bad_route;
       parent->remote[0] = {descs[first_bad_at].remote_addr, descs[first_bad_at].length, descs[first_bad_at].key};
     }
     parent->submitted = true;
@@ -148,8 +147,8 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   }
   const BatchDesc& bad = descs[first_bad_at];
   std::string text = "descriptor " + std::to_string(first_bad_at) + " of " + std::to_string(descs.size()) + ": ";
-  if (bad_target) {
-    text += describe(kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_target,
+  if (bad_route) {
+    text += describe(kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_route,
                      first_bad);
   } else if (first_bad == Status::canceled) {
     text += "the endpoint was closed during the call";

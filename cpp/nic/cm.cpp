@@ -12,16 +12,20 @@ void Endpoint::bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool list
 
 PostResult Endpoint::send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection,
                              std::span<const std::byte> data) {
-  const uint64_t fi_addr = av_->insert(to);
+  const uint64_t fi_addr = listens_ ? 0 : av_->insert(to);
   const DomainLock guard(domain_);
   if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
-  if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return {Refusal::bad_address};
-  const std::shared_ptr<PeerEp> target = av_->entries_[fi_addr];
+  // A passive endpoint sends rejections only, and strangers may ask from ever new addresses: the operation alone holds
+  // the flow. What an active endpoint sends stays behind what it has posted to the peer.
+  std::shared_ptr<Flow> passing;
+  if (listens_) passing = std::make_shared<Flow>(domain_->route_to(to));
+  Flow* const flow = listens_ ? passing.get() : flow_of(fi_addr);
+  if (flow == nullptr) return {Refusal::bad_address};
   if (kind == CmKind::request) cm_request_ = connection;
-  Op* op = make_op(OpKind::cm, target, false, 0, 0, connection, data.size(), false);
+  Op* op = make_op(OpKind::cm, *flow, false, 0, 0, connection, data.size(), false);
   op->atomic_op = static_cast<AtomicOp>(kind);
   op->held.assign(data.begin(), data.end());
-  return {Refusal::none, true, queue_op(*target, op)};
+  return {Refusal::none, true, queue_op(op)};
 }
 
 void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {

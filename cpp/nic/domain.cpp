@@ -21,7 +21,7 @@ void Domain::close() noexcept {
   nic_->remove_domain(this);
 }
 
-void Domain::lock_slow() noexcept {
+void Domain::wait_for_lock() noexcept {
   Backoff backoff;
   for (;;) {
     uint64_t word = activity_->word.load(std::memory_order_relaxed);
@@ -88,22 +88,96 @@ void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, st
                                                     ((flags & flag::kRemoteRead) != 0 ? mem::kMrNotifyRead : 0));
 }
 
-size_t Domain::pump(PeerEp& target) noexcept {
+size_t Domain::pump(Flow& flow) noexcept {
+  assert_held();
+  if (!flow.waits()) return 0;
+  const std::shared_ptr<Flow> kept = flow.shared_from_this();  // the last operation may be all that holds it
   size_t moved = 0;
-  while (!target.waiting.empty()) {
-    Op* op = target.waiting.front();
-    // advance() may finish the operation, which must not be in the list then; its place stays, so that nothing is
-    // allocated to put it back. Who pumps holds the target.
-    target.waiting.front() = nullptr;
+  while (Op* op = flow.first) {
+    // advance() may finish the operation, which must not be in the list then.
+    flow.first = op->next;
+    op->next = nullptr;
     if (!op->ep->advance_safely(op)) {
-      target.waiting.front() = op;
+      op->next = flow.first;
+      flow.first = op;
       break;
     }
-    target.waiting.pop_front();
     nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
     ++moved;
   }
+  if (!flow.waits()) take_off(flow);
   return moved;
+}
+
+void Domain::pump_route(const Route& route) noexcept {
+  assert_held();
+  for (Flow *flow = waiting_, *next = nullptr; flow != nullptr; flow = next) {
+    next = flow->next_waiting;
+    if (flow->route.get() == &route) pump(*flow);
+  }
+}
+
+void Domain::wait(Op* op) noexcept {
+  assert_held();
+  Flow& flow = *op->flow;
+  op->next = nullptr;
+  if (flow.waits()) {
+    flow.last->next = op;
+  } else {
+    flow.first = op;
+    flow.busy |= Flow::kWaiting;
+    flow.previous_waiting = nullptr;
+    flow.next_waiting = waiting_;
+    if (waiting_ != nullptr) waiting_->previous_waiting = &flow;
+    waiting_ = &flow;
+  }
+  flow.last = op;
+  nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Domain::take_off(Flow& flow) noexcept {
+  flow.last = nullptr;
+  flow.busy &= static_cast<ClassSet>(~Flow::kWaiting);
+  (flow.previous_waiting != nullptr ? flow.previous_waiting->next_waiting : waiting_) = flow.next_waiting;
+  if (flow.next_waiting != nullptr) flow.next_waiting->previous_waiting = flow.previous_waiting;
+  flow.previous_waiting = flow.next_waiting = nullptr;
+}
+
+void Domain::stop_waiting(Op* op) noexcept {
+  assert_held();
+  Flow& flow = *op->flow;
+  Op* before = nullptr;
+  for (Op* at = flow.first; at != op; before = at, at = at->next) {
+    if (at == nullptr) return;
+  }
+  (before != nullptr ? before->next : flow.first) = op->next;
+  if (flow.last == op) flow.last = before;
+  op->next = nullptr;
+  nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+  if (!flow.waits()) take_off(flow);
+}
+
+std::shared_ptr<Route> Domain::route_to(const wire::EpAddress& address) {
+  forget_unused_routes();
+  std::weak_ptr<Route>& known = routes_[address];
+  std::shared_ptr<Route> route = known.lock();
+  if (!route) known = route = std::make_shared<Route>(this, address);
+  return route;
+}
+
+std::shared_ptr<Route> Domain::own_route(const wire::EpAddress& address) {
+  forget_unused_routes();
+  auto route = std::make_shared<Route>(this, address);
+  own_routes_.push_back(route);
+  return route;
+}
+
+void Domain::forget_unused_routes() {
+  assert_held();
+  if (routes_.size() + own_routes_.size() < routes_kept_) return;
+  std::erase_if(routes_, [](const auto& known) { return known.second.expired(); });
+  std::erase_if(own_routes_, [](const auto& known) { return known.expired(); });
+  routes_kept_ = std::max<size_t>(64, 2 * (routes_.size() + own_routes_.size()));
 }
 
 uint64_t Domain::map_raw(uint64_t key) {
@@ -123,6 +197,7 @@ bool Domain::unmap_raw(uint64_t handle) {
 
 // Without memory for the list, what the caller lent stays lent: it must not be used again too early.
 void Domain::release_cookies(Op* op) noexcept {
+  assert_held();
   if (op->cookies.empty()) return;
   try {
     released_.insert(released_.end(), op->cookies.begin(), op->cookies.end());
@@ -133,6 +208,7 @@ void Domain::release_cookies(Op* op) noexcept {
 }
 
 void Domain::release_context(uint64_t context) noexcept {
+  assert_held();
   if (context == 0) return;
   try {
     released_.push_back(context);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -13,8 +15,8 @@
 #include "mem/table.hpp"
 #include "nic/endpoint.hpp"
 #include "nic/op.hpp"
-#include "nic/peer.hpp"
 #include "nic/region.hpp"
+#include "nic/route.hpp"
 
 namespace weft::nic {
 
@@ -41,14 +43,25 @@ class Domain {
     if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
         [[likely]] {
       fence_after_lock();
+      note_holder(std::this_thread::get_id());
       return;
     }
-    lock_slow();
+    wait_for_lock();
     fence_after_lock();
+    note_holder(std::this_thread::get_id());
   }
   void unlock() noexcept {
+    assert_held();
+    note_holder({});
     // SYNC POINT: every access made under the lock is done before the word becomes even.
     activity_->word.store(activity_->word.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  // In check builds: ends the process unless the calling thread holds the lock.
+  void assert_held() const noexcept {
+#if !defined(NDEBUG)
+    assert(holder_.load(std::memory_order_relaxed) == std::this_thread::get_id());
+#endif
   }
 
   std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
@@ -65,6 +78,7 @@ class Domain {
   uint64_t map_raw(uint64_t key);
   bool unmap_raw(uint64_t handle);
   [[nodiscard]] uint64_t mapped_key(uint64_t handle) const noexcept {
+    assert_held();
     const auto it = raw_keys_.find(handle);
     return it == raw_keys_.end() ? wire::kKeyNotAvail : it->second;
   }
@@ -86,13 +100,37 @@ class Domain {
   friend class AddressVector;
   friend class MemoryRegion;
   friend class Nic;
-  void lock_slow() noexcept;
+  void wait_for_lock() noexcept;
+  void note_holder([[maybe_unused]] std::thread::id thread) noexcept {
+#if !defined(NDEBUG)
+    holder_.store(thread, std::memory_order_relaxed);
+#endif
+  }
   static void fence_after_lock() noexcept {
 #if !defined(__x86_64__)  // where a locked instruction is no full barrier for the loads that follow
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
   }
-  size_t pump(PeerEp& target) noexcept;  // moves waiting operations on; with the lock
+  // With the lock. Moves a flow's waiting operations on.
+  size_t pump(Flow& flow) noexcept;
+  void pump_route(const Route& route) noexcept;
+  void wait(Op* op) noexcept;          // puts an operation behind those that wait in its flow
+  void stop_waiting(Op* op) noexcept;  // takes an operation out of its flow's list, if it is there
+  void take_off(Flow& flow) noexcept;  // no operation waits in the flow any more
+  // How the address is reached, for all that may know; and for one endpoint alone.
+  std::shared_ptr<Route> route_to(const wire::EpAddress& address);
+  std::shared_ptr<Route> own_route(const wire::EpAddress& address);
+  void forget_unused_routes();
+  template <typename Visit>
+  void each_route(Visit&& visit) {
+    assert_held();
+    for (const auto& [address, known] : routes_) {
+      if (const auto route = known.lock()) visit(*route);
+    }
+    for (const auto& known : own_routes_) {
+      if (const auto route = known.lock()) visit(*route);
+    }
+  }
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
 
@@ -100,10 +138,16 @@ class Domain {
   DomainConfig config_;
   uint32_t index_;
   mem::ActivityWord* activity_;
+#if !defined(NDEBUG)
+  std::atomic<std::thread::id> holder_{};
+#endif
   OpTable ops_;
   std::vector<uint64_t> released_;
   std::atomic<uint64_t> released_count_{0};
-  std::vector<std::weak_ptr<PeerEp>> peer_eps_;
+  std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
+  std::vector<std::weak_ptr<Route>> own_routes_;
+  size_t routes_kept_ = 64;                          // when so many are known, those that nobody uses are forgotten
+  Flow* waiting_ = nullptr;                          // flows in which operations wait
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;
 };

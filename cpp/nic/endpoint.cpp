@@ -11,7 +11,10 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
       config_(config),
       short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
       atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
-      raw_keys_(domain->config_.raw_keys ? 1 : 0) {}
+      raw_keys_(domain->config_.raw_keys ? 1 : 0),
+      order_(order_rules(config.msg_order, config.fence_covers_all)) {
+  for (size_t c = 0; c < kClassCount; ++c) stops_[c] = order_.waits_for[c] | Flow::kWaiting;
+}
 
 void Endpoint::bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags) {
   const DomainLock guard(domain_);
@@ -103,6 +106,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     }
     const std::lock_guard objects(n.objects_mutex_);
     const DomainLock guard(domain_);
+    av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
     generation_ = generation;
@@ -132,14 +136,12 @@ void Endpoint::close() noexcept {
     });
     std::ranges::sort(mine, {}, &Op::sequence);
     for (Op* op : mine) {
-      auto& waiting = op->target->waiting;
-      if (const auto it = std::ranges::find(waiting, op); it != waiting.end()) {
-        waiting.erase(it);
-        n.waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
-      }
+      domain_->stop_waiting(op);
       op->status = Status::canceled;
       finish(op);
     }
+    flows_.clear();
+    if (was_enabled) std::erase(av_->users_, this);
   }
   // A long copy of another thread comes back to this endpoint, and to its domain.
   Backoff backoff;
@@ -166,8 +168,7 @@ size_t Endpoint::cancel(uint64_t context) {
   });
   std::ranges::sort(found, {}, &Op::sequence);
   for (Op* op : found) {
-    std::erase(op->target->waiting, op);
-    domain_->nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+    domain_->stop_waiting(op);
     op->status = Status::canceled;
     finish(op);
   }
@@ -176,9 +177,9 @@ size_t Endpoint::cancel(uint64_t context) {
 
 Status Endpoint::down_status(uint64_t dest) {
   const DomainLock guard(domain_);
-  if (dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;
-  const PeerEp& target = *av_->entries_[dest];
-  return target.peer != nullptr && target.peer->dead() ? target.peer->down_status() : target.down;
+  if (!av_ || dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;
+  const Route& route = dest < flows_.size() && flows_[dest] ? *flows_[dest]->route : *av_->entries_[dest];
+  return route.peer != nullptr && route.peer->dead() ? route.peer->down_status() : route.down;
 }
 
 }  // namespace weft::nic

@@ -1,6 +1,7 @@
 // cpp/nic/endpoint.hpp: an endpoint: every operation passes it, where it is checked, ordered, fenced and counted.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,8 +15,9 @@
 #include "nic/args.hpp"
 #include "nic/cm.hpp"
 #include "nic/op.hpp"
-#include "nic/peer.hpp"
+#include "nic/order.hpp"
 #include "nic/queue.hpp"
+#include "nic/route.hpp"
 #include "wire/address.hpp"
 
 namespace weft::nic {
@@ -36,11 +38,12 @@ struct EndpointConfig {
   uint32_t tx_size = 1024;
   uint64_t inject_size = 256;
   uint64_t max_msg_size = ~uint64_t{0} >> 1;
-  uint64_t msg_order = 0;
+  uint64_t msg_order = 0;  // FI_ORDER_ bits: see order_rules()
   uint64_t tx_op_flags = 0;
   uint16_t vni = 0;
-  bool foreign_key = false;  // its VNI is not the domain's
-  bool connected = false;    // FI_EP_MSG: one peer, of connect_to()
+  bool foreign_key = false;       // its VNI is not the domain's
+  bool connected = false;         // FI_EP_MSG: one peer, of connect_to()
+  bool fence_covers_all = false;  // FI_FENCE waits for operations to every peer, not only to its own
   PidRange pids;
   OpRules rules;  // of the calls that stand before post(): cpp/call
 };
@@ -87,7 +90,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                       uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
-  PostResult post_atomic_slow(const AtomicArgs& asked);
+  PostResult post_atomic_generally(const AtomicArgs& asked);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context, bool device = false);
 
@@ -100,18 +103,27 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] const wire::EpAddress& address() const noexcept { return address_; }
   [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
-  [[nodiscard]] bool selective() const noexcept { return selective_; }
 
  private:
   friend class Domain;
   friend class Nic;
+  friend class AddressVector;
   enum class State : uint8_t { created, enabled, closed };
   enum class Direct : uint8_t { done, failed, frames, park, no_room };
 
   [[nodiscard]] uint32_t table_flags() const noexcept;
-  Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
-                     std::shared_ptr<PeerEp>** shared);
-  Direct try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
+  Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow);
+  // What this endpoint has under way towards a peer of its address vector; null where there is no such peer.
+  Flow* flow_of(uint64_t fi_addr) {
+    return fi_addr < flows_.size() && flows_[fi_addr] ? flows_[fi_addr].get() : make_flow(fi_addr);
+  }
+  Flow* make_flow(uint64_t fi_addr);
+  void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
+  // Whether an operation may be done in the call, by load and store or by the kernel.
+  [[nodiscard]] bool may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept;
+  // Whether an operation that is fenced has to wait for earlier ones.
+  [[nodiscard]] bool fence_holds(const Flow& flow, uint64_t sequence) const noexcept;
+  Direct try_direct(Flow& flow, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
                     size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock,
                     uint8_t device);
   std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
@@ -119,33 +131,37 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
              uint64_t total);
   // How the target sees this endpoint: it answers to the VNIs that it and its peers share.
-  [[nodiscard]] bool speaks_to(const PeerEp& target) const noexcept {
-    return ((target.address.vni ^ config_.vni) & vni_mask_) == 0;
+  [[nodiscard]] bool speaks_to(const Route& route) const noexcept {
+    return ((route.address.vni ^ config_.vni) & vni_mask_) == 0;
   }
-  [[nodiscard]] wire::EpAddress seen_by(const PeerEp& target) const noexcept {
-    return {address_.nic, address_.pid, target.address.vni, 0};
+  [[nodiscard]] wire::EpAddress seen_by(const Route& route) const noexcept {
+    return {address_.nic, address_.pid, route.address.vni, 0};
   }
-  Direct try_direct_atomic(PeerEp& target, const AtomicArgs& args, uint64_t total, Status* status);
+  Direct try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status);
   void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
   void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total) noexcept;
   void finish(Op* op) noexcept;  // complete or fail, then forget
-  void finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) noexcept;
-  [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
+  // What finish() tells, and whom, where no completion is due.
+  void report_cm(Op* op, const Route& route) noexcept;
+  void end_part(Op* op, Route& route) noexcept;  // of a vectored call
+  void report_failure(Op* op, Route& route) noexcept;
+  [[nodiscard]] std::string failure_text(const char* what, const Op& op, const Route& route) const noexcept;
+  [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const Route& route,
                                      Status status) const;
-  Op* make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
-              uint64_t total, bool inject_call);
+  Op* make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm, uint64_t total,
+              bool inject_call);
   bool advance(Op* op);  // true when it left the waiting queue
   bool advance_safely(Op* op) noexcept;
-  PostResult post_framed(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
-                         uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
+  PostResult post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
+                                uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   // False: a page of the caller's buffers failed; op->status says so.
   static bool keep_local(Op* op, std::span<const iovec> local);
-  [[gnu::noinline]] PostResult post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
-                                             uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
-                                             bool inject_call);
+  [[gnu::noinline]] PostResult post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest,
+                                                  uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
+                                                  uint64_t imm, bool inject_call);
   bool advance_frames(Op* op);
   // Puts an operation behind those that wait for the peer, and moves them on. Returns its number.
-  uint64_t queue_op(PeerEp& target, Op* op);
+  uint64_t queue_op(Op* op);
   // HOT. Whether the queue takes the completion of a new operation, if it wants one.
   [[nodiscard]] bool cq_admits(bool wants) const noexcept {
     return tx_cq_ != nullptr && (!wants || tx_cq_->has_room());
@@ -154,12 +170,12 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   Refusal check_unfinished(uint64_t flags, bool* wants) const;
   // Where a transfer goes: a connected endpoint disregards what the call says.
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return config_.connected ? fixed_dest_ : dest; }
-  std::byte* fast_target(PeerEp& target, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
-  static void remember(PeerEp& target, const mem::MrView& view, uint64_t key);
-  Status send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
+  std::byte* fast_target(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  static void remember(Route& route, const mem::MrView& view, uint64_t key);
+  Status send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
                      uint64_t imm, AtomicOp op = {});
   void count_remote(bool read, bool failed, uint64_t bytes);
-  Status submit_request(PeerEp& target, wire::Frame& frame, std::span<const std::byte> payload);
+  Status submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload);
   void ask_for_room(Op* op);
   void on_room() noexcept override;
   // With the domain's lock. What a peer wrote with data; the flag for its answer: 0 or kFrameNoRoom.
@@ -170,6 +186,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
   uint64_t atomic_bytes_max_;
   State state_ = State::created;
+  // By class: what of a flow keeps an operation from going direct: classes that it must not pass, and waiting ones.
+  std::array<ClassSet, kClassCount> stops_{};
+  std::vector<std::shared_ptr<Flow>> flows_;  // by fi_addr; null: nothing was ever posted there
   bool selective_ = false;
   std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by anyone
   std::atomic<uint32_t> long_copies_{0};
@@ -182,6 +201,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   wire::EpAddress address_;
   uint16_t vni_mask_ = 0xffff;  // 0: of several VNIs, the address vector says which peer uses which
   uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
+  OrderRules order_;
   std::vector<uint16_t> vnis_;  // all that it answers to
   uint64_t fixed_dest_ = ~uint64_t{0};
   std::shared_ptr<CmQueue> cm_;

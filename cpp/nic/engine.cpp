@@ -57,11 +57,10 @@ size_t Nic::pump_all() {
   for (Domain* domain : domains_) {
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
-    std::vector<std::shared_ptr<PeerEp>> targets;
-    for (const auto& weak : domain->peer_eps_) {
-      if (auto target = weak.lock(); target && !target->waiting.empty()) targets.push_back(std::move(target));
+    for (Flow *flow = domain->waiting_, *next = nullptr; flow != nullptr; flow = next) {
+      next = flow->next_waiting;  // pump() takes no other flow off the list
+      n += domain->pump(*flow);
     }
-    for (const auto& target : targets) n += domain->pump(*target);
   }
   return n;
 }

@@ -9,18 +9,18 @@ namespace weft::nic {
 namespace {
 
 // The entry of the region that a range names; null where the peer's table is not shared, or no region has the key.
-const mem::MrEntry* entry_of(const wire::RmaRange& range, const PeerEp& target) noexcept {
-  if (!target.peer || !target.peer->table.valid()) return nullptr;
-  const auto& table = target.peer->table;
-  const mem::EpEntry& ep = table.ep(target.ep_index);
+const mem::MrEntry* entry_of(const wire::RmaRange& range, const Route& route) noexcept {
+  if (!route.peer || !route.peer->table.valid()) return nullptr;
+  const auto& table = route.peer->table;
+  const mem::EpEntry& ep = table.ep(route.ep_index);
   const uint32_t slot = (ep.flags.load(std::memory_order_relaxed) & mem::kEpProvKey) != 0
                             ? static_cast<uint32_t>(range.key & wire::kKeySlotMax)
                             : table.find_client_key(ep.domain, range.key);
   return slot < table.mr_count_max() ? &table.mr(slot) : nullptr;
 }
 
-std::string region_text(const wire::RmaRange& range, const PeerEp& target) {
-  const mem::MrEntry* e = entry_of(range, target);
+std::string region_text(const wire::RmaRange& range, const Route& route) {
+  const mem::MrEntry* e = entry_of(range, route);
   if (e == nullptr) return {};
   const uint32_t access = mem::load_relaxed(e->access);
   const bool read = (access & mem::kRemoteRead) != 0, write = (access & mem::kRemoteWrite) != 0;
@@ -35,11 +35,11 @@ std::string region_text(const wire::RmaRange& range, const PeerEp& target) {
   return text;
 }
 
-std::string endpoint_text(const PeerEp& target) {
-  if (!target.peer || !target.peer->table.valid()) {
+std::string endpoint_text(const Route& route) {
+  if (!route.peer || !route.peer->table.valid()) {
     return " (RMA needs RMA, atomics ATOMIC, and both REMOTE_READ or REMOTE_WRITE)";
   }
-  const uint32_t flags = target.peer->table.ep(target.ep_index).flags.load(std::memory_order_relaxed);
+  const uint32_t flags = route.peer->table.ep(route.ep_index).flags.load(std::memory_order_relaxed);
   std::string text = " (it serves";
   if ((flags & mem::kEpRemoteRead) != 0) text += " RMA reads";
   if ((flags & mem::kEpRemoteWrite) != 0) text += " RMA writes";
@@ -52,8 +52,8 @@ std::string endpoint_text(const PeerEp& target) {
 }
 
 // A range out of bounds is often a virtual address where the owner's domain counts from 0, or the reverse.
-std::string addressing_text(const wire::RmaRange& range, const PeerEp& target) {
-  const mem::MrEntry* e = entry_of(range, target);
+std::string addressing_text(const wire::RmaRange& range, const Route& route) {
+  const mem::MrEntry* e = entry_of(range, route);
   char text[224];
   if (e == nullptr) {
     if (range.addr < uint64_t{1} << 32) return {};
@@ -81,17 +81,16 @@ std::string addressing_text(const wire::RmaRange& range, const PeerEp& target) {
 
 }  // namespace
 
-std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const PeerEp& target,
-                               Status status) const {
+std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const Route& route, Status status) const {
   char head[192];
   std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
                 static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
-                static_cast<unsigned long long>(range.key), domain_->nic_->text_of(target.address).c_str());
+                static_cast<unsigned long long>(range.key), domain_->nic_->text_of(route.address).c_str());
   std::string text = head;
   if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
       status == Status::timeout || status == Status::unreachable || status == Status::protocol ||
       status == Status::secret || status == Status::version || status == Status::corrupted) {
-    if (const std::string why = domain_->nic_->explain(target.address); !why.empty()) text += why + "; ";
+    if (const std::string why = domain_->nic_->explain(route.address); !why.empty()) text += why + "; ";
   }
   switch (status) {
     case Status::no_key:
@@ -102,21 +101,21 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::stale_key:
       return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
     case Status::access:
-      return text + "the region does not grant this access" + region_text(range, target) +
+      return text + "the region does not grant this access" + region_text(range, route) +
              ": register it with the access that is needed";
     case Status::endpoint_access:
-      return text + "the endpoint at that address does not serve this access" + endpoint_text(target) +
+      return text + "the endpoint at that address does not serve this access" + endpoint_text(route) +
              ": open it with these among the capabilities of the hints";
     case Status::bounds:
-      return text + "passes the end of the region" + region_text(range, target) + addressing_text(range, target);
+      return text + "passes the end of the region" + region_text(range, route) + addressing_text(range, route);
     case Status::not_enabled:
       return text + "the region is not enabled: bind it and call enable()";
     case Status::wrong_endpoint:
       return text + "the region is bound to another endpoint of the peer: send to that endpoint's address";
     case Status::unauthorized:
-      if (!speaks_to(target)) {
+      if (!speaks_to(route)) {
         return text + "the endpoint's authorization key is VNI " + std::to_string(config_.vni) +
-               ", the peer's is VNI " + std::to_string(target.address.vni) + ": open one with the peer's key";
+               ", the peer's is VNI " + std::to_string(route.address.vni) + ": open one with the peer's key";
       }
       return text +
              "the region was registered for another authorization key, or for one other peer: use an endpoint that it "

@@ -17,7 +17,23 @@ constexpr uint64_t completion_flags(OpKind kind, AtomicFamily family) noexcept {
   return flag::kRma | (kind == OpKind::read ? flag::kRead : flag::kWrite);
 }
 
+constexpr OpClass class_of(OpKind kind) noexcept {
+  switch (kind) {
+    case OpKind::write:
+      return OpClass::write;
+    case OpKind::read:
+      return OpClass::read;
+    case OpKind::atomic:
+      return OpClass::atomic;
+    case OpKind::batch:
+    case OpKind::cm:
+      break;
+  }
+  return OpClass::send;
+}
+
 [[gnu::always_inline]] inline void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
+  domain_->assert_held();
   if (wants) tx_cq_->push_local(context, flags, len);
   const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;
   if (counter) [[unlikely]]
@@ -26,15 +42,15 @@ constexpr uint64_t completion_flags(OpKind kind, AtomicFamily family) noexcept {
 
 // HOT. Where `length` bytes at addr may be accessed by load and store without telling the owner; null: take the long
 // way. Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
-[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(PeerEp& target, uint64_t key, uint64_t addr,
+[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(Route& route, uint64_t key, uint64_t addr,
                                                                uint64_t length, uint32_t want) noexcept {
-  if (!speaks_to(target) || raw_keys_ != 0) [[unlikely]]
+  if (!speaks_to(route) || raw_keys_ != 0) [[unlikely]]
     return nullptr;
-  const Translation& t = target.translations[translation_of(key)];
+  const Translation& t = route.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
   // SYNC POINT: read after the domain's lock was taken, so the owner either sees us busy or we see the key revoked.
   if (t.entry->state.load(std::memory_order_acquire) != t.state) return nullptr;
-  if (target.ep_entry->generation.load(std::memory_order_relaxed) != target.ep_generation) return nullptr;
+  if (route.ep_entry->generation.load(std::memory_order_relaxed) != route.ep_generation) return nullptr;
   const uint64_t offset = addr - t.base;
   if ((t.allowed & want) != want || offset > t.length || length > t.length - offset) return nullptr;
   return t.pointer + offset;

@@ -1,6 +1,7 @@
 // cpp/nic/nic.hpp: the software NIC: domains, endpoints, regions, and the one engine that serves them.
 //
-//   Nic ── Domain ── Endpoint ── AddressVector ── PeerEp ── link::Peer
+//   Nic ── Domain ── Endpoint ── Flow ── Route ── link::Peer
+//     │       ├───── AddressVector (fi_addr -> Route)
 //     │       ├───── CompletionQueue, Counter
 //     │       └───── MemoryRegion (an entry of mem::Table)
 //     └── links (self, shm, ...), engine thread
@@ -40,10 +41,10 @@
 #include "nic/domain.hpp"
 #include "nic/endpoint.hpp"
 #include "nic/op.hpp"
-#include "nic/peer.hpp"
 #include "nic/queue.hpp"
 #include "nic/region.hpp"
 #include "nic/rights.hpp"
+#include "nic/route.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::nic {
@@ -145,7 +146,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                 std::span<const std::byte> payload) override;
   void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                    uint32_t ep_index, uint32_t ep_generation) override;
-  void on_segment(const std::shared_ptr<link::Peer>& peer) override;
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
 
  private:
@@ -199,7 +199,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   uint32_t begin_long_activity(uint32_t slot) noexcept;
   void end_long_activity(uint32_t at) noexcept;
   // The ways from the first-th on; false: no link reaches it.
-  bool resolve(const std::shared_ptr<PeerEp>& target, uint32_t first = 0);
+  bool resolve(const std::shared_ptr<Route>& route, uint32_t first = 0);
 
   Parts parts_;
   Limits limits_;

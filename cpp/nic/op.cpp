@@ -9,7 +9,7 @@ namespace weft::nic {
 
 namespace {
 
-constexpr uint64_t kMuchBytes = uint64_t{64} << 10;  // of one operation: its sending takes some 10 us
+constexpr uint64_t kLongSendBytes = uint64_t{64} << 10;  // of one operation: its sending takes some 10 us
 
 std::span<const std::byte> as_bytes(const std::string& text) noexcept {
   return std::as_bytes(std::span(text));
@@ -17,12 +17,13 @@ std::span<const std::byte> as_bytes(const std::string& text) noexcept {
 
 }  // namespace
 
-Op* Endpoint::make_op(OpKind kind, std::shared_ptr<PeerEp> target, bool wants, uint64_t flags, uint64_t context,
-                      uint64_t imm, uint64_t total, bool inject_call) {
+Op* Endpoint::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
+                      uint64_t total, bool inject_call) {
+  domain_->assert_held();
   Op* op = domain_->ops_.add();
   op->kind = kind;
   op->ep = this;
-  op->target = std::move(target);
+  op->flow = flow.shared_from_this();
   op->wants_completion = wants;
   op->inject_call = inject_call;
   op->flags = flags;
@@ -49,29 +50,26 @@ Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
   return Refusal::none;
 }
 
-uint64_t Endpoint::queue_op(PeerEp& target, Op* op) {
+// Puts an operation behind those that wait in its flow, and moves them on. Returns its number.
+uint64_t Endpoint::queue_op(Op* op) {
+  domain_->assert_held();
   // While it sends much, what is acknowledged can wait for its next poll: the engine would take turns with it.
-  if (op->total >= kMuchBytes) domain_->nic_->note_app();
+  if (op->total >= kLongSendBytes) domain_->nic_->note_app();
+  const std::shared_ptr<Flow> flow = op->flow;
   const uint64_t id = op->id;  // it may be over, and another one's, when advance() returns
-  if (target.waiting.empty() && advance_safely(op)) [[likely]]
+  if (!flow->waits() && advance_safely(op)) [[likely]]
     return id;
-  try {
-    target.waiting.push_back(op);
-  } catch (const std::bad_alloc&) {
-    op->status = Status::no_memory;
-    finish(op);
-    return id;
-  }
-  domain_->nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
-  domain_->pump(target);
-  if (!target.waiting.empty() && !target.resolving) domain_->nic_->need_engine();
+  domain_->wait(op);
+  domain_->pump(*flow);
+  if (flow->waits() && !flow->route->resolving) domain_->nic_->need_engine();
   return id;
 }
 
 // The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
 void Endpoint::finish(Op* op) noexcept {
-  const std::shared_ptr<PeerEp> target = std::move(op->target);
-  if (op->counted) --target->outstanding;
+  domain_->assert_held();
+  const std::shared_ptr<Flow> flow = std::move(op->flow);
+  if (op->counted) flow->end(class_of(op->kind));
   if (op->parent == nullptr) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
   if (op->device_result_count != 0 && op->status == Status::ok) [[unlikely]] {
@@ -82,61 +80,66 @@ void Endpoint::finish(Op* op) noexcept {
     const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
     complete(op->wants_completion, op->context, completion_flags(as, op->family), op->total);
     if (!op->wants_completion) domain_->release_context(op->context);
+  } else if (op->kind == OpKind::cm) {
+    report_cm(op, *flow->route);
+  } else if (op->parent != nullptr) {
+    end_part(op, *flow->route);
   } else {
-    finish_otherwise(op, target);
+    report_failure(op, op->failed_at ? *op->failed_at : *flow->route);
   }
   domain_->release_cookies(op);
   domain_->ops_.remove(op);
 }
 
-// A part of a vectored call, a failure, or what connecting endpoints say.
-[[gnu::noinline]] void Endpoint::finish_otherwise(Op* op, const std::shared_ptr<PeerEp>& target) noexcept {
-  // Without memory for them, texts stay empty.
-  const auto text_of = [&](const char* what) noexcept {
-    try {
-      return describe(what, op->remote[0], *target, op->status);
-    } catch (const std::bad_alloc&) {
-      return std::string();
-    }
-  };
-  if (op->kind == OpKind::cm) {
-    if (cm_) {
-      CmEvent event;
-      event.token = cm_token_;
-      event.kind = op->status == Status::ok ? CmKind::delivered : CmKind::failed;
-      event.what = static_cast<CmKind>(op->atomic_op);
-      event.connection = op->imm;
-      event.status = op->status;
-      if (op->status != Status::ok) {
-        const std::string text = text_of("connection request");
-        try {
-          event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
-        } catch (const std::bad_alloc&) {
-          event.data.clear();
-        }
-      }
-      (void)cm_->push(std::move(event));
-    }
-    // A passive endpoint sends rejections only, and strangers may ask from ever new addresses.
-    if (listens_) av_->forget(*target);
-  } else if (Op* parent = op->parent; parent != nullptr) {
-    *op->status_out = domain_->config_.statuses[op->status].err;
-    if (op->status != Status::ok && parent->status == Status::ok) {
-      parent->status = op->status;
-      parent->remote[0] = op->remote[0];  // what the error's text tells
-      parent->target = target;
-    }
-    if (--parent->children == 0 && parent->submitted) finish(parent);
-  } else {
-    const char* what = op->kind == OpKind::read     ? "read"
-                       : op->kind == OpKind::write  ? "write"
-                       : op->kind == OpKind::atomic ? "atomic"
-                                                    : "vectored call, first of its failures,";
-    const uint64_t flags = completion_flags(op->kind, op->family);
-    fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status, text_of(what), op->total);
-    count_remote((flags & flag::kRead) != 0, true, 0);
-    if (op->status == Status::no_endpoint) target->set_lost();
+// Without memory for the text it stays empty.
+std::string Endpoint::failure_text(const char* what, const Op& op, const Route& route) const noexcept {
+  try {
+    return describe(what, op.remote[0], route, op.status);
+  } catch (const std::bad_alloc&) {
+    return {};
   }
+}
+
+[[gnu::noinline]] void Endpoint::report_cm(Op* op, const Route& route) noexcept {
+  if (!cm_) return;
+  CmEvent event;
+  event.token = cm_token_;
+  event.kind = op->status == Status::ok ? CmKind::delivered : CmKind::failed;
+  event.what = static_cast<CmKind>(op->atomic_op);
+  event.connection = op->imm;
+  event.status = op->status;
+  if (op->status != Status::ok) {
+    const std::string text = failure_text("connection request", *op, route);
+    try {
+      event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
+    } catch (const std::bad_alloc&) {
+      event.data.clear();
+    }
+  }
+  (void)cm_->push(std::move(event));
+}
+
+[[gnu::noinline]] void Endpoint::end_part(Op* op, Route& route) noexcept {
+  Op* const parent = op->parent;
+  *op->status_out = domain_->config_.statuses[op->status].err;
+  if (op->status != Status::ok && parent->status == Status::ok) {
+    parent->status = op->status;
+    parent->remote[0] = op->remote[0];  // for the text of the call's error
+    parent->failed_at = route.shared_from_this();
+  }
+  if (--parent->children == 0 && parent->submitted) finish(parent);
+}
+
+[[gnu::noinline]] void Endpoint::report_failure(Op* op, Route& route) noexcept {
+  const char* what = op->kind == OpKind::read     ? "read"
+                     : op->kind == OpKind::write  ? "write"
+                     : op->kind == OpKind::atomic ? "atomic"
+                                                  : "vectored call, first of its failures,";
+  const uint64_t flags = completion_flags(op->kind, op->family);
+  fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status, failure_text(what, *op, route),
+       op->total);
+  count_remote((flags & flag::kRead) != 0, true, 0);
+  if (op->status == Status::no_endpoint) route.set_lost();
 }
 
 bool Endpoint::advance_safely(Op* op) noexcept {
@@ -151,9 +154,11 @@ bool Endpoint::advance_safely(Op* op) noexcept {
 
 // Moves a waiting operation on. True: it left the waiting list (its frames are all sent, or it is over).
 bool Endpoint::advance(Op* op) {
-  PeerEp& t = *op->target;
+  domain_->assert_held();
+  Flow& flow = *op->flow;
+  Route& t = *flow.route;
   if (!t.ready) {
-    if (!t.resolving && !domain_->nic_->resolve(op->target)) {
+    if (!t.resolving && !domain_->nic_->resolve(flow.route)) {
       op->status = Status::no_endpoint;
       finish(op);
       return true;
@@ -165,11 +170,14 @@ bool Endpoint::advance(Op* op) {
     finish(op);
     return true;
   }
-  if ((op->flags & flag::kFence) != 0 && !op->counted && t.outstanding != 0) return false;
-  // What a thread is copying right now comes before us, and frames would overtake it.
-  if (t.long_copies != 0 && !op->counted && config_.msg_order != 0) return false;
+  if ((op->flags & flag::kFence) != 0 && !op->counted && fence_holds(flow, op->sequence)) return false;
+  // A copy that another thread is making comes before this operation, and frames would overtake it. What connected
+  // endpoints tell each other passes nothing.
+  const ClassSet must_not_pass = op->kind == OpKind::cm ? kEveryClass : order_.of(class_of(op->kind));
+  if ((flow.copying & must_not_pass) != 0 && !op->counted) return false;
   const bool started = op->counted || op->check_sent;
-  const bool ordered_behind = t.outstanding != 0 && config_.msg_order != 0;
+  // Frames keep the order of those before them; loads and stores would overtake them.
+  const bool ordered_behind = (flow.busy & must_not_pass) != 0;
   if (op->data_done) {
     const bool atomic = op->kind == OpKind::atomic;
     if ((op->flags & flag::kRemoteCqData) != 0 && !t.takes_data()) return false;
@@ -198,8 +206,8 @@ bool Endpoint::advance(Op* op) {
       a.imm = op->imm;
       direct = try_direct_atomic(t, a, op->total, &status);
     } else {
-      direct = try_direct(t, op->kind, op->local, op->local_count, op->remote, op->remote_count, op->total, op->flags,
-                          op->imm, &status, false, 0);
+      direct = try_direct(flow, op->kind, op->local, op->local_count, op->remote, op->remote_count, op->total,
+                          op->flags, op->imm, &status, false, 0);
     }
     switch (direct) {
       case Direct::done:
@@ -220,11 +228,11 @@ bool Endpoint::advance(Op* op) {
 }
 
 bool Endpoint::advance_frames(Op* op) {
-  PeerEp& t = *op->target;
+  Route& t = *op->flow->route;
   if (!op->counted) {
     op->counted = true;
     op->peer = t.peer.get();
-    ++t.outstanding;
+    op->flow->begin(class_of(op->kind));
     ++domain_->statistics.framed;
   }
   wire::Frame f;
@@ -379,8 +387,9 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or not this peer's to answer
   const auto status = static_cast<Status>(frame.status);
   if ((frame.flags & (wire::kFrameNoRoom | wire::kFrameRoom)) != 0) [[unlikely]] {
-    op->target->no_room = (frame.flags & wire::kFrameNoRoom) != 0;
-    if (!op->target->no_room) op->target->ask_room_wait_ns = op->target->ask_room_at_ns = 0;
+    Route& route = *op->flow->route;
+    route.no_room = (frame.flags & wire::kFrameNoRoom) != 0;
+    if (!route.no_room) route.ask_room_wait_ns = route.ask_room_at_ns = 0;
   }
   op->asks_room = false;
   if (status != Status::ok) {
@@ -397,23 +406,19 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
     }
   }
   --op->frames_out;
-  if (op->frames_out == 0 && op->submitted && op->target->waiting.empty()) [[likely]] {
+  if (op->frames_out == 0 && op->submitted && !op->flow->waits()) [[likely]] {
     op->ep->finish(op);
     return;
   }
-  const std::shared_ptr<PeerEp> target = op->target;
+  const std::shared_ptr<Flow> flow = op->flow;
   if (op->frames_out == 0 && op->submitted) {
     op->ep->finish(op);
   } else if (op->status != Status::ok && !op->submitted) {
-    // It failed while the rest of it still waits to be sent: send no more.
-    if (const auto waiting = std::ranges::find(target->waiting, op); waiting != target->waiting.end()) {
-      target->waiting.erase(waiting);
-      waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
-    }
+    domain->stop_waiting(op);  // it failed while the rest of it still waits to be sent: send no more
     op->submitted = true;
     if (op->frames_out == 0) op->ep->finish(op);
   }
-  if (!target->waiting.empty()) domain->pump(*target);
+  if (flow->waits()) domain->pump(*flow);
 }
 
 }  // namespace weft::nic

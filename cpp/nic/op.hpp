@@ -16,7 +16,8 @@
 namespace weft::nic {
 
 class Endpoint;
-struct PeerEp;
+struct Flow;
+struct Route;
 
 constexpr size_t kIovMax = 8;
 static_assert(kIovMax <= 8);  // a uint8_t has a bit for each buffer
@@ -25,10 +26,11 @@ enum class OpKind : uint8_t { write, read, atomic, batch, cm };
 
 // What every operation needs stands in front: of one with one buffer and one range few lines are touched.
 struct Op {
-  uint64_t id = 0;         // what answers name it by; 0: of no operation
-  uint64_t sequence = 0;   // in the order of posting
-  Endpoint* ep = nullptr;  // it ends all its operations before it goes
-  std::shared_ptr<PeerEp> target;
+  uint64_t id = 0;                   // what answers name it by; 0: of no operation
+  uint64_t sequence = 0;             // in the order of posting
+  Endpoint* ep = nullptr;            // it ends all its operations before it goes
+  std::shared_ptr<Flow> flow;        // towards its target
+  Op* next = nullptr;                // in the flow's list of waiting operations
   const link::Peer* peer = nullptr;  // once frames went there; when it is lost the operation ends
   uint64_t flags = 0, context = 0, imm = 0, total = 0;
   uint64_t at_offset = 0, at_total = 0;  // cursor of submission: in remote[at_remote], and of all
@@ -43,7 +45,8 @@ struct Op {
   bool holds_cq_room = false, counted = false, asks_room = false;
   uint8_t device_result_count = 0, device_results = 0;  // bit i: device_result[i] is one indeed
   uint32_t children = 0;
-  Op* parent = nullptr;  // of a vectored call
+  Op* parent = nullptr;              // of a vectored call
+  std::shared_ptr<Route> failed_at;  // of a vectored call: where the first of its failures was
   int32_t* status_out = nullptr;
   std::vector<std::byte> held;    // copy of the data (inject, atomics' operands, what comes from or goes to a device)
   std::vector<uint64_t> cookies;  // what the caller wants back when the operation is done

@@ -6,22 +6,23 @@
 namespace weft::nic {
 
 // With the domain's lock.
-bool Nic::resolve(const std::shared_ptr<PeerEp>& target, uint32_t first) {
+bool Nic::resolve(const std::shared_ptr<Route>& route, uint32_t first) {
+  route->domain->assert_held();
   // A name for other hosts that is one of this host: by the shorter ways first, by the name that they know.
   const auto links = static_cast<uint32_t>(parts_.links.size());
-  const auto here = first < links ? local_name(target->address) : std::nullopt;
+  const auto here = first < links ? local_name(route->address) : std::nullopt;
   for (uint32_t way = here ? first : std::max(first, links); way < 2 * links; ++way) {
     link::Link* link = parts_.links[way % links];
     link::Link::Found found;
-    target->asked = way;
-    switch (link->resolve(way < links ? *here : target->address, target, &found)) {
+    route->asked = way;
+    switch (link->resolve(way < links ? *here : route->address, route, &found)) {
       case link::Link::Resolving::no:
         continue;
       case link::Link::Resolving::later:
-        target->resolving = true;
+        route->resolving = true;
         return true;
       case link::Link::Resolving::found:
-        target->set_ready(found.peer, found.ep_index, found.ep_generation);
+        route->set_ready(found.peer, found.ep_index, found.ep_generation);
         return true;
     }
   }
@@ -30,36 +31,35 @@ bool Nic::resolve(const std::shared_ptr<PeerEp>& target, uint32_t first) {
 
 void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                       uint32_t ep_index, uint32_t ep_generation) {
-  const auto target = std::static_pointer_cast<PeerEp>(token);
+  const auto route = std::static_pointer_cast<Route>(token);
   const std::lock_guard objects(objects_mutex_);
-  if (std::ranges::find(domains_, target->domain) == domains_.end()) return;  // closed meanwhile
-  Domain* domain = target->domain;
+  if (std::ranges::find(domains_, route->domain) == domains_.end()) return;  // closed meanwhile
+  Domain* domain = route->domain;
   const DomainLock guard(domain);
-  target->resolving = false;
+  route->resolving = false;
   try {
-    if (status != Status::ok && status != Status::canceled && resolve(target, target->asked + 1)) {
-      if (target->ready) domain->pump(*target);
+    if (status != Status::ok && status != Status::canceled && resolve(route, route->asked + 1)) {
+      if (route->ready) domain->pump_route(*route);
       return;
     }
   } catch (const std::exception&) {
     status = Status::no_memory;
   }
   if (status == Status::ok) {
-    target->set_ready(peer, ep_index, ep_generation);
-    domain->pump(*target);
+    route->set_ready(peer, ep_index, ep_generation);
+    domain->pump_route(*route);
     return;
   }
-  for (size_t left = target->waiting.size(); left != 0; --left) {
-    Op* op = target->waiting.front();
-    target->waiting.pop_front();
-    waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
-    op->status = status;
-    op->ep->finish(op);
+  for (Flow *flow = domain->waiting_, *next = nullptr; flow != nullptr; flow = next) {
+    next = flow->next_waiting;
+    if (flow->route != route) continue;
+    const std::shared_ptr<Flow> kept = flow->shared_from_this();
+    while (Op* op = flow->first) {
+      domain->stop_waiting(op);
+      op->status = status;
+      op->ep->finish(op);
+    }
   }
-}
-
-void Nic::on_segment(const std::shared_ptr<link::Peer>&) {
-  // Operations that waited for it are tried again by the round that is running.
 }
 
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
@@ -71,14 +71,11 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     const auto is_lost = [&](const Op* op) {
-      return op->kind != OpKind::batch && (op->peer == peer.get() || (op->target->ready && op->target->peer == peer));
+      return op->kind != OpKind::batch &&
+             (op->peer == peer.get() || (op->flow->route->ready && op->flow->route->peer == peer));
     };
     const auto end = [&](Op* op) {
-      auto& waiting = op->target->waiting;
-      if (const auto it = std::ranges::find(waiting, op); it != waiting.end()) {
-        waiting.erase(it);
-        waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
-      }
+      domain->stop_waiting(op);
       op->status = peer->down_status();
       op->ep->finish(op);
     };
@@ -101,23 +98,22 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       end(first);
     }
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
-      if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->av_->entries_.size()) continue;
-      const auto& target = ep->av_->entries_[ep->fixed_dest_];
-      if (!target || !target->ready || target->peer != peer) continue;
+      if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->flows_.size()) continue;
+      const auto& flow = ep->flows_[ep->fixed_dest_];
+      if (!flow || !flow->route->ready || flow->route->peer != peer) continue;
       CmEvent event;
       event.token = ep->cm_token_;
       event.kind = CmKind::lost;
       event.status = peer->down_status();
       (void)ep->cm_->push(std::move(event));
     }
-    for (const auto& weak : domain->peer_eps_) {
+    domain->each_route([&](Route& route) {
       // The next operation asks again: another process may have taken the address by then.
-      if (auto target = weak.lock(); target && target->ready && target->peer == peer) {
-        target->set_lost();
-        target->peer = nullptr;
-        target->down = peer->down_status();
-      }
-    }
+      if (!route.ready || route.peer != peer) return;
+      route.set_lost();
+      route.peer = nullptr;
+      route.down = peer->down_status();
+    });
   }
   downs_.fetch_add(1, std::memory_order_seq_cst);
   for (const std::shared_ptr<Endpoint>& ep : eps_) {  // who sleeps until something happens may want to know

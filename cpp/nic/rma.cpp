@@ -1,7 +1,7 @@
 // cpp/nic/rma.cpp: reads and writes of one call: direct access first, frames where that is not possible.
 //
 // HOT (post, 8-byte direct put): no system call, no allocation, one lock. Lines touched: the domain's activity word
-// (written), the endpoint, the address vector's entry, the peer's endpoint entry and region entry (read, shared), the
+// (written), the endpoint, its Flow and the Route, the peer's endpoint entry and region entry (read, shared), the
 // target's line (written), one completion entry (written). Benchmark: bench/cpp/main.cpp (put8).
 #include <algorithm>
 #include <cstring>
@@ -12,34 +12,73 @@
 
 namespace weft::nic {
 
-Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, PeerEp** target,
-                             std::shared_ptr<PeerEp>** shared) {
+Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow) {
+  domain_->assert_held();
   if (state_ != State::enabled) [[unlikely]]
     return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
   *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
   if (!cq_admits(*wants)) [[unlikely]]
     return tx_cq_ ? Refusal::cq_full : Refusal::no_cq;
-  dest = dest_of(dest);
-  if (dest >= av_->entries_.size() || !av_->entries_[dest]) [[unlikely]]
+  *flow = flow_of(dest_of(dest));
+  if (*flow == nullptr) [[unlikely]]
     return config_.connected ? Refusal::not_connected : Refusal::bad_address;
-  *shared = &av_->entries_[dest];
-  *target = av_->entries_[dest].get();
   return Refusal::none;
 }
 
-void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
+Flow* Endpoint::make_flow(uint64_t fi_addr) {
+  domain_->assert_held();
+  if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return nullptr;
+  if (fi_addr >= flows_.size()) flows_.resize(av_->entries_.size());
+  // A connected endpoint is admitted where others are not, so what is remembered of its peer is for nobody else.
+  const std::shared_ptr<Route>& shared = av_->entries_[fi_addr];
+  flows_[fi_addr] = std::make_shared<Flow>(config_.connected ? domain_->own_route(shared->address) : shared);
+  return flows_[fi_addr].get();
+}
+
+void Endpoint::drop_flow(uint64_t fi_addr) noexcept {
+  domain_->assert_held();
+  if (fi_addr < flows_.size()) flows_[fi_addr] = nullptr;  // operations under way hold it; they end as they would have
+}
+
+bool Endpoint::may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept {
+  const Route& route = *flow.route;
+  if ((flags & flag::kCommitComplete) != 0) return false;  // the owner flushes its file
+  if (!route.ready || !route.peer->table.valid() || route.peer->dead()) return false;
+  if ((flow.busy & stops_[static_cast<size_t>(c)]) != 0) return false;
+  return (flags & flag::kFence) == 0 || !fence_holds(flow, ~uint64_t{0});
+}
+
+bool Endpoint::fence_holds(const Flow& flow, uint64_t sequence) const noexcept {
+  domain_->assert_held();
+  if ((flow.busy & kEveryClass) != 0) return true;
+  if (!order_.fence_covers_all) return false;
+  if (long_copies_.load(std::memory_order_relaxed) != 0) return true;
+  bool earlier = false;
+  domain_->ops_.each([&](const Op* op) {
+    earlier = earlier || (op->ep == this && op->sequence < sequence && op->kind != OpKind::batch);
+  });
+  return earlier;
+}
+
+void Endpoint::remember(Route& route, const mem::MrView& view, uint64_t key) {
+  route.domain->assert_held();
   const mem::MrEntry& e = *view.entry;
-  const link::Peer& peer = *target.peer;
+  const link::Peer& peer = *route.peer;
   if (e.segment == mem::kIovSegment) return;
+  // Other endpoints of the domain use what is remembered here, and such a region may not admit them.
+  if ((e.access & mem::kMrGuarded) != 0) [[unlikely]] {
+    const mem::AccessGuard* guard = peer.table.guard(e);
+    if (guard == nullptr || guard->has_source != 0) return;
+  }
   const mem::MrView whole{view.entry, view.slot, 0};
   Piece piece;
   uint32_t count = 0, missing = 0;
   Opened none;
-  if (translate(peer, target.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none) !=
+  if (translate(peer, route.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none) !=
       Reach::direct) {
     return;
   }
-  const uint32_t ep_flags = target.ep_entry->flags.load(std::memory_order_relaxed);
+  const uint32_t ep_flags = route.ep_entry->flags.load(std::memory_order_relaxed);
   uint32_t allowed = 0;
   if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
     allowed |= e.access & (ep_flags << 9) & (mem::kRemoteRead | mem::kAtomicRead);
@@ -47,7 +86,7 @@ void Endpoint::remember(PeerEp& target, const mem::MrView& view, uint64_t key) {
   if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
     allowed |= e.access & (ep_flags << 9) & (mem::kRemoteWrite | mem::kAtomicWrite);
   }
-  target.translations[translation_of(key)] = {
+  route.translations[translation_of(key)] = {
       key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed};
 }
 
@@ -56,13 +95,15 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
   if (length <= short_bytes_max_ && (flags & kLongWay) == 0) [[likely]] {
     const DomainLock guard(domain_);
     const uint64_t to = dest_of(dest);
-    if (state_ == State::enabled && to < av_->entries_.size() && av_->entries_[to]) [[likely]] {
-      PeerEp& target = *av_->entries_[to];
+    if (state_ == State::enabled && to < flows_.size() && flows_[to]) [[likely]] {
+      const Flow& flow = *flows_[to];
+      Route& route = *flow.route;
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-      if (target.ep_entry != nullptr && target.outstanding == 0 && target.waiting.empty() && cq_admits(wants))
+      const bool write = kind == OpKind::write;
+      if (route.ep_entry != nullptr &&
+          (flow.busy & stops_[static_cast<size_t>(write ? OpClass::write : OpClass::read)]) == 0 && cq_admits(wants))
           [[likely]] {
-        const bool write = kind == OpKind::write;
-        std::byte* there = fast_target(target, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+        std::byte* there = fast_target(route, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
           auto* here = static_cast<std::byte*>(local);
           if (write ? copy_guarded_hot(there, here, length) : copy_guarded_hot(here, there, length)) [[likely]] {
@@ -72,23 +113,22 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
             return {Refusal::none, wants};
           }  // a page failed: the long way says so
         }
-      } else if (target.ready && target.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(target)) {
-        return post_framed(kind, local, length, to, addr, key, flags, context, imm, inject_call);
+      } else if (route.ready && route.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(route)) {
+        return post_one_by_frames(kind, local, length, to, addr, key, flags, context, imm, inject_call);
       }
     }
   }
-  return post_one_slow(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
+  return post_one_generally(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
 }
 
-// To a peer that shares no memory there is one way only. With the domain's lock.
-[[gnu::noinline]] PostResult Endpoint::post_framed(OpKind kind, void* local, uint64_t length, uint64_t to,
-                                                   uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
-                                                   uint64_t imm, bool inject_call) {
+// The way to a peer that shares no memory, where nothing else has to be tried. With the domain's lock.
+[[gnu::noinline]] PostResult Endpoint::post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to,
+                                                          uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
+                                                          uint64_t imm, bool inject_call) {
   bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
   if (!cq_admits(wants)) return {tx_cq_ ? Refusal::cq_full : Refusal::no_cq};
   if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
-  const std::shared_ptr<PeerEp>& target = av_->entries_[to];
-  Op* op = make_op(kind, target, wants, flags, context, imm, length, inject_call);
+  Op* op = make_op(kind, *flows_[to], wants, flags, context, imm, length, inject_call);
   op->remote[0] = {addr, length, key};
   op->remote_count = 1;
   const iovec piece{local, length};
@@ -96,7 +136,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
     finish(op);
     return {Refusal::none, true};
   }
-  return {Refusal::none, true, queue_op(*target, op)};
+  return {Refusal::none, true, queue_op(op)};
 }
 
 // Where the operation's bytes come from or go to: the caller's buffers, or a copy of what it may reuse at once.
@@ -114,8 +154,9 @@ bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
 }
 
 // Apart, so that the short way sets up no stack for it.
-PostResult Endpoint::post_one_slow(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
-                                   uint64_t key, uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+PostResult Endpoint::post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
+                                        uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
+                                        bool inject_call) {
   const iovec piece{local, length};
   const wire::RmaRange range{addr, length, key};
   RmaArgs args;
@@ -150,30 +191,26 @@ PostResult Endpoint::post(const RmaArgs& asked) {
 
   const DomainLock guard(domain_);
   bool wants;
-  PeerEp* target;
-  std::shared_ptr<PeerEp>* shared;
-  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &target, &shared);
-      r != Refusal::none) [[unlikely]] {
+  Flow* flow;
+  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
+      [[unlikely]] {
     return {r};
   }
   wire::RmaRange room[kIovMax];
   args.remote = named(args.remote, room);
-  std::shared_ptr<PeerEp> kept;
-  if (!speaks_to(*target)) [[unlikely]] {
+  const std::shared_ptr<Flow> kept = flow->shared_from_this();  // outside the lock others may change the address vector
+  Route& route = *flow->route;
+  if (!speaks_to(route)) [[unlikely]] {
     if (!wants && tx_cq_->full()) return {Refusal::cq_full};
     fail(args.context, completion_flags(args.kind, {}), Status::unauthorized,
-         describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, Status::unauthorized), total);
+         describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, Status::unauthorized), total);
     count_remote(args.kind == OpKind::read, true, 0);
     return {Refusal::none, true};
   }
-  const bool fence = (args.flags & flag::kFence) != 0;
   bool data_done = false;
-  const bool commit = (args.flags & flag::kCommitComplete) != 0;  // the owner flushes its file
-  if (!commit && target->ready && target->waiting.empty() && target->peer->table.valid() && !target->peer->dead() &&
-      (target->outstanding == 0 || (!fence && config_.msg_order == 0))) [[likely]] {
-    kept = *shared;  // a copy outside the lock lets others change the address vector meanwhile
+  if (may_go_direct(*flow, args.kind == OpKind::read ? OpClass::read : OpClass::write, args.flags)) [[likely]] {
     Status status = Status::ok;
-    switch (try_direct(*target, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
+    switch (try_direct(*flow, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true, args.device)) {
       case Direct::done:
         complete(wants, args.context, completion_flags(args.kind, {}), total);
@@ -181,8 +218,8 @@ PostResult Endpoint::post(const RmaArgs& asked) {
       case Direct::failed:
         if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
         fail(args.context, completion_flags(args.kind, {}), status,
-             describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], *target, status), total);
-        if (status == Status::no_endpoint) target->set_lost();  // ask again next time
+             describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total);
+        if (status == Status::no_endpoint) route.set_lost();  // ask again next time
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
       case Direct::no_room:
@@ -194,8 +231,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
-  Op* op =
-      make_op(args.kind, kept ? kept : *shared, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  Op* op = make_op(args.kind, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
@@ -210,15 +246,17 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     finish(op);
     return {Refusal::none, true};
   }
-  return {Refusal::none, true, queue_op(*target, op)};
+  return {Refusal::none, true, queue_op(op)};
 }
 
 // The direct path: key check, copy, and a notice where the target wants to know. With the domain's lock; a long copy is
 // made outside of it under an activity word of its own (only if may_unlock).
-Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* local, size_t local_count,
+Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* local, size_t local_count,
                                       const wire::RmaRange* remote, size_t remote_count, uint64_t total, uint64_t flags,
                                       uint64_t imm, Status* status, bool may_unlock, uint8_t device) {
-  link::Peer& peer = *target.peer;
+  domain_->assert_held();
+  Route& route = *flow.route;
+  link::Peer& peer = *route.peer;
   mem::Devices& devices = domain_->nic_->devices();
   const uint32_t want = want_of(kind);
   mem::MrView view;
@@ -226,16 +264,16 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
   uint32_t count = 0, missing = 0, entry_flags = 0;
   Opened opened;
   bool by_device = device != 0;
-  std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave `target`
+  std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave the route
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
-    *status = peer.table.check(seen_by(target), target.ep_index, target.ep_generation, remote[i].key, remote[i].addr,
+    *status = peer.table.check(seen_by(route), route.ep_index, route.ep_generation, remote[i].key, remote[i].addr,
                                remote[i].length, want, view);
     if (*status != Status::ok) [[unlikely]]
       return Direct::failed;
     entry_flags |= view.entry->access;
     const Reach r = translate(peer, devices, view, remote[i].length, pieces, &count, &missing, &opened);
-    if (r == Reach::direct) remember(target, view, remote[i].key);
+    if (r == Reach::direct) remember(route, view, remote[i].key);
     if (r == Reach::missing) [[unlikely]] {
       peer.link()->request_segment(peer, missing);
       return Direct::park;
@@ -247,7 +285,7 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
     }
   }
   if (reach == Reach::frames) return Direct::frames;
-  if ((flags & flag::kRemoteCqData) != 0 && !target.takes_data()) [[unlikely]]
+  if ((flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
     return Direct::park;
   const mem::Devices* copier = by_device ? &devices : nullptr;
 
@@ -272,10 +310,10 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       // lock released sees the long activity. It stands for all regions of the call: slot 'any'.
       Nic& nic = *domain_->nic_;
       const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
-      kept = target.peer;
+      kept = route.peer;
       const std::shared_ptr<CompletionQueue> cq = tx_cq_;
-      ++target.outstanding;
-      ++target.long_copies;
+      const OpClass c = to_peer ? OpClass::write : OpClass::read;
+      flow.begin_copy(c);
       long_copies_.fetch_add(1, std::memory_order_relaxed);
       cq->reserve();
       domain_->unlock();
@@ -284,12 +322,11 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
       domain_->lock();
       cq->unreserve();
       long_copies_.fetch_sub(1, std::memory_order_release);
-      --target.outstanding;
-      --target.long_copies;
+      flow.end_copy(c);
       // Meanwhile the peer may have died, and the endpoint may have been closed: then no notice is due.
-      if (*status == Status::ok && (kept->dead() || target.peer != kept)) *status = Status::peer_gone;
+      if (*status == Status::ok && (kept->dead() || route.peer != kept)) *status = Status::peer_gone;
       if (state_ != State::enabled) *status = Status::canceled;
-      if (!target.waiting.empty()) domain_->pump(target);
+      if (flow.waits()) domain_->pump(flow);
     } else {
       *status = move(peer, to_peer, local, local_count, pieces, count, copier, device);
     }
@@ -302,15 +339,15 @@ Endpoint::Direct Endpoint::try_direct(PeerEp& target, OpKind kind, const iovec* 
   const uint32_t ep_notify = to_peer ? mem::kEpNotifyWrite : mem::kEpNotifyRead;
   const bool has_data = (flags & flag::kRemoteCqData) != 0;
   if (has_data || (entry_flags & notify) != 0 ||
-      (peer.table.ep(target.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
-    *status = send_notice(target, !to_peer, false, remote[0], total, has_data, imm);
+      (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
+    *status = send_notice(route, !to_peer, false, remote[0], total, has_data, imm);
     if (*status == Status::again) return Direct::no_room;
     if (*status != Status::ok) return Direct::failed;
   }
   return Direct::done;
 }
 
-Status Endpoint::send_notice(PeerEp& target, bool read, bool atomic, const wire::RmaRange& range, uint64_t total,
+Status Endpoint::send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total,
                              bool has_data, uint64_t imm, AtomicOp op) {
   wire::Frame f;
   f.kind = wire::FrameKind::notice;
@@ -321,10 +358,10 @@ Status Endpoint::send_notice(PeerEp& target, bool read, bool atomic, const wire:
   f.addr = range.addr;
   f.length = total;
   f.imm_data = imm;
-  f.ep_index = target.ep_index;
-  f.ep_generation = target.ep_generation;
-  f.source = seen_by(target);
-  return target.peer->link()->submit(*target.peer, f, {});
+  f.ep_index = route.ep_index;
+  f.ep_generation = route.ep_generation;
+  f.source = seen_by(route);
+  return route.peer->link()->submit(*route.peer, f, {});
 }
 
 void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {

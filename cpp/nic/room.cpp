@@ -21,8 +21,8 @@ constexpr uint64_t kAskFirstNs = 250'000, kAskLastNs = 8'000'000;
 }  // namespace
 
 // A frame that will be answered. again: no room in the link, or so many have no answer yet that the peer takes no more.
-Status Endpoint::submit_request(PeerEp& target, wire::Frame& frame, std::span<const std::byte> payload) {
-  link::Peer& peer = *target.peer;
+Status Endpoint::submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload) {
+  link::Peer& peer = *route.peer;
   if (!peer.begin_request()) return Status::again;
   const Status s = peer.link()->submit(peer, frame, payload);
   if (s != Status::ok) [[unlikely]]
@@ -30,9 +30,9 @@ Status Endpoint::submit_request(PeerEp& target, wire::Frame& frame, std::span<co
   return s;
 }
 
-// On behalf of the first operation that waits for room; the answer sets or clears PeerEp::no_room.
+// On behalf of the first operation that waits for room; the answer sets or clears Route::no_room.
 void Endpoint::ask_for_room(Op* op) {
-  PeerEp& t = *op->target;
+  Route& t = *op->flow->route;
   const uint64_t now = domain_->nic_->clock().now_ns();
   if (op->asks_room || now < t.ask_room_at_ns) return;
   t.ask_room_wait_ns = std::clamp(2 * t.ask_room_wait_ns, kAskFirstNs, kAskLastNs);
@@ -50,6 +50,7 @@ void Endpoint::ask_for_room(Op* op) {
 }
 
 uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept {
+  domain_->assert_held();
   if (peer.dead()) return 0;  // it was hung up on, and this is what it had sent
   switch (rx_cq_->push_remote(entry, this)) {
     case CompletionQueue::Taken::taken:
@@ -70,6 +71,7 @@ uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* ove
 }
 
 void Endpoint::on_room() noexcept {
+  domain_->assert_held();
   shut_ = false;
   domain_->nic_->table().set_ep_room(index_, true);
 }
@@ -77,9 +79,9 @@ void Endpoint::on_room() noexcept {
 bool Endpoint::held_back(uint64_t dest) {
   const DomainLock guard(domain_);
   dest = dest_of(dest);
-  if (dest >= av_->entries_.size() || !av_->entries_[dest]) return false;
-  const PeerEp& target = *av_->entries_[dest];
-  return target.ready && !target.waiting.empty() && !target.takes_data();
+  if (dest >= flows_.size() || !flows_[dest]) return false;
+  const Flow& flow = *flows_[dest];
+  return flow.route->ready && flow.waits() && !flow.route->takes_data();
 }
 
 // The answer to a peer that asks whether an endpoint's queue takes data again.

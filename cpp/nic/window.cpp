@@ -39,17 +39,18 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
   // then sees the hold.
   const DomainLock guard(domain_);
   dest = dest_of(dest);
-  if (state_ != State::enabled || dest >= av_->entries_.size() || !av_->entries_[dest])
-    return {.status = Status::no_endpoint};
-  PeerEp& target = *av_->entries_[dest];
-  if (!speaks_to(target)) return {.status = Status::unauthorized};
-  if (!target.ready) return {};
-  link::Peer& peer = *target.peer;
+  if (state_ != State::enabled) return {.status = Status::no_endpoint};
+  const Flow* const flow = flow_of(dest);
+  if (flow == nullptr) return {.status = Status::no_endpoint};
+  Route& route = *flow->route;
+  if (!speaks_to(route)) return {.status = Status::unauthorized};
+  if (!route.ready) return {};
+  link::Peer& peer = *route.peer;
   if (peer.dead()) return {.status = peer.down_status()};
   if (!peer.table.valid()) return {.status = Status::ok};  // another host, or its memory is not shared
   mem::MrView view;
   if (const Status s =
-          peer.table.check(seen_by(target), target.ep_index, target.ep_generation, key, addr, length, want, view);
+          peer.table.check(seen_by(route), route.ep_index, route.ep_generation, key, addr, length, want, view);
       s != Status::ok) {
     return {.status = s};
   }
@@ -85,7 +86,7 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
   }
   return {.status = Status::ok,
           .pointer = pointer,
-          .keep = std::make_shared<Hold>(table, hold, target.peer, &e, key, e.state.load(std::memory_order_relaxed))};
+          .keep = std::make_shared<Hold>(table, hold, route.peer, &e, key, e.state.load(std::memory_order_relaxed))};
 }
 
 void Nic::held_places(std::vector<mem::HeldPlace>& out) {

@@ -21,7 +21,6 @@ struct Heard final : link::FrameSink {
   }
   void on_resolved(const std::shared_ptr<void>&, Status, const std::shared_ptr<link::Peer>&, uint32_t,
                    uint32_t) override {}
-  void on_segment(const std::shared_ptr<link::Peer>&) override {}
   void on_peer_down(const std::shared_ptr<link::Peer>&) override {}
   std::shared_ptr<link::Peer> peer;
   std::vector<uint64_t> ids;

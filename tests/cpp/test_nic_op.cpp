@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(test_removed_operation_leaves_nothing_to_the_next) {
   BOOST_TEST_REQUIRE(next == op);
   BOOST_TEST((next->held.empty() && next->cookies.empty() && next->status == Status::ok));
   BOOST_TEST(!(next->submitted || next->counted || next->holds_cq_room));
-  BOOST_TEST((next->remote_count == 0 && next->at_total == 0 && next->peer == nullptr && !next->target));
+  BOOST_TEST((next->remote_count == 0 && next->at_total == 0 && next->peer == nullptr && !next->flow));
 }
 
 BOOST_AUTO_TEST_CASE(test_no_number_is_that_of_no_operation_also_when_the_count_starts_again) {

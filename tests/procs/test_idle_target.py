@@ -194,6 +194,58 @@ def test_more_is_followed_by_others_in_order(two: Two) -> None:
     assert two.me.call(progressed) == [f"w{i}" for i in range(8)]
 
 
+FAR = 1 << 20
+
+
+def expose_far(world: World) -> None:
+    """Memory that Weft did not allocate: without process_vm_writev only this process can write it."""
+    peer.expose(world, "far", FAR, 8, foreign=True, fill=0xEE)
+
+
+def write_beside_a_long_copy(world: World, order: int) -> list[str]:
+    """A long write by one endpoint, an 8-byte write by each of two: what completes while the target does nothing."""
+    side, to = world.side, world.more["to"]
+    info = fi.getinfo(hints=fi.Info(caps=peer.CAPS, fabric_attr=fi.FabricAttr(prov_name="weft")))[0]
+    info.tx_attr.msg_order = order
+    endpoints = []
+    for _ in range(2):
+        ep = side.domain.endpoint(info)
+        ep.bind(side.cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(side.av)
+        ep.enable()
+        endpoints.append(ep)
+    world.more["endpoints"] = endpoints
+    world.more["long"] = long = np.full(FAR, 0x33, np.uint8)
+    word = world.more["buffer"][:8]
+    endpoints[0].write(long, dest_addr=to, addr=0, key=8, context="long")
+    endpoints[1].write(word, dest_addr=to, addr=0, key=7, context="neighbour")
+    endpoints[0].write(word, dest_addr=to, addr=8, key=7, context="behind")
+    return progressed(world)
+
+
+def close_endpoints(world: World) -> None:
+    for ep in world.more["endpoints"]:
+        ep.close()
+
+
+@pytest.mark.parametrize("two", [{"WEFT_CMA": "0"}], indirect=True, ids=["ring"])
+@pytest.mark.parametrize(
+    ("order", "early"),
+    [(fi.ORDER_WAW, ["neighbour"]), (fi.ORDER_RAR, ["neighbour", "behind"]), (0, ["neighbour", "behind"])],
+    ids=["WAW", "RAR", "none"],
+)
+def test_long_write_delays_ordered_writes_of_its_endpoint_alone(two: Two, order: int, early: list[str]) -> None:
+    two.target.call(expose_far)
+    assert two.me.call(write_beside_a_long_copy, order) == early
+    late = sorted({"long", "behind"} - set(early))
+    found: list[str] = []
+    while sorted(found) != late:
+        two.target.call(serve)
+        found += two.me.call(progressed)
+    assert two.target_bytes()[:16] == b"\x11" * 16
+    two.me.call(close_endpoints)
+
+
 def freed_by_close(world: World) -> list[int]:
     """Register and close the same memory under one key, many times; what the process holds after each tenth part."""
     side = world.side

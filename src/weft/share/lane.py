@@ -2,8 +2,7 @@
 
 A thread cannot read another thread's completions, because lanes share nothing: a call takes a lane, posts, reads the
 lane's own queue and puts the lane back. A lane is made when all others are in use, and lives as long as the node. Each
-has an address vector of its own because operations to one peer keep their order within a vector: a long copy of one
-thread would hold up the short reads of another.
+has an address vector of its own, which no other thread changes.
 """
 
 from __future__ import annotations
