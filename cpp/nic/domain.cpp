@@ -52,7 +52,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   const bool remote = (bits & (mem::kRemoteRead | mem::kRemoteWrite)) != 0;
   if (!remote) {  // local use only: no entry, no key
     auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
-    if (enabled) region->make_usable();  // nobody else has it yet
+    if (enabled) region->end_change(MemoryRegion::State::enabled);
     return region;
   }
   mem::MrRequest request;
@@ -68,7 +68,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, true);
   region->slot_ = nic_->table().insert(request);
   region->key_ = nic_->table().mr(region->slot_).key;
-  region->enabled_ = enabled;
+  if (enabled) region->end_change(MemoryRegion::State::enabled);
   return region;
 }
 

@@ -9,54 +9,58 @@
 namespace weft::nic {
 
 void MemoryRegion::bind_endpoint(const Endpoint& ep) {
-  if (closed() || enabled_) throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
+  if (state_.load(std::memory_order_acquire) != State::disabled)
+    throw Error(fi_err::kEOPBADSTATE, "bind a region before it is enabled");
   if (!ep.enabled()) throw Error(fi_err::kEOPBADSTATE, "bind a region to an endpoint that is enabled");
   const uint32_t binding = mem::ep_binding(ep.index(), ep.generation());
   if (std::ranges::find(eps_, binding) == eps_.end()) eps_.push_back(binding);
 }
 
-bool MemoryRegion::hold() noexcept {
+MemoryRegion::State MemoryRegion::begin_change() noexcept {
   Backoff backoff;
   for (;;) {
-    Life life = Life::open;
-    if (life_.compare_exchange_strong(life, Life::held, std::memory_order_acquire)) return true;
-    if (life == Life::closed) return false;
+    State state = state_.load(std::memory_order_acquire);
+    if (state == State::closed) return state;
+    if (state != State::changing && state_.compare_exchange_strong(state, State::changing, std::memory_order_acquire)) {
+      return state;
+    }
     backoff.pause();  // another thread is at it
   }
 }
 
 void MemoryRegion::enable() {
-  if (!hold()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  const State before = begin_change();
+  if (before == State::closed) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   try {
-    make_usable();
+    if (before == State::disabled) publish();
   } catch (...) {  // no room for the list of endpoints
-    let_go(Life::open);
+    end_change(before);
     throw;
   }
-  let_go(Life::open);
+  end_change(State::enabled);
 }
 
-void MemoryRegion::make_usable() {
-  if (enabled_) return;
-  if (remote_) {
-    if (!eps_.empty()) domain_->nic_->table().bind_eps(slot_, eps_);
-    domain_->nic_->table().enable(slot_);
-  }
-  enabled_ = true;
+// Lets peers reach the region.
+void MemoryRegion::publish() {
+  if (!remote_) return;
+  if (!eps_.empty()) domain_->nic_->table().bind_eps(slot_, eps_);
+  domain_->nic_->table().enable(slot_);
 }
 
 bool MemoryRegion::disable(std::string* why) {
-  if (!hold()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
-  bool done = true;
-  if (enabled_ && remote_) {
+  const State before = begin_change();
+  if (before == State::closed) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  if (before == State::enabled && remote_) {
     domain_->nic_->table().disable(slot_);
     *why = domain_->nic_->quiesce(slot_);
-    done = why->empty();
-    if (!done) domain_->nic_->table().enable(slot_);
+    if (!why->empty()) {
+      domain_->nic_->table().enable(slot_);
+      end_change(before);
+      return false;
+    }
   }
-  if (done) enabled_ = false;
-  let_go(Life::open);
-  return done;
+  end_change(State::disabled);
+  return true;
 }
 
 uint64_t MemoryRegion::base() const noexcept {
@@ -71,15 +75,16 @@ bool MemoryRegion::used_up() const noexcept {
 }
 
 bool MemoryRegion::close(std::string* why) {
-  if (!hold()) return true;
-  const bool revoked = !remote_ || revoke(why);
-  let_go(revoked ? Life::closed : Life::open);
+  const State before = begin_change();
+  if (before == State::closed) return true;
+  const bool revoked = !remote_ || revoke(before == State::enabled, why);
+  end_change(revoked ? State::closed : before);
   return revoked;
 }
 
-bool MemoryRegion::revoke(std::string* why) {
+bool MemoryRegion::revoke(bool was_enabled, std::string* why) {
   Nic& nic = *domain_->nic_;
-  if (enabled_) {
+  if (was_enabled) {
     nic.table().begin_close(slot_);
     *why = nic.quiesce(slot_);
     if (!why->empty()) {

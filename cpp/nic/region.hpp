@@ -18,7 +18,7 @@ class Nic;
 class Domain;
 class Endpoint;
 
-// A registered region. state: disabled -> enabled -> closed.
+// A registered region. Its state is here alone; the entry in the table says what peers may do with it at the moment.
 class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
  public:
   MemoryRegion(Domain* domain, std::span<const mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
@@ -44,10 +44,10 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   // What peers call its first byte.
   [[nodiscard]] uint64_t base() const noexcept;
   [[nodiscard]] uint32_t access() const noexcept { return access_; }
-  [[nodiscard]] bool enabled() const noexcept { return enabled_; }
+  [[nodiscard]] bool enabled() const noexcept { return state_.load(std::memory_order_acquire) == State::enabled; }
   // A single-use region whose one operation was done.
   [[nodiscard]] bool used_up() const noexcept;
-  [[nodiscard]] bool closed() const noexcept { return life_.load(std::memory_order_acquire) == Life::closed; }
+  [[nodiscard]] bool closed() const noexcept { return state_.load(std::memory_order_acquire) == State::closed; }
   [[nodiscard]] std::span<const mem::MrBuffer> buffers() const noexcept {
     return several_.empty() && only_ ? std::span(&*only_, 1) : std::span(several_);
   }
@@ -56,12 +56,13 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
  private:
   friend class Nic;
   friend class Domain;
-  enum class Life : uint8_t { open, held, closed };
-  // One thread at a time enables, disables or closes; others wait for it. False: the region is closed.
-  bool hold() noexcept;
-  void let_go(Life life) noexcept { life_.store(life, std::memory_order_release); }
-  void make_usable();
-  bool revoke(std::string* why);
+  // disabled <-> enabled; either -> closed. changing: a thread enables, disables or closes, and others wait for it.
+  enum class State : uint8_t { disabled, enabled, changing, closed };
+  // Begins a change; returns the state before, closed if there is nothing to change any more. end_change() ends it.
+  State begin_change() noexcept;
+  void end_change(State state) noexcept { state_.store(state, std::memory_order_release); }
+  void publish();
+  bool revoke(bool was_enabled, std::string* why);
 
   Domain* domain_;
   std::optional<mem::MrBuffer> only_;  // nearly every region has one buffer: no allocation for it
@@ -70,8 +71,7 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   uint64_t key_;
   uint32_t access_;
   bool remote_;  // has an entry in the table
-  bool enabled_ = false;
-  std::atomic<Life> life_{Life::open};
+  std::atomic<State> state_{State::disabled};
   std::vector<uint32_t> eps_;  // mem::ep_binding() of the endpoints that it is bound to; none: any of the domain
   struct BoundCounter {
     std::shared_ptr<Counter> counter;
