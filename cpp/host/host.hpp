@@ -65,7 +65,7 @@ class HostNic {
   std::unique_ptr<nic::Nic> nic_;
 };
 
-// Rings an eventfd of somebody else, who keeps it open meanwhile.
+// Rings an eventfd that the caller keeps open meanwhile.
 class FdNotifier final : public nic::Notifier {
  public:
   explicit FdNotifier(int fd) noexcept : fd_(fd) {}

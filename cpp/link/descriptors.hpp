@@ -9,7 +9,7 @@ namespace weft::link {
 
 constexpr rlim_t kReservedFds = 64;  // where the limit is large; otherwise its last eighth
 
-// `fd`, which a caller got, is none of the reserve. (The kernel gives the lowest free number.)
+// Whether `fd`, which accept() returned, is not taken from the reserve. (The kernel gives the lowest free number.)
 inline bool leaves_reserve(int fd) noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;

@@ -34,7 +34,7 @@ struct NicState {
   virtual ~NicState() = default;
 };
 
-// The other NIC, as this link reaches it. Alive as long as somebody holds it; `dead` tells that it will not answer.
+// The other NIC, as this link reaches it. Lives as long as it is referenced; dead(): it will not answer any more.
 class Peer {
  public:
   explicit Peer(Link* link) noexcept : link_(link) {}
@@ -60,8 +60,8 @@ class Peer {
 
   std::unique_ptr<NicState> nic_state;  // with the NIC's progress lock
 
-  // Requests to this peer that it has not answered, of all domains: at most unanswered_max (wire/frame.hpp). Posted by
-  // any thread, answered by who polls.
+  // Requests to this peer that it has not answered, of all domains: at most unanswered_max (wire/frame.hpp). Counted up
+  // by any thread that posts, down by the thread that polls.
   [[nodiscard]] bool begin_request() noexcept {
     const uint32_t answered = answered_.load(std::memory_order_acquire);
     if (asked_.fetch_add(1, std::memory_order_relaxed) - answered < unanswered_max) [[likely]]
@@ -100,7 +100,7 @@ class Peer {
   std::atomic<Status> down_status_{Status::peer_gone};
 };
 
-// What the NIC is told. Called with no link lock held, by whoever polls (one thread at a time).
+// What a link reports to the NIC. Called with no link lock held, by the thread that polls (one at a time).
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
@@ -134,7 +134,7 @@ class Link {
   [[nodiscard]] virtual std::optional<wire::EpAddress> local_name(const wire::EpAddress&) { return std::nullopt; }
   // `address` as people write it, where this link knows more of it than its numbers.
   [[nodiscard]] virtual std::optional<std::string> name_of(const wire::EpAddress&) const { return std::nullopt; }
-  // Why the last attempt to reach `address` came to nothing, or why its peer is lost; empty where there is no more to
+  // Why the last attempt to reach `address` failed, or why its peer is lost; empty where there is nothing to
   // tell than the status does.
   [[nodiscard]] virtual std::string explain(const wire::EpAddress&) const { return {}; }
 
@@ -143,7 +143,8 @@ class Link {
   virtual void request_segment(Peer& peer, uint32_t segment) = 0;
   // Has the peer's engine look around: something of ours that it reads has changed. A hint.
   virtual void wake(Peer&) noexcept {}
-  // Ends the connection to a peer that does not keep to the protocol; FrameSink::on_peer_down() follows. By who polls.
+  // Ends the connection to a peer that does not keep to the protocol; FrameSink::on_peer_down() follows. Called by the
+  // thread that polls.
   virtual void hang_up(Peer&, Status) noexcept {}
 
   // True (a hint) when poll() would find something. One cache line.

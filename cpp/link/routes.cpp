@@ -23,7 +23,7 @@ struct Table {
 
 Table& table() {
   static auto* const all = [] {  // never destroyed: threads may still look at exit
-    // A fork waits for whoever is at it, so that the child finds the table whole and the lock free.
+    // A fork waits for the thread that holds the lock, so that the child finds the table whole and the lock free.
     ::pthread_atfork([] { table().lock.lock(); }, [] { table().lock.unlock(); }, [] { table().lock.unlock(); });
     return new Table;
   }();

@@ -1,4 +1,4 @@
-// cpp/link/routes.hpp: NIC numbers that stand for NICs of other hosts.
+// cpp/link/routes.hpp: the NIC numbers under which NICs of other hosts are known here.
 //
 // wire::EpAddress names a NIC by a number of 32 bits. Numbers from wire::kRemoteNic on are handed out here, one for
 // each (host, port, NIC there) that this process has heard of; they mean nothing outside of it. The table only grows,

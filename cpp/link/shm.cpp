@@ -98,7 +98,7 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
     const std::shared_ptr<ShmPeer> peer = producer < producers_.size() ? producers_[producer] : nullptr;
     if (!peer) continue;  // its connection is gone
     if (!take(sink, peer, message)) {
-      // It does not speak our protocol: hang up. Its operations fail, nobody else notices.
+      // The peer does not keep to the protocol: hang up. Its operations fail; other peers are not affected.
       const std::lock_guard lock(mutex_);
       drop_conn(peer->conn_id, Status::protocol);
     }
@@ -189,8 +189,8 @@ void ShmLink::awake(const std::shared_ptr<ShmPeer>& peer) {
 }
 
 // Somebody has scribbled over the ring that peers share. Whose frames are lost cannot be told, and an operation whose
-// frame or answer is lost would wait for ever: hang up on all who share the ring. What they have under way fails with
-// that reason, and their next operation calls again.
+// frame or answer is lost would never end: hang up on all peers that share the ring. What they have under way fails
+// with that reason, and their next operation calls again.
 void ShmLink::frames_were_lost() {
   const std::lock_guard lock(mutex_);
   frames_lost_.store(false, std::memory_order_relaxed);
@@ -205,7 +205,7 @@ void ShmLink::frames_were_lost() {
     drop_conn(id, Status::protocol);
   }
   const std::lock_guard ring(shared_.inbox_mutex);
-  shared_.inbox.consumer.reset();  // nobody is left who may produce
+  shared_.inbox.consumer.reset();  // no producer is left
 }
 
 // While there are peers that share the ring, it is audited once a second: one of them may have overwritten a frame, or
@@ -250,7 +250,7 @@ bool ShmLink::prepare_sleep() {
   bool idle = true;
   const auto arm = [&](Area& area) {
     const std::lock_guard lock(area.inbox_mutex);
-    // Polls never read the ring's header: a scribbled one would look full to producers for ever.
+    // Polls never read the ring's header: a scribbled one would look full to producers until repaired.
     auto& consumer = area.inbox.consumer;
     if (consumer.audit() == ring::PollStatus::corrupt && &area == &shared_) {
       frames_lost_.store(true, std::memory_order_relaxed);

@@ -131,7 +131,7 @@ class ShmLink final : public Link {
   void drop_conn(uint32_t conn_id, Status why);
   void part(int fd, wire::RejectReason reason) noexcept;
   void note(const wire::EpAddress& address, const std::string& what);
-  // By who polls.
+  // Called by the thread that polls.
   bool take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const ring::Message& message);
   size_t poll_private(FrameSink& sink, size_t budget);
   void watch_shared();
@@ -160,7 +160,8 @@ class ShmLink final : public Link {
   std::atomic<const std::atomic<uint64_t>*> hint_word_{nullptr};
   std::atomic<uint64_t> hint_free_{0};
   std::atomic<bool> chunks_wanted_{false}, frames_lost_{false};
-  // Peers with an area of their own into which polls look: changed by who polls. A thread that goes to sleep reads it.
+  // Peers with an area of their own into which polls look: changed by the thread that polls. A thread that goes to
+  // sleep reads it.
   std::mutex private_mutex_;
   std::vector<std::shared_ptr<ShmPeer>> private_;
   std::atomic<size_t> private_count_{0};

@@ -16,8 +16,8 @@ void ShmLink::accept_all(uint32_t listener_id) {
     const int listener = listeners_.at(listener_id).fd.get();
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {
-      // Out of descriptors. The call would stay in the queue and wake us for ever: take it with the spare one and hang
-      // up.
+      // Out of descriptors. The call would stay in the queue and wake us again and again: accept it with the spare one
+      // and hang up.
       spare_fd_.reset();
       UniqueFd refused(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       const bool more = refused.valid();  // EMFILE comes before the look at the queue: it may have been empty
@@ -46,7 +46,7 @@ void ShmLink::accept_all(uint32_t listener_id) {
     if (!epoll_.try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;  // out of kernel memory: it may call again
     conn.fd = std::move(fd);
     conns_.emplace(id, std::move(conn));
-    on_packet(id);  // mostly the greeting is there already, and then nobody can push the caller out
+    on_packet(id);  // mostly the greeting is there already, so that the caller cannot be evicted
     if (const auto it = conns_.find(id); it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
     pending_.push_back(id);
     if (pending_.size() <= kShmPendingMax) continue;
@@ -58,7 +58,8 @@ void ShmLink::accept_all(uint32_t listener_id) {
   }
 }
 
-// A crowd of callers who say nothing: the oldest has had the most time. One that has greeted is not among them.
+// Too many callers have not greeted: evict the oldest, which has had the most time. Greeted callers are not in the
+// list.
 bool ShmLink::evict_oldest_pending() {
   while (!pending_.empty()) {
     const uint32_t id = pending_.front();

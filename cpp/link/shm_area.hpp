@@ -71,7 +71,7 @@ class Staging {
     seal_read_only(fd_.get());
     for (uint32_t i = 0; i < shape.chunk_count; ++i) free_.push_back(shape.chunk_count - 1 - i);
   }
-  // A chunk for a peer that holds `held` already; nothing where there is none for it. No peer may hold more chunks than
+  // A chunk for a peer that holds `held` already; nullopt where it may have no more. No peer may hold more chunks than
   // it leaves free (a dynamic threshold): of a shared area a peer that has stopped reading keeps half, the next a
   // third, and there is always one for a peer that reads.
   [[nodiscard]] std::optional<uint32_t> take(size_t held) noexcept {
@@ -113,7 +113,7 @@ struct Area {
   }
   Inbox inbox;
   Staging staging;
-  std::mutex inbox_mutex;         // who polls, and a thread that is about to sleep
+  std::mutex inbox_mutex;         // between the thread that polls and one that is about to sleep
   bool active = true;             // polls look into it; otherwise its producer rings
   std::atomic<uint32_t> idle{0};  // polls that found nothing
 };

@@ -64,7 +64,7 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
     if (!why.empty()) note(address, why);
     return status;
   }
-  // A child that holds a dead process's descriptors keeps its name, and nobody will answer.
+  // A child that holds a dead process's descriptors keeps its name alive, and no process will answer.
   ucred listener{};
   socklen_t size = sizeof(listener);
   if (::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 && listener.pid != 0 &&

@@ -1,4 +1,4 @@
-// cpp/link/shm_greet.cpp: greetings, until a connection lives; and the segments that are told of later.
+// cpp/link/shm_greet.cpp: greetings, until a connection lives; and segments that peers announce later.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -135,7 +135,7 @@ void ShmLink::on_packet(uint32_t conn_id) {
           break;
         }
         case wire::HelloType::segment:
-          // A table that names a segment which its owner then denies is broken: operations would ask for ever.
+          // A table that names a segment which its owner then denies is broken: operations would ask again and again.
           if (!conn.peer || hello->segment >= mem::kSegmentCountMax || fds.size() != 1 || hello->segment_bytes == 0) {
             drop_conn(conn_id, Status::protocol);
             return;

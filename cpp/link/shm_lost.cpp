@@ -97,7 +97,7 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   if (conn.producer_id != 0) {
     producers_[conn.producer_id] = nullptr;
     {
-      // Its claims, and those in the name of nobody, which only a peer that scribbles makes.
+      // Its claims, and those with an unknown producer id, which only a peer that scribbles makes.
       std::vector<bool> alive(kShmPeerMax);
       for (const auto& [id, other] : conns_) alive[other.producer_id] = other.producer_id != 0;
       const std::lock_guard lock(shared_.inbox_mutex);

@@ -42,7 +42,7 @@ UniqueFd make_socket() noexcept {
 
 enum class Holder { ours, other, full, nobody };
 
-// Connects to whoever listens there.
+// Connects to the process that listens there.
 Holder connect_by_name(int fd, const std::string& name, ucred* who) noexcept {
   sockaddr_un there;
   const socklen_t length = socket_name(name, &there);
@@ -104,7 +104,7 @@ UniqueFd listen_at(const wire::EpAddress& address, Random& random) {
     const UniqueFd probe = make_socket();
     ucred who{};
     Holder holder = probe.valid() ? connect_by_name(probe.get(), usual, &who) : Holder::full;
-    // An endpoint of this user binds and listens at once; only for that moment nobody listens there.
+    // An endpoint of this user binds and listens at once; only in between is there no listener.
     for (int turn = 0; holder == Holder::nobody && turn < 10; ++turn) {
       ::poll(nullptr, 0, 1);
       holder = connect_by_name(probe.get(), usual, &who);

@@ -2,9 +2,9 @@
 //
 // An endpoint's usual name is "weft-<version>-<user>-<nic>-<vni>-<pid>". Any user may bind any abstract name, so
 // another user may sit on one that an endpoint will take. Then the endpoint binds that name with a random tail, which
-// nobody can know before, and callers find it in /proc/net/unix, which lists the names of their own network namespace.
-// Both believe only the kernel's word (SO_PEERCRED) on whose socket it is. No file and no environment variable takes
-// part.
+// which no other process can know before, and callers find it in /proc/net/unix, which lists the names of their own
+// network namespace. Both believe only the kernel's word (SO_PEERCRED) on whose socket it is. No file and no
+// environment variable takes part.
 #pragma once
 
 #include <functional>

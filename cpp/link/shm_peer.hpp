@@ -34,7 +34,7 @@ inline uint64_t coarse_ns() noexcept {
   return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
 }
 
-// Wakes the peer. It never blocks: where the peer has not read the last ones, it has something to read, and is awake.
+// Wakes the peer. Never blocks: if the socket is full, the peer has unread doorbells and is awake anyway.
 inline void ring_doorbell(int fd) noexcept {
   constexpr std::byte kRing[wire::kDoorbellBytes]{};
   (void)!::send(fd, kRing, sizeof(kRing), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -69,7 +69,7 @@ void ShmLink::release(const wire::EpAddress& address) noexcept {
 }
 
 void ShmLink::after_fork_in_child() noexcept {
-  // The parent's descriptors must not live on in the child, or nobody would notice the parent's death.
+  // The parent's descriptors must not live on in the child: its death would go unnoticed.
   for (auto& [id, listener] : listeners_) listener.fd.reset();
   for (auto& [id, conn] : conns_) {
     conn.fd.reset();

@@ -199,7 +199,8 @@ RegistrationCache::Ref RegistrationCache::Miss::finish(const CachedMapping& foun
 }
 
 void RegistrationCache::release(Node* node) noexcept {
-  // SYNC POINT: release, so that whoever reuses the node does it after our last look; acquire for being that one.
+  // SYNC POINT: release, so that the node is reused only after our last read of it; acquire for the thread that reuses
+  // it.
   if (node->references.fetch_sub(1, std::memory_order_acq_rel) != 1) [[likely]]
     return;
   const std::lock_guard guard(lock_);

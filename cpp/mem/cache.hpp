@@ -4,9 +4,9 @@
 //   ref->persistent ...        // what resolve() found, now or earlier
 //
 // A hit is an entry that contains what is asked for. Entries may overlap: a mapping is known for the range that was
-// asked for and for nothing around it, so two are never joined; one that lies within a newer one goes when nobody holds
-// it. Whoever holds a Ref keeps its mapping readable; once a monitor tells of a change the entry is found by nobody any
-// more and the holders' stale() is true. The least recently used entries go when a limit is reached, never held ones:
+// asked for and for nothing around it, so two are never joined; one that lies within a newer one is dropped once no
+// Ref holds it. A Ref keeps its mapping readable; after a monitor has reported a change the entry is not found again
+// and stale() of its Refs is true. The least recently used entries go when a limit is reached, never held ones:
 // when all are held, what is found then is handed out without being kept.
 //
 // Thread safety: any thread. Locks: one spin lock, under which no resolver, no monitor and nothing of the caller runs,
@@ -115,7 +115,7 @@ class RegistrationCache {
     bool cached_ = false;
   };
 
-  // system: who watches system memory; null: nobody, and nothing about it is kept.
+  // system: the monitor of system memory; null: there is none, and nothing about system memory is cached.
   explicit RegistrationCache(const CacheLimits& limits, std::shared_ptr<Monitor> system = nullptr);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
@@ -136,10 +136,10 @@ class RegistrationCache {
 
   // The memory changed: entries of any device of the interface that overlap are gone at the return. How many they were.
   size_t notify(uint32_t iface, uint64_t address, uint64_t length);
-  // Forgets what nobody holds; all of it, held or not, with lru_only false.
+  // Drops entries that no Ref holds; with lru_only false all entries, held or not.
   size_t flush(bool lru_only);
-  // Who watches, or checks, memory of an interface; null: nobody, and nothing about it is kept. Entries of the old one
-  // go. An imported monitor, an application's, comes before that one until it is taken out with null.
+  // The monitor of an interface's memory; null: there is none, and nothing about it is cached. Entries under the old
+  // monitor are dropped. An imported monitor, an application's, takes precedence until it is removed with null.
   void set_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor);
   void import_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor);
   // Whether memory of an interface may be kept at all (FI_MR_CUDA_CACHE_MONITOR_ENABLED ...).

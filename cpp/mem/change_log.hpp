@@ -1,7 +1,7 @@
-// cpp/mem/change_log.hpp: address ranges whose pages changed, from whoever sees it to whoever caches something about
-// it. Producers: push() anyone, also in the middle of malloc and in a signal handler: it allocates nothing, takes no
+// cpp/mem/change_log.hpp: address ranges whose pages changed, from the monitor that sees it to the cache that depends
+// on it. Producers: push() anyone, also in the middle of malloc and in a signal handler: it allocates nothing, takes no
 // lock and never waits. Consumer: watch(), drain() one at a time, under the consumer's own lock; pending() anyone.
-// Full: 256 changes that nobody has looked at become one change of everything. That is always safe, only slower.
+// Full: 256 unread changes become one change of everything, which is always safe, only slower.
 // Preemption: a producer that is stopped between claim and publish holds its change back, and with it drain().
 // Ordering: a change that was pushed before a call returned is seen by every drain() that starts after the call.
 #pragma once
@@ -53,7 +53,7 @@ class ChangeLog {
   void watch(uint64_t begin, uint64_t end) noexcept {
     if (begin < low_.load(std::memory_order_relaxed)) low_.store(begin, std::memory_order_relaxed);
     if (end > high_.load(std::memory_order_relaxed)) high_.store(end, std::memory_order_relaxed);
-    // SYNC POINT: whoever begins a change after this sees the range; whoever began before is seen by Monitor::changing.
+    // SYNC POINT: a change that begins after this sees the range; one that began before is seen by Monitor::changing.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   void forget() noexcept {

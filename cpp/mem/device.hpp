@@ -85,10 +85,10 @@ class DeviceRuntime {
 };
 
 class Devices;
-// Who says at every hit of the registration cache whether an allocation is still the one that was found.
+// A monitor that is asked at every hit of the registration cache whether the allocation is still the same one.
 std::shared_ptr<Monitor> make_device_monitor(const Devices& devices, uint32_t iface);
 
-// A runtime's library. It stays loaded: what runs in it may outlive whoever asked.
+// A runtime's library. It stays loaded: calls in it may outlive this object.
 class RuntimeLibrary {
  public:
   // what, otherwise: for the reasons. "the driver's library", "it is no CUDA driver, or one before 11.7".
@@ -140,11 +140,11 @@ class Devices {
   // takes the place of this (FI_MR_ALLOCATED promises that none does).
   [[nodiscard]] DeviceNote note(const DeviceMemory& found, bool shared) const noexcept;
 
-  // FI_HMEM_DISABLE_P2P: nobody opens memory of a peer's device; its owner copies.
+  // FI_HMEM_DISABLE_P2P: memory of a peer's device is never opened here; its owner copies.
   void set_p2p(bool on) noexcept { p2p_.store(on, std::memory_order_relaxed); }
   [[nodiscard]] bool p2p() const noexcept { return p2p_.load(std::memory_order_relaxed); }
 
-  // Memory of a peer that stays open while somebody holds this.
+  // Memory of a peer that stays open as long as this object lives.
   struct Opened {
     Opened(DeviceRuntime* r, std::byte* b) noexcept : runtime(r), base(b) {}
     Opened(const Opened&) = delete;

@@ -30,7 +30,7 @@ constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 // Their number is that of different handlers which the application ever installed after ours.
 struct Earlier {
   struct sigaction action;
-  const Earlier* before;  // which that one came before; null: none
+  const Earlier* before;  // the handler that was installed before it; null: none
 };
 std::atomic<const Earlier*> g_earlier[2]{};
 std::atomic<bool> g_installing{false};
@@ -54,7 +54,7 @@ bool covers(const GuardFrame& frame, uintptr_t address) noexcept {
   return false;
 }
 
-// The processor names no address where it is none (its upper bits are not copies of one bit).
+// The processor reports no address for a non-canonical one (its upper bits are not copies of one bit).
 bool has_no_address(const GuardFrame& frame) noexcept {
 #if defined(__x86_64__)
   for (size_t i = 0; i < frame.count; ++i) {

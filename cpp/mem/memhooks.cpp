@@ -5,7 +5,7 @@
 // dlsym (ctypes), or from inside libc (free() that unmaps or trims, a thread's stack). glibc's own malloc hooks are not
 // used.
 //
-// Safe while other threads run, because nobody can be between two bytes that change:
+// Safe while other threads run, because no thread can be between two bytes that change:
 //   - a function whose first instruction has 5 bytes or more gets `jmp rel32` over that one instruction;
 //   - one whose first instruction is shorter gets `jmp rel8`, which fits it, to a `jmp rel32` in the padding in front
 //   of
@@ -71,7 +71,7 @@ struct alignas(kCacheLine) Flight {
   std::atomic<uint64_t> begin{0}, end{0};
 };
 
-// All of it is static: a hook may still be running when nobody wants to know any more.
+// All of it is static: a hook may still be running after the last monitor is gone.
 std::array<std::atomic<ChangeLog*>, kLogMax> g_logs{};
 std::array<Flight, kFlightMax> g_flights;
 std::atomic<uint32_t> g_more_flights{0};  // beyond those
@@ -93,8 +93,8 @@ class Underway {
       break;
     }
     if (flight_ == nullptr) g_more_flights.fetch_add(1, std::memory_order_relaxed);
-    // SYNC POINT: with the fence in ChangeLog::watch(): either we see that the range is watched, or whoever began to
-    // watch it sees our flight.
+    // SYNC POINT: with the fence in ChangeLog::watch(): either we see that the range is watched, or the cache that
+    // began to watch it sees our flight.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     g_readers.fetch_add(1, std::memory_order_seq_cst);
     for (auto& slot : g_logs) {
@@ -241,7 +241,7 @@ size_t movable_instruction(const uint8_t* p) noexcept {
   return 0;
 }
 
-// Are the five bytes in front of a function padding that nobody executes?
+// Whether the five bytes in front of a function are padding that is never executed.
 bool padded(const uint8_t* entry) noexcept {
   static constexpr std::array<std::array<uint8_t, 11>, 10> kNops{{
       // length, bytes: the multi-byte no-operations that assemblers align with, longest first

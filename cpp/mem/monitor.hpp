@@ -1,11 +1,11 @@
-// cpp/mem/monitor.hpp: memory monitors: who tells that the pages behind an address are no longer the ones they were.
+// cpp/mem/monitor.hpp: memory monitors report that the pages behind an address have changed.
 //
 //   memhooks     sees munmap, mmap(MAP_FIXED), mremap, madvise, brk, shmat and shmdt of libc, its own calls included:
 //   the
 //                first bytes of those functions lead here. An entry is gone before the pages are.
 //                Not seen: system calls made without libc's functions, and what the dynamic linker does in dlclose.
-//   userfaultfd  the kernel reports what happens to registered ranges, whoever does it. It reports after the fact:
-//   while
+//   userfaultfd  the kernel reports what happens to registered ranges, whatever code does it. It reports after the
+//   fact: while
 //                munmap() has not returned, another thread that is given the same addresses may still meet the entry.
 //   kdreg2       HPE's kernel module.
 //   disabled     nothing watches system memory, so nothing about it is cached.

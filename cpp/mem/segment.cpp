@@ -195,14 +195,14 @@ void SegmentSet::free(std::byte* address) noexcept {
       resting_.push_back({at, size});
       resting_count_.store(resting_.size(), std::memory_order_relaxed);
     }
-    // The hold may have ended in between, and whoever looked then did not find the place.
+    // The hold may have ended in between, before the place was on the list: look again.
     if (holders.holds_stamp() != stamp) look_at_holds();
   } catch (const std::bad_alloc&) {
-    // Without memory for the look, the place is used no more: one that is held must not be handed out.
+    // Without memory to ask for holds the place is never reused: a held place must not be handed out.
   }
 }
 
-// ---- places that somebody holds ----------------------------------------------------------------------------------
+// ---- places that are held ----------------------------------------------------------------------------------------
 
 void SegmentSet::held_by(PlaceHolders* holders) noexcept {
   holders_.store(holders, std::memory_order_relaxed);

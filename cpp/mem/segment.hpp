@@ -31,7 +31,7 @@ struct HeldPlace {
   uint64_t offset, length;
 };
 
-// Who knows of pointers into segments that outlive the regions they were given for.
+// Knows which places in segments are held by pointers that outlive their regions (nic/window.hpp).
 class PlaceHolders {
  public:
   virtual ~PlaceHolders() = default;
@@ -52,9 +52,9 @@ class SegmentSet {
   // something else over, are no longer segment memory, and are never allocated again.
   void watch_with(std::shared_ptr<Monitor> monitor);
 
-  // Asked before a place is used again that was ever registered; null: nobody is.
+  // Asked before a place that was ever registered is used again; null: there are no holders to ask.
   void held_by(PlaceHolders* holders) noexcept;
-  // Gives back the resting places that nobody holds any more.
+  // Frees the resting places that are no longer held.
   void look_at_holds() noexcept;
   [[nodiscard]] bool resting() const noexcept { return resting_count_.load(std::memory_order_relaxed) != 0; }
 
@@ -65,7 +65,7 @@ class SegmentSet {
   std::byte* allocate_at(std::byte* address, size_t bytes, bool replace);
   // Drops the pages of an allocation: it reads as zero, and takes no memory until it is touched again.
   void discard(std::byte* address) noexcept;
-  // The place is used again once nobody holds it; until then it rests, with its pages.
+  // The place is reused once no pointer holds it; until then it rests, with its pages.
   void free(std::byte* address) noexcept;
   // How many bytes lie at an address that allocate() returned; 0 for another.
   [[nodiscard]] size_t allocated(std::byte* address) const noexcept;
@@ -76,7 +76,7 @@ class SegmentSet {
   [[nodiscard]] size_t bytes(uint32_t segment) const;
   [[nodiscard]] int fd(uint32_t segment) const;
   [[nodiscard]] uint64_t allocated_bytes() const;
-  // Freed, and kept for those who hold them.
+  // Freed by the application, and kept for the peers that hold them.
   [[nodiscard]] uint64_t resting_bytes() const;
   void close_fds() noexcept;  // in a forked child
 
@@ -122,7 +122,7 @@ class SegmentSet {
   std::atomic<PlaceHolders*> holders_{nullptr};
   std::mutex look_mutex_;  // before mutex_
   std::vector<Resting> resting_;
-  std::atomic<size_t> resting_count_{0};  // of resting_, for who does not hold the lock
+  std::atomic<size_t> resting_count_{0};  // size of resting_, readable without the lock
   std::atomic<uint64_t> stamp_{0};        // of the last look at all of them
   std::map<uint64_t, uint64_t> holes_;    // begin -> end: addresses within segments that are mapped otherwise by now
 };

@@ -148,7 +148,7 @@ uint32_t Table::insert(const MrRequest& request) {
   const uint64_t generation = generation_of(e.state.load(std::memory_order_relaxed)) + 1;
   uint64_t length = 0;
   for (const MrBuffer& buffer : request.buffers) length += buffer.length;
-  // Nobody acts on these before the state says "enabled", but whoever looks at the slot meanwhile may read them.
+  // Readers discard these fields until the state says "enabled", but may read them meanwhile.
   store_relaxed(e.length, length);
   store_relaxed(e.base, request.base);
   // kRemoteRead << 2 is kAtomicRead, kRemoteWrite << 2 is kAtomicWrite.
@@ -189,7 +189,7 @@ uint32_t Table::insert(const MrRequest& request) {
     }
   }
   store_relaxed(e.key, request.client_key ? *request.client_key : wire::ProviderKey{slot, generation}.emit());
-  // SYNC POINT: the fields above are visible to whoever reads this state.
+  // SYNC POINT: release: a reader that sees this state sees the fields above.
   const MrState first = request.enabled ? MrState::enabled : MrState::disabled;
   e.state.store(generation << 8 | static_cast<uint64_t>(first), std::memory_order_release);
   if (request.client_key) index_insert(slot);

@@ -1,4 +1,4 @@
-// cpp/mem/table.hpp: the memory table: which regions a process offers, who may do what with them.
+// cpp/mem/table.hpp: the memory table: the regions that a process offers, and the rights of peers to them.
 // It lies in the owner's control segment; peers map it read-only and read it without locks.
 //
 // How a reader and the owner agree (a hazard protocol, no write by the reader to the owner's memory):
@@ -10,8 +10,8 @@
 // Pointers that outlive an access are agreed on in the same way:
 //   reader: under an activity: check the entry -> enter a hold on the place in ITS OWN table -> hand out the pointer
 //   owner:  revoke as above, free the memory -> full fence -> look at the holds of all peers -> a place that one of
-//           them names is handed to nobody
-// A hold ends when the reader clears it, or with the connection: the peer's table is then looked at no more.
+//           them names is not reused
+// A hold ends when the reader clears it, or with the connection: the peer's table is not read after that.
 #pragma once
 
 #include <algorithm>
@@ -164,7 +164,7 @@ constexpr uint32_t kEpAtomicRead = 32;  // ... and atomics
 constexpr uint32_t kEpAtomicWrite = 64;
 constexpr uint32_t kEpConnected = 128;   // only the endpoint that it is connected with may access its regions
 constexpr uint32_t kEpForeignKey = 256;  // its authorization key is not the domain's: regions must name it
-constexpr uint32_t kEpNoRoom = 512;      // its queue takes no more entries of what peers write with data, for now
+constexpr uint32_t kEpNoRoom = 512;      // its completion queue is full for writes with data, for now
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
 static_assert((kAtomicRead >> 9) == kEpAtomicRead && (kAtomicWrite >> 9) == kEpAtomicWrite);
 
@@ -205,8 +205,8 @@ struct alignas(kCacheLine) TableHeader {
   uint32_t mr_count_max = 0;
   uint32_t index_size = 0;
   std::atomic<uint64_t> index_version{0};  // grows when the key index is rearranged
-  // One past the highest activity word that was ever used, of domains and of long copies: who waits for the words reads
-  // no more of them. Grows before a word above it is written for the first time.
+  // One past the highest activity word that was ever used, of domains and of long copies: quiesce() reads only the
+  // words below it. Grows before a word above it is written for the first time.
   std::atomic<uint32_t> domains_used{0};
   std::atomic<uint32_t> longs_used{0};
   std::atomic<uint32_t> life{0};  // of the owner's program: life.hpp
@@ -395,7 +395,8 @@ struct MrRequest {
   std::optional<uint64_t> client_key;   // nothing: a provider key is made
   std::span<const DeviceNote> notes{};  // of the buffers, or none; iface 0: that buffer is the host's
   const AccessGuard* guard = nullptr;
-  // Enabled from the first moment on which a reader finds it: who is early meets no region, never one that refuses.
+  // The entry is published already enabled: a racing reader finds either nothing (no_key) or a usable region, never a
+  // disabled one.
   bool enabled = false;
 };
 
@@ -418,7 +419,7 @@ class Table : public TableView {
 
   uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
   void set_ep_room(uint32_t index, bool room) noexcept;  // kEpNoRoom
-  // With whom a connected endpoint is; until then nobody reaches anything through it.
+  // The peer of a connected endpoint; until it is set no peer may access anything through the endpoint.
   void set_ep_peer(uint32_t index, const wire::EpAddress& peer) noexcept;
   void close_ep(uint32_t index) noexcept;
 

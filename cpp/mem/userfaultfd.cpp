@@ -182,7 +182,7 @@ class UserfaultfdMonitor final : public Monitor {
     const uint64_t one = 1;
     (void)!::write(stop_fd_.get(), &one, sizeof(one));
     reader_.join();
-    fd_.reset();  // lets whoever still waits for a report to be read go on
+    fd_.reset();  // releases threads that still wait for their report to be read
     stop_fd_.reset();
   }
 

@@ -10,7 +10,7 @@ namespace weft::nic {
 namespace {
 
 // An atomic on memory in reach, by this thread; false: a page of it failed. One element of 4 or 8 bytes in a peer's
-// segment takes no guarded call (17 ns): nobody can take a segment's pages away, and the application's own words are
+// segment needs no guarded call (17 ns): a segment is sealed and keeps its pages, and the application's own words are
 // copied by instructions that may fault.
 [[gnu::always_inline]] inline bool apply_here(const link::Peer& peer, AtomicOp op, Datatype datatype, std::byte* target,
                                               const void* operand, const void* compare, void* result, size_t count) {

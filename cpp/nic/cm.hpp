@@ -1,5 +1,5 @@
 // cpp/nic/cm.hpp: what endpoints tell each other to connect (FI_EP_MSG): requests, answers, the end.
-// The NIC carries the messages; who is connected with whom is the library's business, above.
+// The NIC carries the messages; which endpoints are connected is decided by the library above.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class CmQueue {
   static constexpr size_t kUnreadMax = 65536;  // of peers, for all endpoints
   explicit CmQueue(std::shared_ptr<Notifier> notifier) : notifier_(std::move(notifier)) {}
 
-  // False: nobody reads, and there is no room. What became of our own messages always has room.
+  // False: the queue is full because the application does not read it. Outcomes of our own messages always have room.
   bool push(CmEvent event) noexcept {
     try {
       const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// cpp/nic/deferred.cpp: what a NIC owes to peers that take nothing at the moment: answers that found no room, and what
-// a peer asked for behind a read that found none. A queue a peer, so that one that is stuck costs the others nothing.
+// cpp/nic/deferred.cpp: frames that wait for peers whose rings are full: answers that did not fit, and requests behind
+// a read whose answer did not fit. One queue a peer, so that a stuck peer costs the others nothing.
 //
 // The queue of a peer is bounded by the rule of wire/frame.hpp: a peer that keeps to it never has more requests without
 // an answer than unanswered_max, so one for which more would have to wait is hung up on. With the progress lock.
@@ -63,7 +63,7 @@ void Nic::defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     need_engine();
   } catch (const std::bad_alloc&) {
     if (!peer->same_process) {
-      hang_up(peer, Status::no_memory);  // it would wait for an answer for ever
+      hang_up(peer, Status::no_memory);  // its operation would never be answered
       return;
     }
     wire::Frame failed = frame;
@@ -96,7 +96,7 @@ size_t Nic::retry_deferred() noexcept {
         owed.queue.front() = std::move(item);
         owed.stuck = true;
       }
-      if (owed.queue.empty()) break;                                                    // it was hung up on meanwhile
+      if (owed.queue.empty()) break;  // the connection was dropped meanwhile
       if (request && !(owed.stuck && owed.queue.front().serve_again)) --owed.requests;  // what waits is its answer now
       if (owed.stuck) break;
       owed.queue.pop_front();
@@ -104,7 +104,7 @@ size_t Nic::retry_deferred() noexcept {
       ++n;
     }
     owed.retrying = false;
-    // on_peer_down() does not run in between: links tell of it in their own round.
+    // on_peer_down() cannot run in between: links call it from their own polling.
     if (owed.queue.empty()) {
       owed_.erase(owed_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {

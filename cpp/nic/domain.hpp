@@ -74,7 +74,7 @@ class Domain {
   void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                            uint64_t flags);
 
-  // A handle for a peer's key, and back; kKeyNotAvail for a handle that is none. The latter with the lock.
+  // Makes a handle for a peer's key. mapped_key() needs the lock; kKeyNotAvail: there is no such handle.
   uint64_t map_raw(uint64_t key);
   bool unmap_raw(uint64_t handle);
   [[nodiscard]] uint64_t mapped_key(uint64_t handle) const noexcept {
@@ -146,7 +146,7 @@ class Domain {
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;
-  size_t routes_kept_ = 64;                          // when so many are known, those that nobody uses are forgotten
+  size_t routes_kept_ = 64;                          // at this count, routes without users are removed
   Flow* waiting_ = nullptr;                          // flows in which operations wait
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;

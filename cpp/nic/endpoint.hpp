@@ -66,7 +66,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens);
   // Posts a message to the endpoint at `to`. EAGAIN-like refusals as for transfers.
   PostResult send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection, std::span<const std::byte> data);
-  // From here on transfers go to this peer, and it alone is admitted. Nothing: to nobody, and nobody is.
+  // Transfers now go to this peer, and only this peer may access the endpoint's regions. nullopt: no peer at all.
   void connect_to(const std::optional<wire::EpAddress>& peer);
 
   // A peer's bytes as this process has them mapped. While `keep` is held they stay mapped, and the peer hands their
@@ -76,7 +76,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
     std::byte* pointer = nullptr;          // null where loads and stores do not get there
     std::shared_ptr<Hold> keep = nullptr;  // to be dropped before the NIC
   };
-  // want: mem::kRemoteRead, mem::kRemoteWrite. Nobody hears of accesses through it, and closing the region cannot end
+  // want: mem::kRemoteRead, mem::kRemoteWrite. Accesses through it are not counted, and closing the region cannot end
   // them.
   Window window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want);
   // How the way to a peer ended; ok while it is whole, or was never made.

@@ -22,22 +22,22 @@ size_t Nic::progress(bool events) {
   return progress_locked(events);
 }
 
-// What peers cause is caught where it is caused; what is left here is our own want of memory, and is tried again.
+// Exceptions that peers cause are caught where they arise; what arrives here is a lack of memory, and is tried again.
 size_t Nic::progress_locked(bool events) noexcept try {
   size_t n = 0;
   for (link::Link* link : parts_.links) {
-    // A thread that polls has seen by the hints which link has something; an empty poll of another costs it 60 ns.
+    // A polling thread knows from the hints which links have frames; polling an empty link costs 60 ns.
     if (events || link->maybe_ready()) n += link->poll(*this, kFrameBudget);
   }
-  // Where frames are, the next ones are more urgent than connections, which take system calls to look at.
+  // While frames arrive they come before connections, which take system calls to look at.
   if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
     if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that is not so busy does it when it wakes
     if (happened != 0) {
-      if (segments().resting()) segments().look_at_holds();  // a peer may have rung because it holds a place no more
-      // SYNC POINT: it may have been the doorbell's signal. Whoever takes it takes the frame that it was for, published
-      // after the poll above; and a thread that sleeps must arm the doorbell again, or later frames ring no more.
+      if (segments().resting()) segments().look_at_holds();  // a peer may have rung because it ended a hold
+      // SYNC POINT: poll_events() may have consumed the doorbell. Poll the rings again, so that the frame it announced
+      // is not left waiting, and wake any sleeper, so that it arms the doorbell again.
       size_t frames = 0;
       for (link::Link* link : parts_.links) frames += link->poll(*this, kFrameBudget);
       if (frames >= kFrameBudget || sleepers_.load(std::memory_order_seq_cst) != 0) parts_.waiter->wake();
@@ -89,14 +89,15 @@ void Nic::engine_loop() {
   while (!stopping_.load(std::memory_order_acquire)) {
     size_t n = 0;
     {
-      // A polling application thread may be at it; then there is nothing for us to do.
+      // A polling application thread may hold it; then there is nothing to do here.
       const std::unique_lock lock(progress_mutex_, std::try_to_lock);
       if (lock.owns_lock()) n = progress_locked(true);
     }
     if (n != 0) continue;
     const uint64_t polls = app_polls_.load(std::memory_order_relaxed);
     if (polls != seen_polls && !engine_armed_.load(std::memory_order_relaxed)) {
-      // The application polls: let it. Nobody rings our doorbell, which saves its peers a system call a frame.
+      // The application polls: leave the links to it. The doorbell stays unarmed, which saves peers a system call a
+      // frame.
       seen_polls = polls;
       for (link::Link* link : parts_.links) link->leave_to_polls();
       parts_.waiter->wait(kSnoozeNs);
@@ -132,7 +133,7 @@ void Nic::need_engine() noexcept {
 
 void Nic::prepare_app_sleep() {
   if (!has_engine()) return;
-  // The engine may be snoozing because we polled; arm the links for it, so that the next frame wakes it at once.
+  // The engine may be in its short sleep because we polled; arm the links, so that the next frame wakes it at once.
   engine_armed_.store(true, std::memory_order_relaxed);
   bool idle = true;
   for (link::Link* link : parts_.links) idle = link->prepare_sleep() && idle;

@@ -1,4 +1,4 @@
-// cpp/nic/event.hpp: a place to sleep until something happened. Telling it costs one store while nobody sleeps.
+// cpp/nic/event.hpp: a place to sleep until something happened. notify() costs one load while no thread sleeps.
 #pragma once
 
 #include <linux/futex.h>
@@ -24,7 +24,7 @@ class Notifier {
 // the teller changed before notify()); if there is nothing sleep(seen, ...); leave().
 class Event {
  public:
-  // HOT: one load while nobody is interested.
+  // HOT: one load while no thread waits.
   void notify() noexcept {
     // SYNC POINT: what happened was written before this load; a waiter enters before it looks. One sees the other.
     if (interested_.load(std::memory_order_seq_cst) != 0) [[unlikely]]

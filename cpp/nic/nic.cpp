@@ -72,7 +72,7 @@ std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t l
   if (cache != nullptr) {
     for (uint32_t iface = 1; iface < mem::kHmemIfaceCount; ++iface) {
       if (devices.runtime(iface) == nullptr) continue;
-      // Device 0 in the key stands for all: with unified addressing no two devices share an address.
+      // The key names device 0 for every device: with unified addressing no two devices share an address.
       if (const auto hit = cache->find(address, length, iface, 0)) {
         return mem::DeviceMemory{iface,          static_cast<mem::DeviceMemoryKind>(hit->user & 0xff),
                                  hit->user >> 8, hit->address,

@@ -109,7 +109,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
       return 0;
     return progress(!has_engine());
   }
-  // Before a thread sleeps on an Event: makes sure that somebody serves the NIC meanwhile.
+  // Call before sleeping on an Event: arms the engine thread to serve the NIC meanwhile.
   void prepare_app_sleep();
   // Without an engine thread: the calling thread sleeps in its place, at most timeout_ns.
   void wait_as_engine(int64_t timeout_ns);
@@ -194,7 +194,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     const std::lock_guard objects(objects_mutex_);
     return next_op_;
   }
-  // Waits until no access that began before is still running. Empty: nobody; otherwise who did not finish.
+  // Waits until all accesses that began before have ended. Empty: they have; otherwise names the peer that has not.
   std::string quiesce(uint32_t slot);
   uint32_t begin_long_activity(uint32_t slot) noexcept;
   void end_long_activity(uint32_t at) noexcept;
@@ -218,7 +218,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     uint64_t total;  // bytes of all ranges
     Status status;
   };
-  static constexpr size_t kAnnouncedMax = 256;  // a peer; the oldest is forgotten, and nobody but that peer notices
+  static constexpr size_t kAnnouncedMax = 256;  // per peer; beyond it the oldest is dropped, which harms only that peer
   std::unordered_map<link::Peer*, std::deque<Announced>> announced_;
   mutable std::mutex objects_mutex_;  // eps_, domains_, counted_regions_, next_op_
   std::vector<std::shared_ptr<Endpoint>> eps_;

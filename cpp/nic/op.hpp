@@ -24,7 +24,7 @@ static_assert(kIovMax <= 8);  // a uint8_t has a bit for each buffer
 
 enum class OpKind : uint8_t { write, read, atomic, batch, cm };
 
-// What every operation needs stands in front: of one with one buffer and one range few lines are touched.
+// Fields used by every operation come first, so a one-buffer, one-range operation touches few cache lines.
 struct Op {
   uint64_t id = 0;                   // what answers name it by; 0: of no operation
   uint64_t sequence = 0;             // in the order of posting

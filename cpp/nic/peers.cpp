@@ -8,7 +8,7 @@ namespace weft::nic {
 // With the domain's lock.
 bool Nic::resolve(const std::shared_ptr<Route>& route, uint32_t first) {
   route->domain->assert_held();
-  // A name for other hosts that is one of this host: by the shorter ways first, by the name that they know.
+  // An address for other hosts may name a NIC of this host: try the local links first, by the local name.
   const auto links = static_cast<uint32_t>(parts_.links.size());
   const auto here = first < links ? local_name(route->address) : std::nullopt;
   for (uint32_t way = here ? first : std::max(first, links); way < 2 * links; ++way) {
@@ -108,7 +108,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       (void)ep->cm_->push(std::move(event));
     }
     domain->each_route([&](Route& route) {
-      // The next operation asks again: another process may have taken the address by then.
+      // The next operation resolves the address again: another process may have taken it by then.
       if (!route.ready || route.peer != peer) return;
       route.set_lost();
       route.peer = nullptr;
@@ -116,7 +116,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     });
   }
   downs_.fetch_add(1, std::memory_order_seq_cst);
-  for (const std::shared_ptr<Endpoint>& ep : eps_) {  // who sleeps until something happens may want to know
+  for (const std::shared_ptr<Endpoint>& ep : eps_) {  // a thread that sleeps on the queue learns of the lost peer
     if (ep && ep->tx_cq_) ep->tx_cq_->event.notify();
   }
 }

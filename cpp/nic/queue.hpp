@@ -49,7 +49,7 @@ struct CqError {
   std::string text;   // what was asked, what was found
 };
 
-// Who has told peers that a queue has no room for what they write with data, and is to tell them that it has again.
+// An endpoint that told its peers to hold back writes with data. on_room() runs when the queue has room again.
 class Receiver {
  public:
   virtual void on_room() noexcept = 0;
@@ -88,8 +88,8 @@ class CompletionQueue {
     }
     event.notify();
   }
-  // What a peer did. taken: also where the queue has overrun. late: beyond the capacity, `receiver` hears when there is
-  // room. refused: far beyond.
+  // An entry that a peer caused. taken: also where the queue has overrun. late: beyond the capacity; `receiver` is
+  // called when there is room. refused: far beyond.
   enum class Taken : uint8_t { taken, late, refused };
   Taken push_remote(const CqEntry& entry, Receiver* receiver) noexcept;
   // Endpoints that receive here, so that telling them allocates nothing.

@@ -13,7 +13,7 @@ using mem::copy_guarded_hot;
 
 namespace {
 
-// Apart: nobody with host memory pays for it.
+// Not inlined: accesses to host memory do not pay for it.
 [[gnu::noinline]] void locate_device(const link::Peer& peer, mem::Devices& devices, uint64_t where, uint64_t local_addr,
                                      Piece* out, Opened* opened) {
   out->device = true;

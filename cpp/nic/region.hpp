@@ -33,11 +33,11 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
 
   void bind_endpoint(const Endpoint& ep);
   void enable();
-  // Takes access away for a while; returns when nobody is copying any more. As close(): false and *why.
+  // Takes access away until enable(); returns when no copy is running any more. Fails as close() does: false and *why.
   bool disable(std::string* why);
-  // Revokes the key, waits until nobody is copying, frees the entry. False when a peer did not finish in time: then the
-  // region is as before and *why says who. Call without any lock of the NIC. Of several threads one closes, the others
-  // wait for it.
+  // Revokes the key, waits until no copy is running, frees the entry. False when a peer did not finish in time: the
+  // region is then as before and *why names the peer. Call without any lock of the NIC. When several threads call, one
+  // closes and the others wait for it.
   bool close(std::string* why);
 
   [[nodiscard]] uint64_t key() const noexcept { return key_; }

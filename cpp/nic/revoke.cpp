@@ -17,9 +17,9 @@ uint64_t activity_slot(uint64_t word) noexcept {
 }  // namespace
 
 uint32_t Nic::begin_long_activity(uint32_t slot) noexcept {
-  // With a domain's lock. A free word is odd-free: even. Contention is between domains only.
+  // With a domain's lock. A free word is even. Contention is between domains only.
   const uint64_t coded = slot == mem::TableView::kNoSlot ? kAnySlot : slot;
-  for (uint32_t at = 0;; ++at) {  // the first that is free: who waits for the words reads few
+  for (uint32_t at = 0;; ++at) {  // the first that is free: quiesce() then reads few words
     const uint32_t index = mem::kDomainCountMax + at % mem::kLongActivityCount;
     auto& word = table().own_activity(index).word;
     uint64_t old = word.load(std::memory_order_relaxed);
@@ -52,7 +52,7 @@ std::string Nic::quiesce(uint32_t slot) {
     Backoff backoff(256, 1024);
     while (word.load(std::memory_order_acquire) == seen && !peer.dead()) {
       backoff.pause();
-      if (backoff.sleeping()) progress();  // it may be dead, and without an engine nobody else would hear of it
+      if (backoff.sleeping()) progress();  // the peer may be dead, and without an engine only this call would notice
       if (backoff.sleeping() && parts_.clock->now_ns() > deadline) return false;
     }
     return true;
@@ -60,8 +60,8 @@ std::string Nic::quiesce(uint32_t slot) {
   for (link::Link* link : parts_.links) {
     for (const auto& peer : link->peers()) {
       if (!peer->table.valid()) continue;
-      // Domains' locks first, long copies second: a long copy is announced before its lock is released. The marks are
-      // the peer's word, so they are bounded here.
+      // Domains' locks first, long copies second: a long copy is announced before its lock is released. The counts are
+      // written by the peer, so they are bounded here.
       const mem::TableHeader& header = peer->table.header();
       const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
       bool done = true;

@@ -1,4 +1,4 @@
-// cpp/nic/rights.hpp: the rights that an operation needs at its target, and the counters that hear of it there.
+// cpp/nic/rights.hpp: the rights that an operation needs at its target, and the counters that count it there.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr uint32_t want_of(AtomicFamily family, AtomicOp op) noexcept {
   return op == AtomicOp::atomic_read ? mem::kAtomicRead : mem::kAtomicRead | mem::kAtomicWrite;
 }
 
-// Who of a region's counters hears of an access. A fetching atomic reads for its initiator and modifies the region,
+// Which of a region's counters count an access. A fetching atomic reads for its initiator and modifies the region,
 // both; fi_mr(3) fi_mr_bind counts what modifies. An endpoint's counters go by what the initiator asked for.
 constexpr uint32_t region_notify(bool read, bool atomic, AtomicOp op) noexcept {
   const bool modifies = atomic ? op != AtomicOp::atomic_read : !read;

@@ -29,7 +29,7 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
   domain_->assert_held();
   if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return nullptr;
   if (fi_addr >= flows_.size()) flows_.resize(av_->entries_.size());
-  // A connected endpoint is admitted where others are not, so what is remembered of its peer is for nobody else.
+  // A connected endpoint is admitted where others are not, so its translations must not be shared.
   const std::shared_ptr<Route>& shared = av_->entries_[fi_addr];
   flows_[fi_addr] = std::make_shared<Flow>(config_.connected ? domain_->own_route(shared->address) : shared);
   return flows_[fi_addr].get();
@@ -111,7 +111,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
             domain_->statistics.bytes += length;
             complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
             return {Refusal::none, wants};
-          }  // a page failed: the long way says so
+          }  // a page failed: post() reports it
         }
       } else if (route.ready && route.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(route)) {
         return post_one_by_frames(kind, local, length, to, addr, key, flags, context, imm, inject_call);
@@ -153,7 +153,7 @@ bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
   return op->status == Status::ok;
 }
 
-// Apart, so that the short way sets up no stack for it.
+// Not inlined, so that post_one() sets up no stack for it.
 PostResult Endpoint::post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
                                         uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
                                         bool inject_call) {
@@ -307,7 +307,7 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
     reach == Reach::direct ? ++domain_->statistics.direct : ++domain_->statistics.cma;
     if (may_unlock) {
       // SYNC POINT: the long activity is visible before the lock's word becomes even, so a closing owner that saw the
-      // lock released sees the long activity. It stands for all regions of the call: slot 'any'.
+      // lock released sees the long activity. With several regions it covers all: slot 'any'.
       Nic& nic = *domain_->nic_;
       const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
       kept = route.peer;

@@ -1,13 +1,13 @@
 // cpp/nic/room.cpp: how initiators are held back when a target's completion queue is full (FI_RM_ENABLED).
 //
 // What is written with data (FI_REMOTE_CQ_DATA) needs an entry of the target's queue. When one finds the queue full,
-// the target keeps the entry beyond the capacity and shows a sign: in its memory table, which initiators of this host
+// the target keeps the entry beyond the capacity and sets a flag: in its memory table, which initiators of this host
 // read before such a write, and in the answers to frames. From then on initiators keep their writes with data to that
-// endpoint, in order, in their own transmit queues, which fill up: EAGAIN. What was under way when the sign went up is
-// bounded (wire::kLateDataMax) and none of it is lost. Other endpoints, and writes without data, notice nothing, except
-// those to the same endpoint that were posted behind.
+// endpoint, in order, in their own transmit queues, which fill up: EAGAIN. What was under way when the flag was set is
+// bounded (wire::kLateDataMax) and none of it is lost. Other endpoints, and writes without data, are not affected,
+// except those to the same endpoint that were posted behind.
 //
-// The sign goes down when the queue was read half empty. Initiators of this host see that in the table; others ask.
+// The flag is cleared when the queue was read half empty. Initiators of this host see that in the table; others ask.
 #include <algorithm>
 
 #include "nic/nic.hpp"
@@ -20,7 +20,7 @@ constexpr uint64_t kAskFirstNs = 250'000, kAskLastNs = 8'000'000;
 
 }  // namespace
 
-// A frame that will be answered. again: no room in the link, or so many have no answer yet that the peer takes no more.
+// Sends a frame that will be answered. again: the link is full, or the peer has the maximum of unanswered requests.
 Status Endpoint::submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload) {
   link::Peer& peer = *route.peer;
   if (!peer.begin_request()) return Status::again;
@@ -44,14 +44,14 @@ void Endpoint::ask_for_room(Op* op) {
   f.ep_index = t.ep_index;
   f.ep_generation = t.ep_generation;
   f.source = seen_by(t);
-  if (submit_request(t, f, {}) != Status::ok) return;  // a peer that is gone is noticed otherwise
+  if (submit_request(t, f, {}) != Status::ok) return;  // a lost peer is reported by on_peer_down()
   ++op->frames_out;
   op->asks_room = true;
 }
 
 uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept {
   domain_->assert_held();
-  if (peer.dead()) return 0;  // it was hung up on, and this is what it had sent
+  if (peer.dead()) return 0;  // the connection was dropped; this frame was sent before
   switch (rx_cq_->push_remote(entry, this)) {
     case CompletionQueue::Taken::taken:
       return 0;

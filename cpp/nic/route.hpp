@@ -48,7 +48,7 @@ struct Route : std::enable_shared_from_this<Route> {
   uint32_t ep_index = 0, ep_generation = 0;
   bool ready = false;
   bool resolving = false;
-  // Of a peer whose table is not shared: its queue takes no more data, and when to ask for room again.
+  // For a peer whose table is not shared: its completion queue is full for writes with data; when to ask again.
   bool no_room = false;
   std::shared_ptr<link::Peer> peer;
   Translation translations[kTranslationCount];

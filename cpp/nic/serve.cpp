@@ -83,9 +83,10 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   return true;
 }
 
-// An access that the initiator could not make itself. Its frame was checked for form; here for right.
+// An access that the initiator could not make itself. The link checked the form of its frame; here its rights are
+// checked.
 void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
-  if (peer->dead()) return;  // it was hung up on, and this came before
+  if (peer->dead()) return;  // the connection was dropped; this frame was sent before
   if (frame.kind == wire::FrameKind::cm) {
     answer(peer, frame, on_cm(frame, payload), {});
     return;
@@ -296,7 +297,7 @@ Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame
 // A peer accessed our memory: count it, deliver its immediate data. Returns the flag for the answer.
 uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
                          uint64_t bytes) noexcept {
-  // Mostly nobody wants to know. The flags are those by which peers decide whether to tell of a direct access.
+  // Usually there is nothing to count. The flags are those by which peers decide whether to send a notice.
   const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
   const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;

@@ -20,8 +20,8 @@ class Hold {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  // Whether the region is still the one that it was, and its owner alive. False: nobody else's memory is there, but
-  // nobody looks at it any more either.
+  // Whether the region is unchanged and its owner alive. False: the pointer is still safe to use (the place is not
+  // reused), but the owner no longer reads what is written there.
   [[nodiscard]] bool current() const noexcept {
     const uint64_t now = entry_->state.load(std::memory_order_acquire);
     return !peer_->dead() && mem::state_of(now) == mem::MrState::enabled &&

@@ -61,7 +61,7 @@ Claim MpscProducer::try_claim_slow() noexcept {
       if (phase_of(state) == Phase::free) return {};
       // SYNC POINT: acquire pairs with the release of head_hint: a slot that was freed before the scan went on shows
       // so in the second look. Without it a slot that is freed between the two loads would be stepped over, and
-      // the consumer, which knows of no hole there, would wait for that ticket for ever.
+      // the consumer, which knows of no hole there, would wait for that ticket without end.
       if (static_cast<int64_t>(header_->head_hint.load(std::memory_order_acquire) - ticket + mask_) < 0) return {};
       if (slot.state.load(std::memory_order_relaxed) != state) continue;
     }
@@ -179,7 +179,7 @@ MpscConsumer::Found MpscConsumer::find_at_head() noexcept {
 
 /// Every ticket below the head is freed or a hole. While there are holes, producers need to know (try_claim_slow).
 void MpscConsumer::publish_head() noexcept {
-  // SYNC POINT: the frees of all tickets below the head are visible to who sees this position.
+  // SYNC POINT: a producer that sees this position sees the frees of all tickets below the head.
   if (!holes_.empty()) header_->head_hint.store(head_, std::memory_order_release);
 }
 

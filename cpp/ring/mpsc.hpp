@@ -15,7 +15,7 @@
 //                                                \--abandon: store--> SKIP(lap, id) --/
 //
 // The claim is the one CAS on the slot; `tail` is only a hint of the next ticket that anyone may push forward past a
-// claimed slot, so a producer that dies between the two blocks nobody. When the consumer meets a claimed slot with
+// claimed slot, so a producer that dies between the two blocks no other. When the consumer meets a claimed slot with
 // something published behind it, it remembers the slot as a *hole* (private list, at most N) and goes on. It publishes
 // its position (`head_hint`) only while it has holes: that is how a producer that laps around knows that a slot which
 // is still claimed from the lap before is a hole, to be skipped, and not just a full ring.
@@ -138,7 +138,7 @@ class MpscProducer {
     if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
         [[likely]] {
       // The tail is a hint. Failure means that someone helped.
-      // SYNC POINT: release: whoever sees the tail behind this ticket sees the claim (audit).
+      // SYNC POINT: release: a thread that sees the tail behind this ticket sees the claim (audit).
       header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
       return {&slot, claimed};
     }
@@ -150,7 +150,8 @@ class MpscProducer {
   void publish(const Claim& claim, size_t length, uint32_t kind = 0) noexcept {
     claim.slot_->length = static_cast<uint32_t>(length);
     claim.slot_->kind = kind;
-    // SYNC POINT: payload, length and kind are visible to whoever sees FULL with acquire. CLAIMED -> FULL is + 1.
+    // SYNC POINT: payload, length and kind are visible to a consumer that sees FULL with acquire. CLAIMED -> FULL is
+    // + 1.
     claim.slot_->state.store(claim.claimed_ + 1, std::memory_order_release);
   }
 
@@ -198,8 +199,8 @@ enum class PollStatus : uint8_t {
   corrupt,  // a shared word was not what any correct producer leaves; see MpscConsumer::last_corruption. Poll again.
 };
 
-/// A message, copied out of the ring: nobody can change it any more. The producer id is what the slot said: as good as
-/// the word of any process that maps the ring.
+/// A message, copied out of the ring: producers can no longer change it. The producer id is what the slot said: as good
+/// as the word of any process that maps the ring.
 struct Message {
   uint16_t producer = 0;
   uint32_t kind = 0;
@@ -324,7 +325,7 @@ class MpscConsumer {
   }
 
   /// Checks and repairs the words of the header, which poll() does not read: a tail scribbled far ahead makes the ring
-  /// look full to producers, one scribbled a little ahead leaves tickets that nobody claims, and a position scribbled
+  /// look full to producers, one scribbled a little ahead leaves tickets without claims, and a position scribbled
   /// ahead lets producers step over messages that wait. Repairs them and reports PollStatus::corrupt: messages may be
   /// lost; otherwise says empty. Cheap; call it before sleeping and now and then.
   PollStatus audit() noexcept;
