@@ -830,14 +830,14 @@ class EndpointCore:
         (fi_inject_write). A failure is. Source: fi_rma(3) fi_inject_write.
         """
 
-    def writedata(self, buf: object, desc: object = None, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
+    def writedata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
         As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).
 
         Source: fi_rma(3) fi_writedata.
         """
 
-    def inject_writedata(self, buf: object, data: int = 0, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
+    def inject_writedata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
         As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).
 
