@@ -196,7 +196,7 @@ def test_notify_tells_of_what_no_monitor_sees(cache: fi.MrCache, memory: Address
     assert cache.notify(memory.at + 2 * PAGE, PAGE) == 0
     assert cache.notify(memory.at + PAGE, 1) == 1
     assert entry.stale
-    with pytest.raises(fi.InvalidArgument, match="no range"):
+    with pytest.raises(fi.InvalidArgument, match="not a range"):
         cache.notify(memory.at, 0)
 
 

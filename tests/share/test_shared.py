@@ -82,7 +82,7 @@ def test_shared_that_is_closed_refuses_to_read(node: weft.Node) -> None:
 
 def test_shared_is_not_shared_again(node: weft.Node) -> None:
     shared = node.share(weft.zeros(3))
-    with pytest.raises(TypeError, match="a Shared belongs to its owner"):
+    with pytest.raises(TypeError, match="a Shared is already shared by its owner"):
         node.share(shared)
 
 
