@@ -14,6 +14,8 @@ from weft.fi import registry
 from weft.providers.base import BaseDomain, BaseEndpoint
 from weft.providers.general import General
 
+pytestmark = pytest.mark.general("providers of its own, made from the general one")
+
 
 @contextlib.contextmanager
 def node_with(rules: _nic.OpRules) -> Iterator[Node]:

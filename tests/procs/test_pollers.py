@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.patience import slowness
 from tests.procs import peer
 from tests.procs.children import Child
 from tests.procs.peer import World
@@ -72,4 +73,4 @@ def test_four_pollers_make_progress(how: str) -> None:
         for child in children:
             child.destroy()
     print(f"{how}: " + ", ".join(f"{rate:,.0f}" for rate in rates[::2]) + " round trips a second, two pairs at once")
-    assert min(rates[::2]) > RATE_MIN
+    assert min(rates[::2]) > RATE_MIN / slowness()  # other tests may run beside this one
