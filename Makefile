@@ -143,7 +143,8 @@ demo: ext
 
 test: cpp-tests ext
 	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not alone' --durations=10 $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m alone tests/procs
 
 test-strange: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)
