@@ -1,13 +1,15 @@
 # Every target works from a bare checkout with Python >= 3.10, a C++20 compiler and pip; the rest comes into .venv.
 #
 #   make demo         one process reads, writes and atomically updates another's array; weft perf --quick
-#   make test         C++ unit tests, then pytest
+#   make test         C++ unit tests, then pytest without the sweeps; prints the ten slowest tests
+#   make test-all     the same, then the tests marked `sweep`: kill processes, build a wheel ...
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about two minutes)
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
-#   make kill-test    kill -9 at random instants: 300 of users of weft.fi, 300 of UCP and arrays (KILL_ROUNDS=n, WEFT_SEED=n)
+#   make kill-test    kill -9 at random instants: 300 each of users of weft.fi, of UCP and arrays, of the CXI provider and its
+#                     registry (KILL_ROUNDS=n, WEFT_SEED=n)
 #   make fuzz         what peers and strangers may send, made up: each target for FUZZ_SECONDS=n (60), then FUZZ_EXAMPLES=n
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
@@ -47,7 +49,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo test test-all test-sweeps test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -143,14 +145,19 @@ demo: ext
 
 test: cpp-tests ext
 	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not alone' --durations=10 $(PYTEST_ARGS)
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m alone tests/procs
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not alone and not sweep' --durations=10 $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m 'alone and not sweep' tests/procs
+
+test-sweeps: ext
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m sweep --durations=10 $(PYTEST_ARGS)
+
+test-all: test test-sweeps
 
 test-strange: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)
 
 conformance: ext
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -n $(TEST_JOBS) --dist worksteal -m 'not alone' --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
 
 bench: ext microbench $(VENV)/.bench
 	@$(call LIMIT,600) $(PY) bench/run.py
@@ -207,7 +214,8 @@ sanitize: build/address/.configured build/thread/.configured
 	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
 	@PYTHONPATH=$(abspath $(SANITIZED_PYTHON)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  WEFT_SANITIZED=address PYTHONMALLOC=malloc \
-	  $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m 'not wheel' --timeout=600 -o faulthandler_timeout=500 $(SANITIZE_TESTS) $(PYTEST_ARGS)
+	  $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not wheel and not alone' --timeout=600 \
+	  -o faulthandler_timeout=500 --durations=10 $(SANITIZE_TESTS) $(PYTEST_ARGS)
 
 clean:
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

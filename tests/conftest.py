@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 import signal
+import tempfile
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
@@ -26,6 +28,24 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("weft")
 
 SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """No test sees the CXI devices of whoever runs it: the processes of a run have a registry of their own."""
+    folder = tempfile.mkdtemp(prefix="weft-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["WEFT_CXI_REGISTRY"] = os.path.join(folder, "cxi")
+    if os.environ.get("WEFT_SANITIZED"):
+        os.fork = _no_fork
+
+
+def _no_fork() -> NoReturn:
+    """Skip a test that forks under a sanitizer, whose allocator does not take its locks before a fork.
+
+    A child made while another thread allocates inherits a lock that nobody releases, and waits for ever.
+    """
+    pytest.skip("a sanitizer's allocator does not survive a fork beside other threads")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,5 +1,5 @@
-// cpp/base/backoff.hpp: spin briefly, then yield, then sleep: polling that survives more pollers than cores.
-// A yield that took long means that somebody else wanted this core; the next round then yields at once.
+// cpp/base/backoff.hpp: polling with more pollers than cores: spin briefly, then yield, then sleep.
+// PollPacer measures its yields: a long yield means that another thread wants this core, so it then yields more often.
 #pragma once
 
 #include <sched.h>
@@ -13,7 +13,7 @@ namespace weft {
 
 class Backoff {
  public:
-  // After `spins` rounds of pause it yields; after `yields` rounds of yield it sleeps 50 us a round.
+  // pause() spins for `spins` rounds, then yields for `yields` rounds, then sleeps 50 us a round.
   explicit Backoff(uint32_t spins = 64, uint32_t yields = 256) noexcept : spins_(spins), yields_(yields) {}
 
   void pause() noexcept {
@@ -35,23 +35,28 @@ class Backoff {
   uint32_t round_ = 0;
 };
 
-// Paces a loop that polls for work and finds none: most rounds cost nothing, some give the core away.
+// Decides when a loop that finds no work yields: every 4th empty round on a busy core, every 64th on an idle core.
 class PollPacer {
  public:
   void found() noexcept { empty_ = 0; }
-  // An empty round; true when it is time to yield.
+  // Counts an empty round; true: yield now.
   [[nodiscard]] bool due() noexcept { return (++empty_ & mask_) == 0; }
-  void yield_measured() noexcept {
+  // The last yield took long: other threads want this core.
+  [[nodiscard]] bool shares_core() const noexcept { return mask_ == kBusyMask; }
+  // Returns CLOCK_MONOTONIC after the yield, in nanoseconds.
+  uint64_t yield_measured() noexcept {
     timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
     sched_yield();
     clock_gettime(CLOCK_MONOTONIC, &b);
     const int64_t ns = (b.tv_sec - a.tv_sec) * 1'000'000'000 + (b.tv_nsec - a.tv_nsec);
-    // Measured: a yield with nobody waiting is 0.2..0.6 us; with somebody it is a scheduling round of 2 us and up.
-    mask_ = ns > 1'500 ? 3 : (mask_ < 63 ? (mask_ << 1) | 1 : 63);
+    // Measured: a yield takes 0.2..0.6 us when no thread waits for the core, 2 us and more when one does.
+    mask_ = ns > 1'500 ? kBusyMask : (mask_ < 63 ? (mask_ << 1) | 1 : 63);
+    return static_cast<uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(b.tv_nsec);
   }
 
  private:
+  static constexpr uint32_t kBusyMask = 3;
   uint32_t empty_ = 0;
   uint32_t mask_ = 63;
 };

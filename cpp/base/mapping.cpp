@@ -22,7 +22,7 @@ constexpr size_t kPage = 4096;
 
 Mapping Mapping::shared(int fd, size_t size, bool writable, const char* what) {
   const int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // The system backs a file with huge pages only where address and offset agree modulo 2 MiB: place large mappings so.
+  // The kernel uses huge pages only where address and file offset agree modulo 2 MiB, so align large mappings to 2 MiB.
   void* wanted = nullptr;
   if (size >= kHugePage) {
     void* room = ::mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -67,7 +67,7 @@ UniqueFd make_memfd(const char* name, size_t size) {
 
 void seal_read_only(int fd) {
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
-    // Kernels before 5.1: peers can then map the table writable if they insist; same user, so no boundary is lost.
+    // Kernels before 5.1 lack F_SEAL_FUTURE_WRITE: peers, which run as the same user, can map the table writable.
     seal_size(fd);
   }
 }

@@ -39,10 +39,10 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// An anonymous sparse file of `size` bytes: pages come into being when touched, and vanish with the last user.
+// An anonymous sparse file of `size` bytes: the kernel allocates pages at first access, frees them after the last user.
 UniqueFd make_memfd(const char* name, size_t size);
-// From now on nobody can map the file writable or change its size; existing writable mappings stay. Neither can anybody
-// add a seal: one that a peer adds would shut out who maps the file after that.
+// Refuses new writable mappings and changes of the size; existing writable mappings stay. Also refuses further seals,
+// because a seal that a peer adds would lock out processes that map the file later.
 void seal_read_only(int fd);
 void seal_size(int fd);
 

@@ -1,8 +1,8 @@
 // cpp/base/sodium.hpp: the functions of libsodium that the tcp link calls, as a table of pointers.
 //
-// The NIC links no cryptography and contains none. The host program fills the table from the libsodium that it has (the
-// binding: from PyNaCl's, src/weft/_sodium.py) after sodium_init(), and keeps that library loaded as long as a NIC uses
-// it. Parameters are those of libsodium's C interface; kNames has the C names in the order of the members.
+// The NIC neither links nor contains cryptography. The host program calls sodium_init(), fills the table from its
+// libsodium (the binding: from PyNaCl's, src/weft/_sodium.py) and keeps the library loaded while a NIC uses the table.
+// The parameters are those of libsodium's C interface; kNames lists the C names in the order of the members.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct Sodium {
       "sodium_memzero",
   };
 
-  // `addresses`: of the functions of kNames, in that order; none is null.
+  // `addresses`: addresses of the functions in kNames, in that order, never null.
   static Sodium from(const std::array<void*, kNames.size()>& addresses) noexcept {
     Sodium s;
     size_t i = 0;

@@ -1,4 +1,4 @@
-// cpp/base/spinlock.hpp: a lock for sections of a few hundred instructions; yields when the holder was preempted.
+// cpp/base/spinlock.hpp: a lock for sections of a few hundred instructions; a waiter spins, then yields, then sleeps.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class SpinLock {
     while (!try_lock()) backoff.pause();
   }
   bool try_lock() noexcept {
-    // SYNC POINT: acquire pairs with the release in unlock(): the section's writes become visible to the next holder.
+    // SYNC POINT: acquire pairs with the release in unlock(): the next holder sees the writes of the previous one.
     return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
   }
   void unlock() noexcept { held_.store(false, std::memory_order_release); }

@@ -1,6 +1,6 @@
 // cpp/base/status.hpp: how an operation ended, and the errors of the control path.
-// Status is what the hardware would report for one operation; a domain's StatusMap says what applications are told.
-// Error is thrown by control-path calls only; the data path returns Status and never throws.
+// Status is what the hardware would report for one operation; the domain's StatusMap translates it for applications.
+// Only control-path calls throw Error; the data path returns Status and never throws.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ enum class Status : int32_t {
   ok = 0,
   no_key = 1,          // no region has this key
   stale_key = 2,       // the key's region was closed; its slot may hold a newer one
-  access = 3,          // the region does not grant what was asked
-  bounds = 4,          // passes the end (or the start) of the region
+  access = 3,          // the region does not grant the requested access
+  bounds = 4,          // the range passes the end (or the start) of the region
   not_enabled = 5,     // region registered but not enabled
   wrong_endpoint = 6,  // region bound to another endpoint
-  no_endpoint = 7,     // nobody listens at that address, or the endpoint was closed
+  no_endpoint = 7,     // no endpoint listens at that address, or the endpoint was closed
   peer_gone = 8,       // the process at that address died, or the connection was lost
   refused = 9,         // the peer refused us (other user, no room)
   misaligned = 10,     // atomic on an address that is not a multiple of the datatype
@@ -28,18 +28,18 @@ enum class Status : int32_t {
   timeout = 13,
   unsupported = 14,
   invalid = 15,
-  again = 16,            // not an end: try later
-  protocol = 17,         // the peer sent something that is not the protocol
+  again = 16,            // the operation has not ended: try later
+  protocol = 17,         // the peer broke the protocol
   no_memory = 18,        // could not map or allocate
   device = 19,           // a device's runtime refused to copy
   unauthorized = 20,     // the region admits other authorization keys, or another peer
-  unreachable = 21,      // no way to that host
-  endpoint_access = 22,  // the endpoint does not grant what was asked: its capabilities
-  closed = 23,           // the process at that address said goodbye: it closed its NIC
+  unreachable = 21,      // no route to that host
+  endpoint_access = 22,  // the endpoint's capabilities do not include the operation
+  closed = 23,           // the process at that address closed its NIC
   secret = 24,           // the two processes have different secrets (tcp)
   version = 25,          // the two processes speak different versions
-  corrupted = 26,        // bytes were changed on their way
-  backlog = 27,          // as many requests wait at the listener as it keeps
+  corrupted = 26,        // bytes changed on the way
+  backlog = 27,          // the listener's queue of connection requests is full
 };
 constexpr size_t kStatusCount = 28;
 
@@ -52,7 +52,7 @@ constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, 
               kENOKEY = 266, kENOAV = 267, kEOVERRUN = 268;
 }
 
-// The man pages' code for each status: what a domain reports where its provider decides nothing else.
+// The man pages' code for each status: the default where a domain's provider sets no other.
 constexpr int fi_errno(Status status) noexcept {
   switch (status) {
     case Status::ok:
@@ -103,7 +103,7 @@ constexpr int fi_errno(Status status) noexcept {
   return fi_err::kEIO;
 }
 
-// What an application is told of each status: the FI_ code, and the provider's number. The policy of a domain gives it.
+// What an application sees of each status: the FI_ code and the provider's number. The domain's policy fills it.
 struct StatusMap {
   struct Entry {
     int32_t err;

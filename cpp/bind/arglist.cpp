@@ -27,7 +27,7 @@ bool BufList::acquire(EndpointCore* core, PyObject* list, bool writable, PyObjec
   call::Why why;
   if (call::check_local_count(*core->ep, n, &why) != Refusal::none) return refuse(core, method, why);
   for (size_t i = 0; i < n; ++i) {
-    // The item keeps the memory, also where the buffer is an attribute of it that may be temporary.
+    // The item keeps the memory alive, even if the buffer is a temporary attribute of the item.
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
     nb::object addr, elements;
     if (element != 0 && PyObject_HasAttrString(item, "addr") && PyObject_HasAttrString(item, "count") &&

@@ -8,24 +8,24 @@
 
 namespace weft::bind {
 
-// A list of buffers, as the application gave it and as cpp/call knows it.
+// A list of buffers: the application's objects, and their form for cpp/call.
 struct BufList {
   std::array<Buf, nic::kIovMax> bufs;
   std::array<const Buf*, nic::kIovMax> pointers{};
   std::array<call::Local, nic::kIovMax> locals;
   size_t count = 0;
 
-  // `list`: a sequence of buffers (or of objects with .addr and .count, then in elements of `element` bytes), and
-  // `count_arg`: how many of them are used. False with a Python error set.
+  // `list`: a sequence of buffers, or of objects with .addr and .count (in elements of `element` bytes).
+  // `count_arg`: the number of entries to use. False with a Python error set.
   bool acquire(EndpointCore* core, PyObject* list, bool writable, PyObject* count_arg, const char* method,
                size_t element = 0);
-  // A descriptor or None for each of them, one region that covers them all, or None.
+  // descs: a sequence with a descriptor or None per buffer, one region that covers all buffers, or None.
   bool convert_descs(EndpointCore* core, PyObject* descs, const char* method);
   [[nodiscard]] std::span<const call::Local> span() const { return {locals.data(), count}; }
   [[nodiscard]] uint64_t total() const;  // bytes; saturates
 };
 
-// An attribute of a message struct; an owned reference that lives as long as the holder.
+// An attribute of a message struct, as an owned reference.
 struct Attr {
   explicit Attr(PyObject* owner, const char* name) : value(PyObject_GetAttrString(owner, name)) {
     if (value == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError)) {

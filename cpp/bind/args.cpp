@@ -7,7 +7,7 @@ namespace weft::bind {
 
 void name_bad_number(PyObject* o, const char* method, const char* name) {
   const bool number = PyLong_Check(o) || PyErr_ExceptionMatches(PyExc_OverflowError);
-  if (!number && !PyErr_ExceptionMatches(PyExc_TypeError)) return;  // what __index__ raised
+  if (!number && !PyErr_ExceptionMatches(PyExc_TypeError)) return;  // keep the exception of __index__
   PyErr_Clear();
   if (number) {
     PyObject* text = PyUnicode_FromFormat("%s: %s is %R; it has to be 0 to 2**64 - 1", method, name, o);
@@ -39,7 +39,7 @@ bool parse(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   for (size_t i = static_cast<size_t>(nargs); i < n; ++i) out[i] = nullptr;
   if (kwnames != nullptr) {
     const Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
-    size_t guess = static_cast<size_t>(nargs);  // keywords mostly come in the parameters' order
+    size_t guess = static_cast<size_t>(nargs);  // keywords usually follow the order of the parameters
     for (Py_ssize_t k = 0; k < count; ++k) {
       PyObject* name = PyTuple_GET_ITEM(kwnames, k);
       size_t at = n;

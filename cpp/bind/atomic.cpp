@@ -1,7 +1,7 @@
 // cpp/bind/atomic.cpp: the data-path methods of fi_atomic(3).
 //
-// HOT: the calls of one buffer. Arguments are parsed in place, buffers are looked at without an export where their type
-// allows, and nothing is allocated. Benchmark: bench/bench_atomic.py.
+// HOT: the calls of one buffer. They parse arguments in place, read buffers without an export if their type allows, and
+// allocate nothing. Benchmark: bench/bench_atomic.py.
 #include <array>
 
 #include "bind/arglist.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using nic::AtomicFamily;
 
-// Checks and posts; results: the buffers to be kept until the operation is over (operands are copied). steals nothing.
+// Checks and posts. results: the buffers to keep until the operation ends (operands are copied). Steals no reference.
 PyObject* run(EndpointCore* core, const char* method, call::Atomic& a, PyObject* context,
               std::span<const Buf* const> results) {
   call::Why why;
@@ -25,6 +25,7 @@ PyObject* run(EndpointCore* core, const char* method, call::Atomic& a, PyObject*
     Py_INCREF(c);
     a.context = reinterpret_cast<uint64_t>(c);
   }
+  a.flags |= core->lane;
   const nic::PostResult r = call::post(*core->ep, a);
   if (!a.inject && !r.context_used) Py_DECREF(c);
   if (r.refusal != Refusal::none) [[unlikely]] {
@@ -168,7 +169,7 @@ PyObject* ep_compare_atomic(PyObject* self, PyObject* const* args, Py_ssize_t na
 
 namespace {
 
-// The arguments of a call with lists. Either `rma` names the ranges, or addr and key the only one.
+// The arguments of a call with lists. The ranges are in `rma`, or addr and key describe the only one.
 struct ListAtomic {
   PyObject *iov = nullptr, *iov_count = nullptr, *desc = nullptr;
   PyObject *comparev = nullptr, *compare_desc = nullptr;
@@ -283,7 +284,7 @@ Signature g_fetch_atomicmsg{"fetch_atomicmsg", {"msg", "resultv", "result_desc",
 Signature g_compare_atomicmsg{
     "compare_atomicmsg", {"msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"}, 6, 2, {}};
 
-// p: what the call names beside the message.
+// p: the arguments of the call besides the message.
 PyObject* atomic_message(EndpointCore* core, const char* method, AtomicFamily family, PyObject* msg,
                          PyObject* flags_arg, ListAtomic p) {
   uint64_t flags = 0;

@@ -1,4 +1,4 @@
-// cpp/bind/buffer.cpp: the fast side of the one door for arrays: where an object's bytes are.
+// cpp/bind/buffer.cpp: address and length of a Python object: the fast path of weft.buffers.
 #define PY_ARRAY_UNIQUE_SYMBOL weft_numpy_api
 #include "bind/common.hpp"
 
@@ -35,7 +35,7 @@ bool find_numpy() {
 
 PyTypeObject* g_ctypes_data = nullptr;  // _ctypes._CData, the base of every ctypes object
 
-// The base of what ctypes exports. weft/buffers.py has imported ctypes before it registers its hook.
+// Finds the base class of ctypes objects. weft.buffers imports ctypes before it registers its hook.
 void find_ctypes() {
   PyObject* module = PyImport_ImportModule("_ctypes");
   PyObject* structure = module != nullptr ? PyObject_GetAttrString(module, "Structure") : nullptr;
@@ -45,16 +45,18 @@ void find_ctypes() {
   Py_XDECREF(module);
 }
 
-// HOT. Elements that are, or hold, pointers to Python objects: a peer's write into them would end this process.
+// HOT. True for elements that are or contain pointers to Python objects: a peer's write to them would crash the
+// process.
 inline bool holds_objects(PyArrayObject* array) {
   return PyDataType_REFCHK(PyArray_DESCR(array));
 }
 
-// HOT. The same of a memoryview. True where only weft/buffers.py can tell: it looks closely, and words the refusal.
+// HOT. The same for a memoryview. True also if the format does not tell: weft.buffers then decides, and makes the text
+// of a refusal.
 bool may_hold_objects(PyObject* memoryview) {
   const Py_buffer* seen = PyMemoryView_GET_BUFFER(memoryview);
   if (seen->format != nullptr && std::strchr(seen->format, 'O') != nullptr) return true;
-  // ctypes says "B" of a union and of a packed structure, whatever their fields are.
+  // ctypes gives unions and packed structures the format "B", independent of their fields.
   PyObject* base = PyMemoryView_GET_BASE(memoryview);
   return base != nullptr && !PyByteArray_CheckExact(base) && g_ctypes_data != nullptr &&
          PyObject_TypeCheck(base, g_ctypes_data);
@@ -113,7 +115,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
       !to_u64(second, &length, "(address, length)", "length")) {
     return false;
   }
-  if (length != 0 && length - 1 > ~address) {  // the last byte, not the one behind it
+  if (length != 0 && length - 1 > ~address) {  // checks the last byte: the end may be 2**64
     char text[128];
     std::snprintf(text, sizeof(text), "%llu B from address 0x%llx pass the end of the address space",
                   static_cast<unsigned long long>(length), static_cast<unsigned long long>(address));
@@ -159,7 +161,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     owner = obj;
   } else if (PyTuple_CheckExact(obj) && PyTuple_GET_SIZE(obj) == 2) {
     if (!bare_pair(obj, this, length_arg)) return false;
-    if (owner != obj) length_arg = nullptr;  // (region, offset) took it
+    if (owner != obj) length_arg = nullptr;  // (region, offset) has used the length
   } else if (PyObject_TypeCheck(obj, g_mr_type)) {
     auto* core = nb::inst_ptr<MemoryRegionCore>(obj);
     if (core->region->closed() || core->region->buffers().size() != 1) {
@@ -183,7 +185,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
       readonly = view.readonly != 0;
       owner = obj;
     } else {
-      // weft.buffers, in Python, handles the other protocols and words every refusal.
+      // weft.buffers, in Python, handles the other protocols and makes the text of every refusal.
       PyErr_Clear();
       if (g_buffer_hook == nullptr) {
         PyErr_Format(PyExc_TypeError, "%s is not a buffer", type->tp_name);

@@ -1,7 +1,7 @@
 // cpp/bind/cache.cpp: the registration cache as a Python type; resolvers and monitors that are Python.
 //
-// The application's Python code runs here (a resolver, a monitor's subscribe(), valid() and so on): under the GIL, and
-// never while a lock of the cache is held or inside a memory hook.
+// Python code of the application (a resolver, a monitor's subscribe(), valid() and so on) runs here under the GIL,
+// never under a lock of the cache or inside a memory hook.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -13,7 +13,7 @@ namespace weft::bind {
 
 namespace {
 
-// What one look-up found. Python holds it until release().
+// The result of one look-up. Python holds it until release().
 struct CacheRef {
   std::shared_ptr<NicBox> box;
   mem::RegistrationCache::Ref ref;
@@ -27,7 +27,7 @@ const mem::RegistrationCache::Ref& ref_of(const CacheRef& r) {
   return r.ref;
 }
 
-// weft.fi.MemMonitor. There is no caller to raise its errors to when the cache reports an end: they are printed.
+// weft.fi.MemMonitor. Errors of its unsubscribe() are printed, because the cache has no caller to raise them to.
 class PythonMonitor final : public mem::Monitor {
  public:
   PythonMonitor(nb::object monitor, std::string name) : monitor_(std::move(monitor)), name_(std::move(name)) {}
@@ -86,7 +86,7 @@ mem::RegistrationCache& cache_of(PyNic& nic) {
   return box_of(nic)->host->cache();
 }
 
-// What the NIC finds out itself: /proc/self/maps for system memory, the address alone for device memory.
+// The NIC's own resolver: /proc/self/maps for system memory, only the address for device memory.
 mem::CachedMapping resolve_plainly(uint32_t iface, uint64_t address, uint64_t length) {
   if (iface == mem::kHmemSystem) return mem::describe_system_memory(address, length);
   mem::CachedMapping found;

@@ -1,4 +1,4 @@
-// cpp/bind/cm.cpp: the queue of what endpoints tell each other to connect.
+// cpp/bind/cm.cpp: the queue of connection messages as a Python type.
 #include "bind/objects.hpp"
 
 namespace weft::bind {

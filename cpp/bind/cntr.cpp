@@ -1,15 +1,62 @@
 // cpp/bind/cntr.cpp: counters as Python types.
+#include <nanobind/stl/array.h>
+
 #include "bind/objects.hpp"
 #include "bind/wait.hpp"
+#include "nic/client_memory.hpp"
 
 namespace weft::bind {
 
 namespace {
 
+constexpr int64_t kPageLook = 1'000'000;  // interval at which a waiting thread reads a counter's page
+
+// The page of a counter: a writable buffer.
+struct CounterPageCore {
+  std::shared_ptr<nic::CounterPage> page;
+  std::weak_ptr<nic::Counter> counter;
+};
+
+int page_getbuffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* core = nb::inst_ptr<CounterPageCore>(self);
+  return PyBuffer_FillInfo(view, self, core->page->data(), nic::CounterPage::kBytes, 0, flags);
+}
+PyType_Slot g_page_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(page_getbuffer)}, {0, nullptr}};
+
 bool cntr_usable(CounterCore* core) {
   if (!core->closed && core->box && !core->box->forked()) return true;
   set_error(fi_err::kEOPBADSTATE, "the counter is closed, or belongs to the parent process");
   return false;
+}
+
+// False with an error set: the client's memory was missing when the NIC wrote the counter back.
+bool buffer_is_there(const CounterCore* core) {
+  if (core->counter->memory() == nullptr || !core->counter->memory()->take_fault()) [[likely]]
+    return true;
+  set_error(fi_err::kEFAULT,
+            "the counter was to be written back, and its buffer has no memory behind it any more\n"
+            "  try: keep the buffer while the counter is open, or set another one");
+  return false;
+}
+
+uint64_t read_now(const CounterCore* core, bool errors) {
+  if (nic::ClientMemory* memory = core->counter->memory(); memory != nullptr) [[unlikely]]
+    return memory->read(errors);
+  return errors ? core->counter->errors() : core->counter->value();
+}
+
+// Raises if a number exceeds the counter's limit.
+void check_limit(uint64_t number, uint64_t max, int code, const char* method, const char* name) {
+  if (number <= max) [[likely]]
+    return;
+  raise(code, std::string(method) + ": " + name + " " + std::to_string(number) + "\n  rule: at most " +
+                  std::to_string(max) + ", the largest that the counter holds");
+}
+void check_value(const CounterCore& c, uint64_t value, const char* method) {
+  check_limit(value, c.counter->limits().value_max, c.value_errno, method, "value");
+}
+void check_errors(const CounterCore& c, uint64_t value, const char* method) {
+  check_limit(value, c.counter->limits().errors_max, c.errors_errno, method, "value");
 }
 
 PyObject* cntr_read(PyObject* self, PyObject*) {
@@ -22,7 +69,8 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
     const ReleasedGil released;
     core->pacer.yield_measured();
   }
-  return number(core->counter->value());
+  const uint64_t value = read_now(core, false);
+  return buffer_is_there(core) ? number(value) : nullptr;
 }
 
 Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
@@ -31,19 +79,33 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   PyObject* a[2];
   uint64_t threshold = 0, deadline;
   if (!parse(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
-      !deadline_of(a[1], &deadline)) {
+      !deadline_of(a[1], &deadline, "cntr.wait")) {
     return nullptr;
   }
   auto* core = nb::inst_ptr<CounterCore>(self);
   if (!cntr_usable(core)) return nullptr;
   const auto counter = core->counter;
   const auto keep = core->box;
+  const uint64_t max = counter->limits().value_max;
+  if (threshold > max) {
+    set_error(core->threshold_errno, "cntr.wait: threshold " + std::to_string(threshold) + "\n  rule: at most " +
+                                         std::to_string(max) + ", the largest value that the counter reaches");
+    return nullptr;
+  }
+  nic::ClientMemory* const memory = counter->memory();
   const uint64_t errors = counter->errors();
-  const int r = wait_for(*keep->domain->nic(), counter->event, deadline, [&] {
-    return counter->value() >= threshold || counter->errors() != errors || core->closed.load(std::memory_order_relaxed);
-  });
+  if (memory != nullptr) memory->write_back_at(threshold);
+  const int r = wait_for(
+      *keep->domain->nic(), counter->event, deadline,
+      [&] {
+        if (memory != nullptr) (void)memory->look();
+        return counter->value() >= threshold || counter->errors() != errors ||
+               core->closed.load(std::memory_order_relaxed);
+      },
+      memory != nullptr ? kPageLook : kSleepSlice);
   if (r < 0) return nullptr;
-  if (!cntr_usable(core)) return nullptr;  // closed by another thread meanwhile
+  if (!cntr_usable(core)) return nullptr;  // another thread has closed the counter
+  if (!buffer_is_there(core)) return nullptr;
   if (counter->value() >= threshold) Py_RETURN_NONE;
   if (counter->errors() != errors) {
     set_error(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
@@ -70,24 +132,97 @@ PyMethodDef g_cntr_methods[] = {
 
 PyType_Slot g_cntr_slots[] = {{Py_tp_methods, g_cntr_methods}, {0, nullptr}};
 
+// Stops writing the client's buffer and reading its page.
+void leave(CounterCore& c) {
+  if (!c.box || !c.counter || c.box->forked() || c.counter->memory() == nullptr) return;
+  c.box->domain->nic()->unwatch(c.counter.get());
+  c.counter->memory()->set_buffer(nullptr, false);
+}
+
+nic::ClientMemory& memory_of(CounterCore& c) {
+  check_usable(c, "counter");
+  if (c.counter->memory() == nullptr) raise(fi_err::kENOSYS, "this counter has no write-back buffer and no page");
+  return *c.counter->memory();
+}
+
+void set_wb_buffer(CounterCore& c, nb::handle buffer) {
+  nic::ClientMemory& memory = memory_of(c);
+  Buf buf;
+  if (!buf.acquire(buffer.ptr(), true)) throw nb::python_error();
+  if (buf.length < sizeof(uint64_t)) {
+    raise(fi_err::kEINVAL, "set_wb_buffer: a buffer of " + std::to_string(buf.length) + " bytes; the counter writes 8");
+  }
+  std::optional<mem::DeviceMemory> device;
+  if ((buf.iface != mem::kHmemSystem || (buf.bare && c.box->hmem)) &&
+      !find_device(*c.box, buf, "set_wb_buffer", &device)) {
+    throw nb::python_error();
+  }
+  if (!device && buf.bare && !bare_is_there(buf, "set_wb_buffer", true)) throw nb::python_error();
+  PyObject* keep = buf.hold();
+  if (keep == nullptr) throw nb::python_error();
+  memory.set_buffer(buf.data, device.has_value());
+  c.written_to = nb::steal(keep);  // releases the previous buffer, which the NIC no longer writes
+}
+
+CounterPageCore get_mmio(CounterCore& c) {
+  nic::ClientMemory& memory = memory_of(c);
+  CounterPageCore page{translating([&] { return memory.page(); }), c.counter};
+  c.box->domain->nic()->watch(c.counter);
+  return page;
+}
+
 }  // namespace
 
+CounterCore::~CounterCore() {
+  leave(*this);
+}
+
 void register_cntr(nb::module_& m) {
+  nb::class_<CounterPageCore>(m, "CounterPage", nb::type_slots(g_page_slots),
+                              "The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 "
+                              "adds to the value, at\n64 to the failures; 0 stored at 128 resets the value, at 192 the "
+                              "failures. It stays mapped as long as it is held; after\nthe counter is closed, stores "
+                              "have no effect.")
+      .def_prop_ro("address", [](const CounterPageCore& p) { return reinterpret_cast<uint64_t>(p.page->data()); })
+      .def_prop_ro("nbytes", [](const CounterPageCore&) { return nic::CounterPage::kBytes; })
+      .def(
+          "store",
+          [](CounterPageCore& p, size_t offset, uint64_t value) {
+            using Page = nic::CounterPage;
+            if (offset != Page::kAddValue && offset != Page::kAddErrors && offset != Page::kResetValue &&
+                offset != Page::kResetErrors) {
+              raise(fi_err::kEINVAL, "offset " + std::to_string(offset) + ": the page has words at 0, 64, 128 and 192");
+            }
+            if (const auto counter = p.counter.lock()) counter->memory()->store(offset, value);
+          },
+          nb::arg("offset"), nb::arg("value"),
+          "What a plain store does, at once; none that is made by this call is lost.");
   nb::class_<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
   cntr.def(
           "__init__",
-          [](CounterCore* self, DomainCore& d, int events, int wait_obj) {
+          [](CounterCore* self, DomainCore& d, int events, int wait_obj, uint64_t value_max, uint64_t errors_max,
+             const std::array<int, 3>& refusals, bool client_memory, bool cached) {
             auto& box = box_of(d);
-            auto counter = std::make_shared<nic::Counter>();
+            auto counter = std::make_shared<nic::Counter>(nic::CounterLimits{value_max, errors_max});
             counter->counts_bytes = events == 1;
             std::shared_ptr<host::EventfdNotifier> notifier;
             if (wait_obj == kWaitFd) {
               notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
               counter->event.set_notifier(notifier);
             }
-            new (self) CounterCore{box, std::move(counter), std::move(notifier), false, {}};
+            if (client_memory) {
+              counter->set_memory(std::make_unique<nic::ClientMemory>(counter.get(), &box->domain->nic()->devices()));
+              counter->memory()->cached.store(cached, std::memory_order_relaxed);
+            }
+            new (self) CounterCore{box,         std::move(counter), std::move(notifier), false, {},
+                                   refusals[0], refusals[1],        refusals[2],         {}};
           },
-          nb::arg("domain"), nb::kw_only(), nb::arg("events") = 0, nb::arg("wait_obj") = 1)
+          nb::arg("domain"), nb::kw_only(), nb::arg("events") = 0, nb::arg("wait_obj") = 1,
+          nb::arg("value_max") = ~uint64_t{0}, nb::arg("errors_max") = ~uint64_t{0},
+          nb::arg("refusals") = std::array<int, 3>{fi_err::kEINVAL, fi_err::kEINVAL, fi_err::kEINVAL},
+          nb::arg("client_memory") = false, nb::arg("cached") = false,
+          "refusals: the error numbers of values, error values and thresholds above their limits. client_memory: with\n"
+          "set_wb_buffer and get_mmio. cached: reads tell what was written back last, and ask for the next.")
       .def_prop_ro(
           "fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
           "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
@@ -96,28 +231,36 @@ void register_cntr(nb::module_& m) {
           [](CounterCore& c) {
             check_usable(c, "counter");
             c.box->domain->nic()->poll_from_app();
-            return c.counter->errors();
+            const uint64_t errors = read_now(&c, true);
+            if (!buffer_is_there(&c)) throw nb::python_error();
+            return errors;
           },
           "The number of failed events so far (fi_cntr_readerr).")
       .def(
           "add",
           [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->add(number_of(value, "cntr.add", "value"));
+            const uint64_t n = number_of(value, "cntr.add", "value");
+            check_value(c, n, "cntr.add");
+            c.counter->add(n);
           },
           nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"), "Adds to the value (fi_cntr_add).")
       .def(
           "set",
           [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->set(number_of(value, "cntr.set", "value"));
+            const uint64_t n = number_of(value, "cntr.set", "value");
+            check_value(c, n, "cntr.set");
+            c.counter->set(n);
           },
           nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"), "Sets the value (fi_cntr_set).")
       .def(
           "adderr",
           [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->add_errors(number_of(value, "cntr.adderr", "value"));
+            const uint64_t n = number_of(value, "cntr.adderr", "value");
+            check_errors(c, n, "cntr.adderr");
+            c.counter->add_errors(n);
           },
           nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
           "Adds to the error value (fi_cntr_adderr).")
@@ -125,12 +268,33 @@ void register_cntr(nb::module_& m) {
           "seterr",
           [](CounterCore& c, nb::handle value) {
             check_usable(c, "counter");
-            c.counter->set_errors(number_of(value, "cntr.seterr", "value"));
+            const uint64_t n = number_of(value, "cntr.seterr", "value");
+            check_errors(c, n, "cntr.seterr");
+            c.counter->set_errors(n);
           },
           nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
           "Sets the error value (fi_cntr_seterr).")
+      .def(
+          "set_wb_buffer", set_wb_buffer, nb::arg("buffer").none(),
+          nb::sig("def set_wb_buffer(self, buffer: object) -> None"),
+          "Writes the counter back to the first 8 bytes of a writable buffer, at once and from now on (host memory, a\n"
+          "device's, or (address, length)); the buffer before is left alone. The counter keeps a reference.")
+      .def("get_mmio", get_mmio, "The counter's page for plain stores; the same one every time.")
+      .def(
+          "write_back_at",
+          [](CounterCore& c, nb::handle value) {
+            memory_of(c).write_back_at(number_of(value, "cntr.write_back_at", "value"));
+          },
+          nb::arg("value").none(), nb::sig("def write_back_at(self, value: int) -> None"),
+          "Writes the counter back when its value reaches this, at once if it has.")
+      .def_prop_rw(
+          "cached",
+          [](const CounterCore& c) { return c.counter->memory() != nullptr && c.counter->memory()->cached.load(); },
+          [](CounterCore& c, bool on) { memory_of(c).cached = on; }, "Whether reads tell what was written back last.")
       .def("close", [](CounterCore& c) {
         c.closed = true;
+        leave(c);
+        c.written_to.reset();
         if (!c.box->forked()) c.counter->event.tell();
       });
 }

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "bind/held.hpp"
+
 namespace weft::bind {
 
 // ---- errors --------------------------------------------------------------------------------------------------------
@@ -38,12 +40,15 @@ std::vector<host::HostNic*>& living() {
 }
 void before() {
   for (host::HostNic* nic : living()) nic->before_fork();
+  held_pages().before_fork();
 }
 void in_parent() {
+  held_pages().after_fork_in_parent();
   for (host::HostNic* nic : living()) nic->after_fork_in_parent();
 }
 void in_child() {
   ++g_fork_generation;
+  held_pages().after_fork_in_child();
   for (host::HostNic* nic : living()) nic->after_fork_in_child();
   living().clear();
 }

@@ -1,7 +1,7 @@
-// cpp/bind/common.hpp: what the files of the binding share: boxes that own NIC objects, arguments, buffers, errors.
+// cpp/bind/common.hpp: shared by the files of the binding: boxes that own NIC objects, arguments, buffers, errors.
 //
 // Data-path methods are plain CPython methods (METH_FASTCALL) in the type's slots: they cross from Python into the NIC
-// once, parse their arguments without allocating, and keep the GIL unless the copy is long. Everything else is
+// once, parse their arguments without allocating, and keep the GIL unless the copy is long. All other methods use
 // nanobind.
 #pragma once
 
@@ -28,10 +28,10 @@ namespace weft::bind {
 
 // Releases the GIL for a scope. While the interpreter shuts down, Python before 3.14 ends a thread that asks for the
 // GIL by unwinding its stack. A noexcept or catch (...) frame on that stack, and nanobind puts one around every
-// function, turns the unwinding into a crash. So a thread that comes back too late sleeps here, as in Python 3.14; and
-// calls that wait for long are plain methods, not nanobind functions, because shutdown may also begin while
-// PyEval_RestoreThread waits. The thread that runs the shutdown releases the GIL too, in destructors: `ends_` says that
-// it may go on.
+// function, turns the unwinding into a crash. So a thread that returns during the shutdown sleeps here, as in Python
+// 3.14. Calls that wait for long are plain methods, not nanobind functions, because the shutdown may also begin while
+// PyEval_RestoreThread waits. The thread that runs the shutdown releases the GIL too, in destructors; `ends_` marks it,
+// and it continues.
 class ReleasedGil {
  public:
   ReleasedGil() : ends_(ends()), state_(PyEval_SaveThread()) {}
@@ -54,13 +54,13 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
-// Copies of at least this size release the GIL. Releasing and taking it costs a tenth of a 64 KiB copy in cache when no
-// other thread wants it, and several such copies when one does. Shorter copies make other threads wait 3 to 13 us.
+// Copies of at least this size release the GIL. Releasing and taking it costs a tenth of a 64 KiB copy in cache if no
+// other thread wants it, and several such copies if one does. Shorter copies delay other threads by 3 to 13 us.
 constexpr uint64_t kReleaseGilBytes = 131072;
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
-// Sets the Python error that weft/errors.py makes of (FI_ code, message).
+// Sets the Python exception that weft.errors makes from (FI_ code, message).
 void set_error(int fi_code, const std::string& message);
 [[noreturn]] void raise(int fi_code, const std::string& message);  // for nanobind functions
 
@@ -75,12 +75,12 @@ auto translating(F&& f) -> decltype(f()) {
 
 // ---- the process ---------------------------------------------------------------------------------------------------
 
-// Incremented in the child of a fork: objects made before the fork are not usable there.
+// Incremented in the child of a fork, where objects made before the fork are not usable.
 extern int g_fork_generation;
 void watch_forks(host::HostNic* nic);
 void unwatch_forks(host::HostNic* nic) noexcept;
 
-// A NIC, shared by everything made on it.
+// A NIC, shared by all objects made on it.
 struct NicBox {
   explicit NicBox(const host::HostConfig& config) : host(std::make_unique<host::HostNic>(config)) {
     watch_forks(host.get());
@@ -91,7 +91,7 @@ struct NicBox {
     if (fork_generation != g_fork_generation) (void)host.release();
   }
   std::unique_ptr<host::HostNic> host;
-  std::vector<struct DomainBox*> domains;  // that live; under the GIL
+  std::vector<struct DomainBox*> domains;  // the open domains; guarded by the GIL
   int fork_generation = g_fork_generation;
 };
 
@@ -101,6 +101,24 @@ struct PyNic {
 std::shared_ptr<NicBox>& box_of(PyNic& nic);  // raises if the NIC is closed or belongs to the parent process
 
 struct MemoryRegionCore;
+struct RegionTakes;
+
+// How mr_reg, bind and enable go without Python where a region is ordinary; weft.fi makes it of the domain's policy.
+struct RegionRules {
+  bool quick = false;         // mr_reg may register by itself
+  bool disabled = false;      // regions are made disabled, to be bound and enabled (FI_MR_ENDPOINT)
+  bool key_ignored = false;   // the provider makes the keys
+  bool key_later = false;     // when the region is enabled
+  bool local_free = false;    // regions that peers have no right to take no key, and are enabled at once
+  bool needs_bind = false;    // enable() comes after bind()
+  bool ep_busy = false;       // an endpoint cannot be closed while regions are bound to it; otherwise the region cannot
+  bool decided = false;       // weft.fi asks the policy when a region is enabled
+  uint64_t access = 0;        // all access bits that exist
+  uint64_t key_end = 0;       // keys of applications are below
+  uint64_t key_meanings = 0;  // bits that such a key does not have
+  RegionTakes* takes = nullptr;
+  nb::object takes_object;
+};
 
 struct DomainBox {
   DomainBox(std::shared_ptr<NicBox> n, const nic::DomainConfig& config)
@@ -112,7 +130,7 @@ struct DomainBox {
     if (forked()) (void)domain.release();
   }
   [[nodiscard]] bool forked() const noexcept { return nic->fork_generation != g_fork_generation; }
-  // Drops the references that finished operations held. With the GIL.
+  // Drops the references of finished operations. Requires the GIL.
   void drain() {
     if (domain->has_released()) [[unlikely]]
       drain_now();
@@ -124,12 +142,13 @@ struct DomainBox {
   bool closed = false;
   bool mr_local = false;                // FI_MR_LOCAL: local buffers need a descriptor
   bool may_overrun = false;             // FI_RM_DISABLED: peers may overrun its completion queues
-  bool hmem = false;                    // FI_HMEM: buffers may be a device's memory
-  bool mr_hmem = false;                 // FI_MR_HMEM: those need a descriptor
-  bool mr_allocated = false;            // FI_MR_ALLOCATED: registered memory stays mapped as it is
+  bool hmem = false;                    // FI_HMEM: buffers may be device memory
+  bool mr_hmem = false;                 // FI_MR_HMEM: buffers in device memory need a descriptor
+  bool mr_allocated = false;            // FI_MR_ALLOCATED: the mapping of registered memory does not change
   bool desc_ignored = false;            // an interface before 1.22, without FI_MR_LOCAL
-  int empty_region_errno = 0;           // what a region of 0 bytes is refused with; 0: it is made
-  MemoryRegionCore* regions = nullptr;  // intrusive list of the open regions; under the GIL
+  int empty_region_errno = 0;           // the code that refuses a region of 0 bytes; 0: allowed
+  RegionRules rules;                    // how regions are made, bound and enabled without Python
+  MemoryRegionCore* regions = nullptr;  // intrusive list of the open regions; guarded by the GIL
 };
 
 // ---- Python objects
@@ -137,8 +156,6 @@ struct DomainBox {
 
 struct DomainCore {
   std::shared_ptr<DomainBox> box;
-  bool mr_plain = false;   // mr_reg needs no Python: no mode of the domain makes a registration special
-  uint64_t mr_access = 0;  // all access bits that exist
 };
 struct AddressVectorCore {
   std::shared_ptr<DomainBox> box;
@@ -160,25 +177,73 @@ struct CounterCore {
   std::shared_ptr<host::EventfdNotifier> notifier;
   std::atomic<bool> closed = false;
   PollPacer pacer;
+  int value_errno = 0, errors_errno = 0, threshold_errno = 0;  // the codes that refuse numbers above the limits
+  nb::object written_to;                                       // the client's write-back buffer
+  ~CounterCore();
 };
+struct MappingCore {
+  ~MappingCore();
+  std::shared_ptr<DomainBox> box;
+  std::shared_ptr<nic::MemoryRegion> region;
+  uint64_t address, length;
+};
+
+// References to the exporters of a region's memory: mostly one.
+class Kept {
+ public:
+  void push_back(nb::object object) {
+    if (!first_.is_valid()) {
+      first_ = std::move(object);
+      return;
+    }
+    if (rest_ == nullptr) rest_ = std::make_unique<std::vector<nb::object>>();
+    rest_->push_back(std::move(object));
+  }
+  [[nodiscard]] PyObject* first() const noexcept { return first_.ptr(); }  // borrowed, or null
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    if (first_.is_valid()) visit(first_);
+    if (rest_ != nullptr) {
+      for (const nb::object& object : *rest_) visit(object);
+    }
+  }
+  void clear() noexcept {
+    const Kept dropped = std::move(*this);  // what is freed may run Python, which may look at the region
+    rest_ = nullptr;
+  }
+
+ private:
+  nb::object first_;
+  std::unique_ptr<std::vector<nb::object>> rest_;
+};
+
+// There may be millions: what few regions have is in the Python object's __dict__, or in nic::MemoryRegion::Rare.
 struct MemoryRegionCore {
-  MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r,
-                   std::vector<nb::object> exporters, uint64_t bytes, bool read_only)
+  static constexpr uint32_t kNoNumber = 0xffffffff;
+  enum class Took : uint8_t { nothing, low, high };
+  MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r, Kept exporters, uint64_t bytes,
+                   bool read_only)
       : box(std::move(b)), region(std::move(r)), keep(std::move(exporters)), length(bytes), readonly(read_only) {}
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::MemoryRegion> region;
-  std::vector<nb::object> keep;  // the exporters
+  Kept keep;
   uint64_t length = 0;
-  bool readonly = false;
-  bool bare = false;                  // registered by (address, length): no object keeps the memory
-  uint32_t iface = mem::kHmemSystem;  // whose memory it is
   uint64_t device = 0;
-  // Attributes of weft.fi.MemoryRegion. They are here so that an ordinary region never creates its __dict__.
+  uint32_t iface = mem::kHmemSystem;  // the memory's interface
+  // Attributes of weft.fi.MemoryRegion, stored here so that an ordinary region never creates its __dict__.
+  int site_at = 0;              // instruction in `site`
+  uint32_t number = kNoNumber;  // of RegionTakes
+  Took took = Took::nothing;    // of RegionTakes
+  bool readonly = false;
+  bool bare = false;    // registered by (address, length): no object keeps the memory alive
+  bool light = false;   // its object was made by new_region(): nanobind's tables do not know it
+  bool staged = false;  // registered by mr_reg itself, on a domain whose regions are bound and enabled
+  bool fixed = false;   // enable() was called: no further bindings
   bool py_closed = false;
-  bool special = false;      // close() has more to look at: bindings, sub-MRs
-  int site_at = 0;           // instruction in `site`
+  bool special = false;      // close() must check bindings and sub-MRs
   nb::object site;           // the code that made the region
   nb::object domain;         // weft.fi.Domain
+  nb::object bound;          // the endpoint that it is bound to, or a tuple of endpoints and counters
   PyObject* self = nullptr;  // this region's object, while it is in the domain's list
   MemoryRegionCore *next = nullptr, **link = nullptr;
 
@@ -196,6 +261,8 @@ struct MemoryRegionCore {
     if (next != nullptr) next->link = link;
     link = nullptr;
   }
+  // Gives back what it took of RegionTakes. With the GIL.
+  void give_back();
   ~MemoryRegionCore();
 };
 struct MrSlice {
@@ -212,13 +279,18 @@ struct CmQueueCore {
 struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;
+  uint64_t lane = 0;   // of an alias: nic::flag::kLane bits of its operations
+  bool alias = false;  // the endpoint belongs to another core
+  EndpointCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::Endpoint> e) : box(std::move(b)), ep(std::move(e)) {}
+  EndpointCore(const EndpointCore&) = delete;
+  EndpointCore& operator=(const EndpointCore&) = delete;
   ~EndpointCore();
 };
 
 extern PyTypeObject* g_mr_type;
 extern PyTypeObject* g_mr_slice_type;
 
-// ---- buffers: the fast side of the one door for arrays
+// ---- buffers: the fast path of weft.buffers
 // -----------------------------------------------------------------
 
 struct Buf {
@@ -228,12 +300,12 @@ struct Buf {
   PyObject* owner = nullptr;      // borrowed from the argument
   PyObject* keepalive = nullptr;  // owned
   bool has_view = false;
-  bool bare = false;                         // (address, length), or part of a bare region: no object keeps the memory
-  uint32_t iface = mem::kHmemSystem;         // interface of the memory, as far as the object says
-  const MemoryRegionCore* region = nullptr;  // the region that this is a slice of, or all of
-  Py_buffer view;                            // only where has_view: 80 bytes that the fast path does not clear
+  bool bare = false;                         // (address, length), or part of a bare region: no object owns the memory
+  uint32_t iface = mem::kHmemSystem;         // the memory's interface, as the object states it
+  const MemoryRegionCore* region = nullptr;  // the region of a buffer that is a region or a slice of one
+  Py_buffer view;                            // valid if has_view: 80 bytes that the fast path does not clear
 
-  Buf() noexcept {}  // view stays as it is
+  Buf() noexcept {}  // leaves view uninitialized
   Buf(const Buf&) = delete;
   Buf& operator=(const Buf&) = delete;
   ~Buf() { release(); }
@@ -243,32 +315,30 @@ struct Buf {
     has_view = false;
     keepalive = nullptr;
   }
-  // Address and length of `obj`; false with a Python error set. length_arg (or null) shortens it.
+  // Takes address and length of `obj`; false with a Python error set. length_arg (or null) shortens the buffer.
   bool acquire(PyObject* obj, bool writable, PyObject* length_arg = nullptr);
-  // As acquire(), for memory that the processor itself accesses: device memory is refused.
+  // Like acquire(), for memory that the processor itself accesses: refuses device memory.
   bool acquire_host(PyObject* obj, bool writable);
-  // A new reference to something that keeps the memory where it is; null with an error set.
+  // A new reference to an object that keeps the memory valid; null with an error set.
   [[nodiscard]] PyObject* hold() const;
-  // For a region or a slice of one: the object that keeps the region's memory, borrowed; otherwise null. The region
+  // For a region or a slice of one: the object that owns the region's memory, borrowed; otherwise null. The region
   // drops its own reference when it is closed, possibly while an operation is under way.
-  [[nodiscard]] PyObject* region_memory() const noexcept {
-    return region == nullptr || region->keep.empty() ? nullptr : region->keep[0].ptr();
-  }
+  [[nodiscard]] PyObject* region_memory() const noexcept { return region == nullptr ? nullptr : region->keep.first(); }
 };
 
-// The buffer as cpp/call knows it, without a descriptor.
+// The buffer in the form of cpp/call, without a descriptor.
 inline call::Local local_of(const Buf& b) {
   const nic::MemoryRegion* own = b.region != nullptr ? b.region->region.get() : nullptr;
   return {b.data, b.length, nullptr, own, b.iface, b.bare, false};
 }
-// The device allocation that a buffer lies in, if any; false with a Python error set where the domain was opened
+// Finds the device allocation that contains a buffer, if any; false with a Python error set if the domain was opened
 // without FI_HMEM, or the runtime is missing.
 bool find_device(DomainBox& box, const Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found);
-// Whether a bare local buffer has memory behind it, which the processor is about to access; false with an error set.
+// Checks that memory is mapped at a bare local buffer, before the processor accesses it; false with an error set.
 bool bare_is_there(const Buf& buf, const char* method, bool writable);
 
-// Keeps a buffer's memory alive while the GIL is released: another thread may close the buffer's region meanwhile.
-// Other buffers are kept alive by the reference or export that the call holds.
+// Keeps a buffer's memory alive while the GIL is released, because another thread may close the buffer's region. Other
+// buffers are kept alive by the reference or export that the call holds.
 class KeptMemory {
  public:
   explicit KeptMemory(const Buf& buf) : memory_(buf.region_memory()) { Py_XINCREF(memory_); }
@@ -308,7 +378,7 @@ inline bool to_u64(PyObject* o, uint64_t* out) {
   return !(*out == ~uint64_t{0} && PyErr_Occurred());
 }
 
-// Replaces the error that is set by one that names the argument, which has to be a number from 0 to 2**64 - 1.
+// Replaces the current error by one that names the argument, which must be a number from 0 to 2**64 - 1.
 void name_bad_number(PyObject* o, const char* method, const char* name);
 inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* name) {
   if (to_u64(o, out)) [[likely]]

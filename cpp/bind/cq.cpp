@@ -1,5 +1,8 @@
 // cpp/bind/cq.cpp: completion queues as Python types.
+#include <nanobind/stl/pair.h>
+
 #include <algorithm>
+#include <tuple>
 
 #include "bind/objects.hpp"
 #include "bind/wait.hpp"
@@ -12,7 +15,7 @@ PyObject* g_entry_types[5] = {};  // context, msg, data, tagged, error
 
 constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
 
-// Completion flags: a handful of values, too large for Python's own cache of small integers.
+// Caches the numbers of completion flags: few values, but too large for Python's cache of small integers.
 PyObject* flags_number(uint64_t flags) {
   static uint64_t known[4] = {};
   static PyObject* numbers[4] = {};
@@ -29,19 +32,37 @@ PyObject* flags_number(uint64_t flags) {
   return numbers[at];
 }
 
-// Room for entries that read() fills: an array of CqEntry would be cleared first, 4 KiB a call.
+// Uninitialized memory for entries: constructing an array of CqEntry would clear 4 KiB per call.
 struct Entries {
   alignas(nic::CqEntry) std::byte bytes[kReadMax * sizeof(nic::CqEntry)];
   nic::CqEntry* data() noexcept { return reinterpret_cast<nic::CqEntry*>(bytes); }
 };
 static_assert(std::is_trivially_copyable_v<nic::CqEntry>);
 
+// The last entry of each format without a context. Entries are immutable, so repeated equal completions share one
+// entry. Requires the GIL.
+struct KnownEntry {
+  PyObject* entry = nullptr;
+  uint64_t flags = 0, len = 0, buf = 0, data = 0, tag = 0;
+};
+KnownEntry g_known_entries[5];
+
 // A tuple of the format's class. Takes over the context's reference.
 PyObject* make_entry(int format, const nic::CqEntry& e) {
   static constexpr Py_ssize_t kFields[] = {1, 1, 3, 5, 6};
   const int f = format < 1 || format > 4 ? 1 : format;
-  auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[f - 1]);
   PyObject* context = e.context != 0 ? reinterpret_cast<PyObject*>(e.context) : none_or(nullptr);
+  KnownEntry& known = g_known_entries[f];
+  const bool plain = context == Py_None;
+  if (plain && known.entry != nullptr &&
+      (f < 2 || (known.flags == e.flags && known.len == e.len &&
+                 (f < 3 || (known.buf == e.buf && known.data == e.data && (f < 4 || known.tag == e.tag))))))
+      [[likely]] {
+    Py_DECREF(context);
+    Py_INCREF(known.entry);
+    return known.entry;
+  }
+  auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[f - 1]);
   PyObject* t = type->tp_alloc(type, kFields[f]);
   if (t == nullptr) {
     Py_DECREF(context);
@@ -57,6 +78,11 @@ PyObject* make_entry(int format, const nic::CqEntry& e) {
     PyTuple_SET_ITEM(t, 4, number(e.data));
   }
   if (f >= 4) PyTuple_SET_ITEM(t, 5, number(e.tag));
+  if (plain) {
+    Py_INCREF(t);
+    Py_XDECREF(known.entry);
+    known = {t, e.flags, e.len, e.buf, e.data, e.tag};
+  }
   return t;
 }
 
@@ -101,7 +127,7 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   return static_cast<Py_ssize_t>(n);
 }
 
-// As take(); makes progress and tries again if the queue was empty. 0 if it still is.
+// Like take(); if the queue is empty, makes progress and tries again. 0 if the queue is still empty.
 Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   Py_ssize_t n = take(self, out, count);
   if (n != 0) return n;
@@ -145,7 +171,7 @@ PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) 
   const Py_ssize_t n = take_polling(self, entries, std::min(count, kReadMax));
   if (n < 0) return nullptr;
   PyObject* list = entries_to_list(self, entries, n, with_source);
-  // More than kReadMax were asked for: continue while full batches come.
+  // The caller wants more than kReadMax: continue while batches are full.
   while (list != nullptr && n != 0 && static_cast<size_t>(PyList_GET_SIZE(list)) < count &&
          static_cast<size_t>(PyList_GET_SIZE(list)) % kReadMax == 0) {
     const Py_ssize_t m = take(self, entries, std::min(count - static_cast<size_t>(PyList_GET_SIZE(list)), kReadMax));
@@ -190,7 +216,7 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
   PyObject* a[3];
   uint64_t count = kReadMax, deadline, threshold = 1;
   if (!parse(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
-      !deadline_of(a[2], &deadline)) {
+      !deadline_of(a[2], &deadline, "cq.sread")) {
     return nullptr;
   }
   if (a[1] != nullptr && a[1] != Py_None && !to_u64(a[1], &threshold, "cq.sread", "cond"))
@@ -207,7 +233,7 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
       return cq->unread() >= threshold || cq->error_waits() || cq->overrun;
     });
     if (r < 0) return nullptr;
-    if (!cq_usable(core)) return nullptr;  // closed by another thread meanwhile
+    if (!cq_usable(core)) return nullptr;  // another thread has closed the queue
     Entries entries;
     const Py_ssize_t n = take(core, entries.data(), std::min<size_t>(count, kReadMax));
     if (n < 0) return nullptr;
@@ -288,6 +314,7 @@ void register_cq(nb::module_& m) {
           Py_INCREF(types[i]);
           Py_XDECREF(g_entry_types[i]);
           g_entry_types[i] = types[i];
+          Py_CLEAR(g_known_entries[i].entry);
         }
       },
       nb::arg("context"), nb::arg("msg"), nb::arg("data"), nb::arg("tagged"), nb::arg("error"),
@@ -323,8 +350,8 @@ void register_cq(nb::module_& m) {
           },
           "Entries that nobody has read yet.")
       .def(
-          "readerr",
-          [](CompletionQueueCore& c, nb::handle flags) {
+          "readerr_core",
+          [](CompletionQueueCore& c, nb::handle flags, nb::handle decide) {
             (void)number_of(flags, "cq.readerr", "flags");
             check_usable(c, "completion queue");
             nic::CqEntry e;
@@ -336,6 +363,16 @@ void register_cq(nb::module_& m) {
               if (c.notifier && c.cq->unread() == 0) c.notifier->drain();
             }
             if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
+            if (!decide.is_none()) {
+              const auto tuple = [](const wire::EpAddress& a) { return nb::make_tuple(a.nic, a.pid, a.vni); };
+              const nb::object peer = error.peer.vni != 0 ? nb::object(tuple(error.peer)) : nb::none();
+              try {
+                const nb::object told = decide(error.status, error.key, peer, tuple(error.own));
+                std::tie(error.err, error.prov_errno) = nb::cast<std::pair<int, int>>(told);
+              } catch (nb::python_error& failed) {  // the entry is already taken: return it with the domain's codes
+                failed.discard_as_unraisable("the provider's decision on a failed operation");
+              }
+            }
             auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[4]);
             PyObject* t = type->tp_alloc(type, 12);
             if (t == nullptr) throw nb::python_error();
@@ -354,10 +391,16 @@ void register_cq(nb::module_& m) {
             PyTuple_SET_ITEM(t, 11, nb::cast(error.status).release().ptr());
             return nb::steal(t);
           },
-          nb::arg("flags").none() = 0, nb::sig("def readerr(self, flags: int = 0) -> Any"),
+          nb::arg("flags").none() = 0, nb::arg("decide").none() = nb::none(),
+          nb::sig("def readerr_core(self, flags: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, "
+                  "tuple[int, int, int]], tuple[int, int]] | None = None) -> Any"),
           "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was "
           "asked\n"
-          "and what was found. Raises Again when there is none. Source: fi_cq(3) fi_cq_readerr.")
+          "and what was found. Raises Again when there is none.\n\n"
+          "decide  called as decide(status, key, peer, own) for (err, prov_errno) in place of the domain's map; "
+          "addresses "
+          "as\n"
+          "        (nic, pid, vni), peer None where the operation had none.")
       .def(
           "signal",
           [](CompletionQueueCore& c) {
@@ -383,7 +426,7 @@ void register_cq(nb::module_& m) {
           "fi_trywait.")
       .def("close", [](CompletionQueueCore& c) {
         c.closed = true;
-        if (!c.box->forked()) c.cq->event.tell();  // wakes threads in sread(): they raise that the queue is closed
+        if (!c.box->forked()) c.cq->event.tell();  // wakes threads in sread(), which raise that the queue is closed
       });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bind/objects.hpp"
+#include "bind/takes.hpp"
 
 namespace weft::bind {
 
@@ -51,29 +52,50 @@ bool absent(PyObject* o) {
   return o == nullptr || o == Py_None;
 }
 
-// Records the Python line that called this C function, as sys._getframe() would.
-void note_site(MemoryRegionCore* core) {
-  PyFrameObject* frame = PyEval_GetFrame();
-  if (frame == nullptr) return;
-  core->site = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-#if PY_VERSION_HEX >= 0x030B0000
-  core->site_at = PyFrame_GetLasti(frame);
-#else
-  if (PyObject* at = PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_lasti")) {
-    core->site_at = static_cast<int>(PyLong_AsLong(at));
-    Py_DECREF(at);
+// A region of one buffer without anything special, or null: then nothing was taken.
+PyObject* register_quickly(PyObject* self, const std::shared_ptr<DomainBox>& box, PyObject* buffer, uint64_t access,
+                           uint64_t key) {
+  const RegionRules& rules = box->rules;
+  const bool free = rules.local_free && (access & (mem::kRemoteRead | mem::kRemoteWrite)) == 0;
+  if (rules.key_ignored || free) {
+    key = 0;
+  } else if (key >= rules.key_end || (key & rules.key_meanings) != 0) [[unlikely]] {
+    return nullptr;
   }
-#endif
+  box->drain();
+  const bool staged = rules.disabled && !free;
+  uint32_t number = MemoryRegionCore::kNoNumber;
+  if (staged && rules.takes != nullptr) {
+    const auto taken = rules.takes->numbers->take();
+    if (!taken) return nullptr;
+    number = *taken;
+  }
+  nic::RegionExtra extra;
+  extra.later = staged && rules.key_later;
+  MemoryRegionCore* made = nullptr;
+  PyObject* region = new_region(g_region_type, &made);
+  if (region == nullptr || !make_region(made, box, {&buffer, 1}, access, key, false, !staged, 0, extra)) {
+    if (number != MemoryRegionCore::kNoNumber) rules.takes->numbers->give(number);
+    if (region != nullptr) drop_region(region);
+    return nullptr;
+  }
+  region_made(region, made);
+  made->staged = staged;
+  made->number = number;
+  made->domain = nb::borrow(self);
+  made->enlist(region);
+  note_site(made);
+  return region;
 }
 
 // HOT: some programs register for every transfer. Benchmark: bench/bench_registration.py.
-// Anything out of the ordinary goes to weft.fi.Domain._mr_reg, with the same arguments.
+// Calls with special arguments go to weft.fi.Domain._mr_reg, unchanged.
 PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[7];
   if (!parse(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
   auto* core = nb::inst_ptr<DomainCore>(self);
   uint64_t access = 0, key = 0, offset = 0, flags = 0;
-  const auto plain_number = [](PyObject* o, uint64_t* out) {  // Python explains what is wrong with others
+  const auto plain_number = [](PyObject* o, uint64_t* out) {  // _mr_reg explains what is wrong with others
     if (o == nullptr) return true;
     if (!PyLong_Check(o)) return false;
     *out = PyLong_AsUnsignedLongLong(o);
@@ -81,26 +103,21 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     PyErr_Clear();
     return false;
   };
-  if (core->mr_plain && core->box && !core->box->closed && !core->box->forked() && absent(a[6]) &&
+  if (core->box && core->box->rules.quick && !core->box->closed && !core->box->forked() && absent(a[6]) &&
       plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
-      plain_number(a[4], &flags) && (access & ~core->mr_access) == 0 && (offset | flags) == 0 &&
-      // Under FI_MR_ALLOCATED, _mr_reg checks that bare addresses have pages behind them.
+      plain_number(a[4], &flags) && (access & ~core->box->rules.access) == 0 && (offset | flags) == 0 &&
+      // Under FI_MR_ALLOCATED, _mr_reg checks that pages are mapped at bare addresses.
       !(core->box->mr_allocated && PyTuple_CheckExact(a[0])) && g_region_type != nullptr) [[likely]] {
-    core->box->drain();
-    nb::object region = nb::inst_alloc(g_region_type);
-    auto* made = nb::inst_ptr<MemoryRegionCore>(region);
-    if (!make_region(made, core->box, {&a[0], 1}, access, key, false, true)) return nullptr;
-    nb::inst_mark_ready(region);
-    made->domain = nb::borrow(self);
-    made->enlist(region.ptr());
-    note_site(made);
-    return region.release().ptr();
+    PyObject* region = register_quickly(self, core->box, a[0], access, key);
+    if (region != nullptr) [[likely]]
+      return region;
+    PyErr_Clear();  // _mr_reg refuses it with the provider's error
   }
   static PyObject* name = PyUnicode_InternFromString("_mr_reg");
   constexpr size_t kArgsMax = 8;
   const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   PyObject* forwarded[kArgsMax] = {self};
-  std::copy(args, args + total, forwarded + 1);  // parse() accepted them, so there are no more than parameters
+  std::copy(args, args + total, forwarded + 1);  // fits: parse() has accepted at most one argument per parameter
   return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
 }
 
@@ -139,8 +156,11 @@ void register_domain(nb::module_& m) {
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
              bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys,
-             int empty_region_errno, const std::vector<std::pair<int32_t, int32_t>>& statuses) {
-            new (self) DomainCore(make_domain(nic, {nic_index, prov_key, virt_addr, raw_keys, status_map(statuses)}));
+             int empty_region_errno, const std::vector<std::pair<int32_t, int32_t>>& statuses,
+             const std::string& address_text, uint32_t address_nic_mask) {
+            new (self) DomainCore(make_domain(
+                nic,
+                {nic_index, prov_key, virt_addr, raw_keys, status_map(statuses), {address_text, address_nic_mask}}));
             self->box->empty_region_errno = empty_region_errno;
             self->box->mr_local = mr_local;
             self->box->may_overrun = !rm_enabled;
@@ -153,7 +173,11 @@ void register_domain(nb::module_& m) {
           nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
           nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
           nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("empty_region_errno") = fi_err::kEINVAL,
-          nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{},
+          nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{}, nb::arg("address_text") = "",
+          nb::arg("address_nic_mask") = ~uint32_t{0},
+          "address_text        how texts name endpoints: {nic}, {nic:x}, {pid} and {vni} stand for the numbers; empty: "
+          "as the\n"
+          "                    links write it. Of {nic} the bits of address_nic_mask are shown.\n"
           "empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.\n"
           "statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes "
           "and\n"
@@ -165,9 +189,59 @@ void register_domain(nb::module_& m) {
           "unmap_handle", [](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); },
           nb::arg("handle"), "Gives a handle back; False for one that is none.")
       .def(
-          "set_mr_plain", [](DomainCore& d, bool plain, uint64_t access) { d.mr_plain = plain, d.mr_access = access; },
-          nb::arg("plain"), nb::arg("access"),
-          "plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.")
+          "set_mr_rules",
+          [](DomainCore& d, bool quick, uint64_t access, bool disabled, bool key_ignored, bool key_later,
+             uint64_t key_end, uint64_t key_meanings, bool local_free, bool needs_bind, bool ep_busy, bool decided,
+             nb::handle takes) {
+            RegionRules rules;
+            rules.quick = quick;
+            rules.disabled = disabled;
+            rules.key_ignored = key_ignored;
+            rules.key_later = key_later;
+            rules.local_free = local_free;
+            rules.needs_bind = needs_bind;
+            rules.ep_busy = ep_busy;
+            rules.decided = decided;
+            rules.access = access;
+            rules.key_end = key_end;
+            rules.key_meanings = key_meanings;
+            if (!takes.is_none()) {
+              rules.takes = nb::cast<RegionTakes*>(takes);
+              rules.takes_object = nb::borrow(takes);
+            }
+            d.box->rules = std::move(rules);
+          },
+          nb::arg("quick"), nb::kw_only(), nb::arg("access"), nb::arg("disabled") = false,
+          nb::arg("key_ignored") = false, nb::arg("key_later") = false, nb::arg("key_end") = ~uint64_t{0},
+          nb::arg("key_meanings") = 0, nb::arg("local_free") = false, nb::arg("needs_bind") = true,
+          nb::arg("ep_busy") = false, nb::arg("decided") = false, nb::arg("takes").none() = nb::none(),
+          nb::sig("def set_mr_rules(self, quick: bool, *, access: int, disabled: bool = False, key_ignored: bool = "
+                  "False, key_later: bool = False, key_end: int = ..., key_meanings: int = 0, local_free: bool = "
+                  "False, needs_bind: bool = True, ep_busy: bool = False, decided: bool = False, takes: RegionTakes | "
+                  "None = None) -> None"),
+          "What mr_reg, bind and enable may do without Python, by the rules of the domain's policy.\n\n"
+          "quick        mr_reg of one buffer without flags.\n"
+          "access       the bits that exist; others are left to _mr_reg, as everything that would be refused.\n"
+          "disabled     regions are made disabled (FI_MR_ENDPOINT).\n"
+          "key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as KeyRules and RegionRules.\n"
+          "ep_busy      an endpoint cannot be closed while regions are bound to it; otherwise the region cannot.\n"
+          "decided      enable() asks the policy, unless all that it takes is in `takes`, and the key is known.\n"
+          "takes        what a region takes of the provider.")
+      .def(
+          "set_mr_quick", [](DomainCore& d, bool quick) { d.box->rules.quick = quick; }, nb::arg("quick"),
+          "False: every mr_reg from here on is left to _mr_reg.")
+      .def(
+          "staged_with",
+          [](DomainCore& d, nb::handle ep) {
+            nb::list out;
+            if (!d.box || d.box->forked()) return out;
+            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
+              if (r->staged && r->bound.is(ep)) out.append(nb::borrow(r->self));
+            }
+            return out;
+          },
+          nb::arg("ep"), nb::sig("def staged_with(self, ep: object) -> list[Any]"),
+          "The open regions that were bound to an endpoint without Python.")
       .def(
           "regions",
           [](DomainCore& d) {

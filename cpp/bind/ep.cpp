@@ -11,7 +11,9 @@
 
 namespace weft::bind {
 
-bool refuse(EndpointCore* core, const char* method, const call::Why& why) {
+bool refuse(EndpointCore* core, const char* method, const call::Why& refused) {
+  call::Why why = refused;
+  call::put_state_first(*core->ep, &why);
   set_error(core->ep->config().rules.errno_of(why.refusal), call::explain(*core->ep, method, why));
   return false;
 }
@@ -27,7 +29,7 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
 bool refuse_forked(EndpointCore* core, const char* method) {
   call::Why why;
   why.set(Refusal::forked);
-  // Not explain() with the endpoint: what it stands on is the parent's.
+  // Do not call explain() with the endpoint: its NIC belongs to the parent process.
   set_error(core->ep->config().rules.errno_of(Refusal::forked),
             std::string(method) + ": this endpoint belongs to the parent process: a forked child opens its own fabric");
   return false;
@@ -187,6 +189,10 @@ PyType_Slot g_slots[] = {{Py_tp_methods, g_methods}, {0, nullptr}};
 
 EndpointCore::~EndpointCore() {
   if (!box || !ep || box->forked()) return;
+  if (alias) {
+    ep->close_lane(nic::lane_of(lane));
+    return;
+  }
   {
     const ReleasedGil released;
     ep->close();
@@ -201,7 +207,9 @@ void register_endpoint(nb::module_& m) {
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
              uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
              uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected, std::pair<uint32_t, uint32_t> pids,
-             const nic::OpRules* rules) {
+             bool fence_covers_all, const nic::OpRules* rules, bool holds_more, const nic::TrafficRules* traffic,
+             uint8_t tclass, std::optional<bool> desc_ignored,
+             const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -213,9 +221,12 @@ void register_endpoint(nb::module_& m) {
             config.vni = vni;
             config.foreign_key = foreign_key;
             config.connected = connected;
+            config.fence_covers_all = fence_covers_all;
             config.pids = {pids.first, pids.second};
             if (rules != nullptr) config.rules = *rules;
-            const auto limit = [](uint64_t asked, uint32_t rule) {  // 0: as many as there may be
+            config.holds_more = holds_more;
+            if (traffic != nullptr) config.traffic = *traffic;
+            const auto limit = [](uint64_t asked, uint32_t rule) {  // asked 0: no limit besides the rule's
               return asked == 0 ? rule : static_cast<uint32_t>(std::min<uint64_t>(asked, rule));
             };
             config.rules.iov_max = limit(iov_limit, config.rules.iov_max);
@@ -223,16 +234,46 @@ void register_endpoint(nb::module_& m) {
             config.rules.mr_local = d.box->mr_local;
             config.rules.mr_hmem = d.box->mr_hmem;
             config.rules.hmem = d.box->hmem;
-            config.rules.desc_ignored = d.box->desc_ignored;
-            new (self) EndpointCore{d.box, d.box->domain->make_endpoint(config)};
+            config.rules.desc_ignored = desc_ignored.value_or(d.box->desc_ignored);
+            config.tclass = tclass;
+            if (reorder) {
+              const auto [seed, raw, war, waw] = *reorder;
+              config.reorder = {true, seed, raw, war, waw};
+            }
+            new (self) EndpointCore(d.box, d.box->domain->make_endpoint(config));
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
           nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
           nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false,
-          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last},
-          nb::arg("rules").none() = nb::none(),
+          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last}, nb::arg("fence_covers_all") = false,
+          nb::arg("rules").none() = nb::none(), nb::arg("holds_more") = false, nb::arg("traffic").none() = nb::none(),
+          nb::arg("tclass") = 0, nb::arg("desc_ignored").none() = nb::none(), nb::arg("reorder").none() = nb::none(),
+          "fence_covers_all          FI_FENCE waits for operations to every peer, not only to its own.\n"
           "iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.\n"
-          "rules                     what calls may ask for; None: what the NIC can do.")
+          "rules                     what calls may ask for; None: what the NIC can do.\n"
+          "holds_more                operations with MORE begin with the next one without it, or when no more fit.\n"
+          "traffic                   what the NICs' telemetry counts them as; None: not counted.\n"
+          "tclass                    0 to 4: the number of its traffic class in telemetry.\n"
+          "desc_ignored              local descriptors are not looked at; None: as the domain says.\n"
+          "reorder                   (seed, raw, war, waw): operations overtake each other wherever nothing orders "
+          "them;\n"
+          "                          bytes up to which the order of a read after a write, and so on, holds.")
+      .def(
+          "_alias",
+          [](EndpointCore& e) {
+            auto* made = new EndpointCore(e.box, e.ep);
+            made->alias = true;
+            made->lane = uint64_t{e.ep->open_lane()} << nic::flag::kLaneShift;
+            return made;
+          },
+          nb::rv_policy::take_ownership, nb::sig("def _alias(self) -> EndpointCore"),
+          "The same endpoint for an alias, whose operations no order ties to others.")
+      .def(
+          "_set_lane",
+          [](EndpointCore& e, uint64_t msg_order, uint8_t tclass) {
+            e.ep->set_lane(nic::lane_of(e.lane), msg_order, tclass);
+          },
+          nb::arg("msg_order"), nb::arg("tclass"), "The order of an alias's operations, and their traffic class.")
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
@@ -258,6 +299,15 @@ void register_endpoint(nb::module_& m) {
           nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
           "Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.\n\n"
           "vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.")
+      .def(
+          "try_at",
+          [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            translating([&] { e.ep->enable(nic, pid, vnis, nic::Endpoint::Claim::try_only); });
+          },
+          nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
+          nb::sig("def try_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> None"),
+          "Raises AddressInUse where enable_at would find the address taken; whatever else the endpoint lacks.")
       .def(
           "bind_cm",
           [](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
@@ -330,7 +380,7 @@ void register_endpoint(nb::module_& m) {
           nb::sig("def statistics(self) -> dict[str, int]"),
           "tx_pending: operations under way; tx_size: how many there may be.")
       .def("close", [](EndpointCore& e) {
-        if (e.box->forked()) return;
+        if (e.box->forked() || e.alias) return;
         {
           const ReleasedGil released;
           e.ep->close();

@@ -1,4 +1,4 @@
-// cpp/bind/ep.hpp: what the files of an endpoint (ep, rma, atomic, arglist) share.
+// cpp/bind/ep.hpp: shared by the files of an endpoint (ep, rma, atomic, arglist).
 #pragma once
 
 #include "bind/objects.hpp"
@@ -17,7 +17,7 @@ bool refuse(EndpointCore* core, const char* method, const call::Why& why);
 bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
 bool refuse_forked(EndpointCore* core, const char* method);
 
-// HOT. Before a call: false with an error set in a forked child. Gives the references of finished operations back.
+// HOT. Checks before a call: drops references of finished operations; false with an error set in a forked child.
 inline bool usable(EndpointCore* core, const char* method) {
   if (core->box->forked()) [[unlikely]]
     return refuse_forked(core, method);
@@ -25,7 +25,7 @@ inline bool usable(EndpointCore* core, const char* method) {
   return true;
 }
 
-// The context of an operation: a reference that the NIC owns while it has the operation.
+// The context of an operation: a reference that the NIC owns until the operation ends.
 class OpContext {
  public:
   explicit OpContext(PyObject* o) : object_(o != nullptr ? o : Py_None) { Py_INCREF(object_); }
@@ -41,17 +41,17 @@ class OpContext {
 
 // Keeps the buffers of an operation that is under way.
 void hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count);
-// Where at the peer: both are asked for, because a transfer that forgot one would go to the region with key 0.
+// Converts addr and key; both are required, because a transfer without a key would access the region with key 0.
 bool target_ok(const char* method, PyObject* addr, PyObject* key, uint64_t* addr_out, uint64_t* key_out);
 bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args);
 
-// A buffer's local descriptor, from the argument that names it; false with a Python error set.
+// Converts a buffer's descriptor argument; false with a Python error set.
 bool convert_desc_slow(EndpointCore* core, PyObject* desc, const char* method, call::Local* local);
 // HOT.
 inline bool convert_desc(EndpointCore* core, PyObject* desc, const char* method, call::Local* local) {
   return desc == nullptr || desc == Py_None || convert_desc_slow(core, desc, method, local);
 }
-// Whether a host or device buffer may be used, and which of the two it is; for callers that post by themselves.
+// Checks a host or device buffer (*device: which of them); for callers that post by themselves.
 bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool writable, bool* device);
 
 PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

@@ -1,4 +1,4 @@
-// cpp/bind/limits.cpp: what the NIC has room for, as constants that providers offer instead of copies.
+// cpp/bind/limits.cpp: the NIC's limits as constants, so that providers need no copies of the numbers.
 #include "bind/objects.hpp"
 #include "mem/table.hpp"
 #include "nic/cm.hpp"

@@ -1,15 +1,17 @@
 // cpp/bind/module.cpp: the extension module weft._nic.
+#include "bind/held.hpp"
 #include "bind/objects.hpp"
 
 NB_MODULE(_nic, m) {
   using namespace weft::bind;
   m.doc() = "The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.";
-  nb::set_leak_warnings(false);  // handles that are alive when the interpreter ends are not an error
+  nb::set_leak_warnings(false);  // objects that live until the interpreter ends are not an error
   register_errors(m);
   register_buffers(m);
   register_status(m);
   register_limits(m);
   register_nic(m);
+  register_takes(m);
   register_domain(m);
   register_cm(m);
   register_av(m);
@@ -24,4 +26,5 @@ NB_MODULE(_nic, m) {
   register_cache(m);
   register_ucp(m);
   register_window(m);
+  register_held(m);
 }

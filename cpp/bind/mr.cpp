@@ -5,13 +5,14 @@
 
 #include <algorithm>
 
+#include "bind/held.hpp"
 #include "bind/objects.hpp"
 
 namespace weft::bind {
 
 namespace {
 
-// References to the buffers of a list, for as long as they are looked at.
+// Holds references to the buffers of a list during a registration.
 struct RegionKeep {
   explicit RegionKeep(std::span<PyObject* const> list) : list_(list) {
     for (PyObject* o : list_) Py_INCREF(o);
@@ -24,7 +25,7 @@ struct RegionKeep {
   std::span<PyObject* const> list_;
 };
 
-// Notes device memory for the table. Host memory that a device's runtime allocated is copied by its owner's engine.
+// Makes the table's note of device memory. The owner's engine copies host memory that a device's runtime allocated.
 bool note_device(DomainBox& box, Buf& buf, size_t count, size_t at, std::vector<mem::DeviceNote>* notes,
                  uint32_t* kind) {
   std::optional<mem::DeviceMemory> found;
@@ -51,8 +52,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
   std::vector<iovec> many;
   if (buffers.size() > kFew) many.resize(buffers.size());
   iovec* list = many.empty() ? few : many.data();
-  std::vector<nb::object> keep;
-  keep.reserve(buffers.size());
+  Kept keep;
   uint64_t length = 0;
   bool readonly = false, bare = false;
   std::vector<mem::DeviceNote> notes;
@@ -69,13 +69,15 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
       return false;
     }
     list[i] = {b.data, b.length};
+    if (g_holding && buffers.size() == 1) [[unlikely]]
+      hold(box.get(), self, &list[i]);
     if (b.length > ~uint64_t{0} - length) {
       set_error(fi_err::kEINVAL, "mr_reg: the buffers together have more bytes than an address space");
       return false;
     }
     length += b.length;
     readonly = readonly || b.readonly;
-    // Memory that a device's runtime knows exists, also if it was given as a bare address.
+    // Memory known to a device's runtime exists, even if it was given as a bare address.
     bare = bare || (b.bare && (kind & mem::kMrByOwner) == 0 && (notes.empty() || notes[i].iface == 0));
     PyObject* held = b.hold();
     if (held == nullptr) return false;
@@ -98,30 +100,13 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     }
     return true;
   } catch (const Error& e) {
+    if (g_holding) held_pages().release(self);
     set_error(e.fi_code(), e.what());
     return false;
   }
 }
 
 namespace {
-
-bool close_region(MemoryRegionCore& r) {
-  if (r.box->forked()) return true;
-  std::string why;
-  bool done;
-  {
-    const ReleasedGil released;
-    done = r.region->close(&why);
-  }
-  r.box->drain();
-  if (!done) {
-    set_error(fi_err::kEBUSY, "the region cannot be closed: " + why + "; try again later");
-    return false;
-  }
-  r.delist();
-  r.keep.clear();
-  return true;
-}
 
 // HOT. mr[a:b] and slices of slices.
 PyObject* new_slice(MemoryRegionCore* core, PyObject* owner, std::byte* data, size_t length, PyObject* index) {
@@ -164,19 +149,6 @@ PyObject* region_subscript(PyObject* self, PyObject* index) {
   return new_slice(r, self, reinterpret_cast<std::byte*>(r->region->buffers()[0].local_addr), r->length, index);
 }
 
-// close(): here for a region without bindings and sub-MRs; otherwise MemoryRegion._close looks at those first.
-PyObject* region_close(PyObject* self, PyObject*) {
-  auto* r = nb::inst_ptr<MemoryRegionCore>(self);
-  if (r->py_closed) Py_RETURN_NONE;
-  if (r->special || (r->box && r->box->forked())) {
-    static PyObject* name = PyUnicode_InternFromString("_close");
-    return PyObject_CallMethodNoArgs(self, name);
-  }
-  if (!close_region(*r)) return nullptr;
-  r->py_closed = true;
-  Py_RETURN_NONE;
-}
-
 // The finalizer of a region that was not closed calls weft.fi, which warns. A closed region runs no Python.
 void region_finalize(PyObject* self) {
   if (!nb::inst_ready(self)) return;  // registration failed
@@ -191,6 +163,28 @@ void region_finalize(PyObject* self) {
 }
 
 PyMethodDef g_region_methods[] = {
+    {"bind", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(region_bind)), METH_FASTCALL | METH_KEYWORDS,
+     "Associate the region with a counter or an endpoint (fi_mr_bind).\n\n"
+     "fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one\n"
+     "        through which peers may reach the region, otherwise an association without effect, so that a program\n"
+     "        written for `fi.MR_ENDPOINT` runs unchanged.\n"
+     "flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made "
+     "through\n"
+     "        an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that "
+     "failed\n"
+     "        and so changed nothing. For an endpoint 0.\n\n"
+     "A region may be bound to several objects: each of its counters counts every access, each of its endpoints\n"
+     "serves it. Binding the same object again changes nothing. A binding ends with its endpoint; endpoints that\n"
+     "are opened later do not serve the region.\n\n"
+     "Raises BadFlags; BadState (the region was enabled with `enable()` already; a counter under `fi.MR_RMA_EVENT`\n"
+     "on a region registered without `fi.RMA_EVENT`); WrongDomain; InvalidArgument (some other object).\n"
+     "Source: fi_mr(3) fi_mr_bind."},
+    {"enable", region_enable, METH_NOARGS,
+     "Make a region that was created disabled usable (fi_mr_enable). No bindings after it.\n\n"
+     "Regions are created disabled under `fi.MR_ENDPOINT`, and under `fi.MR_RMA_EVENT` with the flag `fi.RMA_EVENT`.\n"
+     "Enabling an enabled region changes nothing.\n\n"
+     "Raises BadState under `fi.MR_ENDPOINT` before the region is bound to an endpoint.\n"
+     "Source: fi_mr(3) fi_mr_enable."},
     {"close", region_close, METH_NOARGS,
      "Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.\n\n"
      "Waits, for a bounded time, for peers that are copying. Operations of this process that have the region as their\n"
@@ -213,6 +207,28 @@ int set_bool(PyObject* self, PyObject* value, void*) {
 }
 
 PyGetSetDef g_region_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {"_fixed", get_bool<&MemoryRegionCore::fixed>, set_bool<&MemoryRegionCore::fixed>,
+     "enable() was called: no further bindings.", nullptr},
+    {"_staged", get_bool<&MemoryRegionCore::staged>, nullptr,
+     "bind() and enable() may go on without Python: it is an ordinary region of a domain whose regions start disabled.",
+     nullptr},
+    {"_associated",
+     [](PyObject* self, void*) -> PyObject* {
+       PyObject* bound = nb::inst_ptr<MemoryRegionCore>(self)->bound.ptr();
+       if (bound == nullptr) return PyTuple_New(0);
+       if (!PyTuple_Check(bound)) return PyTuple_Pack(1, bound);
+       return Py_NewRef(bound);
+     },
+     [](PyObject* self, PyObject* value, void*) {
+       if (value == nullptr || !PyTuple_Check(value)) {
+         PyErr_SetString(PyExc_TypeError, "_associated: a tuple");
+         return -1;
+       }
+       nb::inst_ptr<MemoryRegionCore>(self)->bound = nb::borrow(value);
+       return 0;
+     },
+     "The endpoints and counters that it is bound to.", nullptr},
     {"_closed", get_bool<&MemoryRegionCore::py_closed>, set_bool<&MemoryRegionCore::py_closed>, nullptr, nullptr},
     {"_special", get_bool<&MemoryRegionCore::special>, set_bool<&MemoryRegionCore::special>,
      "close() has to look at bindings or sub-MRs.", nullptr},
@@ -248,6 +264,9 @@ PyGetSetDef g_region_getset[] = {
 
 PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
                                 {Py_tp_getset, g_region_getset},
+                                {Py_tp_traverse, reinterpret_cast<void*>(region_traverse)},
+                                {Py_tp_clear, reinterpret_cast<void*>(region_clear)},
+                                {Py_tp_setattro, reinterpret_cast<void*>(region_setattro)},
                                 {Py_tp_finalize, reinterpret_cast<void*>(region_finalize)},
                                 {Py_mp_subscript, reinterpret_cast<void*>(region_subscript)},
                                 {0, nullptr}};
@@ -255,19 +274,34 @@ PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
 }  // namespace
 
 MemoryRegionCore::~MemoryRegionCore() {
-  delist();  // before the GIL is released: another thread must not find an object that is being freed
+  delist();  // before releasing the GIL: another thread must not find an object that is being freed
   if (!box || !region || box->forked()) return;
+  if (region->closed()) return;
   std::string why;
   bool done;
   {
     const ReleasedGil released;
     done = region->close(&why);
   }
-  // A peer is still copying and did not finish in time. Freeing the memory would corrupt it, so leak it, and say so.
+  // A peer did not finish its copy in time. The peer could write to freed memory, so leak the memory and report it.
   if (!done) {
-    for (nb::object& o : keep) (void)o.release();
+    keep.each([](const nb::object& o) { Py_INCREF(o.ptr()); });
     PySys_WriteStderr("weft: a region was dropped while %s; its memory is kept\n", why.c_str());
+    return;
   }
+  give_back();
+  if (g_holding) held_pages().release(this);
+}
+
+MappingCore::~MappingCore() {
+  if (!box || !region || box->forked()) return;
+  std::string why;  // if a peer does not finish, the NIC keeps the mapping, and its memory is not reused
+  bool done;
+  {
+    const ReleasedGil released;
+    done = region->close(&why);
+  }
+  if (done && g_holding) held_pages().release(this);
 }
 
 void register_mr(nb::module_& m) {
@@ -283,13 +317,14 @@ void register_mr(nb::module_& m) {
       });
   g_mr_slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
 
-  nb::class_<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), "The NIC's side of a region.");
+  nb::class_<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), nb::dynamic_attr(),
+                                  nb::is_weak_referenceable(), "The NIC's side of a region.");
   mr.def(
         "__init__",
         [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
            uint64_t flags, nb::handle context, bool enabled, bool owned, bool unowned, bool by_owner,
            std::optional<uint64_t> base, const std::vector<uint16_t>& vnis,
-           std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> source) {
+           std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> source, bool key_later) {
           (void)context;
           const uint32_t kind = ((flags & nic::flag::kMrSingleUse) != 0 ? mem::kMrSingleUse : 0) |
                                 ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0) |
@@ -304,11 +339,13 @@ void register_mr(nb::module_& m) {
           if (source) {
             guard.has_source = 1;
             guard.source = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
-            // Frames from processes of this host carry the address's local name.
+            // Frames from processes of this host carry the address on this host.
             if (const auto here = box_of(d)->domain->nic()->local_name(guard.source)) guard.source = *here;
           }
           nic::RegionExtra extra;
           extra.base = base;
+          extra.later = key_later;
+          if (key_later && enabled) raise(fi_err::kEINVAL, "key_later: the key is made by enable_core()");
           if (source || !vnis.empty()) extra.guard = &guard;
           auto& box = box_of(d);
           box->drain();
@@ -322,18 +359,19 @@ void register_mr(nb::module_& m) {
         nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
         nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true,
         nb::arg("owned") = false, nb::arg("unowned") = false, nb::arg("by_owner") = false, nb::arg("base") = nb::none(),
-        nb::arg("vnis") = std::vector<uint16_t>{}, nb::arg("source") = nb::none(),
+        nb::arg("vnis") = std::vector<uint16_t>{}, nb::arg("source") = nb::none(), nb::arg("key_later") = false,
         nb::sig(
             "def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
             "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, "
             "by_owner: bool = "
-            "False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None) -> "
-            "None"),
+            "False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None, "
+            "key_later: bool = False) -> None"),
         "owned     somebody else keeps the memory of (address, length) pairs where it is.\n"
         "unowned   pages of the memory may go missing, whoever keeps it.\n"
         "by_owner  the kernel reads it for no other process: this process's engine copies.\n"
         "base      address of the first byte under virtual addressing, where it is not the buffer's own.\n"
-        "vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).")
+        "vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).\n"
+        "key_later  the key is made when the region is enabled: by the NIC, or as the argument of enable_core().")
       .def_prop_ro(
           "key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
       .def_prop_ro(
@@ -344,7 +382,9 @@ void register_mr(nb::module_& m) {
       .def_prop_ro(
           "address",
           [](const MemoryRegionCore& r) {
-            return r.region->buffers().empty() ? uint64_t{0} : r.region->buffers()[0].local_addr;
+            if (r.region->buffers().empty()) return uint64_t{0};
+            const uint64_t address = r.region->buffers()[0].local_addr;
+            return g_holding ? held_pages().original(&r, address) : address;
           },
           "Virtual address of the first byte.")
       .def_prop_ro(
@@ -386,7 +426,21 @@ void register_mr(nb::module_& m) {
             translating([&] { r.box->domain->bind_region_counter(r.region, c.counter, flags); });
           },
           nb::arg("cntr"), nb::arg("flags"))
-      .def("enable", [](MemoryRegionCore& r) { translating([&] { r.region->enable(); }); })
+      .def(
+          "enable_core",
+          [](MemoryRegionCore& r, std::optional<uint64_t> key) { translating([&] { r.region->enable(key); }); },
+          nb::arg("key") = nb::none(), nb::sig("def enable_core(self, key: int | None = None) -> None"),
+          "Lets peers reach it. key: of a region with key_later whose keys the NIC does not make. Raises NoKey "
+          "(taken), "
+          "NoSpace.")
+      .def(
+          "enable_mapped",
+          [](MemoryRegionCore& r, const MappingCore& mapping) {
+            translating([&] { r.region->enable_mapped(mapping.region); });
+          },
+          nb::arg("mapping"),
+          "In place of enable_core(), with key_later: peers reach the memory by the mapping, whose key is the "
+          "region's.")
       .def(
           "disable_core",
           [](MemoryRegionCore& r) {
@@ -408,10 +462,65 @@ void register_mr(nb::module_& m) {
           nb::arg("address"), nb::arg("length"),
           nb::sig("def missing_page(self, address: int, length: int) -> int | None"),
           "The first page of [address, address + length) that is not there.")
+      .def(
+          "unstage",
+          [](MemoryRegionCore& r) {
+            if (!r.staged) return;
+            r.staged = false;
+            r.give_back();
+          },
+          "Python goes on with it: what mr_reg took of RegionTakes is given back.")
       .def("close_core", [](MemoryRegionCore& r) {
         if (!close_region(r)) throw nb::python_error();
       });
   g_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
+  own_dealloc(g_mr_type);
+
+  nb::class_<MappingCore>(m, "Mapping",
+                          "Memory that peers reach through an endpoint, whatever becomes of the regions it was made "
+                          "for: whole pages, whose offset 0 is `address`.\n\n"
+                          "It ends with close(), with the last reference to it, when the endpoint is closed, and when "
+                          "memory that Weft allocated is freed. It keeps no other memory alive: where pages are gone, "
+                          "accesses fail.")
+      .def(
+          "__init__",
+          [](MappingCore* self, DomainCore& d, EndpointCore& ep, uint64_t address, uint64_t length, uint64_t access,
+             uint64_t key) {
+            auto& box = box_of(d);
+            if (ep.box != box) raise(fi_err::kEINVAL, "a mapping and its endpoint are of one domain");
+            iovec piece{reinterpret_cast<void*>(address), length};  // NOLINT: an address of the process
+            if (g_holding) [[unlikely]]
+              hold(box.get(), self, &piece);
+            const auto first = reinterpret_cast<uint64_t>(piece.iov_base);
+            new (self) MappingCore{
+                box, translating([&] { return box->domain->map_memory(*ep.ep, first, length, access, key); }), address,
+                length};
+          },
+          nb::arg("domain"), nb::arg("ep"), nb::kw_only(), nb::arg("address"), nb::arg("length"), nb::arg("access"),
+          nb::arg("key"), "access: REMOTE_READ, REMOTE_WRITE or both. Raises NoKey (the key is taken), NoSpace.")
+      .def_prop_ro(
+          "key", [](const MappingCore& r) { return r.region->key(); }, "The key that peers use.")
+      .def_ro("address", &MappingCore::address, "Virtual address that offset 0 names.")
+      .def_ro("length", &MappingCore::length,
+              "Bytes from there on that were asked for; the pages around them count too.")
+      .def_prop_ro(
+          "direct", [](const MappingCore& r) { return r.region->buffers()[0].segment != mem::kNoSegment; },
+          "True for memory that Weft allocated: it ends the mapping when it is freed.")
+      .def_prop_ro("closed", [](const MappingCore& r) { return r.region->closed(); })
+      .def(
+          "close",
+          [](MappingCore& r) {
+            if (r.box->forked()) return;
+            std::string why;
+            bool done;
+            {
+              const ReleasedGil released;
+              done = r.region->close(&why);
+            }
+            if (!done) raise(fi_err::kEBUSY, "the mapping cannot be closed: " + why + "; try again later");
+            if (g_holding) held_pages().release(&r);
+          },
+          "Revokes the key; returns when no access is under way.");
 }
 
 }  // namespace weft::bind

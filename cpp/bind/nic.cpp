@@ -211,6 +211,7 @@ void register_nic(nb::module_& m) {
           "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
 
   register_hmem(nic_class);
+  register_telemetry(m, nic_class);
   register_tcp(m, nic_class);
 }
 

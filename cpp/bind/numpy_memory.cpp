@@ -20,16 +20,16 @@ constexpr char kCapsuleName[] = "mem_handler";  // NumPy looks for it
 struct Handler {
   PyDataMem_Handler numpy;  // first: the capsule's pointer
   std::shared_ptr<NicBox> box;
-  std::atomic<int64_t> live{0};  // allocations: a fork shares them with its child
+  std::atomic<int64_t> live{0};  // number of allocations: a fork shares them with its child
 
   [[nodiscard]] mem::SegmentSet& segments() const { return box->host->nic().segments(); }
   [[nodiscard]] bool forked() const noexcept { return box->fork_generation != g_fork_generation; }
 };
 
-// NumPy calls these with or without the GIL, from any thread. Null is a MemoryError there.
+// NumPy calls these functions with or without the GIL, from any thread, and raises MemoryError for null.
 void* allocate(void* context, size_t bytes) noexcept {
   auto& handler = *static_cast<Handler*>(context);
-  if (handler.forked()) return nullptr;  // the segments are the parent's; weft.allocator() is left in the child
+  if (handler.forked()) return nullptr;  // the segments belong to the parent; the child leaves weft.allocator()
   try {
     void* address = handler.segments().allocate(bytes);
     handler.live.fetch_add(1, std::memory_order_relaxed);
@@ -41,7 +41,7 @@ void* allocate(void* context, size_t bytes) noexcept {
 
 void release(void* context, void* address, size_t) noexcept {
   auto& handler = *static_cast<Handler*>(context);
-  // In a forked child the pages are the parent's: it frees them.
+  // In a forked child the pages belong to the parent, which frees them.
   if (address == nullptr || handler.forked()) return;
   handler.segments().free(static_cast<std::byte*>(address));
   handler.live.fetch_sub(1, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// cpp/bind/objects.hpp: what the files of the objects (nic, domain, av, cq, cntr, mr, ep) share.
+// cpp/bind/objects.hpp: shared by the files of the objects (nic, domain, av, cq, cntr, mr, ep).
 #pragma once
 
 #include "bind/common.hpp"
@@ -7,7 +7,7 @@ namespace weft::bind {
 
 constexpr int kWaitFd = 3;  // FI_WAIT_FD
 
-std::shared_ptr<DomainBox>& box_of(DomainCore& d);  // raises where it is closed or the parent's
+std::shared_ptr<DomainBox>& box_of(DomainCore& d);  // raises if it is closed or belongs to the parent process
 
 template <typename T>
 void check_usable(const T& core, const char* what) {
@@ -22,15 +22,38 @@ inline PyObject* number(uint64_t n) {
   return PyLong_FromUnsignedLongLong(n);
 }
 
-// A number from Python, or the error that names the argument.
+// Converts a number from Python; throws an error that names the argument.
 inline uint64_t number_of(nb::handle value, const char* method, const char* name) {
   uint64_t n = 0;
   if (!to_u64(value.ptr(), &n, method, name)) throw nb::python_error();
   return n;
 }
 
+// ---- regions (mr_object.cpp, mr_steps.cpp)
+// ----------------------------------------------------------------------------
+
+// An object of a subclass of MemoryRegionCore, whose core is not made yet; null with a Python error set. Either
+// make_region() succeeds and region_made() follows, or drop_region() does.
+PyObject* new_region(PyObject* type, MemoryRegionCore** core);
+void region_made(PyObject* region, MemoryRegionCore* core) noexcept;
+void drop_region(PyObject* region) noexcept;
+// Called once, with the type: its own way to free objects of new_region().
+void own_dealloc(PyTypeObject* type) noexcept;
+// Records the Python line that called a C function, as sys._getframe() would.
+void note_site(MemoryRegionCore* core);
+
+int region_traverse(PyObject* self, visitproc visit, void* arg);
+int region_clear(PyObject* self);
+int region_setattro(PyObject* self, PyObject* name, PyObject* value);
+PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* region_enable(PyObject* self, PyObject*);
+PyObject* region_close(PyObject* self, PyObject*);
+bool close_region(MemoryRegionCore& r);  // false with a Python error set: it is still open
+
 void register_nic(nb::module_& m);
 void register_hmem(nb::class_<PyNic>& nic);
+void register_telemetry(nb::module_& m, nb::class_<PyNic>& nic);
+void register_takes(nb::module_& m);
 void register_domain(nb::module_& m);
 void register_cm(nb::module_& m);
 void register_av(nb::module_& m);

@@ -1,8 +1,9 @@
-// cpp/bind/probe.cpp: the physical limits that measurements stand beside, and a way to wait for a word in memory.
+// cpp/bind/probe.cpp: measures the machine's physical limits for comparison, and waits for a word in memory.
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -21,26 +22,80 @@ uint64_t now_ns() {
 
 using Word = std::atomic<uint64_t>;
 
-// Waits until *word == value. Spins, yields when that takes long; false after timeout_ns.
-// The pacer is the thread's: one that had to share its core yields early in its next wait too, instead of spinning
-// through the other's time slice again.
+// Of this thread's waits for a word: a thread that shares its core then yields early in its next wait too, instead of
+// spinning through its time slice while the other thread waits.
+thread_local constinit PollPacer t_word_pacer;
+
+// HOT. Waits until *word == value: spins, then yields; false after timeout_ns. Lines touched: the word's and the
+// pacer's. The clock is read only around yields.
 bool await_word(const Word* word, uint64_t value, uint64_t timeout_ns) {
-  static thread_local PollPacer pacer;
-  const uint64_t deadline = now_ns() + timeout_ns;
-  for (uint32_t round = 0;; ++round) {
+  PollPacer& pacer = t_word_pacer;
+  uint64_t deadline = 0;  // 0: there was no yield
+  for (;;) {
     if (word->load(std::memory_order_acquire) == value) {
       pacer.found();
       return true;
     }
     cpu_relax();
     if (pacer.due()) {
-      pacer.yield_measured();
-      if ((round & 1023) == 0 || now_ns() > deadline) {
-        if (now_ns() > deadline) return false;
-      }
+      const uint64_t now = pacer.yield_measured();
+      if (deadline == 0) deadline = now + timeout_ns;
+      if (now > deadline || timeout_ns == 0) return false;
     }
   }
 }
+
+// ---- poll_u64 ------------------------------------------------------------------------------------------------------
+
+constexpr int kLooksWithGil = 32;          // 0.3 us, a little more than the cost of releasing and taking the GIL
+constexpr uint64_t kSliceNs = 50'000'000;  // interval at which a waiting thread checks for Ctrl-C
+
+Signature g_poll{"poll_u64", {"obj", "offset", "value", "timeout"}, 4, 4, {}};
+
+// HOT. A plain CPython method: with more pollers than cores each time slice starts with cold caches, so every page and
+// line that the method does not touch saves time. Lines touched: the arguments', the word's, the pacer's; the GIL's
+// only if it waits. Benchmark: bench/bench_oversubscription.py.
+PyObject* poll_u64(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[4];
+  uint64_t offset, value;
+  Buf b;
+  if (!parse(g_poll, args, nargs, kwnames, a) || !to_u64(a[1], &offset, "poll_u64", "offset") ||
+      !to_u64(a[2], &value, "poll_u64", "value") || !b.acquire_host(a[0], false)) {
+    return nullptr;
+  }
+  const double seconds = PyFloat_AsDouble(a[3]);
+  if (seconds == -1.0 && PyErr_Occurred()) return nullptr;
+  if (b.length < 8 || offset > b.length - 8 || reinterpret_cast<uintptr_t>(b.data + offset) % sizeof(Word) != 0) {
+    set_error(fi_err::kEINVAL, "no aligned 8-byte word there");
+    return nullptr;
+  }
+  const auto* word = reinterpret_cast<const Word*>(b.data + offset);
+  const int looks = t_word_pacer.shares_core() ? 1 : kLooksWithGil;
+  for (int i = 0; i < looks; ++i) {
+    if (word->load(std::memory_order_acquire) == value) Py_RETURN_TRUE;
+    cpu_relax();
+  }
+  uint64_t left = seconds > 0 ? static_cast<uint64_t>(std::min(seconds, 1e9) * 1e9) : 0;
+  uint64_t end = 0;  // 0: during the first slice, before the clock is read
+  for (;;) {
+    const uint64_t slice = std::min(left, kSliceNs);
+    {
+      const ReleasedGil released;
+      if (await_word(word, value, slice)) break;
+    }
+    const uint64_t now = now_ns();
+    if (end == 0) end = now + (left - slice);
+    if (now >= end) Py_RETURN_FALSE;
+    left = end - now;
+    if (PyErr_CheckSignals() != 0) return nullptr;
+  }
+  Py_RETURN_TRUE;
+}
+
+PyMethodDef g_functions[] = {
+    {"poll_u64", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(poll_u64)), METH_FASTCALL | METH_KEYWORDS,
+     "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields."},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
@@ -118,7 +173,7 @@ void register_probes(nb::module_& m) {
         const uint64_t base = first ? 0 : 1;
         uint64_t start = now_ns();
         for (uint64_t i = 0; i <= rounds; ++i) {
-          if (i == 1) start = now_ns();  // the first round waits until the other side is there
+          if (i == 1) start = now_ns();  // the first round waits for the other side to start
           if (first) {
             w->store(2 * i + 1, std::memory_order_release);
             if (!await_word(w, 2 * i + 2, timeout_ns)) return -1.0;
@@ -132,30 +187,7 @@ void register_probes(nb::module_& m) {
       nb::arg("word"), nb::arg("rounds"), nb::arg("first"), nb::arg("timeout") = 10.0,
       "Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.\n"
       "Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.");
-  m.def(
-      "poll_u64",
-      [](nb::handle obj, uint64_t offset, uint64_t value, double timeout) {
-        Buf b;
-        if (!b.acquire_host(obj.ptr(), false)) throw nb::python_error();
-        if (offset % 8 != 0 || b.length < 8 || offset > b.length - 8)
-          raise(fi_err::kEINVAL, "no aligned 8-byte word there");
-        const auto* w = reinterpret_cast<const Word*>(b.data + offset);
-        if (w->load(std::memory_order_acquire) == value) return true;
-        const uint64_t end = now_ns() + static_cast<uint64_t>(timeout * 1e9);
-        for (;;) {
-          bool found;
-          {
-            const ReleasedGil released;
-            const uint64_t now = now_ns();
-            found = await_word(w, value, now >= end ? 0 : std::min<uint64_t>(end - now, 50'000'000));
-          }
-          if (found) return true;
-          if (now_ns() >= end) return false;
-          if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        }
-      },
-      nb::arg("obj"), nb::arg("offset"), nb::arg("value"), nb::arg("timeout"),
-      "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields.");
+  if (PyModule_AddFunctions(m.ptr(), g_functions) != 0) throw nb::python_error();
 }
 
 }  // namespace weft::bind

@@ -1,7 +1,7 @@
 // cpp/bind/rma.cpp: the data-path methods of fi_rma(3).
 //
-// HOT: write, read, inject_write. Arguments are parsed in place, the buffer is looked at without an export where its
-// type allows, the GIL is kept for short copies, and nothing is allocated. Benchmark: bench/bench_rma.py.
+// HOT: write, read, inject_write. They parse arguments in place, read the buffer without an export if its type allows,
+// keep the GIL for short copies, and allocate nothing. Benchmark: bench/bench_rma.py.
 #include <array>
 
 #include "bind/arglist.hpp"
@@ -14,7 +14,7 @@ constexpr const char* peer_name(OpKind kind) noexcept {
   return kind == OpKind::read ? "src_addr" : "dest_addr";
 }
 
-// Posts without the GIL where that takes long. kept: the buffers.
+// Posts, without the GIL for a long copy. kept: the buffers.
 template <typename Call>
 nic::PostResult post_released(EndpointCore* core, const Call& call, bool long_copy, std::span<const Buf* const> kept) {
   if (!long_copy) [[likely]]
@@ -78,6 +78,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const 
     refuse(core, method, why);
     return nullptr;
   }
+  t.flags |= core->lane;
   PyObject* context = a.context != nullptr ? a.context : Py_None;
   if (!inject) {
     Py_INCREF(context);
@@ -90,7 +91,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const 
     refuse(core, method, r.refusal, t.dest, b.length);
     return nullptr;
   }
-  if (r.op_id != 0 && !inject) [[unlikely]]  // what is injected was copied
+  if (r.op_id != 0 && !inject) [[unlikely]]  // injected data was copied
     hold_buffers(core, r.op_id, bufs, 1);
   Py_RETURN_NONE;
 }
@@ -188,6 +189,7 @@ PyObject* run(EndpointCore* core, const char* method, call::ListTransfer& t, PyO
     refuse(core, method, why);
     return nullptr;
   }
+  t.flags |= core->lane;
   OpContext held(context);
   t.context = held.value();
   const std::span<const Buf* const> bufs(list.pointers.data(), list.count);
@@ -325,6 +327,7 @@ PyObject* batch_call(PyObject* self, Signature& signature, OpKind kind, PyObject
     refuse(core, method, why);
     return nullptr;
   }
+  b.flags |= core->lane;
   OpContext held(context);
   b.context = held.value();
   const Buf* bufs[] = {&local, &descs};

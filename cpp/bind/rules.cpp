@@ -1,4 +1,4 @@
-// cpp/bind/rules.cpp: what a provider's policy hands to its endpoints: the rules of calls.
+// cpp/bind/rules.cpp: the rules of calls, which a provider's policy passes to its endpoints.
 #include <nanobind/nanobind.h>
 
 #include "bind/objects.hpp"
@@ -9,14 +9,14 @@ using nic::Refusal;
 
 namespace {
 
-constexpr const char* kCalls[] = {"write", "read", "batch", "atomic", "fetch"};
+constexpr const char* kCalls[] = {"write", "read", "batch", "atomic", "fetch", "compare"};
 static_assert(std::size(kCalls) == nic::kFlagCallCount);
 
 size_t call_of(const std::string& name) {
   for (size_t i = 0; i < std::size(kCalls); ++i) {
     if (name == kCalls[i]) return i;
   }
-  raise(fi_err::kEINVAL, "'" + name + "' is no call with flags: write, read, batch, atomic or fetch");
+  raise(fi_err::kEINVAL, "'" + name + "' is no call with flags: write, read, batch, atomic, fetch or compare");
 }
 
 uint32_t at_most_kIovMax(uint32_t asked) {
@@ -52,6 +52,12 @@ void register_rules(nb::module_& m) {
       .value("too_many_buffers", Refusal::too_many_buffers)
       .value("bad_range_count", Refusal::bad_range_count)
       .value("inject_too_long", Refusal::inject_too_long)
+      .value("bad_key", Refusal::bad_key)
+      .value("key_offset", Refusal::key_offset)
+      .value("no_fence", Refusal::no_fence)
+      .value("flags_clash", Refusal::flags_clash)
+      .value("unknown_atomic", Refusal::unknown_atomic)
+      .value("too_many_elements", Refusal::too_many_elements)
       .value("no_atomic", Refusal::no_atomic)
       .value("part_element", Refusal::part_element)
       .value("no_element", Refusal::no_element)
@@ -79,9 +85,37 @@ void register_rules(nb::module_& m) {
           [](OpRules& r, uint32_t n) { r.rma_iov_max = at_most_kIovMax(n); }, "Remote ranges of one call.")
       .def_rw("atomic_bytes_max", &OpRules::atomic_bytes_max, "Bytes of one atomic; the NIC has a limit of its own.")
       .def_rw("atomic_count_max", &OpRules::atomic_count_max, "Elements of one atomic.")
+      .def_rw("fence_needs_cap", &OpRules::fence_needs_cap, "FENCE is refused without the capability FENCE.")
+      .def_rw("fence_also", &OpRules::fence_also,
+              "Flags that fence as FENCE does, with or without the capability; set_flags admits them.")
+      .def_rw("data_key_mask", &OpRules::data_key_mask,
+              "Writes with data go only to keys with key & data_key_mask == data_key_value; 0: to all.")
+      .def_rw("data_key_value", &OpRules::data_key_value)
+      .def_rw("pcie_flag", &OpRules::pcie_flag,
+              "The flag of atomics over PCIe: there is a fetching sum, and nothing else.")
+      .def_rw("pcie_datatypes", &OpRules::pcie_datatypes, "Its datatypes, bit = number of the datatype.")
+      .def_rw("local_lengths", &OpRules::local_lengths,
+              "A call's length is that of its local buffers, whatever its one remote range says.")
+      .def(
+          "add_key_form",
+          [](OpRules& r, uint64_t mask, uint64_t value, uint64_t offset_mask, uint32_t offset_shift, uint64_t sum_max) {
+            if (r.key_form_count == nic::kKeyFormMax) {
+              raise(fi_err::kENOSPC, "there are " + std::to_string(nic::kKeyFormMax) + " forms of keys already");
+            }
+            if ((value & ~mask) != 0 || offset_shift > 63) {
+              raise(fi_err::kEINVAL, "a form of keys: value has only bits of mask, and a shift is below 64");
+            }
+            r.key_forms[r.key_form_count++] = {mask, value, offset_mask, offset_shift, sum_max};
+          },
+          nb::arg("mask"), nb::arg("value"), nb::kw_only(), nb::arg("offset_mask") = 0, nb::arg("offset_shift") = 0,
+          nb::arg("sum_max") = ~uint64_t{0},
+          "A form that keys of peers may have: key & mask == value. Once there is a form, a key of none is refused at "
+          "the\n"
+          "call (bad_key). Keys of a form with an offset are refused (key_offset) where\n"
+          "(key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.")
       .def(
           "flags", [](const OpRules& r, const std::string& call) { return r.flags[call_of(call)]; }, nb::arg("call"),
-          "The flags that a call takes: write, read, batch, atomic or fetch.")
+          "The flags that a call takes: write, read, batch, atomic, fetch or compare.")
       .def(
           "set_flags", [](OpRules& r, const std::string& call, uint64_t flags) { r.flags[call_of(call)] = flags; },
           nb::arg("call"), nb::arg("flags"))
@@ -91,7 +125,7 @@ void register_rules(nb::module_& m) {
       .def(
           "set_atomics",
           [](OpRules& r, uint32_t family, uint32_t op, uint32_t datatypes) {
-            // What the atomics unit cannot do is not promised.
+            // Offer only what the atomics unit can do.
             atomics_at(r, family, op) = datatypes & nic::all_atomics()[family][op];
           },
           nb::arg("family"), nb::arg("op"), nb::arg("datatypes"))

@@ -1,4 +1,4 @@
-// cpp/bind/status.cpp: how an operation ended, as an enum that Python and the NIC share.
+// cpp/bind/status.cpp: the statuses of operations, as an enum that Python and the NIC share.
 #include <nanobind/nanobind.h>
 
 #include "bind/common.hpp"

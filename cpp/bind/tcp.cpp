@@ -1,4 +1,4 @@
-// cpp/bind/tcp.cpp: the tcp link of a NIC, addresses of other hosts, and what a bare socket can do.
+// cpp/bind/tcp.cpp: the tcp link of a NIC, addresses of other hosts, and measurements of a bare socket.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "bind/common.hpp"
+#include "link/shm_names.hpp"
 
 namespace weft::bind {
 
@@ -25,7 +26,7 @@ Place place_of(const wire::HostAddress& host) {
   return {link::ip_of(host), host.port};
 }
 
-// Polls until `size` bytes were received; false when `deadline` passes or the other side is gone.
+// Polls until `size` bytes have arrived; false if `deadline` passes or the other side hangs up.
 bool receive_polling(int fd, std::byte* to, size_t size, uint64_t deadline) {
   size_t have = 0;
   for (uint32_t round = 0; have < size; ++round) {
@@ -162,6 +163,11 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
       "(ip, port, nic) of a number from route_number(); None for a NIC of this host.");
 
   m.def(
+      "has_vni", [](uint32_t number, uint16_t vni) { return link::has_vni(number, vni); }, nb::arg("nic"),
+      nb::arg("vni"), nb::call_guard<nb::gil_scoped_release>(),
+      "Whether an endpoint of this user, in any process of this host, has that NIC and VNI.");
+
+  m.def(
       "probe_socket_pingpong",
       [](int fd, uint64_t rounds, size_t size, bool first, double timeout) {
         std::vector<std::byte> buffer(size);
@@ -192,7 +198,7 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
               send ? send_all(fd, b.data, b.length, deadline) : receive_polling(fd, b.data, b.length, deadline);
           if (!ok) return -1.0;
         }
-        // The last byte has arrived when the other side says so.
+        // The other side confirms the arrival of the last byte.
         std::byte done{};
         const bool ok = send ? receive_polling(fd, &done, 1, deadline) : send_all(fd, &done, 1, deadline);
         return ok ? static_cast<double>(now_ns() - start) : -1.0;

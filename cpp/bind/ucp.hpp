@@ -1,7 +1,7 @@
 // cpp/bind/ucp.hpp: the objects of weft.ucp's data path, shared by bind/ucp_post, ucp_transfer and ucp_atomic
 // (posting), ucp_worker (completion, flush, waiting) and ucp_types. Their state machine, without Python, is cpp/ucp.
 //
-// Everything here is under the GIL, except long copies and sleeping.
+// All code here runs under the GIL, except long copies and sleeping.
 #pragma once
 
 #include <nanobind/stl/tuple.h>
@@ -33,7 +33,7 @@ struct UcpEp : UcpEpRefs, ucp::Endpoint {
   UcpWorker* worker;
   PyObject* self = nullptr;
   uint64_t dest = 0, fence = 0;
-  bool closing = false;  // close_nbx() waits for what was posted
+  bool closing = false;  // close_nbx() waits for the posted operations
   bool watched = false;  // UCP_ERR_HANDLING_MODE_PEER
 };
 
@@ -51,9 +51,9 @@ struct UcpRkey {
 struct UcpRequestRefs {
   nb::object cb, user_data, worker_object, ep_object, rkey;
   std::vector<nb::object> keep;     // buffers
-  nb::object delivers;              // local buffers of imported memory: a get forwards its bytes from there
-  std::vector<nb::object> waiters;  // futures of tasks that await it
-  PyObject* self = nullptr;         // of a flush: the worker's reference to it
+  nb::object delivers;              // local buffers of imported memory, from which a get forwards its bytes
+  std::vector<nb::object> waiters;  // futures of tasks that await the request
+  PyObject* self = nullptr;         // of a flush: the worker's reference to the request
 };
 struct UcpRequest : UcpRequestRefs, ucp::Request {};
 
@@ -79,7 +79,7 @@ struct UcpOptions {
   uint64_t flags = 0, datatype = 0, count = 0;
   bool has_datatype = false, has_count = false;
   PyObject *cb = nullptr, *user_data = nullptr, *memh = nullptr, *reply = nullptr;  // borrowed
-  std::unique_ptr<std::array<nb::object, 4>> held;  // owns them where they come from a RequestParam
+  std::unique_ptr<std::array<nb::object, 4>> held;  // owns the objects if they come from a RequestParam
 };
 
 inline bool given(PyObject* o) {
@@ -88,13 +88,13 @@ inline bool given(PyObject* o) {
 
 extern PyTypeObject* g_ucp_request_type;
 extern PyTypeObject* g_ucp_rkey_type;
-extern PyObject* g_ucp_done;  // the request that stands for operations done in place
+extern PyObject* g_ucp_done;  // the request returned for operations done in place
 
 // Sets UcsError (status, message).
 void refuse(int status, const std::string& message);
-// Turns the fi error that a shared helper raised into a UcsError. Returns null.
+// Turns the current fi error, raised by a shared function, into a UcsError. Returns null.
 PyObject* translated();
-// An unsigned argument: false with UcsError (INVALID_PARAM) where it is out of range, TypeError where it is no number.
+// Converts an unsigned argument; false with UcsError (INVALID_PARAM: out of range) or TypeError (not a number) set.
 bool ucp_u64(const char* method, const char* name, PyObject* o, uint64_t* out);
 // Reads a RequestParam and the keywords; false with an error set.
 bool read_options(const char* method, PyObject* param, PyObject* count, PyObject* cb, PyObject* user_data,
@@ -106,7 +106,7 @@ bool deliver(const nb::object& delivers);
 bool worker_usable(UcpWorker& worker, const char* method);
 // Takes completions from the NIC's queue. progress() calls the callbacks.
 size_t collect(UcpWorker& worker);
-// Does what the state machine asks for after a request's completion: queues callbacks, handlers and waiting tasks.
+// Acts on the state machine's outcome of a completion: queues callbacks, handlers and waiting tasks.
 void follow(UcpWorker& worker, nb::object request, ucp::Worker::Outcome outcome);
 
 PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

@@ -15,7 +15,7 @@ Signature g_atomic{"atomic_op_nbx",
                    4,
                    {}};
 
-// An operand that is a number, as the element's bits; false with UcsError where the element cannot hold it.
+// Converts a number to the bits of an element; false with UcsError set if the element cannot hold the number.
 bool operand_of(const char* method, PyObject* number, uint64_t size, uint64_t* out) {
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(number, &overflow);
@@ -142,7 +142,7 @@ PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
   atomic.dest = dest;
   atomic.remote = {&range, 1};
   atomic.operand = {&operand_piece, 1};
-  if (opcode == kCswap) {  // the reply buffer has the new value, `buffer` the one that is expected
+  if (opcode == kCswap) {  // the reply buffer contains the new value, `buffer` the expected one
     std::memcpy(&desired, reply.data, size);
     operand_piece.iov_base = &desired;
     atomic.compare = {&compare_piece, 1};

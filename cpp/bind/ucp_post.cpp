@@ -1,4 +1,4 @@
-// cpp/bind/ucp_post.cpp: options of operations, and what posting needs; see ucp_post.hpp.
+// cpp/bind/ucp_post.cpp: options of operations, and functions for posting; see ucp_post.hpp.
 #include "bind/ucp_post.hpp"
 
 namespace weft::bind {
@@ -11,7 +11,7 @@ std::string hex(uint64_t n) {
 
 namespace {
 
-// A ucp_request_param: a field counts where its bit is set.
+// Reads a ucp_request_param; a field is valid if its bit is set.
 bool read_param(const char* method, PyObject* param, UcpOptions& o) {
   const auto get = [&](const char* name) { return nb::steal(PyObject_GetAttrString(param, name)); };
   const nb::object mask_object = get("op_attr_mask");
@@ -140,10 +140,11 @@ PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_objec
   request.worker_object = ep.worker_object;
   request.ep_object = nb::borrow(ep.self);
   request.quiet = quiet;
-  // A quiet operation returned "done in place", so its callback is never called (as in C); a flush reports a failure.
+  // A quiet operation has returned "done in place", so its callback is never called (as in C); a flush reports a
+  // failure.
   if (!quiet && o != nullptr && given(o->cb)) request.cb = nb::borrow(o->cb);
   if (!quiet && o != nullptr && given(o->user_data)) request.user_data = nb::borrow(o->user_data);
-  if (request.parts != 0) {  // else it ended already, while we made room
+  if (request.parts != 0) {  // 0: the operation ended while with_room() made progress
     ++rkey->in_flight;
     request.rkey = nb::borrow(rkey_object);
     for (size_t i = 0; i < buf_count; ++i) {

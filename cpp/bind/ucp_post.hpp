@@ -1,9 +1,9 @@
-// cpp/bind/ucp_post.hpp: how transfers and atomics of weft.ucp are posted, and what becomes of them.
+// cpp/bind/ucp_post.hpp: posting the transfers and atomics of weft.ucp, and their requests.
 //
-// HOT: attempt(). An operation done by load and store is over when the call returns: nothing is allocated, no
-// completion is written, and its unused request is kept for the next call. Benchmark: bench/bench_ucp.py.
+// HOT: attempt(). An operation done by load and store has ended when the call returns: it allocates nothing, writes no
+// completion, and keeps its unused request for the next call. Benchmark: bench/bench_ucp.py.
 //
-// Everything here is under the GIL, except long copies.
+// All code here runs under the GIL, except long copies.
 #pragma once
 
 #include "bind/ucp.hpp"
@@ -20,14 +20,14 @@ constexpr uint32_t kFeatureRma = 2, kFeatureAmo32 = 4, kFeatureAmo64 = 8;
 
 std::string hex(uint64_t n);
 bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name);
-// Where an operation with this key goes; false with an error set. HOT.
+// Resolves the destination of an operation with this key; false with an error set. HOT.
 bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, uint64_t* dest);
-// Fills in the request of an operation that is under way, and returns the request to the caller.
+// Fills in the request of an operation under way, and returns the call's result.
 [[gnu::noinline]] PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_object,
                                   const UcpOptions* o, bool quiet, const Buf* const* bufs, size_t buf_count);
-// PROT_LOCAL_READ, PROT_LOCAL_WRITE of a region that a slice is given of.
+// Checks PROT_LOCAL_READ or PROT_LOCAL_WRITE of the region of a slice.
 bool slice_ok(PyObject* buffer, bool writes, const char* method);
-// Checks the buffer of a call with memh against the handle, and replaces it by the memory that it names.
+// Checks the buffer of a call with memh against the handle, and replaces the buffer by the handle's memory.
 bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb::object& held);
 
 // Calls `post` until there is room for the operation; false with an error set (Ctrl-C).
@@ -38,7 +38,7 @@ bool with_room(UcpWorker& worker, Post&& post, nic::PostResult* r) {
     *r = post();
     if (r->refusal != Refusal::cq_full && r->refusal != Refusal::tx_full) [[likely]]
       return true;
-    // Finished operations make room. Their callbacks wait for progress().
+    // Finished operations make room. progress() calls their callbacks later.
     if (collect(worker) == 0) {
       nic::Nic* nic = worker.nic_ep->box->domain->nic();
       const ReleasedGil released;
@@ -49,8 +49,8 @@ bool with_room(UcpWorker& worker, Post&& post, nic::PostResult* r) {
   }
 }
 
-// HOT. Tries one operation in place, with the GIL and without options; null without an error where launch() has to do
-// it. An unused request is kept for the next operation.
+// HOT. Tries one operation in place, with the GIL and without options; null without an error: use launch() instead.
+// Keeps an unused request for the next operation.
 template <typename Post>
 [[gnu::always_inline]] inline PyObject* attempt(UcpEp& ep, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions* o,
                                                 bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
@@ -65,13 +65,13 @@ template <typename Post>
     Py_INCREF(g_ucp_done);
     return g_ucp_done;
   }
-  worker.spare = nullptr;  // the queue has its reference, and the caller gets another
+  worker.spare = nullptr;  // the queue has this reference, and the caller gets another
   Py_INCREF(object);
   nb::inst_ptr<UcpRequest>(object)->parts = 1;
   return begun(ep, object, rkey, rkey_object, o, quiet, bufs, buf_count);
 }
 
-// Posts an operation in one or more parts by `post(part, context, flags)`, and returns what the call returns.
+// Posts an operation in one or more parts by `post(part, context, flags)`, and returns the call's result.
 template <typename Post>
 PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions& o, size_t parts,
                  bool replies, bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
@@ -90,7 +90,7 @@ PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_ob
   if (ep.fence != worker.fence_count) [[unlikely]]
     flags |= nic::flag::kFence;
   bool pending = false;
-  request.parts = 1;  // ours, until all are posted: completions may come before that
+  request.parts = 1;  // our own, dropped when all parts are posted: completions may come earlier
   for (size_t i = 0; i < parts; ++i) {
     ++request.parts;
     Py_INCREF(object);
@@ -142,7 +142,7 @@ PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_ob
     Py_INCREF(g_ucp_done);
     return g_ucp_done;
   }
-  if (now) [[unlikely]] {  // the owner's table refused it: the error entry is in the queue already
+  if (now) [[unlikely]] {  // the owner's table refused the operation: the error entry is already in the queue
     while (request.parts != 0 && collect(worker) != 0) continue;
     refuse(request.first_failure, std::string(method) + ": " + request.text);
     Py_DECREF(object);

@@ -6,7 +6,7 @@ namespace weft::bind {
 
 namespace {
 
-// What a get into imported memory returned, once its bytes have a way on to the memory's owner.
+// Arranges that the bytes of a get into imported memory are sent to the memory's owner; returns the call's result.
 PyObject* delivering(PyObject* result, nb::object delivers) {
   if (result == nullptr || !delivers.is_valid()) return result;
   UcpRequest& request = *nb::inst_ptr<UcpRequest>(result);
@@ -14,14 +14,14 @@ PyObject* delivering(PyObject* result, nb::object delivers) {
     request.delivers = std::move(delivers);
     return result;
   }
-  if (request.status == kOk && !deliver(delivers)) {  // it was over when the call returned
+  if (request.status == kOk && !deliver(delivers)) {  // the get has already ended
     Py_DECREF(result);
     return nullptr;
   }
   return result;
 }
 
-// Notes a local buffer of imported memory that is not mapped here.
+// Adds a local buffer of imported memory that is not mapped in this process.
 void note_delivery(const UcpOptions& o, bool writes, nb::handle buffer, nb::object& delivers) {
   if (!writes || !given(o.memh) || !PyObject_HasAttrString(buffer.ptr(), "deliver")) return;
   if (!delivers.is_valid()) delivers = nb::list();
@@ -86,7 +86,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   if (!b.acquire(buffer, writes, nullptr)) return translated();
   uint64_t length = b.length;
   if ((o.has_count || o.has_datatype) && !length_of(method, o, b.length, &length)) return nullptr;
-  if (length == 0) {  // as UCX: whatever the key and the address
+  if (length == 0) {  // as in UCX, key and address are not checked
     Py_INCREF(g_ucp_done);
     return g_ucp_done;
   }
@@ -132,7 +132,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   return delivering(result, std::move(delivers));
 }
 
-// A request that ended with what the owner's memory table says of a range outside of the region.
+// A request that has ended with the error of the owner's memory table for a range outside of the region.
 PyObject* refused_whole(UcpEp& ep, const char* method, OpKind kind, UcpRkey* rkey, PyObject* rkey_object,
                         const UcpOptions& o, uint64_t remote, uint64_t total) {
   const std::string text = std::string(kind == OpKind::read ? "read of " : "write of ") + std::to_string(total) +
@@ -195,7 +195,7 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   uint64_t dest;
   if (!address_of(ep, method, rkey_object, &rkey, &dest)) return nullptr;
   const size_t parts = (pieces.size() + nic::kIovMax - 1) / nic::kIovMax;
-  // The owner checks each part. Of a list that passes the end it must not see the parts that fit.
+  // The owner checks each part separately, so refuse a list that passes the end here, before a part that fits is sent.
   const uint64_t at = remote - rkey->address;
   if (parts > 1 && (remote < rkey->address || total > rkey->length || at > rkey->length - total)) {
     return refused_whole(ep, method, kind, rkey, rkey_object, o, remote, total);
@@ -227,8 +227,8 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   return delivering(result, std::move(delivers));
 }
 
-// HOT. put_nbx(buffer, remote_addr, rkey) and get_nbx of what is short, in host memory, and has a way: null without an
-// error where it is anything else.
+// HOT. put_nbx(buffer, remote_addr, rkey) and get_nbx of a short buffer in host memory to a connected peer; null
+// without an error in all other cases.
 [[gnu::always_inline]] inline PyObject* transfer_plain(PyObject* self, const char* method, OpKind kind,
                                                        PyObject* const* args) {
   UcpEp& ep = *nb::inst_ptr<UcpEp>(self);

@@ -1,4 +1,5 @@
 // cpp/bind/ucp_types.cpp: weft.ucp's contexts, endpoints, remote keys and errors as Python types.
+#include "bind/objects.hpp"
 #include "bind/ucp_post.hpp"
 
 namespace weft::bind {
@@ -20,7 +21,7 @@ void refuse(int status, const std::string& message) {
   Py_DECREF(e);
 }
 
-// The other dialect's error, which the shared helpers raise, becomes this one's.
+// Turns an fi error, raised by a shared function, into a UcsError.
 PyObject* translated() {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -51,11 +52,11 @@ namespace {
 struct Context : DomainCore {
   explicit Context(DomainCore&& domain) : DomainCore(std::move(domain)) {}
   uint64_t next_key = 1;
-  uint64_t access = 0;  // of memory that was mapped without a protection mode
+  uint64_t access = 0;  // for memory mapped without a protection mode
 };
 
-// HOT: some programs map for every transfer. mem_map(buffer); anything else goes to Context._mem_map, with the same
-// arguments. Benchmark: bench/bench_registration.py.
+// HOT: some programs map for every transfer. mem_map(buffer); calls with more arguments go to Context._mem_map,
+// unchanged. Benchmark: bench/bench_registration.py.
 PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   auto* context = nb::inst_ptr<Context>(self);
   if (nargs == 1 && kwnames == nullptr && context->box && !context->box->closed && !context->box->forked() &&
@@ -63,17 +64,19 @@ PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t narg
     context->box->drain();
     Buf b;
     if (b.acquire(args[0], false, nullptr) && b.length != 0) [[likely]] {
-      nb::object region = nb::inst_alloc(g_region_type);
-      auto* made = nb::inst_ptr<MemoryRegionCore>(region);
+      MemoryRegionCore* made = nullptr;
+      PyObject* region = new_region(g_region_type, &made);
+      if (region == nullptr) return nullptr;
       if (make_region(made, context->box, {&args[0], 1}, context->access, context->next_key, false, true)) {
         ++context->next_key;
-        nb::inst_mark_ready(region);
+        region_made(region, made);
         made->domain = nb::borrow(self);
-        made->enlist(region.ptr());
-        return region.release().ptr();
+        made->enlist(region);
+        return region;
       }
+      drop_region(region);
     }
-    PyErr_Clear();  // Python says what is wrong
+    PyErr_Clear();  // Context._mem_map explains what is wrong
   }
   static PyObject* name = PyUnicode_InternFromString("_mem_map");
   constexpr size_t kArgsMax = 16;
@@ -170,7 +173,7 @@ void register_ucp(nb::module_& m) {
       "region_exporters",
       [](const MemoryRegionCore& r) {
         nb::list out;
-        for (const nb::object& o : r.keep) out.append(o);
+        r.keep.each([&](const nb::object& o) { out.append(o); });
         return out;
       },
       nb::arg("region"), nb::sig("def region_exporters(region: MemoryRegionCore) -> list[Any]"),
@@ -188,10 +191,10 @@ void register_ucp(nb::module_& m) {
       .def(
           "__init__",
           [](Context* self, PyNic& nic, uint64_t access) {
-            new (self) Context(make_domain(nic, {.virt_addr = true, .statuses = {}}));
+            new (self) Context(make_domain(nic, {.virt_addr = true, .statuses = {}, .addresses = {}}));
             self->box->hmem = true;
             self->access = access;
-            // Counted keys never come again, and have the upper bit clear: those of symmetric regions have it set.
+            // Counted keys are never reused. Their top bit is clear; keys of symmetric regions have it set.
             self->next_key = self->box->domain->nic()->random().next() >> 2;
           },
           nb::arg("nic"), nb::arg("access"))

@@ -1,6 +1,6 @@
 // cpp/bind/ucp_worker.cpp: the rest of weft.ucp's data path: completion, progress, flush, waiting.
 //
-// HOT: progress. cpp/ucp decides which request is over and which failure a flush reports; this file reads the NIC's
+// HOT: progress. cpp/ucp decides which request has ended and which failure a flush reports; this file reads the NIC's
 // queue, holds references, and calls callbacks. Benchmark: bench/bench_ucp.py.
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ PyObject* g_waker = nullptr;  // weft.ucp.aio.wake
 
 // ---- completion ----------------------------------------------------------------------------------------------------
 
-// The request is over: drops what it held, and queues its callback and the tasks that await it.
+// Ends a request: drops its references, and queues its callback and the tasks that await the request.
 void over(UcpWorker& worker, nb::object object) {
   UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
   if (r.rkey.is_valid()) {
@@ -32,8 +32,8 @@ void over(UcpWorker& worker, nb::object object) {
   if (r.cb.is_valid() && !r.freed) worker.to_call.push_back(std::move(object));
 }
 
-// What UCP calls the status of an operation on `ep`. A peer that was reached and died is one status, whether the
-// operation was under way at that time or found no endpoint at the address later.
+// The UCP status of an operation on `ep`. After a connected peer has died the status is the same, whether the operation
+// was under way at that time or later found no endpoint at the address.
 int status_on(UcpWorker& worker, const UcpEp* ep, Status status, std::string& text) {
   if (ep != nullptr && (status == Status::no_endpoint || status == Status::unreachable)) {
     if (const Status down = worker.nic_ep->ep->down_status(ep->dest); down != Status::ok) {
@@ -44,7 +44,7 @@ int status_on(UcpWorker& worker, const UcpEp* ep, Status status, std::string& te
   return ucp::ucs_status(status);
 }
 
-// The UcsError that is set, as a status and a text; takes it.
+// Takes the current UcsError, as a status and a text.
 int failure_of(std::string& text) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -59,7 +59,7 @@ int failure_of(std::string& text) {
   return status;
 }
 
-// One of the NIC's completions; takes the context's reference.
+// Handles one completion of the NIC; takes the context's reference.
 void settle(UcpWorker& worker, uint64_t context, Status status, std::string text) {
   if (context == 0) return;
   nb::object object = nb::steal(reinterpret_cast<PyObject*>(context));
@@ -80,7 +80,7 @@ size_t end_flushes(UcpWorker& worker, std::vector<ucp::Request*> ended) {
   return ended.size();
 }
 
-// Resumes tasks whose request has ended. Runs Python code of Weft only, no callback of the application.
+// Resumes tasks whose request has ended. Runs only Python code of Weft, no callback of the application.
 void wake(UcpWorker& worker) {
   for (const nb::object& future : std::exchange(worker.to_wake, {})) {
     PyObject* r = PyObject_CallOneArg(g_waker, future.ptr());
@@ -155,7 +155,7 @@ bool worker_usable(UcpWorker& worker, const char* method) {
 
 namespace {
 
-// Runs the callbacks and handlers that are due. False with the first exception set; all of them have run.
+// Runs all callbacks and handlers that are due. False with the first exception set.
 bool run_callbacks(UcpWorker& worker) {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   const auto remember = [&] {
@@ -168,7 +168,7 @@ bool run_callbacks(UcpWorker& worker) {
   while (worker.due()) {
     for (nb::object& object : std::exchange(worker.to_call, {})) {
       UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
-      // Neither is kept: both may refer to the request.
+      // Drop both references: the objects may refer to the request.
       const nb::object cb = std::exchange(r.cb, nb::object());
       const nb::object user_data = std::exchange(r.user_data, nb::object());
       if (r.freed) continue;
@@ -255,7 +255,7 @@ PyObject* flush(nb::object worker_object, PyObject* ep_object, PyObject* param, 
   if (ep_object != nullptr) r.ep_object = nb::borrow(ep_object);
   if (given(o.cb)) r.cb = nb::borrow(o.cb);
   if (given(o.user_data)) r.user_data = nb::borrow(o.user_data);
-  r.self = object.inc_ref().ptr();  // the worker's reference, until the flush is over
+  r.self = object.inc_ref().ptr();  // the worker's reference, until the flush ends
   return object.release().ptr();
 }
 
@@ -279,8 +279,8 @@ namespace {
 
 // ---- waiting -------------------------------------------------------------------------------------------------------
 
-// wait_core(seconds, request=None). True once something is there to be progressed, the request has ended, or, without a
-// request, signal() was called; false at the timeout.
+// wait_core(seconds, request=None). True when there is work for progress(), when the request has ended, or, without a
+// request, when signal() is called; false at the timeout.
 PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs < 1 || nargs > 2) {
     PyErr_SetString(PyExc_TypeError, "wait_core(seconds, request=None)");
@@ -293,7 +293,7 @@ PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nar
     const double s = PyFloat_AsDouble(args[0]);
     if (s == -1.0 && PyErr_Occurred()) return nullptr;
     if (!(s > 0)) {
-      deadline = 0;  // a deadline that has passed: look once
+      deadline = 0;  // the deadline has passed: check once
     } else if (s < 1e9) {
       deadline = now_ns() + static_cast<uint64_t>(s * 1e9);
     }

@@ -1,4 +1,4 @@
-// cpp/bind/window.cpp: a peer's memory as this process has it mapped, for ucp_rkey_ptr and imported handles.
+// cpp/bind/window.cpp: pointers to a peer's memory mapped in this process, for ucp_rkey_ptr and imported handles.
 #include "nic/window.hpp"
 
 #include <nanobind/stl/unique_ptr.h>

@@ -9,7 +9,7 @@ using nic::AtomicFamily;
 
 namespace {
 
-// A list of whole elements.
+// Checks a list of buffers, each of whole elements.
 Refusal check_list(const nic::Endpoint& ep, const Atomic& a, std::span<const Local> list, LocalUse use,
                    std::array<iovec, nic::kIovMax>* iov, uint8_t* device, uint64_t* total, Why* why) {
   if (const Refusal r = check_local_count(ep, list.size(), why); r != Refusal::none) return r;
@@ -27,7 +27,7 @@ Refusal check_list(const nic::Endpoint& ep, const Atomic& a, std::span<const Loc
   return Refusal::none;
 }
 
-// HOT. The first a.total bytes of a buffer.
+// HOT. Checks that a buffer has a.total bytes, and takes these as its iovec.
 [[gnu::always_inline]] inline Refusal check_first(const nic::Endpoint& ep, const Atomic& a, const Local& l,
                                                   LocalUse use, const char* what, iovec* iov, uint8_t* device,
                                                   Why* why) {
@@ -47,7 +47,7 @@ Refusal check_list(const nic::Endpoint& ep, const Atomic& a, std::span<const Loc
   return r;
 }
 
-// HOT. One buffer of each kind: how many bytes are used, and whether each buffer has them.
+// HOT. One buffer of each kind: computes the bytes used and checks that each buffer has them.
 Refusal check_single(const nic::Endpoint& ep, Atomic& a, Why* why) {
   if (a.count == kAllElements) [[likely]] {
     const uint64_t available = (a.has_operand ? a.operand : a.result)[0].length;
@@ -99,6 +99,28 @@ Refusal check_lists(const nic::Endpoint& ep, Atomic& a, Why* why) {
   return Refusal::none;
 }
 
+// Refuses flags that exclude each other or that the region of the key excludes. Source: fi_cxi(7) "Unreliable AMOs",
+// "High Rate Put", "ERRATA".
+[[gnu::noinline]] Refusal check_clash(const nic::Endpoint& ep, const Atomic& a, Why* why) {
+  const nic::TrafficRules& rules = ep.config().traffic;
+  const auto clash = [&](const char* what) {
+    why->what = what;
+    return why->set(Refusal::flags_clash);
+  };
+  const bool unreliable = (a.flags & rules.unreliable_flag) != 0;
+  for (const wire::RmaRange& range : a.remote) {
+    const bool events = rules.wants_events(range.key);
+    if (events && a.family != AtomicFamily::base && (a.flags & rules.flush_flags) != 0) {
+      return clash("a fetching atomic with delivery complete, of a region that wants events (RMA_EVENT)");
+    }
+    if (!rules.optimized(range.key)) continue;
+    if (unreliable && events) return clash("an unreliable atomic of a region that wants events (RMA_EVENT)");
+    if (!unreliable && (a.flags & rules.hrp_flag) != 0)
+      return clash("an atomic as High Rate Put that is not UNRELIABLE");
+  }
+  return Refusal::none;
+}
+
 }  // namespace
 
 Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why) {
@@ -108,12 +130,15 @@ Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why) {
     return why->set(Refusal::no_capability);
   }
   if (a.message) {
-    const FlagCall call = a.family == AtomicFamily::base ? FlagCall::atomic : FlagCall::fetch;
+    const FlagCall call = a.family == AtomicFamily::base    ? FlagCall::atomic
+                          : a.family == AtomicFamily::fetch ? FlagCall::fetch
+                                                            : FlagCall::compare;
     if (const Refusal r = check_flags(ep, call, a.flags, why); r != Refusal::none) return r;
   }
-  if (a.datatype >= nic::kDatatypeCount || a.op >= nic::kAtomicOpCount ||
-      !ep.config().rules.has_atomic(static_cast<nic::Datatype>(a.datatype), static_cast<nic::AtomicOp>(a.op), a.family))
-      [[unlikely]] {
+  if (a.datatype >= nic::kDatatypeCount || a.op >= nic::kAtomicOpCount) [[unlikely]]
+    return why->set(Refusal::unknown_atomic, a.op, a.datatype);
+  if (!ep.config().rules.has_atomic(static_cast<nic::Datatype>(a.datatype), static_cast<nic::AtomicOp>(a.op), a.family,
+                                    a.message ? a.flags : 0)) [[unlikely]] {
     return why->set(Refusal::no_atomic, a.op, a.datatype);
   }
   a.size = nic::datatype_size(static_cast<nic::Datatype>(a.datatype));
@@ -128,18 +153,21 @@ Refusal check(const nic::Endpoint& ep, Atomic& a, Why* why) {
   if (r != Refusal::none) [[unlikely]]
     return r;
   const nic::OpRules& rules = ep.config().rules;
-  if (a.total > rules.atomic_bytes_max || a.count > rules.atomic_count_max) [[unlikely]] {
-    const uint64_t by_count =
-        rules.atomic_count_max > rules.atomic_bytes_max / a.size ? ~uint64_t{0} : rules.atomic_count_max * a.size;
+  if (a.count > rules.atomic_count_max) [[unlikely]]
+    return why->set(Refusal::too_many_elements, a.count, rules.atomic_count_max);
+  if (a.total > rules.atomic_bytes_max) [[unlikely]] {
     why->what = "atomics";
-    return why->set(Refusal::too_long, a.total, std::min(rules.atomic_bytes_max, by_count));
+    return why->set(Refusal::too_long, a.total, rules.atomic_bytes_max);
   }
   if ((a.inject || (a.message && (a.flags & nic::flag::kInject) != 0)) && a.total > ep.config().inject_size)
       [[unlikely]] {
     return why->set(Refusal::inject_too_long, a.total, ep.config().inject_size);
   }
-  if (a.whole) a.remote[0].length = a.total;
-  return Refusal::none;
+  if (a.whole || (rules.local_lengths && a.remote.size() == 1)) a.remote[0].length = a.total;
+  if (rules.more) [[unlikely]] {
+    if (const Refusal more = check_more(ep, &a.flags, a.remote, why); more != Refusal::none) return more;
+  }
+  return ep.config().traffic.on ? check_clash(ep, a, why) : Refusal::none;
 }
 
 PostResult post(nic::Endpoint& ep, const Atomic& a) {
@@ -167,7 +195,7 @@ AtomicLimit atomic_limit(const nic::OpRules& rules, const nic::Limits& limits, u
   const uint64_t size = datatype < nic::kDatatypeCount ? nic::datatype_size(static_cast<nic::Datatype>(datatype)) : 0;
   if (size == 0 || op >= nic::kAtomicOpCount || family >= rules.atomics.size() ||
       !rules.has_atomic(static_cast<nic::Datatype>(datatype), static_cast<nic::AtomicOp>(op),
-                        static_cast<AtomicFamily>(family))) {
+                        static_cast<AtomicFamily>(family), 0)) {
     return {0, size};
   }
   const uint64_t bytes = std::min<uint64_t>(rules.atomic_bytes_max, limits.atomic_bytes_max);

@@ -1,11 +1,11 @@
 // cpp/call/call.hpp: the calls of an endpoint as a provider library offers them: checked by the endpoint's OpRules,
-// then posted. No Python: the binding and a library in C stand on the same calls.
+// then posted. No Python: the binding and a C library can use the same calls.
 //
-// Each call is two steps, so that a caller can let go of its own locks between them: check() refuses, or fills in what
-// the operation needs; post() begins it. Nothing is refused without a `Why`, which explain() puts into words and
-// OpRules::errno_of() into a code. Calls of an endpoint that is not enabled are refused by post().
+// Each call has two steps, so that a caller can release its own locks between them: check() refuses the call or fills
+// in what the operation needs; post() starts the operation. Each refusal sets a `Why`; explain() makes its text and
+// OpRules::errno_of() its code. post() refuses the calls of an endpoint that is not enabled.
 //
-// HOT: Transfer. Its checks are in line, and cost four tests of a call that asks for nothing special.
+// HOT: Transfer. Its checks are inline and cost four tests for a call without special options.
 #pragma once
 
 #include <array>
@@ -50,13 +50,20 @@ struct Transfer {
   uint64_t context = 0, imm = 0;
 };
 
+// Checks that few providers need: the right to fence, and the form of keys. Replaces other flags that fence by
+// FI_FENCE.
+Refusal check_more(const nic::Endpoint& ep, uint64_t* flags, std::span<const wire::RmaRange> remote, Why* why);
+Refusal check_more(const nic::Endpoint& ep, Transfer& t, Why* why);
+// Replaces any refusal by "closed" or "not enabled" if the endpoint is closed or not enabled.
+void put_state_first(const nic::Endpoint& ep, Why* why) noexcept;
+
 Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why);
 
 // HOT.
 [[nodiscard]] inline Refusal check(const nic::Endpoint& ep, Transfer& t, Why* why) {
   if (!capable(ep, t.kind)) [[unlikely]]
     return refuse_transfer(ep, t, Refusal::no_capability, why);
-  if (t.local.bare && t.local.length > ep.config().max_msg_size) [[unlikely]]  // before its pages are looked for
+  if (t.local.bare && t.local.length > ep.config().max_msg_size) [[unlikely]]  // before its pages are populated
     return refuse_transfer(ep, t, Refusal::too_long, why);
   if (const Refusal r = check_local(ep, t.local, use_of(t.kind), !t.inject, &t.device, why); r != Refusal::none)
       [[unlikely]] {
@@ -64,6 +71,8 @@ Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refu
   }
   if (t.inject && t.local.length > ep.config().inject_size) [[unlikely]]
     return refuse_transfer(ep, t, Refusal::inject_too_long, why);
+  if (ep.config().rules.more) [[unlikely]]
+    return check_more(ep, t, why);
   return Refusal::none;
 }
 
@@ -85,7 +94,8 @@ struct ListTransfer {
   uint64_t dest = kNoPeer, flags = 0, context = 0, imm = 0;
   // Set by check().
   uint64_t total = 0;
-  uint8_t device = 0;  // bit i: local[i] is device memory
+  uint8_t device = 0;    // bit i: local[i] is device memory
+  wire::RmaRange whole;  // in place of remote, under OpRules::local_lengths
   std::array<iovec, nic::kIovMax> iov;
 };
 [[nodiscard]] Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why);
@@ -106,17 +116,17 @@ PostResult post(nic::Endpoint& ep, const Batch& b);
 
 constexpr uint64_t kAllElements = ~uint64_t{0};
 
-// Every form of an atomic. `operand`, `compare` and `result` that the family does not use are not looked at.
+// Every form of an atomic. The checks ignore those of `operand`, `compare` and `result` that the family does not use.
 struct Atomic {
   nic::AtomicFamily family = nic::AtomicFamily::base;
   bool inject = false;
   bool message = false;                                 // flags are the call's own
   bool single = false;                                  // one buffer of each kind, of which `count` elements are used
   uint64_t datatype = ~uint64_t{0}, op = ~uint64_t{0};  // numbers of fi_datatype and fi_op
-  uint64_t count = kAllElements;                        // all: as many as the operand has, or the result without one
+  uint64_t count = kAllElements;                        // kAllElements: all of the operand, or, without one, the result
   std::span<const Local> operand, compare, result;
   std::span<wire::RmaRange> remote;  // lengths in bytes
-  bool whole = false;                // there is one range, whose length is the buffers'
+  bool whole = false;                // one range; its length is the length of the buffers
   uint64_t dest = kNoPeer, flags = 0, context = 0, imm = 0;
   // Set by check_pair(): bytes of an element, and whether the operation has an operand.
   uint64_t size = 0;
@@ -129,12 +139,12 @@ struct Atomic {
   [[nodiscard]] bool has_compare() const noexcept { return family == nic::AtomicFamily::compare; }
   [[nodiscard]] bool has_result() const noexcept { return family != nic::AtomicFamily::base; }
 };
-// Checks what does not depend on the buffers: capability, flags, operation and datatype. Call it before check().
+// Checks capability, flags, operation and datatype, which do not depend on the buffers. Call it before check().
 [[nodiscard]] Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why);
 [[nodiscard]] Refusal check(const nic::Endpoint& ep, Atomic& a, Why* why);
 PostResult post(nic::Endpoint& ep, const Atomic& a);
 
-// Elements that one call may hold, and bytes of an element; 0 elements where the operation does not exist.
+// Elements allowed in one call, and bytes of an element; 0 elements: the operation does not exist.
 struct AtomicLimit {
   uint64_t count, size;
 };
@@ -143,9 +153,9 @@ AtomicLimit atomic_limit(const nic::OpRules& rules, const nic::Limits& limits, u
 
 // ---- words ---------------------------------------------------------------------------------------------------------
 
-// What was asked, what was found, which rule, and what to do next. method: the call's name, in front.
+// The text of a refusal: what was asked, what was found, which rule, what to do next. `method`: the call, at its start.
 std::string explain(nic::Endpoint& ep, const char* method, const Why& why);
-// Refusals of local buffers, which need no endpoint.
+// The same for refusals of local buffers, which need no endpoint.
 std::string explain_local(const char* method, const Why& why);
 
 }  // namespace weft::call

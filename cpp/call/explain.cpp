@@ -1,4 +1,4 @@
-// cpp/call/explain.cpp: refusals in words.
+// cpp/call/explain.cpp: the texts of refusals.
 #include <algorithm>
 #include <cstdio>
 #include <span>
@@ -33,12 +33,12 @@ std::string queue_full(const nic::Endpoint& ep, const Why& why, bool held_back) 
   return full + (of_cq ? "read the queue and retry, or open it larger" : "read the completion queue and retry");
 }
 
-// Where the NIC itself has refused.
+// The limit of an atomic's size: the provider's or the NIC's, whichever is lower.
 uint64_t atomic_bytes_of(const nic::Endpoint& ep) {
   return std::min<uint64_t>(ep.config().rules.atomic_bytes_max, ep.domain()->nic()->limits().atomic_bytes_max);
 }
 
-// What the device's runtime, the kernel or a descriptor say of a local buffer.
+// Refusals of a local buffer: by its descriptor, by a device's runtime, or by the kernel.
 std::string of_local(const Why& why) {
   const Local& l = why.local;
   const bool source = why.use == LocalUse::source;
@@ -143,6 +143,22 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
              " (rma_iov_limit) are possible";
     case Refusal::inject_too_long:
       return m + number(why.asked) + " bytes are more than inject_size, " + number(why.limit) + ": use write()";
+    case Refusal::bad_key:
+      return m + "key " + hex(why.asked) +
+             " has no form that keys have here: pass the peer's fi_mr_key(), or the key that the region was registered "
+             "with";
+    case Refusal::key_offset:
+      return m + "address " + hex(why.limit) + " and the offset in key " + hex(why.asked) +
+             " together pass what the key can name: addresses count from the region's start";
+    case Refusal::no_fence:
+      return m + "FENCE on an endpoint that was opened without it: ask for fi.FENCE in the capabilities of the hints";
+    case Refusal::flags_clash:
+      return m + why.what + " is not possible: leave the flag out";
+    case Refusal::unknown_atomic:
+      return m + "there is no operation " + number(why.asked) + " or no datatype " + number(why.limit) +
+             ": pass fi.SUM ..., fi.INT64 ...";
+    case Refusal::too_many_elements:
+      return m + number(why.asked) + " elements are more than one call may carry, " + number(why.limit) + ": split it";
     case Refusal::no_atomic:
       return m + "operation " + number(why.asked) + " on datatype " + number(why.limit) +
              " does not exist in this family: ask atomicvalid() first";

@@ -7,7 +7,7 @@ namespace weft::call {
 
 namespace {
 
-// Whether all of [at, at + length) lies in these buffers; of several, also across the border of two that adjoin.
+// Whether these buffers contain all of [at, at + length); the range may cross the border of two adjacent buffers.
 bool covers(std::span<const mem::MrBuffer> buffers, uint64_t at, uint64_t length) {
   for (;;) {
     const mem::MrBuffer* found = nullptr;
@@ -49,8 +49,8 @@ Refusal check_desc(const nic::Endpoint& ep, const Local& local, LocalUse use, bo
 Refusal find_device(nic::Nic& nic, bool hmem, const Local& local, std::optional<mem::DeviceMemory>* found, Why* why) {
   why->local = local;
   if (!hmem) return why->set(Refusal::no_hmem);
-  // Looked up: bare addresses, which say nothing about themselves, and what says it is a device's. Arrays of the host
-  // are taken at their word.
+  // Look up bare addresses, which carry no device information, and buffers that claim to be device memory. A buffer
+  // object that says it is host memory is believed.
   if (local.length == 0 || (local.iface == mem::kHmemSystem && !local.bare)) return Refusal::none;
   const auto address = reinterpret_cast<uint64_t>(local.data);
   *found = nic.device_memory(address, local.length);
@@ -77,7 +77,7 @@ Refusal check_local_slow(const nic::Endpoint& ep, const Local& local, LocalUse u
       }
     }
     of_device = found.has_value();
-    // The processor is about to access memory that no object keeps alive.
+    // No object keeps the memory of a bare address alive, so check its pages before the processor accesses them.
     if (!of_device && local.bare &&
         !mem::populate(reinterpret_cast<uint64_t>(local.data), local.length, use == LocalUse::result)) {
       why->local = local;

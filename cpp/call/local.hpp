@@ -1,11 +1,11 @@
-// cpp/call/local.hpp: the local buffers of a call: whether they are there, whose memory they are, and whether their
-// descriptors are valid.
+// cpp/call/local.hpp: checks of a call's local buffers: their pages exist, host or device memory, validity of their
+// descriptors.
 //
-// fi_mr(3): under FI_MR_LOCAL each buffer that the NIC accesses is registered and its descriptor given; under
-// FI_MR_HMEM each buffer in device memory. Otherwise a descriptor may be given, and then it has to be valid: an open
-// region of the endpoint's domain that covers the buffer and was registered for what the call does with it. A call
-// reads its source by WRITE or SEND and writes its result by READ or RECV; which of the two is not told apart, as
-// fi_mr(3) allows under "access". A piece of a region is its own descriptor.
+// fi_mr(3): under FI_MR_LOCAL the application registers each buffer that the NIC accesses and passes its descriptor;
+// under FI_MR_HMEM each buffer in device memory. Otherwise a descriptor is optional, but must be valid if given: an
+// open region of the endpoint's domain that covers the buffer and has the access right for the call. The source of a
+// call needs WRITE or SEND, its result READ or RECV; either right of the pair is enough, as fi_mr(3) allows under
+// "access". A slice of a region carries its region as its descriptor.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@ namespace weft::call {
 
 using nic::Refusal;
 
-enum class LocalUse : uint8_t { source, result };  // what a call does with a buffer: reads it, writes it
+enum class LocalUse : uint8_t { source, result };  // source: the call reads the buffer; result: the call writes it
 
 struct Local {
   std::byte* data = nullptr;
   uint64_t length = 0;
   const nic::MemoryRegion* desc = nullptr;  // the descriptor that the caller gave
-  const nic::MemoryRegion* own = nullptr;   // the region that the buffer is a piece of
-  uint32_t iface = mem::kHmemSystem;        // whose memory it is, as far as the caller says
+  const nic::MemoryRegion* own = nullptr;   // the region of which the buffer is a slice
+  uint32_t iface = mem::kHmemSystem;        // the memory's interface, as the caller states it
   bool bare = false;                        // (address, length): no object keeps the memory alive
-  bool desc_given = false;                  // desc may be null all the same where descriptors are ignored
+  bool desc_given = false;                  // true with a null desc: rules.desc_ignored, the value was not read
 };
 
-// A refusal, with what its explanation needs. Only `refusal` is set while nothing is refused.
+// A refusal and the values that its text needs. While nothing is refused, only `refusal` is meaningful.
 struct Why {
   Refusal refusal = Refusal::none;
   LocalUse use = LocalUse::source;
@@ -46,15 +46,15 @@ struct Why {
   }
 };
 
-// The device allocation that a buffer lies in; nothing for what loads and stores reach. hmem: device memory is
-// admitted.
+// Finds the device allocation that contains a buffer; empty if loads and stores reach the memory. hmem: the endpoint
+// allows device memory.
 Refusal find_device(nic::Nic& nic, bool hmem, const Local& local, std::optional<mem::DeviceMemory>* found, Why* why);
-// Whether a buffer may be the source or the result of an operation. *device: it is device memory, to be copied by its
-// runtime. with_desc: its descriptor is looked at.
+// Checks that a buffer may be the source or the result of an operation. *device: the buffer is device memory, and the
+// device's runtime must copy it. with_desc: also check its descriptor.
 Refusal check_local_slow(const nic::Endpoint& ep, const Local& local, LocalUse use, bool with_desc, bool* device,
                          Why* why);
 
-// HOT. Memory of the host that nothing more is asked of.
+// HOT. Host memory, for which the rules demand no further check.
 inline bool is_plain(const nic::Endpoint& ep, const Local& local) noexcept {
   const nic::OpRules& rules = ep.config().rules;
   return local.iface == mem::kHmemSystem && !local.bare && !local.desc_given && !rules.mr_local && !rules.mr_hmem;

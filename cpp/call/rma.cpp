@@ -20,6 +20,43 @@ Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why) {
   return count != 0 && count <= limit ? Refusal::none : why->set(Refusal::bad_range_count, count, limit);
 }
 
+Refusal check_more(const nic::Endpoint& ep, uint64_t* flags, std::span<const wire::RmaRange> remote, Why* why) {
+  const nic::OpRules& rules = ep.config().rules;
+  if (rules.fence_needs_cap && (*flags & nic::flag::kFence) != 0 && (ep.config().caps & nic::flag::kFence) == 0) {
+    return why->set(Refusal::no_fence);
+  }
+  if ((*flags & rules.fence_also) != 0) *flags = (*flags & ~rules.fence_also) | nic::flag::kFence;
+  if ((*flags & nic::flag::kRemoteCqData) != 0) {
+    for (const wire::RmaRange& range : remote) {
+      if ((range.key & rules.data_key_mask) == rules.data_key_value) continue;
+      why->what = "a write with data to a region whose key does not say that it takes data (RMA_EVENT)";
+      return why->set(Refusal::flags_clash);
+    }
+  }
+  if (rules.key_form_count == 0) return Refusal::none;
+  const std::span forms(rules.key_forms.data(), std::min<size_t>(rules.key_form_count, nic::kKeyFormMax));
+  for (const wire::RmaRange& range : remote) {
+    const auto form = std::ranges::find_if(forms, [&](const nic::KeyForm& f) { return f.has(range.key); });
+    if (form == forms.end()) return why->set(Refusal::bad_key, range.key, 0);
+    if (form->offset_mask != 0 && !form->reaches(range.key, range.addr, range.length)) {
+      return why->set(Refusal::key_offset, range.key, range.addr);
+    }
+  }
+  return Refusal::none;
+}
+
+Refusal check_more(const nic::Endpoint& ep, Transfer& t, Why* why) {
+  if (t.local.length > ep.config().max_msg_size) return refuse_transfer(ep, t, Refusal::too_long, why);
+  const wire::RmaRange range{t.addr, t.local.length, t.key};
+  why->dest = t.dest;
+  return check_more(ep, &t.flags, {&range, 1}, why);
+}
+
+void put_state_first(const nic::Endpoint& ep, Why* why) noexcept {
+  if (why->refusal == Refusal::forked || ep.enabled()) return;
+  why->refusal = ep.closed() ? Refusal::closed : Refusal::not_enabled;
+}
+
 namespace {
 
 Refusal no_capability(OpKind kind, Why* why) {
@@ -55,12 +92,12 @@ PostResult post_device(nic::Endpoint& ep, const Transfer& t) {
 Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
   why->dest = t.dest;
   if (!capable(ep, t.kind)) return no_capability(t.kind, why);
+  if (const Refusal r = check_local_count(ep, t.local.size(), why); r != Refusal::none) return r;
+  if (const Refusal r = check_remote_count(ep, t.remote.size(), why); r != Refusal::none) return r;
   if (t.message) {
     const FlagCall call = t.kind == OpKind::read ? FlagCall::read : FlagCall::write;
     if (const Refusal r = check_flags(ep, call, t.flags, why); r != Refusal::none) return r;
   }
-  if (const Refusal r = check_local_count(ep, t.local.size(), why); r != Refusal::none) return r;
-  if (const Refusal r = check_remote_count(ep, t.remote.size(), why); r != Refusal::none) return r;
   t.total = 0;
   for (const Local& l : t.local) {
     if (__builtin_add_overflow(t.total, l.length, &t.total)) return why->set(Refusal::length_mismatch);
@@ -76,7 +113,13 @@ Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
   if ((t.flags & nic::flag::kInject) != 0 && t.total > ep.config().inject_size && t.message) {
     return why->set(Refusal::inject_too_long, t.total, ep.config().inject_size);
   }
-  return Refusal::none;
+  const nic::OpRules& rules = ep.config().rules;
+  if (!rules.more) return Refusal::none;
+  if (rules.local_lengths && t.remote.size() == 1) {
+    t.whole = {t.remote[0].addr, t.total, t.remote[0].key};
+    t.remote = {&t.whole, 1};
+  }
+  return check_more(ep, &t.flags, t.remote, why);
 }
 
 PostResult post(nic::Endpoint& ep, const ListTransfer& t) {
@@ -95,7 +138,14 @@ PostResult post(nic::Endpoint& ep, const ListTransfer& t) {
 Refusal check(const nic::Endpoint& ep, Batch& b, Why* why) {
   if (!capable(ep, b.kind)) return no_capability(b.kind, why);
   if (const Refusal r = check_flags(ep, FlagCall::batch, b.flags, why); r != Refusal::none) return r;
-  return check_local(ep, b.local, use_of(b.kind), true, &b.device, why);
+  const Refusal r = check_local(ep, b.local, use_of(b.kind), true, &b.device, why);
+  if (r != Refusal::none || !ep.config().rules.more) return r;
+  if (const Refusal fence = check_more(ep, &b.flags, {}, why); fence != Refusal::none) return fence;
+  for (const nic::BatchDesc& d : b.descs) {
+    const wire::RmaRange range{d.remote_addr, d.length, d.key};
+    if (const Refusal key = check_more(ep, &b.flags, {&range, 1}, why); key != Refusal::none) return key;
+  }
+  return Refusal::none;
 }
 
 PostResult post(nic::Endpoint& ep, const Batch& b) {

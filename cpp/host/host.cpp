@@ -43,8 +43,8 @@ HostNic::HostNic(const HostConfig& config)
       cache_(std::make_unique<mem::RegistrationCache>(config.cache, monitor_)),
       table_(std::make_unique<mem::Table>(config.limits.mr_count_max)),
       life_(std::make_unique<mem::LifeMark>(table_->life())) {
-  // Our own memory is watched only where a monitor is asked for by name: it costs every program changed code in libc,
-  // and few map over memory that they got from us.
+  // The monitor watches our own segments only if the user names a monitor: watching patches functions of libc in the
+  // program, and few programs map other memory over ours.
   if (!config.cache_monitor.empty()) segments_->watch_with(monitor_);
   nic::Nic::Parts parts;
   parts.clock = clock_.get();

@@ -1,6 +1,6 @@
 // cpp/host/host.hpp: a NIC on a real machine: real clock and random numbers, epoll, memfds, the self, shm and tcp
-// links. The composition root: everything that cpp/nic takes as a parameter is made here, for the binding, the C++
-// tests and the microbenchmarks alike.
+// links. The composition root: HostNic makes every object that cpp/nic takes as a parameter, for the binding, the C++
+// tests and the microbenchmarks.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct HostConfig {
   bool shm_link = true;
   link::TcpConfig tcp;
   mem::CacheLimits cache;
-  std::string cache_monitor;  // FI_MR_CACHE_MONITOR; empty: this machine's default
+  std::string cache_monitor;  // FI_MR_CACHE_MONITOR; empty: the default of this machine
   nic::Limits limits;
 };
 
@@ -45,7 +45,7 @@ class HostNic {
     cache_->after_fork_in_parent();
     nic_->after_fork_in_parent();
   }
-  // In a child after fork(): gives up every descriptor, so that the parent's death is still noticed by its peers.
+  // In a child after fork(): closes every descriptor, so that peers still notice the parent's death.
   void after_fork_in_child() noexcept;
 
  private:
@@ -53,7 +53,7 @@ class HostNic {
   std::unique_ptr<Clock> clock_;
   std::unique_ptr<Random> random_;
   std::unique_ptr<link::EpollWaiter> waiter_;
-  std::shared_ptr<mem::Monitor> monitor_;  // of system memory; null: disabled
+  std::shared_ptr<mem::Monitor> monitor_;  // watches system memory; null: no cache
   std::unique_ptr<mem::SegmentSet> segments_;
   std::unique_ptr<mem::Devices> devices_;
   std::unique_ptr<mem::RegistrationCache> cache_;
@@ -65,7 +65,7 @@ class HostNic {
   std::unique_ptr<nic::Nic> nic_;
 };
 
-// Rings an eventfd that the caller keeps open meanwhile.
+// Writes to an eventfd, which the caller keeps open until forget().
 class FdNotifier final : public nic::Notifier {
  public:
   explicit FdNotifier(int fd) noexcept : fd_(fd) {}
@@ -83,12 +83,12 @@ class FdNotifier final : public nic::Notifier {
 class EventfdNotifier final : public nic::Notifier {
  public:
   EventfdNotifier() : fd_(link::make_eventfd()) {}
-  // Of a completion queue both are called under its domain's lock: one write when it becomes non-empty, not one an
-  // entry.
+  // A completion queue calls notify() and drain() under its domain's lock, so it writes the eventfd once when it turns
+  // non-empty, not once per entry.
   void notify() noexcept override {
     if (!raised_.exchange(true, std::memory_order_relaxed)) link::ring_eventfd(fd_.get());
   }
-  // The descriptor first: what is notified in between is seen by the caller, who looks at the state after this.
+  // Empties the descriptor, then clears raised_: the caller checks the state afterwards and sees a notify() in between.
   void drain() noexcept {
     if (!raised_.load(std::memory_order_relaxed)) return;
     link::drain_eventfd(fd_.get());

@@ -1,4 +1,4 @@
-// cpp/link/cma.cpp: the kernel copies at most 2 GiB and 1024 pieces a call; go on where it stopped.
+// cpp/link/cma.cpp: the kernel copies at most 2 GiB and 1024 pieces per call; continue where it stopped.
 #include "link/cma.hpp"
 
 #include <unistd.h>
@@ -13,8 +13,8 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kPiecesMax = 64;              // a call
-constexpr size_t kBytesMax = size_t{1} << 30;  // a call; the kernel's own limit is a page below 2 GiB
+constexpr size_t kPiecesMax = 64;              // per call
+constexpr size_t kBytesMax = size_t{1} << 30;  // per call; the kernel's limit is a page below 2 GiB
 
 // Walks an iovec list by bytes.
 struct Cursor {
@@ -59,10 +59,10 @@ Status cma_copy_all(pid_t pid, const std::atomic<uint32_t>& life, bool to_peer, 
     size_t l_bytes = 0, r_bytes = 0;
     const size_t ln = here.take(l, kPiecesMax, kBytesMax, &l_bytes);
     const size_t rn = there.take(r, kPiecesMax, l_bytes, &r_bytes);
-    // Before a call, and after the last one.
+    // Checked before each call and after the last one.
     if (mem::life_over(life)) return Status::peer_gone;
     if (l_bytes == 0 || r_bytes == 0) return Status::ok;
-    // With fewer remote bytes the kernel stops there by itself: it copies the shorter of the two.
+    // The kernel copies as many bytes as the shorter of the two lists has.
     const ssize_t n = to_peer ? ::process_vm_writev(pid, l, ln, r, rn, 0) : ::process_vm_readv(pid, l, ln, r, rn, 0);
     if (n < 0) {
       switch (errno) {

@@ -12,12 +12,12 @@
 
 namespace weft::link {
 
-// Both lists describe the same number of bytes. fault: a page is missing or may not be accessed so.
+// Both lists describe the same number of bytes. fault: a page is missing or its protection forbids the access.
 // peer_gone: no such process. access: the kernel forbids it.
-// `life` is the process's mark: where it says that the process runs another program, nothing more is copied, and what
-// was being copied when it did may have gone wrong (peer_gone as well).
-// The kernel finds the memory by the process id once a call has begun. What runs between the look at the mark and that
-// moment cannot be shut out: some hundred nanoseconds, or as long as this thread is preempted there.
+// `life` is the life mark of the process (mem/life.hpp), checked before each system call and after the last. If it says
+// that the process runs another program, the copy stops; bytes of the last call may be wrong (also peer_gone).
+// Remaining race: the kernel resolves the process id after the check. An exec() or the reuse of the id in between goes
+// unnoticed: some hundred nanoseconds, or as long as this thread is preempted there.
 Status cma_copy_all(pid_t pid, const std::atomic<uint32_t>& life, bool to_peer, std::span<const iovec> local,
                     std::span<const iovec> remote) noexcept;
 

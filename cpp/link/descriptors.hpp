@@ -1,4 +1,4 @@
-// cpp/link/descriptors.hpp: the file descriptors that callers leave to the application and to peers that are connected.
+// cpp/link/descriptors.hpp: file descriptors reserved for the application and connected peers; callers get the others.
 #pragma once
 
 #include <sys/resource.h>
@@ -7,9 +7,9 @@
 
 namespace weft::link {
 
-constexpr rlim_t kReservedFds = 64;  // where the limit is large; otherwise its last eighth
+constexpr rlim_t kReservedFds = 64;  // at most; of a small limit the last eighth
 
-// Whether `fd`, which accept() returned, is not taken from the reserve. (The kernel gives the lowest free number.)
+// True if `fd`, which accept() returned, is below the reserve. (The kernel returns the lowest free number.)
 inline bool leaves_reserve(int fd) noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;

@@ -1,4 +1,4 @@
-// cpp/link/epoll.hpp: where an engine sleeps: epoll over the links' descriptors and one eventfd to wake it.
+// cpp/link/epoll.hpp: the waiter of an engine: epoll over the links' descriptors, and an eventfd to wake it.
 #pragma once
 
 #include <sys/epoll.h>
@@ -26,7 +26,7 @@ inline void drain_eventfd(int fd) noexcept {
   (void)!::read(fd, &n, sizeof(n));
 }
 
-// An epoll set whose members are named by a 64-bit word.
+// An epoll set; each member has a 64-bit name.
 class EpollSet {
  public:
   EpollSet() : fd_(::epoll_create1(EPOLL_CLOEXEC)) {

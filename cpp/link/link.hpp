@@ -1,8 +1,8 @@
-// cpp/link/link.hpp: what the NIC asks of a link, and what a link tells the NIC. The NIC knows links by this header
-// only.
+// cpp/link/link.hpp: the interface between the NIC and its links (Link, Peer), and the link's reports to the NIC
+// (FrameSink). The NIC includes no other header of this room.
 //
-// A link finds peers (resolve), carries frames to them (submit) and hands received frames to a FrameSink (poll). A peer
-// whose memory can be reached by load and store also has a PeerMemory; the NIC then needs no frame for most accesses.
+// A link finds peers (resolve), carries frames to them (submit) and passes received frames to a FrameSink (poll). If
+// loads and stores reach the peer's memory, Peer::table is valid; the NIC then needs no frame for most accesses.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,7 +26,7 @@ namespace weft::link {
 
 class Link;
 
-// What the NIC keeps with a peer, so that it need not look for it. The link only holds it.
+// The NIC's state for a peer, stored in the peer so that the NIC needs no lookup. The link only owns it.
 struct NicState {
   NicState() = default;
   NicState(const NicState&) = delete;
@@ -34,7 +34,7 @@ struct NicState {
   virtual ~NicState() = default;
 };
 
-// The other NIC, as this link reaches it. Lives as long as it is referenced; dead(): it will not answer any more.
+// The other NIC of a connection. Reference-counted; dead(): the peer will send no more answers.
 class Peer {
  public:
   explicit Peer(Link* link) noexcept : link_(link) {}
@@ -46,22 +46,22 @@ class Peer {
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
   [[nodiscard]] virtual std::string describe() const = 0;
 
-  // Direct access. table.valid() is false where nothing is shared; segment_base() is null for a segment that is not
-  // mapped (ask Link::request_segment). The arrays are written before the peer is published and grow only.
+  // Direct access. table.valid() is false if the peer shares no memory; segment_base() is null for a segment that is
+  // not mapped (call Link::request_segment). The link fills the arrays before it publishes the peer, then only adds.
   mem::TableView table;
   [[nodiscard]] std::byte* segment_base(uint32_t segment) const noexcept {
     return segment < mem::kSegmentCountMax ? segments_[segment].load(std::memory_order_acquire) : nullptr;
   }
   [[nodiscard]] uint64_t segment_bytes(uint32_t segment) const noexcept { return segment_bytes_[segment]; }
   bool same_process = false;
-  bool cma = false;        // process_vm_readv/writev were tried against this very process and work
-  int32_t process_id = 0;  // as this process sees it
+  bool cma = false;        // process_vm_readv/writev work: the link tried them with this process
+  int32_t process_id = 0;  // in this process's pid namespace
   std::string cma_reason;  // why cma is off
 
-  std::unique_ptr<NicState> nic_state;  // with the NIC's progress lock
+  std::unique_ptr<NicState> nic_state;  // guarded by the NIC's progress lock
 
-  // Requests to this peer that it has not answered, of all domains: at most unanswered_max (wire/frame.hpp). Counted up
-  // by any thread that posts, down by the thread that polls.
+  // Limits the unanswered requests to this peer, of all domains, to unanswered_max (wire/frame.hpp). Any posting thread
+  // begins a request; only the polling thread ends one.
   [[nodiscard]] bool begin_request() noexcept {
     const uint32_t answered = answered_.load(std::memory_order_acquire);
     if (asked_.fetch_add(1, std::memory_order_relaxed) - answered < unanswered_max) [[likely]]
@@ -72,17 +72,17 @@ class Peer {
   void undo_request() noexcept { asked_.fetch_sub(1, std::memory_order_relaxed); }
   void end_request() noexcept {
     const uint32_t answered = answered_.load(std::memory_order_relaxed);
-    // A peer that answers more than it was asked gains nothing by it.
+    // Surplus answers are ignored: they must not raise the limit.
     if (asked_.load(std::memory_order_acquire) != answered) answered_.store(answered + 1, std::memory_order_release);
   }
   uint32_t unanswered_max = wire::kUnansweredMax;
 
-  // Of one frame to or from this peer.
+  // Payload limit of one frame to or from this peer.
   size_t payload_max = wire::kStagedPayloadMax;
-  // Why it is dead: how the operations end that were under way.
+  // Why the peer is dead: the status with which the operations under way end.
   [[nodiscard]] Status down_status() const noexcept { return down_status_.load(std::memory_order_relaxed); }
 
-  // Copies between local buffers and the peer's address space without its help; same order of bytes on both sides.
+  // Copies between local buffers and the peer's address space without the peer's help; both lists give the same bytes.
   virtual Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) = 0;
 
  protected:
@@ -100,14 +100,14 @@ class Peer {
   std::atomic<Status> down_status_{Status::peer_gone};
 };
 
-// What a link reports to the NIC. Called with no link lock held, by the thread that polls (one at a time).
+// A link's reports to the NIC. The polling thread (one at a time) makes the calls and holds no lock of the link.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // `frame` was parsed; `payload` is valid during the call only and may lie in memory that the peer can change.
+  // `frame` is a checked copy; `payload` is valid only during the call and may be memory that the peer can change.
   virtual void on_frame(const std::shared_ptr<Peer>& peer, const wire::Frame& frame,
                         std::span<const std::byte> payload) = 0;
-  // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation there.
+  // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation at the peer.
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;
   virtual void on_peer_down(const std::shared_ptr<Peer>& peer) = 0;
@@ -121,7 +121,7 @@ class Link {
   virtual void claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) = 0;
   virtual void release(const wire::EpAddress& address) noexcept = 0;
 
-  // Finds the endpoint at `address`. found: at once. later: FrameSink::on_resolved answers with `token`.
+  // Finds the endpoint at `address`. found: *found is filled. later: FrameSink::on_resolved is called with `token`.
   // no: this link cannot reach such an address.
   enum class Resolving { no, later, found };
   struct Found {
@@ -130,39 +130,45 @@ class Link {
   };
   virtual Resolving resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) = 0;
 
-  // The name that processes of this host know an endpoint by, where `address` is a name for other hosts.
+  // The address of an endpoint for processes of this host, if `address` is its address for other hosts.
   [[nodiscard]] virtual std::optional<wire::EpAddress> local_name(const wire::EpAddress&) { return std::nullopt; }
-  // `address` as people write it, where this link knows more of it than its numbers.
+  // The place of an endpoint of another host: the host, "10.0.0.1:7000", and the NIC's number there. name_of() gives
+  // the text form of an address that has such a place.
+  struct Place {
+    std::string host;
+    uint32_t nic;
+  };
+  [[nodiscard]] virtual std::optional<Place> place_of(const wire::EpAddress&) const { return std::nullopt; }
   [[nodiscard]] virtual std::optional<std::string> name_of(const wire::EpAddress&) const { return std::nullopt; }
-  // Why the last attempt to reach `address` failed, or why its peer is lost; empty where there is nothing to
-  // tell than the status does.
+  // Why the last attempt to reach `address` failed, or why its peer is lost; empty if the link knows no more than the
+  // status says.
   [[nodiscard]] virtual std::string explain(const wire::EpAddress&) const { return {}; }
 
-  // HOT. Sends one frame. ok: it is on its way, and payload may be reused. again: no room now. peer_gone: never.
+  // HOT. Sends one frame. ok: the frame is sent or queued, and payload may be reused. again: no room; retry later.
   virtual Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) = 0;
   virtual void request_segment(Peer& peer, uint32_t segment) = 0;
-  // Has the peer's engine look around: something of ours that it reads has changed. A hint.
+  // Wakes the peer's engine, because memory of ours that the engine reads has changed. A hint.
   virtual void wake(Peer&) noexcept {}
-  // Ends the connection to a peer that does not keep to the protocol; FrameSink::on_peer_down() follows. Called by the
-  // thread that polls.
+  // Ends the connection to a peer that breaks the protocol; FrameSink::on_peer_down() follows. Called by the polling
+  // thread.
   virtual void hang_up(Peer&, Status) noexcept {}
 
-  // True (a hint) when poll() would find something. One cache line.
+  // True (a hint) if poll() would find a frame. Reads one cache line.
   [[nodiscard]] virtual bool maybe_ready() const noexcept = 0;
   virtual size_t poll(FrameSink& sink, size_t budget) = 0;  // frames
   virtual size_t poll_events(FrameSink& sink) = 0;          // connections: system calls
-  // The application polls: do not wake the engine for what its polls will find. Until prepare_sleep().
+  // The application polls: until prepare_sleep(), do not wake the engine for events that a poll will find.
   virtual void leave_to_polls() {}
-  // Asks to be woken (through the waiter it was made with); false when there is work already.
+  // Arms the waiter of this link; false if there is work already.
   virtual bool prepare_sleep() = 0;
-  [[nodiscard]] virtual bool has_timers() const = 0;  // something must be retried: do not sleep for long
+  [[nodiscard]] virtual bool has_timers() const = 0;  // an attempt must be repeated soon: sleep only briefly
   virtual void before_fork() {}
   virtual void after_fork_in_parent() noexcept {}
-  virtual void after_fork_in_child() noexcept = 0;  // drop every descriptor; touch nothing else
+  virtual void after_fork_in_child() noexcept = 0;  // closes every descriptor and changes nothing else
   [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> peers() const = 0;
 };
 
-// Where an engine sleeps: made with the links, which wake it.
+// An engine sleeps in its Waiter; the links, which get the waiter at construction, wake it.
 class Waiter {
  public:
   virtual ~Waiter() = default;

@@ -19,11 +19,12 @@ struct Table {
   std::mutex lock;
   std::map<Route, uint32_t> numbers;
   std::vector<Route> routes;
+  std::map<wire::HostAddress, uint32_t> told;  // how many numbers each listening process of a host has used
 };
 
 Table& table() {
-  static auto* const all = [] {  // never destroyed: threads may still look at exit
-    // A fork waits for the thread that holds the lock, so that the child finds the table whole and the lock free.
+  static auto* const all = [] {  // never destroyed: threads may read the table during exit
+    // fork() waits for the thread that holds the lock, so the child gets a consistent table and a free lock.
     ::pthread_atfork([] { table().lock.lock(); }, [] { table().lock.unlock(); }, [] { table().lock.unlock(); });
     return new Table;
   }();
@@ -32,12 +33,28 @@ Table& table() {
 
 }  // namespace
 
-uint32_t route_number(const Route& route) {
-  Table& t = table();
-  const std::lock_guard lock(t.lock);
+namespace {
+uint32_t add_route(Table& t, const Route& route) {
   const auto [it, added] = t.numbers.try_emplace(route, wire::kRemoteNic + static_cast<uint32_t>(t.routes.size()));
   if (added) t.routes.push_back(route);
   return it->second;
+}
+}  // namespace
+
+uint32_t route_number(const Route& route) {
+  Table& t = table();
+  const std::lock_guard lock(t.lock);
+  return add_route(t, route);
+}
+
+uint32_t told_route_number(const Route& route) {
+  Table& t = table();
+  const std::lock_guard lock(t.lock);
+  if (const auto known = t.numbers.find(route); known != t.numbers.end()) return known->second;
+  uint32_t& told = t.told[route.host];
+  if (told >= kToldNicsMax) return wire::kUnknownNic;
+  ++told;
+  return add_route(t, route);
 }
 
 std::optional<Route> route_of(uint32_t nic) {
@@ -100,7 +117,7 @@ wire::HostAddress from_sockaddr(const sockaddr_storage& from) noexcept {
   } else if (from.ss_family == AF_INET6) {
     const auto& in = reinterpret_cast<const sockaddr_in6&>(from);
     host.port = ntohs(in.sin6_port);
-    if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {  // a listener on [::] is called over IPv4: the same caller
+    if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {  // an IPv4 caller of a listener on [::]: use its IPv4 address
       host.family = 4;
       std::memcpy(host.ip.data(), in.sin6_addr.s6_addr + 12, 4);
     } else {

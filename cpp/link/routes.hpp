@@ -1,8 +1,8 @@
-// cpp/link/routes.hpp: the NIC numbers under which NICs of other hosts are known here.
+// cpp/link/routes.hpp: local NIC numbers for NICs of other hosts.
 //
-// wire::EpAddress names a NIC by a number of 32 bits. Numbers from wire::kRemoteNic on are handed out here, one for
-// each (host, port, NIC there) that this process has heard of; they mean nothing outside of it. The table only grows,
-// so a number stays what it is. It is the process's, not a NIC's: addresses are read and written before there is one.
+// wire::EpAddress contains a NIC number of 32 bits. This table assigns the numbers from wire::kRemoteNic on, one for
+// each (host, port, NIC there) that the process learns of; they are valid only in this process. The table only grows,
+// so a number keeps its meaning. The process has one table, because it parses addresses before it has a NIC.
 #pragma once
 
 #include <sys/socket.h>
@@ -21,17 +21,22 @@ struct Route {
   auto operator<=>(const Route&) const = default;
 };
 
-// The number of a route, a new one if it was never asked for. Thread-safe.
+// Returns the number of a route and assigns one if the route is new. Thread-safe.
 uint32_t route_number(const Route& route);
+
+// The same for a route that a peer announces. The table never shrinks, so each listening process of a host can announce
+// at most kToldNicsMax NICs; further ones get kUnknownNic.
+constexpr uint32_t kToldNicsMax = 1024;
+uint32_t told_route_number(const Route& route);
 std::optional<Route> route_of(uint32_t nic);
 
 std::string ip_of(const wire::HostAddress& host);
 // "10.0.0.1:7000", "[fe80::1%eth0]:7000".
 std::string text_of(const wire::HostAddress& host);
-// "weft://10.0.0.1:7000/0/1/5", or what EpAddress::text() says of an address of this host.
+// "weft://10.0.0.1:7000/0/1/5"; for an address of this host, EpAddress::text().
 std::string text_of(const wire::EpAddress& address);
 
-// Numbers only: no name is looked up. Throws Error(EINVAL).
+// Parses numeric addresses only, without name lookup. Throws Error(EINVAL).
 wire::HostAddress parse_host(const std::string& ip, uint16_t port);
 
 wire::HostAddress from_sockaddr(const sockaddr_storage& from) noexcept;

@@ -20,7 +20,7 @@ class SelfPeer final : public Peer {
     process_id = ::getpid();
   }
   [[nodiscard]] std::string describe() const override { return "this process"; }
-  // As a peer's memory is copied, so that a page that fails is an answer; no system call is needed for one's own.
+  // Copies with guards, so that a missing page gives a status instead of a signal; needs no system call.
   Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) override {
     size_t here = 0, there = 0, here_done = 0, there_done = 0;
     while (here < local.size() && there < remote.size()) {
@@ -75,7 +75,7 @@ Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> pa
       queue_.pop_back();
       return Status::fault;
     }
-    // SYNC POINT: seq_cst, as are the store and the load in prepare_sleep(): one side sees the other.
+    // SYNC POINT: seq_cst, like the store and the load in prepare_sleep(): at least one side sees the other's write.
     queued_.fetch_add(1, std::memory_order_seq_cst);
   } catch (const std::bad_alloc&) {
     return Status::again;

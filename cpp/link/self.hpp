@@ -1,4 +1,4 @@
-// cpp/link/self.hpp: the link of a process with itself: every access is a load or a store; frames wait in a queue.
+// cpp/link/self.hpp: the link of a process to itself: every access is a load or a store; a queue holds frames.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-// cpp/link/shm.cpp: frames over shared memory: sent, polled for, and what a thread does before it sleeps.
+// cpp/link/shm.cpp: frames over shared memory: sending, polling, and preparing to sleep.
 #include "link/shm.hpp"
 
 #include <sys/timerfd.h>
@@ -13,21 +13,23 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kPrivateEach = 16;           // so few private rings are looked at in each poll
-constexpr uint32_t kPrivateIdlePolls = 1024;  // of more, those rest that were found empty so often
-constexpr uint32_t kPrivateTurn = 64;         // frames of one private ring, before the next one's turn
+constexpr size_t kPrivateEach = 16;           // up to this number, every poll reads all private rings
+constexpr uint32_t kPrivateIdlePolls = 1024;  // above it, polls stop reading a ring after this many empty polls
+constexpr uint32_t kPrivateTurn = 64;         // frames taken from one private ring before the next ring
 constexpr time_t kAuditSeconds = 1;
 
 }  // namespace
 
-// What is under way when a peer learns that there is no room: a full ring, and one operation a domain that has looked.
+// Entries that can be under way when a peer learns that there is no room: a full ring, the unanswered requests, and one
+// operation per domain that has already checked for room.
 static_assert(kSharedArea.slot_count + wire::kUnansweredMax + mem::kDomainCountMax <= wire::kLateDataMax);
 
-// HOT: no system call unless the other engine sleeps, no allocation; one ring slot (2 to 4 lines) is written.
+// HOT: no system call unless the other engine sleeps, no allocation; writes one ring slot (2 to 4 lines).
 Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte> payload) {
   auto& peer = static_cast<ShmPeer&>(base);
   const std::lock_guard lock(peer.submit_lock);
-  // Under the lock: drop_conn() takes it after die(), so no chunk is staged for a peer whose chunks were given back.
+  // Checked under the lock: drop_conn() takes the lock after die(), so no chunk is staged after the peer's chunks were
+  // given back.
   if (peer.dead()) return Status::peer_gone;
   frame.payload_length = static_cast<uint32_t>(payload.size());
   frame.where = wire::PayloadWhere::none;
@@ -42,7 +44,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
       return Status::again;
     }
     try {
-      peer.staged.push_back(*taken);  // before a slot is claimed, which must not stay unpublished
+      peer.staged.push_back(*taken);  // may throw, so before the claim: a claimed slot must be published
     } catch (const std::bad_alloc&) {
       staging.give_back(*taken);
       return Status::again;
@@ -66,7 +68,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   const bool staged = chunk != kNoChunk;
   if (!payload.empty()) {
     std::byte* const to = staged ? staging.chunk(chunk) : out.data() + sizeof(wire::Frame);
-    // It is the application's memory, whose pages may fail.
+    // Guarded: pages of the application's memory may be missing.
     if (!mem::copy_guarded(to, payload.data(), payload.size())) [[unlikely]] {
       peer.producer->abandon(slot);
       return give_back(Status::fault);
@@ -96,9 +98,9 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
     }
     const uint16_t producer = message.producer;
     const std::shared_ptr<ShmPeer> peer = producer < producers_.size() ? producers_[producer] : nullptr;
-    if (!peer) continue;  // its connection is gone
+    if (!peer) continue;  // the producer's connection is gone
     if (!take(sink, peer, message)) {
-      // The peer does not keep to the protocol: hang up. Its operations fail; other peers are not affected.
+      // The peer breaks the protocol: hang up. Its operations fail; other peers are not affected.
       const std::lock_guard lock(mutex_);
       drop_conn(peer->conn_id, Status::protocol);
     }
@@ -110,7 +112,7 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
   return n;
 }
 
-// False: what the peer sent is no frame.
+// False: the peer's message is not a valid frame.
 bool ShmLink::take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const ring::Message& message) {
   const std::span<const std::byte> bytes = message.bytes();
   const auto frame = wire::parse(bytes);
@@ -126,13 +128,13 @@ bool ShmLink::take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const 
   }
   sink.on_frame(peer, *frame, payload);
   if (staged) {
-    // SYNC POINT: the payload was read before the sender may use its chunk again.
+    // SYNC POINT: our reads of the payload end before the sender can reuse its chunk.
     peer->area->staging.consumed(peer->inbox_id).store(++peer->consumed_from_it, std::memory_order_release);
   }
   return true;
 }
 
-// Rings of one peer each. Of many only those are looked at whose peers have spoken lately; the others ring.
+// Polls the private rings. If there are many, it reads only recently active rings; other peers ring the doorbell.
 size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
   const size_t count = private_.size();
   size_t n = 0;
@@ -152,7 +154,7 @@ size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
       if (polled == ring::PollStatus::empty) break;
       any = true;
       ++n;
-      // Only this peer writes there: what is wrong with its ring is its doing.
+      // Only this peer writes to the ring, so the peer is to blame for a corrupt ring.
       good = polled == ring::PollStatus::message && message.producer == kPrivateProducer && take(sink, peer, message);
     }
     if (!good) broken.push_back(peer);
@@ -188,9 +190,9 @@ void ShmLink::awake(const std::shared_ptr<ShmPeer>& peer) {
   private_count_.store(private_.size(), std::memory_order_relaxed);
 }
 
-// Somebody has scribbled over the ring that peers share. Whose frames are lost cannot be told, and an operation whose
-// frame or answer is lost would never end: hang up on all peers that share the ring. What they have under way fails
-// with that reason, and their next operation calls again.
+// A process has overwritten the ring that peers share. The ring does not show which frames are lost, and an operation
+// whose frame or answer is lost would never end. So disconnect all peers that share the ring: their operations under
+// way fail with this reason, and their next operation connects again.
 void ShmLink::frames_were_lost() {
   const std::lock_guard lock(mutex_);
   frames_lost_.store(false, std::memory_order_relaxed);
@@ -205,11 +207,11 @@ void ShmLink::frames_were_lost() {
     drop_conn(id, Status::protocol);
   }
   const std::lock_guard ring(shared_.inbox_mutex);
-  shared_.inbox.consumer.reset();  // no producer is left
+  shared_.inbox.consumer.reset();  // safe: all producers are disconnected
 }
 
-// While there are peers that share the ring, it is audited once a second: one of them may have overwritten a frame, or
-// the word by which producers know that we sleep, and then nothing else wakes us.
+// While peers share the ring, a timer audits the ring once a second: a peer may have overwritten a frame, or the word
+// that tells producers that we sleep, and then no doorbell wakes us.
 void ShmLink::watch_shared() {
   const bool wanted = std::ranges::any_of(
       conns_, [](const auto& c) { return c.second.state == ConnState::live && !c.second.is_private; });
@@ -250,7 +252,7 @@ bool ShmLink::prepare_sleep() {
   bool idle = true;
   const auto arm = [&](Area& area) {
     const std::lock_guard lock(area.inbox_mutex);
-    // Polls never read the ring's header: a scribbled one would look full to producers until repaired.
+    // Polls never read the ring's header, so repair it here: producers would see an overwritten ring as full.
     auto& consumer = area.inbox.consumer;
     if (consumer.audit() == ring::PollStatus::corrupt && &area == &shared_) {
       frames_lost_.store(true, std::memory_order_relaxed);

@@ -1,18 +1,18 @@
 // cpp/link/shm.hpp: the link between processes of one host and one user.
 //
-// Identity: an endpoint's address is an abstract Unix socket name; the kernel keeps it unique, drops it with the
-// process and separates network namespaces. Over that socket two NICs check each other (SO_PEERCRED) and pass
-// descriptors:
+// Identity: an endpoint's address is an abstract Unix socket name; the kernel keeps the name unique, drops it with the
+// process and separates network namespaces. Over that socket two NICs check each other's credentials (SO_PEERCRED) and
+// pass descriptors:
 //   ring      frames to us (MPSC), writable by peers                            } shm_area.hpp
 //   staging   payloads too long for a ring slot; read-only to peers             }
 //   table     our memory table, read-only to peers                     } not when either side is strict
 //   segments  memory that Weft allocated: peers load and store there   }
-// The peers of a NIC share its ring and staging memory. Where either side is strict, a connection has its own.
-// The socket is the doorbell, too: one byte, sent so that it cannot block, whatever the peer does to its end. (Flags
-// like O_NONBLOCK of a descriptor that was passed belong to both sides; those of a socket's end to that end alone.)
-// Its hang-up is how a dead peer is noticed; nothing is left behind by kill -9. Where descriptors of the dead live on
-// (inherited by the program of an exec(), held by a bare fork) the process's end is noticed by a pidfd, and that of its
-// program by a mark in the table (mem/life.hpp), which is looked at before each copy by process_vm_*.
+// The peers of a NIC share its ring and staging memory. If either side is strict, a connection has its own.
+// The socket is also the doorbell: one byte, sent with MSG_DONTWAIT, so the peer cannot make the send block. (A passed
+// eventfd could block: both sides share its O_NONBLOCK flag.)
+// A hang-up of the socket announces the peer's death; kill -9 leaves nothing behind. If descriptors of a dead process
+// live on (inherited across exec(), or held by a bare fork), a pidfd announces the end of the process and a mark in the
+// table (mem/life.hpp), checked before each copy by process_vm_*, the end of its program.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@
 namespace weft::link {
 
 constexpr uint32_t kShmPeerMax = kSharedArea.producer_count;  // connections, and producer ids 1 .. 4095
-constexpr uint64_t kHandshakeNs = 30'000'000'000;             // a target that never answers: timeout
-constexpr size_t kShmPendingMax = 64;                         // callers that have not greeted yet
+constexpr uint64_t kHandshakeNs = 30'000'000'000;             // then a target that does not answer has timed out
+constexpr size_t kShmPendingMax = 64;                         // callers without a greeting
 
 struct ShmConfig {
   bool strict = false;  // share no table and no segments; every access goes through the owner's engine
@@ -57,7 +57,7 @@ class ShmLink final : public Link {
   void wake(Peer& peer) noexcept override;
   void hang_up(Peer& peer, Status why) noexcept override;
   [[nodiscard]] bool maybe_ready() const noexcept override {
-    if (private_count_.load(std::memory_order_relaxed) != 0) return true;  // of those some have spoken lately
+    if (private_count_.load(std::memory_order_relaxed) != 0) return true;  // polls read these rings: recently active
     const auto* word = hint_word_.load(std::memory_order_relaxed);
     return word == nullptr || word->load(std::memory_order_relaxed) != hint_free_.load(std::memory_order_relaxed);
   }
@@ -71,7 +71,7 @@ class ShmLink final : public Link {
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
 
-  // A copy has found that its peer is gone: the next round of events tells everybody else.
+  // A copy has found its peer dead: the next poll_events() checks all peers and reports the death.
   void notice_death();
 
  private:
@@ -84,23 +84,23 @@ class ShmLink final : public Link {
   struct Conn {
     UniqueFd fd;
     ConnState state{};
-    bool outbound = false;       // we called
-    bool is_private = false;     // it has an area of its own
+    bool outbound = false;       // this NIC made the call
+    bool is_private = false;     // the connection has an area of its own
     std::unique_ptr<Area> area;  // outbound, until there is a peer
-    wire::EpAddress address;     // wanted (outbound) or asked for (inbound)
+    wire::EpAddress address;     // the endpoint that the caller asks for
     std::vector<std::shared_ptr<void>> tokens;
     std::shared_ptr<ShmPeer> peer;
-    uint32_t producer_id = 0;  // that we gave the other side, of the shared area
-    uint32_t listener = 0;     // inbound: through which endpoint it came
+    uint32_t producer_id = 0;  // the other side's producer id in our shared ring
+    uint32_t listener = 0;     // inbound: the endpoint whose socket accepted the call
     uint64_t deadline_ns = 0;
   };
   struct Retry {
     wire::EpAddress address;
     std::shared_ptr<void> token;
     uint64_t deadline_ns;
-    bool is_private = false;  // as a call before was told
+    bool is_private = false;  // an earlier call was answered with wants_private
   };
-  struct Happened {  // told to the sink once the lock is dropped
+  struct Happened {  // reported to the sink after the lock is released
     enum Kind { resolved, segment, down } kind;
     std::shared_ptr<void> token;
     Status status;
@@ -131,7 +131,7 @@ class ShmLink final : public Link {
   void drop_conn(uint32_t conn_id, Status why);
   void part(int fd, wire::RejectReason reason) noexcept;
   void note(const wire::EpAddress& address, const std::string& what);
-  // Called by the thread that polls.
+  // Called by the polling thread.
   bool take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const ring::Message& message);
   size_t poll_private(FrameSink& sink, size_t budget);
   void watch_shared();
@@ -155,22 +155,22 @@ class ShmLink final : public Link {
   EpollSet epoll_;
   UniqueFd audit_timer_;
   bool audit_timer_on_ = false;
-  UniqueFd spare_fd_;  // given up to answer a caller when the process has no descriptor left
+  UniqueFd spare_fd_;  // closed to accept and reject a caller when the process has no descriptor left
   Area shared_;
   std::atomic<const std::atomic<uint64_t>*> hint_word_{nullptr};
   std::atomic<uint64_t> hint_free_{0};
   std::atomic<bool> chunks_wanted_{false}, frames_lost_{false};
-  // Peers with an area of their own into which polls look: changed by the thread that polls. A thread that goes to
+  // Peers with an area of their own whose rings polls read. The polling thread changes the list; a thread that goes to
   // sleep reads it.
   std::mutex private_mutex_;
   std::vector<std::shared_ptr<ShmPeer>> private_;
   std::atomic<size_t> private_count_{0};
-  size_t private_next_ = 0;  // whose turn it is
+  size_t private_next_ = 0;  // index in private_ of the ring to poll next
 
   mutable std::mutex mutex_;
   std::map<uint32_t, Listener> listeners_;
   std::map<uint32_t, Conn> conns_;
-  std::deque<uint32_t> pending_;  // callers that may not have greeted yet, oldest first
+  std::deque<uint32_t> pending_;  // callers that may lack a greeting, oldest first
   uint32_t next_id_ = 2;
   std::deque<uint32_t> free_producers_;
   std::deque<Retry> retries_;

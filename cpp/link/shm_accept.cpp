@@ -1,4 +1,4 @@
-// cpp/link/shm_accept.cpp: callers: how many may be waiting to greet, and how they are turned away.
+// cpp/link/shm_accept.cpp: callers: the limit of callers without a greeting, and rejecting callers.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -16,11 +16,11 @@ void ShmLink::accept_all(uint32_t listener_id) {
     const int listener = listeners_.at(listener_id).fd.get();
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {
-      // Out of descriptors. The call would stay in the queue and wake us again and again: accept it with the spare one
-      // and hang up.
+      // Out of descriptors. The call would stay in the queue and wake us again and again: accept it with the spare
+      // descriptor and hang up.
       spare_fd_.reset();
       UniqueFd refused(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      const bool more = refused.valid();  // EMFILE comes before the look at the queue: it may have been empty
+      const bool more = refused.valid();  // false: the queue was empty (accept checks for EMFILE first)
       if (more) reject(refused.get(), wire::RejectReason::too_many_peers);
       refused.reset();
       spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -43,14 +43,14 @@ void ShmLink::accept_all(uint32_t listener_id) {
     conn.listener = listener_id;
     conn.deadline_ns = clock_.now_ns() + kHandshakeNs;
     const uint32_t id = next_id_++;
-    if (!epoll_.try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;  // out of kernel memory: it may call again
+    if (!epoll_.try_add(fd.get(), id, EPOLLIN | EPOLLRDHUP)) continue;  // out of kernel memory: the caller may retry
     conn.fd = std::move(fd);
     conns_.emplace(id, std::move(conn));
-    on_packet(id);  // mostly the greeting is there already, so that the caller cannot be evicted
+    on_packet(id);  // usually the greeting has arrived already, and the caller then cannot be evicted
     if (const auto it = conns_.find(id); it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
     pending_.push_back(id);
     if (pending_.size() <= kShmPendingMax) continue;
-    std::erase_if(pending_, [&](uint32_t one) {  // those that have greeted or gone
+    std::erase_if(pending_, [&](uint32_t one) {  // callers that have greeted or hung up
       const auto it = conns_.find(one);
       return it == conns_.end() || it->second.state != ConnState::awaiting_hello;
     });
@@ -58,15 +58,15 @@ void ShmLink::accept_all(uint32_t listener_id) {
   }
 }
 
-// Too many callers have not greeted: evict the oldest, which has had the most time. Greeted callers are not in the
-// list.
+// Too many callers lack a greeting: evicts the oldest, which has had the most time. The list has no callers that have
+// greeted.
 bool ShmLink::evict_oldest_pending() {
   while (!pending_.empty()) {
     const uint32_t id = pending_.front();
     pending_.pop_front();
     auto it = conns_.find(id);
     if (it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
-    on_packet(id);  // it may have greeted meanwhile
+    on_packet(id);  // its greeting may have arrived in the meantime
     it = conns_.find(id);
     if (it == conns_.end() || it->second.state != ConnState::awaiting_hello) continue;
     reject(it->second.fd.get(), wire::RejectReason::busy);
@@ -83,7 +83,7 @@ void ShmLink::reject(int fd, wire::RejectReason reason) noexcept {
   (void)!::send(fd, &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Tells the other side why the hang-up comes.
+// Tells the other side the reason for the hang-up.
 void ShmLink::part(int fd, wire::RejectReason reason) noexcept {
   wire::Hello h;
   h.type = wire::HelloType::goodbye;

@@ -1,8 +1,8 @@
-// cpp/link/shm_area.hpp: the memory that a NIC hands out to its peers on a host, but for table and segments:
+// cpp/link/shm_area.hpp: the memory that a NIC shares with its peers on a host, besides table and segments:
 //   ring      frames to us; peers write
-//   staging   payloads from us that are too long for a ring slot, and how far we consumed others' payloads; peers read
-// One area is shared by all peers under the default isolation. A connection with a strict side has areas of its own,
-// one in each direction, so that no peer reads another's frames or speaks in its name.
+//   staging   payloads from us that are too long for a ring slot, and counters of peers' payloads consumed; peers read
+// Under the default isolation all peers share one area. A connection with a strict side has an area of its own in each
+// direction, so that no peer can read another's frames or send frames in its name.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace weft::link {
 
-// Both sides know the two shapes; a hello that names other numbers is refused.
+// Both sides know the two shapes; the NIC rejects a hello with other numbers.
 struct AreaShape {
   uint32_t slot_count;      // of the ring
   uint32_t chunk_count;     // of staging memory, 64 KiB each, sparse
@@ -33,7 +33,7 @@ struct AreaShape {
   }
 };
 constexpr AreaShape kSharedArea{4096, 256, 4096};  // 1 MiB of ring, 16 MiB of staging memory
-// 64 KiB and 4 MiB, of which the pages exist that were used. The header is a page, so that chunks are pages, too.
+// 64 KiB of ring and 4 MiB of staging memory; only used pages are allocated. The header is a page: chunks are aligned.
 constexpr AreaShape kPrivateArea{256, 64, 512};
 constexpr uint32_t kPrivateProducer = 1;  // the only producer id of a private ring
 
@@ -41,7 +41,7 @@ constexpr const AreaShape& area_shape(bool is_private) noexcept {
   return is_private ? kPrivateArea : kSharedArea;
 }
 
-// Our half of an area's ring: the consumer's.
+// The consumer's side of an area's ring, in the NIC that owns it.
 class Inbox {
  public:
   explicit Inbox(const AreaShape& shape)
@@ -71,9 +71,9 @@ class Staging {
     seal_read_only(fd_.get());
     for (uint32_t i = 0; i < shape.chunk_count; ++i) free_.push_back(shape.chunk_count - 1 - i);
   }
-  // A chunk for a peer that holds `held` already; nullopt where it may have no more. No peer may hold more chunks than
-  // it leaves free (a dynamic threshold): of a shared area a peer that has stopped reading keeps half, the next a
-  // third, and there is always one for a peer that reads.
+  // A chunk for a peer that already holds `held` chunks; nullopt: no more for this peer. In a shared area no peer may
+  // hold more chunks than are free (a dynamic threshold): one peer that has stopped reading holds at most half, two at
+  // most a third each, and a peer that reads always gets a chunk.
   [[nodiscard]] std::optional<uint32_t> take(size_t held) noexcept {
     const std::lock_guard lock(lock_);
     const bool crowded = shape_.producer_count == kSharedArea.producer_count && free_.size() <= held;
@@ -84,12 +84,12 @@ class Staging {
   }
   void give_back(uint32_t chunk) noexcept {
     const std::lock_guard lock(lock_);
-    free_.push_back(chunk);  // there is room: it was taken from here
+    free_.push_back(chunk);  // allocates nothing: the capacity holds all chunks
   }
   [[nodiscard]] std::byte* chunk(uint32_t index) const noexcept {
     return memory_.data() + shape_.header_bytes() + size_t{index} * wire::kStagedPayloadMax;
   }
-  // How many staged payloads of this producer's we are done with.
+  // Counter: staged payloads of this producer that we have consumed.
   [[nodiscard]] std::atomic<uint64_t>& consumed(uint32_t producer) const noexcept {
     return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data())[producer];
   }
@@ -113,9 +113,9 @@ struct Area {
   }
   Inbox inbox;
   Staging staging;
-  std::mutex inbox_mutex;         // between the thread that polls and one that is about to sleep
-  bool active = true;             // polls look into it; otherwise its producer rings
-  std::atomic<uint32_t> idle{0};  // polls that found nothing
+  std::mutex inbox_mutex;         // excludes the polling thread and a thread that is about to sleep
+  bool active = true;             // polls read the ring; false: the producer rings the doorbell
+  std::atomic<uint32_t> idle{0};  // consecutive polls that found the ring empty
 };
 
 }  // namespace weft::link

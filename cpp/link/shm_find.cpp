@@ -1,4 +1,4 @@
-// cpp/link/shm_find.cpp: reaching an address: an endpoint of this process, a connection, or a call; and our greeting.
+// cpp/link/shm_find.cpp: reaching an address (an endpoint of this process, a connection, or a call), and our greeting.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -27,7 +27,8 @@ Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shar
     const std::lock_guard lock(mutex_);
     if (const auto known = resolved_.find(address); known != resolved_.end()) {
       const auto peer = known->second.peer.lock();
-      // Only while its table says that the very endpoint still lives; otherwise ask again.
+      // Use the cached answer only while the peer's table shows the same generation of the endpoint; otherwise ask
+      // again.
       if (peer && !peer->dead() && peer->table.valid() && !peer->table.owner_gone() &&
           peer->table.ep(known->second.ep_index).generation.load(std::memory_order_acquire) ==
               known->second.ep_generation) {
@@ -54,7 +55,7 @@ Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shar
   return Resolving::later;
 }
 
-// `is_private`: with an area of its own.
+// `is_private`: the connection gets an area of its own.
 Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<void> token, bool is_private) {
   Conn conn;
   conn.fd = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -64,7 +65,7 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
     if (!why.empty()) note(address, why);
     return status;
   }
-  // A child that holds a dead process's descriptors keeps its name alive, and no process will answer.
+  // A child that inherited a dead process's descriptors keeps the socket's name alive, but no process will answer.
   ucred listener{};
   socklen_t size = sizeof(listener);
   if (::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 && listener.pid != 0 &&
@@ -87,10 +88,10 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
   hello.producer_id = is_private ? kPrivateProducer : conn.producer_id;
   const bool sent = send_hello(conn.fd.get(), hello, is_private ? *conn.area : shared_);
   const int error = errno;
-  if (is_private) conn.area->close_fds();  // the peer has its own
+  if (is_private) conn.area->close_fds();  // the peer has its own descriptors
   if (!sent) {
     if (conn.producer_id != 0) free_producers_.push_back(conn.producer_id);
-    // Hung up on before it could greet, in a crowd of callers; or the endpoint is closed, as the next call will find.
+    // The peer evicted this caller before its greeting arrived, or closed the endpoint; the next call finds out.
     return error == EAGAIN || error == EPIPE || error == ECONNRESET ? Status::again : Status::no_endpoint;
   }
   conn.outbound = true;
@@ -107,7 +108,7 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
   return Status::ok;
 }
 
-// The other side asked for another call.
+// Calls again, because the other side asked for it (wants_private, busy).
 void ShmLink::call_again(uint32_t conn_id, bool is_private) {
   Conn& conn = conns_.at(conn_id);
   for (auto& token : std::exchange(conn.tokens, {})) {
@@ -130,7 +131,7 @@ wire::Hello ShmLink::own_hello(wire::HelloType type, bool is_private) const {
   return h;
 }
 
-// Sends `hello` with the descriptors that its type carries; false with errno set when it cannot be sent now.
+// Sends `hello` with the descriptors that its type carries; false, with errno set: it cannot be sent now.
 bool ShmLink::send_hello(int fd, wire::Hello hello, const Area& area) {
   std::vector<int> fds;
   std::vector<uint64_t> sizes;

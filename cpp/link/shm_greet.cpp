@@ -1,4 +1,4 @@
-// cpp/link/shm_greet.cpp: greetings, until a connection lives; and segments that peers announce later.
+// cpp/link/shm_greet.cpp: greetings until a connection lives, and segments that peers announce later.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,9 +17,9 @@ namespace {
 
 constexpr size_t kReasonsMax = 256;
 
-// Maps what another process sent. Its size is asked from the kernel and must be sealed: an access behind the end of a
-// file, or to one that is cut off later, is a SIGBUS. Only memory has seals, so nothing else is asked of a file whose
-// system might take its time to answer.
+// Maps a file from another process. The kernel's size of the file must be large enough and sealed: an access past the
+// end of a file, or to a file truncated later, raises SIGBUS. Only memory files have seals, so the check of the seals
+// comes first: fstat() of a file on a slow file system could block.
 Mapping map_checked(int fd, size_t size, bool writable, const char* what) {
   struct stat status{};
   const int seals = ::fcntl(fd, F_GET_SEALS);
@@ -38,7 +38,7 @@ void ShmLink::note(const wire::EpAddress& address, const std::string& what) {
 }
 
 void ShmLink::on_packet(uint32_t conn_id) {
-  constexpr int kPacketsMax = 64;  // a round: others want to be served, too
+  constexpr int kPacketsMax = 64;  // per round, so that one peer does not delay the others
   bool was_reset = false;
   for (int packet = 0; packet < kPacketsMax; ++packet) {
     const auto it = conns_.find(conn_id);
@@ -55,9 +55,9 @@ void ShmLink::on_packet(uint32_t conn_id) {
     const ssize_t n = ::recvmsg(conn.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EAGAIN || errno == EINTR) return;
-      // The peer hung up with packets of ours unread. What it said before that is still to be read.
+      // The peer hung up with packets of ours unread. Read the packets it sent before that.
       if (errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
-      // A listener that is closed with our call still in its queue resets the connection: its process may well live.
+      // A listener that closes with our call still in its queue resets the connection; its process may be alive.
       drop_conn(conn_id, conn.state == ConnState::awaiting_welcome ? Status::no_endpoint : Status::peer_gone);
       return;
     }
@@ -135,7 +135,7 @@ void ShmLink::on_packet(uint32_t conn_id) {
           break;
         }
         case wire::HelloType::segment:
-          // A table that names a segment which its owner then denies is broken: operations would ask again and again.
+          // The peer's table names a segment that the peer then denies: hang up, or operations would ask without end.
           if (!conn.peer || hello->segment >= mem::kSegmentCountMax || fds.size() != 1 || hello->segment_bytes == 0) {
             drop_conn(conn_id, Status::protocol);
             return;
@@ -158,7 +158,7 @@ void ShmLink::on_packet(uint32_t conn_id) {
   }
 }
 
-// Maps what the other side sent. Every size is checked against what its kind must have.
+// Maps the memory that the other side sent, and checks the size of each file against the required size.
 std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                                             std::span<const std::byte> tail) {
   const bool shares = (hello.flags & wire::kHelloStrict) == 0, is_private = (hello.flags & wire::kHelloPrivate) != 0;
@@ -177,7 +177,7 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
   socklen_t size = sizeof(credentials);
   (void)::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size);
   peer->process_id = credentials.pid;
-  // Before the probe: a process that has taken the id of the one that called does not have its nonce.
+  // Open the pidfd before the probe: if another process has reused the caller's id, it does not have the nonce.
   if (credentials.pid != 0) peer->pidfd = open_process(credentials.pid);
   peer->uuid = hello.uuid;
   peer->producer_id = hello.producer_id;
@@ -202,7 +202,7 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
     } else if (credentials.pid == 0) {
       peer->cma_reason = "the peer lives in another process namespace";
     } else {
-      // The live probe: read the peer's nonce where it says that it keeps it.
+      // Probe: read the peer's nonce at the address in its hello.
       std::array<uint8_t, 16> seen{};
       iovec local{seen.data(), seen.size()};
       iovec remote{reinterpret_cast<void*>(hello.probe_address), seen.size()};
@@ -252,11 +252,11 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
   welcome.ep_index = listener->second.ep_index;
   welcome.ep_generation = listener->second.ep_generation;
   const bool sent = send_hello(conn.fd.get(), welcome, *conn.peer->area);
-  if (conn.is_private) conn.peer->area->close_fds();  // the peer has its own
+  if (conn.is_private) conn.peer->area->close_fds();  // the peer has its own descriptors
   if (!sent) drop_conn(conn_id, Status::peer_gone);
 }
 
-// From here on the peer's frames are taken.
+// Publishes the peer: polls take its frames from now on.
 void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
   Conn& conn = conns_.at(conn_id);
   peer->conn_id = conn_id;
@@ -278,10 +278,9 @@ void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
 void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                          std::span<const std::byte> tail) {
   Conn& conn = conns_.at(conn_id);
-  // One connection a direction: another endpoint of a NIC that we know already is reached over the connection that is
-  // there, if we made it. One that the other side made may be one too many to it, and then it hangs up at any time:
-  // when two NICs call each other at once, each would drop its own call in favour of the other's, and both would be
-  // gone.
+  // One connection per direction: if we already called this NIC for another endpoint, use that connection and drop the
+  // new one. Do not reuse a connection that the other side made: when two NICs call each other at once, each would drop
+  // its own call in favour of the other's, and both connections would be lost.
   std::shared_ptr<ShmPeer> peer;
   for (const auto& [id, other] : conns_) {
     if (id != conn_id && other.outbound && other.state == ConnState::live && other.peer && !other.peer->dead() &&

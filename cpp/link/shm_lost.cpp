@@ -1,4 +1,4 @@
-// cpp/link/shm_lost.cpp: how connections end: deaths, goodbyes, hanging up; and what happens on sockets.
+// cpp/link/shm_lost.cpp: how connections end (deaths, goodbyes, hang-ups), and the events of sockets.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace weft::link {
 
 namespace {
 
-constexpr uint64_t kDeathsLookNs = 50'000'000;  // how often marks of peers' ends are looked at
+constexpr uint64_t kDeathsLookNs = 50'000'000;  // interval between checks of the peers' life marks
 
 }  // namespace
 
-// A process that dies while its descriptors live on, in a child that none of its handlers around fork() saw, hangs up
-// nothing.
+// Watches the pidfd: if a child made without fork() handlers keeps a dead process's descriptors, its sockets do not
+// hang up.
 void ShmLink::watch_process(const ShmPeer& peer) {
   if (peer.pidfd.valid()) (void)epoll_.try_add(peer.pidfd.get(), kNameOfProcess | peer.conn_id, EPOLLIN);
 }
@@ -26,7 +26,7 @@ void ShmLink::notice_death() {
   waiter_.wake();
 }
 
-// Has a peer ended without a hang-up? It runs another program, which inherited its descriptors.
+// True: a peer ended without a hang-up (it runs another program, which inherited its descriptors): check all peers.
 bool ShmLink::deaths_due() {
   if (deaths_.load(std::memory_order_acquire)) return true;
   const uint64_t now = coarse_ns();
@@ -46,7 +46,8 @@ void ShmLink::wake(Peer& base) noexcept {
   if (!peer.dead()) ring_doorbell(peer.socket_fd);
 }
 
-// Takes and sends nothing any more; poll_events() drops the connection, since its frames are just being read.
+// Stops sending and taking frames. poll_events() drops the connection later, because this call comes from reading the
+// peer's frames.
 void ShmLink::hang_up(Peer& base, Status why) noexcept {
   auto& peer = static_cast<ShmPeer&>(base);
   if (peer.dead()) return;
@@ -97,14 +98,14 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   if (conn.producer_id != 0) {
     producers_[conn.producer_id] = nullptr;
     {
-      // Its claims, and those with an unknown producer id, which only a peer that scribbles makes.
+      // Free the peer's claims, and claims with an unknown producer id, which only an overwritten slot has.
       std::vector<bool> alive(kShmPeerMax);
       for (const auto& [id, other] : conns_) alive[other.producer_id] = other.producer_id != 0;
       const std::lock_guard lock(shared_.inbox_mutex);
       shared_.inbox.consumer.producers_dead([&](uint16_t id) { return id >= kShmPeerMax || !alive[id]; });
     }
     shared_.staging.consumed(conn.producer_id).store(0, std::memory_order_release);
-    free_producers_.push_back(conn.producer_id);  // oldest first: an id rests long before it is used again
+    free_producers_.push_back(conn.producer_id);  // a queue, so that an id is reused as late as possible
   }
   happened_count_.store(happened_.size(), std::memory_order_release);
 }
@@ -126,7 +127,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
         accept_all(static_cast<uint32_t>(name));
       } else {
         on_packet(static_cast<uint32_t>(name));
-        // What it still said was heard.
+        // on_packet() has read everything that the process had sent.
         if ((name & kNameOfProcess) != 0) drop_conn(static_cast<uint32_t>(name), Status::peer_gone);
       }
       ++n_events;
@@ -141,7 +142,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
       n_events += ended.size();
     }
     {
-      // A process that polls all the time does not come to prepare_sleep().
+      // Audit here too: a process that polls without pause never calls prepare_sleep().
       const std::lock_guard ring(shared_.inbox_mutex);
       if (shared_.inbox.consumer.audit() == ring::PollStatus::corrupt) frames_lost_.store(true);
     }
@@ -176,7 +177,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
       case Happened::resolved:
         sink.on_resolved(h.token, h.status, h.peer, h.ep_index, h.ep_generation);
         break;
-      case Happened::segment:  // the operations that waited for it are tried again by the round that is running
+      case Happened::segment:  // the current round retries the operations that waited for the segment
         break;
       case Happened::down:
         sink.on_peer_down(h.peer);

@@ -1,4 +1,4 @@
-// cpp/link/shm_peer.hpp: the process at the other end of a connection, as the files of ShmLink see it.
+// cpp/link/shm_peer.hpp: the process at the other end of a shm connection; private to the files of ShmLink.
 #pragma once
 
 #include <poll.h>
@@ -25,8 +25,8 @@
 
 namespace weft::link {
 
-constexpr uint64_t kNameAudit = 1;                      // epoll names: this, or the id of a listener or a connection
-constexpr uint64_t kNameOfProcess = uint64_t{1} << 32;  // beside a connection's id: the process at its other end
+constexpr uint64_t kNameAudit = 1;                      // epoll name of the audit's timer; others: listeners and conns
+constexpr uint64_t kNameOfProcess = uint64_t{1} << 32;  // with a connection's id: the pidfd of its peer's process
 
 inline uint64_t coarse_ns() noexcept {
   timespec ts;
@@ -58,8 +58,8 @@ class ShmPeer final : public Peer {
 
   Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) override {
     if (dead()) return Status::peer_gone;
-    // A process id can be used again after the process died. Once per tick (4 ms) the process itself is asked for;
-    // within a tick the system cannot run through all ids.
+    // The system can reuse a process id after the process died. So check the pidfd once per clock tick (4 ms): within
+    // a tick the system cannot run through all ids.
     const uint64_t now = coarse_ns();
     if (alive_checked_ns.load(std::memory_order_relaxed) != now) {
       if (pidfd.valid() && has_exited(pidfd.get())) {
@@ -75,17 +75,17 @@ class ShmPeer final : public Peer {
   [[nodiscard]] uint64_t consumed() const noexcept {
     return reinterpret_cast<const std::atomic<uint64_t>*>(staging.data())[producer_id].load(std::memory_order_acquire);
   }
-  // Its process died, or runs another program.
+  // The peer's process died, or runs another program.
   [[nodiscard]] bool has_ended() const noexcept { return table.valid() && table.owner_gone(); }
   void die(Status why) noexcept { mark_dead(why == Status::ok ? Status::peer_gone : why); }
-  // A chunk of the peer's staging memory; null where it has none of that number.
+  // A chunk of the peer's staging memory; null if the number is out of range.
   [[nodiscard]] const std::byte* staged_payload(uint32_t chunk) const noexcept {
     const AreaShape& shape = area_shape(is_private());
     return chunk < shape.chunk_count ? staging.data() + shape.header_bytes() + size_t{chunk} * wire::kStagedPayloadMax
                                      : nullptr;
   }
   [[nodiscard]] bool is_private() const noexcept { return own_area != nullptr; }
-  // What the peer has consumed is free again. With submit_lock.
+  // Frees the chunks that the peer has consumed. Requires submit_lock.
   void reclaim() noexcept {
     if (staged.empty()) return;
     for (const uint64_t count = consumed(); staged_freed < count && !staged.empty(); ++staged_freed) {
@@ -102,10 +102,10 @@ class ShmPeer final : public Peer {
   }
 
   std::array<uint8_t, 16> uuid{};
-  uint32_t producer_id = 0;        // under which we produce into its ring
+  uint32_t producer_id = 0;        // our producer id in the peer's ring
   std::unique_ptr<Area> own_area;  // of this connection alone
-  Area* area = nullptr;            // that, or the link's
-  uint32_t inbox_id = 0;           // under which the peer produces into our ring
+  Area* area = nullptr;            // own_area, or the link's shared area
+  uint32_t inbox_id = 0;           // the peer's producer id in our ring
   UniqueFd pidfd;
   Mapping ring_mapping, staging, table_mapping;
   std::optional<ring::MpscProducer> producer;
@@ -115,12 +115,12 @@ class ShmPeer final : public Peer {
   uint32_t conn_id = 0;
   std::vector<uint32_t> segments_asked;
   std::atomic<uint64_t> alive_checked_ns{0};
-  std::atomic<Status> hung_up{Status::ok};  // otherwise why
+  std::atomic<Status> hung_up{Status::ok};  // not ok: why poll_events() will drop the connection
 
-  SpinLock submit_lock;           // keeps the order of staged chunks the order of frames
-  std::deque<uint32_t> staged;    // chunks on their way to this peer, oldest first
-  uint64_t staged_freed = 0;      // how many of them it has consumed
-  uint64_t consumed_from_it = 0;  // staged payloads of its that we are done with
+  SpinLock submit_lock;           // keeps staged chunks in the order of their frames
+  std::deque<uint32_t> staged;    // chunks that the peer has not consumed, oldest first
+  uint64_t staged_freed = 0;      // chunks that the peer has consumed and we have freed, ever
+  uint64_t consumed_from_it = 0;  // staged payloads of the peer that we have consumed
 };
 
 }  // namespace weft::link

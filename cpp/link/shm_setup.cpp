@@ -1,4 +1,4 @@
-// cpp/link/shm_setup.cpp: what the link is made of, the names that endpoints claim, and fork().
+// cpp/link/shm_setup.cpp: construction of the link, the names that endpoints claim, and fork().
 #include <fcntl.h>
 #include <sys/timerfd.h>
 
@@ -69,7 +69,7 @@ void ShmLink::release(const wire::EpAddress& address) noexcept {
 }
 
 void ShmLink::after_fork_in_child() noexcept {
-  // The parent's descriptors must not live on in the child: its death would go unnoticed.
+  // The parent's descriptors must not live on in the child: peers would not notice the parent's death.
   for (auto& [id, listener] : listeners_) listener.fd.reset();
   for (auto& [id, conn] : conns_) {
     conn.fd.reset();

@@ -13,9 +13,9 @@ namespace weft::link {
 namespace {
 
 constexpr size_t kLogMax = 64, kReasonsMax = 256;
-constexpr size_t kAskEach = 4;         // up to here every connection is read; beyond, epoll says which
-constexpr int32_t kHotPolls = 20'000;  // without a packet, until polling leaves the sockets to the engine: some 10 ms
-constexpr uint32_t kBusyPolls = 16;    // polls that found packets before the sockets leave the epoll set
+constexpr size_t kAskEach = 4;         // up to this number polls read every connection; above it they ask epoll
+constexpr int32_t kHotPolls = 20'000;  // polls without a packet until the engine watches the sockets: about 10 ms
+constexpr uint32_t kBusyPolls = 16;    // polls that find packets before the sockets leave the epoll set
 constexpr uint64_t kLingerNs = 30'000;
 
 }  // namespace
@@ -44,10 +44,9 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
     } catch (const std::exception&) {
       peer->give_up(Status::no_memory, "no memory");
     }
-    // SYNC POINT: data already read into our buffer triggers no epoll event, so wake the sleeper ourselves. A thread
-    // that looked before the flag was set, and sleeps by now, is woken; a later one sees the flag. For a mere answer,
-    // which may be a millisecond late, only a sleeper that has armed the sockets is woken: it arms them before it
-    // checks the flag.
+    // SYNC POINT: data already read into our buffer triggers no epoll event, so wake the sleeper ourselves. This wakes
+    // a thread that checked the flag before it was set; a later thread sees the flag. An answer may be a millisecond
+    // late, so for an answer wake only a sleeper that has armed the sockets (it arms them before it checks the flag).
     if (peer->has_packets() || (peer->has_buffered() && armed_.load(std::memory_order_seq_cst))) [[unlikely]]
       waiter_.wake();
   };
@@ -87,7 +86,7 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
     if (!heard_.load(std::memory_order_relaxed)) heard_.store(true, std::memory_order_relaxed);
   } else if (const int32_t hot = hot_.load(std::memory_order_relaxed); hot > 0) {
     hot_.store(hot - 1, std::memory_order_relaxed);
-    if (hot == 1) {  // from here on the engine waits for the sockets
+    if (hot == 1) {  // the engine waits for the sockets from now on
       const std::lock_guard lock(mutex_);
       arm(true);
     }
@@ -107,9 +106,9 @@ void TcpLink::arm(bool armed) {
   if (armed_.exchange(armed, std::memory_order_seq_cst) != armed) watch();
 }
 
-// Armed: a packet wakes the engine. Unarmed: polls read each of a few connections, which are then in no epoll set; with
-// many connections polls ask the set, which then wakes no thread. Sets are level-triggered: data that is there when the
-// set is armed wakes at once.
+// Armed: a packet wakes the engine. Unarmed, few connections: polls read each of them, and none is in an epoll set.
+// Unarmed, many connections: polls query the set, which then wakes no thread. Sets are level-triggered: data present
+// when the set is armed wakes the engine at once.
 void TcpLink::watch() {
   if (!events_) return;
   const bool armed = armed_.load(std::memory_order_relaxed), each = live_.size() <= kAskEach;
@@ -136,14 +135,14 @@ bool TcpLink::prepare_sleep() {
     idle = idle && !peer->has_buffered() && peer->broken() == Status::ok;
   }
   if (!idle) return false;
-  // Within kLingerNs of a packet the next one is likely to come sooner than a sleeper wakes: yield instead of sleeping.
+  // Within kLingerNs of a packet the next packet is likely to come before a sleeper could wake: yield, do not sleep.
   const uint64_t now = clock_.now_ns();
   if (heard_.exchange(false, std::memory_order_relaxed)) heard_ns_ = now;
   if (now - heard_ns_ < kLingerNs) {
     ::sched_yield();
     return false;
   }
-  arm(true);  // data that came meanwhile wakes at once
+  arm(true);  // data that has arrived in the meantime wakes the engine at once
   busy_ = 0;
   return std::ranges::none_of(live_, [](const auto& peer) { return peer->has_buffered(); });  // SYNC POINT: see poll()
 }
@@ -171,7 +170,7 @@ void TcpLink::on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) {
   const std::lock_guard lock(mutex_);
   if (peer.asks_open != 0) --peer.asks_open;
   const auto it = peer.asked.find(answer.id);
-  if (it == peer.asked.end()) return;  // asked too long ago
+  if (it == peer.asked.end()) return;  // the resolve timed out
   const auto self = std::ranges::find(live_, &peer, [](const auto& p) { return p.get(); });
   const bool ok = answer.status == 0 && answer.ep_index < mem::kEpCountMax && self != live_.end();
   happen({Happened::resolved, std::move(it->second.token), ok ? Status::ok : Status::no_endpoint, ok ? *self : nullptr,
@@ -182,8 +181,7 @@ void TcpLink::on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) {
 bool TcpLink::may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) {
   if (ep_index >= mem::kEpCountMax) return false;
   const mem::EpEntry& ep = table_.ep(ep_index);
-  // A closed endpoint passes: the generation check of the access reports it, and its slot may belong to another VNI
-  // now.
+  // A closed endpoint passes: the access reports it by its generation check. Its slot may belong to another VNI now.
   return ep.generation.load(std::memory_order_acquire) != ep_generation || ep.address.vni == vni || ep.address.vni == 0;
 }
 
@@ -205,12 +203,12 @@ void TcpLink::happen(Happened&& what) {
 void TcpLink::drop(const std::shared_ptr<TcpPeer>& peer) {
   const Status status = peer->broken() != Status::ok ? peer->broken() : Status::peer_gone;
   happened_.reserve(happened_.size() + peer->asked.size() +
-                    1);  // if this throws nothing has changed, and the next poll tries again
+                    1);  // if this throws, nothing has changed and the next poll tries again
   try {
     const std::string why = peer->why();
     note(peer->about.host, "the connection " + std::string(peer->about.outbound ? "to " : "from ") +
                                text_of(peer->about.remote) + " is lost: " + (why.empty() ? "closed" : why));
-  } catch (const std::bad_alloc&) {  // its operations end without a reason in their text
+  } catch (const std::bad_alloc&) {  // the peer's operations end without a reason in their text
   }
   ++statistics_.lost;
   peer->die(status);
@@ -248,7 +246,7 @@ void TcpLink::tick() {
 void TcpLink::set_timer(bool on) {
   if (timer_on_ == on) return;
   timer_on_ = on;
-  // A quarter of the timeout: a silent connection says something four times before it would be given up.
+  // A quarter of the timeout: a silent connection sends four pings before its timeout.
   const uint64_t ns = on ? std::max<uint64_t>(config_.timeout_ns / 4, 10'000'000) : 0;
   itimerspec spec{};
   spec.it_value.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
@@ -268,7 +266,7 @@ size_t TcpLink::poll_events(FrameSink& sink) {
       const int count = events_->wait(events, 64, 0);
       for (int i = 0; i < count; ++i) {
         const uint64_t name = events[i].data.u64;
-        if (name == kNameData) continue;  // poll() reads those
+        if (name == kNameData) continue;  // poll() reads the connections
         ++n;
         if (name == kNameListener) {
           accept_all();

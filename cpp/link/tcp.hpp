@@ -1,21 +1,21 @@
 // cpp/link/tcp.hpp: the link between hosts.
 //
-// One connection for each pair of NICs and VNI: the NIC that needs it first calls, and the other uses the same one. (If
-// both call at the same moment, the NIC with the smaller uuid turns the other's call down and keeps its own. A NIC that
-// has already heard the other's call waits for it instead of calling.) A connection carries nothing before both sides
-// have proved that they know the secret (tcp_auth.hpp); without a secret there is no listening and no calling.
+// One connection for each pair of NICs and VNI: the NIC that needs it first calls; the other NIC uses the same
+// connection. (Tie-break for simultaneous calls: the NIC with the smaller uuid rejects the other's call and keeps its
+// own. A NIC that has already received the other's hello waits for that greeting instead of calling.) A connection
+// carries no packets before both sides have proved that they know the secret (tcp_auth.hpp); without a secret the NIC
+// neither listens nor calls.
 //
-// Addresses: a NIC number of another host stands for its address (routes.hpp). A NIC that listens is known to its own
-// host by an abstract socket name as well, so that processes of this host and user find out that they need no tcp.
+// Addresses: routes.hpp maps NIC numbers to addresses of other hosts. A listening NIC also binds an abstract socket
+// name, so that processes of the same host and user find that they can use shm instead of tcp.
 //
-// A lost connection: operations under way fail, with the reason in the error (it hung up; no way to the host; no answer
-// in time), and nothing is sent twice. The next operation calls again. A dead host is noticed within about
-// `timeout_ns`: the kernel is told so (TCP_USER_TIMEOUT), and an idle connection sends pings so that the kernel has
-// data to wait for.
+// Lost connections: operations under way fail, with the reason in the error (hang-up; no route to the host; no answer
+// in time), and nothing is sent twice. The next operation calls again. The NIC notices a dead host within about
+// `timeout_ns`: it sets TCP_USER_TIMEOUT, and pings on an idle connection give the kernel unacknowledged data.
 //
-// Nothing here spins for long: sockets are read while the application polls, and by the engine for some 30 us after a
-// packet, because the next one is often on its way; then epoll waits. While a thread polls, up to four sockets are kept
-// out of epoll, because each wake-up costs the sender about 0.2 us a packet.
+// Threads spin only briefly: polls of the application read the sockets, and the engine reads them for about 30 us after
+// a packet, because the next packet often follows soon; then the engine waits in epoll. While a thread polls, up to
+// four sockets are kept out of epoll, because each wake-up costs the sender about 0.2 us a packet.
 #pragma once
 
 #include <deque>
@@ -33,18 +33,18 @@
 
 namespace weft::link {
 
-// What is not encrypted is still authenticated.
+// Records that are not encrypted are still authenticated.
 enum class Encryption : uint8_t { automatic, on, off };  // automatic: everywhere but between loopback addresses
 
 struct TcpConfig {
-  uint64_t timeout_ns = 5'000'000'000;  // to notice a dead host; for a call, and for a greeting
-  uint64_t hurry_ns = 1'000'000'000;    // for a caller's next greeting, while callers crowd
+  uint64_t timeout_ns = 5'000'000'000;  // to notice a dead host; also the limit of a call and of a greeting
+  uint64_t hurry_ns = 1'000'000'000;    // for a caller's next message, while half of the callers' limit is used
   Encryption encryption = Encryption::automatic;
-  bool here_by_shm = true;  // processes of this host reach each other by the shm link
+  bool here_by_shm = true;  // use the shm link between processes of this host
   bool log = false;         // to stderr, too
 };
 
-// Callers whose greeting is under way: of all addresses, and of one address (of IPv6: one /64 network).
+// Limits of callers whose greeting is under way: of all addresses, and of one address (IPv6: one /64 network).
 constexpr size_t kCallersMax = 256, kCallersOfOneMax = 64;
 
 class TcpLink final : public Link, private TcpControl {
@@ -52,18 +52,18 @@ class TcpLink final : public Link, private TcpControl {
   TcpLink(const TcpConfig& config, mem::Table& table, Clock& clock, Random& random, Waiter& waiter);
   ~TcpLink() override;
 
-  // The key that this NIC and those of other hosts have in common, and what to prove that with. Throws Error(EBUSY):
-  // another key is in use already.
+  // Sets the secret key that the NICs share, and the library for the proofs. Throws Error(EBUSY): another key is in use
+  // already.
   void set_secret(const Sodium& sodium, const wire::Bytes32& key);
   [[nodiscard]] bool has_secret() const;
   // Throws Error(EBUSY): the link is in use.
   void set_timeout(uint64_t timeout_ns);
   void set_encryption(Encryption when);
-  // Accepts calls at `on` (port 0: a free one). `known_as`: the address that peers are given, where `on` is a wildcard.
-  // Returns that address. Throws EACCES (no secret), EADDRINUSE, EBUSY (it listens elsewhere), EINVAL.
+  // Accepts calls at `on` (port 0: any free port). `known_as`: the address for peers, needed if `on` is a wildcard.
+  // Returns the address for peers. Throws EACCES (no secret), EADDRINUSE, EBUSY (already listens elsewhere), EINVAL.
   wire::HostAddress listen(const wire::HostAddress& on, std::optional<wire::HostAddress> known_as);
   [[nodiscard]] std::optional<wire::HostAddress> listening() const;
-  [[nodiscard]] std::vector<std::string> log() const;  // the last things that went wrong, oldest first
+  [[nodiscard]] std::vector<std::string> log() const;  // the latest failures, oldest first
   struct Statistics {
     uint64_t accepted = 0, called = 0, refused = 0, lost = 0;
   };
@@ -76,15 +76,19 @@ class TcpLink final : public Link, private TcpControl {
   [[nodiscard]] std::optional<std::string> name_of(const wire::EpAddress& address) const override {
     return address.nic >= wire::kRemoteNic ? std::optional(text_of(address)) : std::nullopt;
   }
+  [[nodiscard]] std::optional<Place> place_of(const wire::EpAddress& address) const override {
+    const auto route = route_of(address.nic);
+    return route ? std::optional(Place{text_of(route->host), route->nic}) : std::nullopt;
+  }
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
   void request_segment(Peer&, uint32_t) override {}
   void hang_up(Peer& peer, Status why) noexcept override;
-  // True while packets come and go, and some 10 ms longer; then the engine waits for the sockets.
+  // True while there is traffic, and about 10 ms longer; then the engine waits for the sockets.
   [[nodiscard]] bool maybe_ready() const noexcept override { return hot_.load(std::memory_order_relaxed) > 0; }
   size_t poll(FrameSink& sink, size_t budget) override;
   size_t poll_events(FrameSink& sink) override;
-  // Until the connections are idle: polls no longer read them then.
+  // Ends when the connections are idle: polls then no longer read them.
   void leave_to_polls() override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
@@ -94,19 +98,19 @@ class TcpLink final : public Link, private TcpControl {
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
 
  private:
-  // In events_; other names are greetings that are under way.
+  // Names in events_; all other names are pending greetings.
   static constexpr uint64_t kNameListener = 1, kNameTimer = 2, kNameData = 3;
   static constexpr uint64_t kRetryNs = 50'000'000, kBusyNs = 200'000'000;
 
   struct Pending {  // a connection whose greeting is under way
     UniqueFd fd;
-    std::unique_ptr<Handshake> greeting;  // outbound: once it is connected
-    wire::HostAddress remote;             // called (outbound) or calling
+    std::unique_ptr<Handshake> greeting;  // outbound: set once the socket is connected
+    wire::HostAddress remote;             // the other end
     uint16_t vni = 0;
     bool outbound = false, connecting = false;
-    bool heard = false;       // inbound: `hello`
-    bool busy = false;        // outbound: it had no room
-    uint64_t waiting_ns = 0;  // inbound: since when the next word is the caller's; 0: it is ours
+    bool heard = false;       // inbound: `hello` has arrived
+    bool busy = false;        // outbound: the peer answered `busy`
+    uint64_t waiting_ns = 0;  // inbound: since when we wait for the caller's next message; 0: ours is due
     uint64_t deadline_ns = 0;
     wire::Greeting hello;
     std::array<std::byte, sizeof(wire::Greeting)> in{};
@@ -116,7 +120,7 @@ class TcpLink final : public Link, private TcpControl {
   struct Retry {
     TcpPeer::Call call;
     uint64_t at_ns;       // when to call, unless there is a connection by then
-    bool waited = false;  // waits for the peer's own greeting: calls as soon as that fails, and does not wait again
+    bool waited = false;  // waits for the peer's own greeting: calls as soon as that greeting fails; waits only once
   };
   struct Happened {
     enum Kind { resolved, down } kind;
@@ -131,7 +135,7 @@ class TcpLink final : public Link, private TcpControl {
   bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) override;
   [[nodiscard]] bool polled() const noexcept override { return !armed_.load(std::memory_order_relaxed); }
 
-  // All with mutex_.
+  // All require mutex_.
   bool start();
   void reach(const Route& route, TcpPeer::Call call, bool may_wait = true);
   [[nodiscard]] std::shared_ptr<TcpPeer> find(const wire::HostAddress& host, uint16_t vni) const;
@@ -157,7 +161,7 @@ class TcpLink final : public Link, private TcpControl {
   void note(const wire::HostAddress& host, const std::string& what);
   [[nodiscard]] Handshake::Self self(const wire::HostAddress& remote);
   void arm(bool armed);
-  void watch();  // puts sockets into epoll or takes them out, as armed_ and their number require
+  void watch();  // adds sockets to epoll or removes them, depending on armed_ and their number
 
   void deliver(FrameSink& sink);
   void warm() noexcept;
@@ -178,8 +182,8 @@ class TcpLink final : public Link, private TcpControl {
   mutable std::mutex mutex_;
   std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
   std::map<uint64_t, Pending> pending_;
-  std::deque<uint64_t> unanswered_;             // callers whose hello we owe an answer
-  std::vector<std::shared_ptr<TcpPeer>> live_;  // changed by the polling thread under mutex_, read by it without
+  std::deque<uint64_t> unanswered_;             // callers whose hello awaits our answer
+  std::vector<std::shared_ptr<TcpPeer>> live_;  // the polling thread changes it under mutex_ and reads it without
   std::vector<Retry> retries_;
   std::vector<Happened> happened_;
   std::deque<std::string> log_;
@@ -187,12 +191,12 @@ class TcpLink final : public Link, private TcpControl {
   Statistics statistics_;
   uint64_t next_id_ = 16;
   bool timer_on_ = false;
-  bool data_watched_ = false, all_watched_ = false;  // the state that watch() has set
+  bool data_watched_ = false, all_watched_ = false;  // the result of the last watch()
   std::atomic<bool> armed_{false};                   // changed with mutex_
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
-  std::atomic<bool> heard_{false};  // since a thread last prepared to sleep
-  std::atomic<uint32_t> busy_{0};   // polls that found packets since the sockets are watched
+  std::atomic<bool> heard_{false};  // a packet arrived since a thread last prepared to sleep
+  std::atomic<uint32_t> busy_{0};   // polls that found packets since watch() added the sockets
   uint64_t heard_ns_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// cpp/link/tcp_accept.cpp: callers that have proved nothing yet, and the limits that keep them from shutting out each
-// other and the application.
+// cpp/link/tcp_accept.cpp: callers that have not proved the secret yet, and the limits that keep them from locking out
+// each other and the application.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -17,7 +17,8 @@ namespace weft::link {
 
 namespace {
 
-// What counts as one caller for the limits: an IPv4 address, or an IPv6 /64 network, all of which one host may use.
+// True if the limits count the addresses as one caller: an IPv4 address, or an IPv6 /64 network, which one host may
+// own.
 bool same_origin(const wire::HostAddress& a, const wire::HostAddress& b) noexcept {
   return a.family == b.family && std::memcmp(a.ip.data(), b.ip.data(), a.family == 4 ? 4 : 8) == 0;
 }
@@ -37,7 +38,7 @@ void TcpLink::accept_all() {
     socklen_t length = sizeof(from);
     UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {
-      // Out of descriptors. The call would stay queued and wake us again and again: take it with the spare descriptor
+      // Out of descriptors. The call would stay queued and wake us again and again: accept it with the spare descriptor
       // and hang up.
       spare_fd_.reset();
       const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -68,13 +69,13 @@ void TcpLink::accept_all() {
     p.fd = std::move(fd);
     pending_.emplace(id, std::move(p));
     set_timer(true);
-    hear(id, true);  // its hello is mostly there already, and protects it from eviction
+    hear(id, true);  // the hello has usually arrived already; it protects the caller from eviction
   }
 }
 
-// Callers whose greeting is under way have a limit, all together and those of one address. From half of it on each has
-// config_.hurry_ns for its next word. At the limit the oldest that has said nothing makes room, as it does where there
-// are only descriptors of the reserve.
+// Limits the callers whose greeting is under way, in total and per address. From half the limit on, each caller has
+// config_.hurry_ns for its next message. At the limit, or when only reserved descriptors are left, the oldest caller
+// without a hello is evicted.
 bool TcpLink::has_room_for(UniqueFd& fd, const wire::HostAddress& from) {
   const auto callers = [&](const wire::HostAddress* of) {
     return static_cast<size_t>(std::ranges::count_if(pending_, [&](const auto& entry) {
@@ -93,7 +94,7 @@ bool TcpLink::has_room_for(UniqueFd& fd, const wire::HostAddress& from) {
   return leaves_reserve(fd.get());
 }
 
-// Ends the greetings of callers that have let us wait for too long.
+// Ends the greetings of callers whose next message is overdue.
 void TcpLink::hurry_callers(const wire::HostAddress* of) {
   const uint64_t now = clock_.now_ns();
   std::vector<uint64_t> slow;
@@ -106,21 +107,21 @@ void TcpLink::hurry_callers(const wire::HostAddress* of) {
   for (const uint64_t id : slow) {
     const int fd = pending_.at(id).fd.get();
     std::byte first;
-    if (::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // its word has come: who polls reads it
+    if (::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // data has arrived: the polling thread reads it
     turn_away(fd);
     give_up(id, Status::refused, "it let us wait while other callers came");
   }
 }
 
-// The oldest caller (of that address) that has said nothing has had the most time. One that has greeted is not pushed
-// out: it is a round trip away from its proof.
+// Evicts the oldest caller (of that address) without a hello, which has had the most time. A caller that has sent its
+// hello stays: it is one round trip away from its proof.
 bool TcpLink::evict_silent(const wire::HostAddress* of) {
   std::vector<uint64_t> silent;  // oldest first
   for (const auto& [id, p] : pending_) {
     if (!p.outbound && !p.heard && (of == nullptr || same_origin(p.remote, *of))) silent.push_back(id);
   }
   for (const uint64_t id : silent) {
-    hear(id, true);  // it may have greeted meanwhile
+    hear(id, true);  // its hello may have arrived in the meantime
     const auto it = pending_.find(id);
     if (it == pending_.end()) return true;
     if (it->second.heard) continue;

@@ -28,7 +28,7 @@ const Sodium::Byte* raw(const T* bytes) noexcept {
   return reinterpret_cast<const Sodium::Byte*>(bytes);
 }
 
-// Values of fixed sizes, one behind the other.
+// Concatenates values of fixed sizes.
 template <typename... Part>
 auto joined(const Part&... part) noexcept {
   std::array<std::byte, (sizeof(Part) + ...)> out;
@@ -65,7 +65,7 @@ wire::Greeting Handshake::reply(wire::GreetingType type) const {
   g.vni = hello_.vni;
   g.nic = self_.nic;
   g.uuid = self_.uuid;
-  if (type != wire::GreetingType::reject) g.listen = self_.listen;  // who is refused learns no more than why
+  if (type != wire::GreetingType::reject) g.listen = self_.listen;  // a refused caller learns only the reason
   if (type == wire::GreetingType::hello || type == wire::GreetingType::challenge) g.encrypt = self_.encrypt ? 1 : 0;
   return g;
 }
@@ -77,7 +77,7 @@ Handshake::Step Handshake::refuse(wire::TcpReject reason, wire::Greeting* out) {
   return Step::refused;
 }
 
-// Our scalar times the generator of this connection.
+// Computes our share: our scalar times the generator of this connection.
 bool Handshake::make_share(wire::Bytes32* share) const {
   const Sodium& s = secret_.sodium;
   auto in = joined(secret_.key, hello_.vni, wire::kTcpVersion, hello_.nonce);
@@ -91,7 +91,8 @@ bool Handshake::make_share(wire::Bytes32* share) const {
   return made;
 }
 
-// Both greetings are there: the session's key. False: the other's share is no point of the group.
+// Derives the session key once hello and challenge are known. False: the other side's share is not a point of the
+// group.
 bool Handshake::meet(const wire::Bytes32& theirs) {
   const Sodium& s = secret_.sodium;
   wire::Bytes32 common;

@@ -1,4 +1,4 @@
-// cpp/link/tcp_auth.hpp: the greeting of two NICs, without sockets: greetings in, greetings out, keys at the end.
+// cpp/link/tcp_auth.hpp: the greeting of two NICs, without sockets: takes and makes greetings, derives the keys.
 //
 // A password-authenticated key exchange, CPace (Haase and Labrique, 2019; the CFRG's draft), over the prime-order group
 // of edwards25519:
@@ -6,14 +6,14 @@
 //   generator G = Elligator2(BLAKE2b(secret, VNI, version, the dialer's nonce))
 //   shares      D = d G, A = a G, with d and a fresh for each connection
 //   session     S = BLAKE2b keyed with d a G, over hello and challenge
-//   proofs      and the key of each direction: BLAKE2b keyed with S, under a label each
+//   proofs      and the key of each direction: BLAKE2b keyed with S, each under its own label
 //
-// What follows from that. A listener, who sees shares and proofs, cannot test a guess of the secret: without d or a the
-// common point is out of reach, whatever the secret is. Who calls, or answers a call, without the secret can test one
-// guess a connection, and the NIC logs each. Who learns the secret later cannot read what was recorded. The proofs
-// cover everything that hello and challenge say, so no version, VNI, address or wish to encrypt can be changed on the
-// way. Labels differ by direction, so no proof can be sent back. The acceptor proves itself first; with this exchange
-// the order gives nothing away.
+// Properties. A passive attacker sees shares and proofs but cannot test a guess of the secret: without d or a it cannot
+// compute the common point for any secret. An active attacker, who calls or answers calls without the secret, can test
+// one guess per connection, and the NIC logs each attempt. An attacker who learns the secret later cannot decrypt
+// recorded traffic. The proofs cover all fields of hello and challenge, so an attacker cannot change version, VNI,
+// addresses or the encryption flag. Labels differ by direction, so a reflected proof fails. The acceptor proves itself
+// first; in this exchange the order reveals nothing.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@
 
 namespace weft::link {
 
-// `key`: 32 bytes that both NICs have; a passphrase becomes that outside of the NIC (Argon2id).
+// `key`: 32 bytes that both NICs have; code outside of the NIC derives them from a passphrase (Argon2id).
 struct TcpSecret {
   Sodium sodium;
   wire::Bytes32 key{};
@@ -41,24 +41,24 @@ class Handshake {
     wire::Bytes32 scalar{};  // fresh for each connection, secret
     wire::HostAddress listen;
     uint32_t nic = 0;
-    bool encrypt = true;  // asks for it: one side's wish is enough
+    bool encrypt = true;  // requests encryption; a request of one side is enough
   };
-  // The dialer's computes its share: some 0.2 ms.
+  // The dialer's handshake computes its share here: about 0.2 ms.
   Handshake(bool dialer, const TcpSecret& secret, const Self& self, uint16_t vni, const wire::HostAddress& called);
   ~Handshake();
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
 
-  [[nodiscard]] const wire::Greeting& hello() const noexcept { return hello_; }  // the dialer's first words
+  [[nodiscard]] const wire::Greeting& hello() const noexcept { return hello_; }  // the dialer's first greeting
 
   enum class Step {
     reply,  // send *out, wait for more
-    last,   // send *out; it is done
+    last,   // send *out; the handshake is done
     done,
     refused,  // send *out (a reject), hang up
     failed,   // the other side refused: reason()
   };
-  // A hello and a challenge take some 0.3 ms, the others nothing.
+  // Handles a received greeting. A hello or a challenge takes about 0.3 ms, the others negligible time.
   Step on(const wire::Greeting& in, wire::Greeting* out);
 
   [[nodiscard]] wire::TcpReject reason() const noexcept { return reason_; }
@@ -78,14 +78,14 @@ class Handshake {
   bool dialer_;
   const TcpSecret& secret_;  // the link's
   Self self_;
-  wire::Greeting hello_, challenge_;  // as the proofs cover them: challenge_ without its own proof
+  wire::Greeting hello_, challenge_;  // the input of the proofs: challenge_ without its own proof
   std::array<std::byte, 64> session_{};
   wire::GreetingType expected_;
   wire::TcpReject reason_ = wire::TcpReject::none;
 };
 
 const char* text_of(wire::TcpReject reason) noexcept;
-// How a call ends that was turned down so. again: the connection is on its way, or there will be room later.
+// The status of a call that was rejected for `reason`. again: a connection is on its way, or there will be room later.
 Status status_of(wire::TcpReject reason) noexcept;
 
 }  // namespace weft::link

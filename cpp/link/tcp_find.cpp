@@ -14,8 +14,8 @@ namespace weft::link {
 
 namespace {
 
-// How long a call waits for the peer's own greeting, which has begun: some round trips to a distant host. A caller that
-// has not proved that it knows the secret cannot delay a call for longer.
+// How long a call waits for a greeting that the peer has begun: some round trips to a distant host. The limit also
+// bounds the delay that a caller without the secret can cause.
 constexpr uint64_t kGreetingNs = 20'000'000;
 
 }  // namespace
@@ -73,8 +73,8 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
   return Resolving::later;
 }
 
-// The newest connection: an older one may lead to a process that has been replaced, or may be lost on the peer's side
-// only.
+// Finds the newest connection: an older one may lead to a process that has been replaced, or may be lost on the peer's
+// side only.
 std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t vni) const {
   for (auto it = live_.rbegin(); it != live_.rend(); ++it) {
     const TcpPeer& peer = **it;
@@ -83,7 +83,7 @@ std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t v
   return nullptr;
 }
 
-// Called by threads that resolve, too, so nothing here may open a connection: only the polling thread changes live_.
+// Resolving threads call this too, so it must not open a connection: only the polling thread changes live_.
 void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
   if (const auto peer = find(route.host, call_.address.vni)) {
     ask(*peer, route, std::move(call_));
@@ -106,7 +106,7 @@ void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
 }
 
 void TcpLink::ask(TcpPeer& peer, const Route& route, TcpPeer::Call call_) {
-  if (peer.asks_open >= wire::kTcpAsksMax) {  // retried once earlier ones are answered
+  if (peer.asks_open >= wire::kTcpAsksMax) {  // retried when earlier resolves have been answered
     retries_.push_back({std::move(call_), clock_.now_ns() + kRetryNs});
     return;
   }
@@ -123,7 +123,7 @@ Handshake::Self TcpLink::self(const wire::HostAddress& remote) {
   s.uuid = uuid_;
   s.encrypt = config_.encryption == Encryption::automatic ? !is_loopback(remote) : config_.encryption == Encryption::on;
   if (known_as_) s.listen = *known_as_;
-  s.listen.scope = 0;  // means nothing on another host
+  s.listen.scope = 0;  // the scope is meaningless on another host
   for (wire::Bytes32* drawn : {&s.nonce, &s.scalar}) {
     for (size_t i = 0; i < drawn->size(); i += 8) {
       const uint64_t word = random_.next();

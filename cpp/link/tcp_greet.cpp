@@ -1,4 +1,4 @@
-// cpp/link/tcp_greet.cpp: greetings of both directions, until a connection lives or is given up.
+// cpp/link/tcp_greet.cpp: greetings of both directions, until a connection lives or has failed.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -14,10 +14,10 @@ namespace weft::link {
 namespace {
 
 constexpr size_t kLiveMax = 4096;
-constexpr size_t kAnswersMax = 4;  // a round
+constexpr size_t kAnswersMax = 4;  // per round
 
-// Where a caller can be called: at the address that it called from, on the port that it names. The address that it
-// names is not used: a member must not be able to pass for another host.
+// The address for calls to a caller: the IP address it called from, and the port in its hello. The IP address in its
+// hello is ignored, so that a member cannot impersonate another host.
 wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddress& listen) noexcept {
   if (listen.family == 0) return {};
   wire::HostAddress host = remote;
@@ -25,13 +25,13 @@ wire::HostAddress seen_as(const wire::HostAddress& remote, const wire::HostAddre
   return host;
 }
 
-// The address by which the peer knows us: that of our end, with the port where we listen.
+// Our address as the peer sees it: the IP address of our end, with our listening port.
 wire::HostAddress us_from(int fd, const wire::HostAddress& listen) noexcept {
   sockaddr_storage own{};
   socklen_t length = sizeof(own);
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) return {};
   wire::HostAddress host = seen_as(from_sockaddr(own), listen);
-  host.scope = 0;  // means nothing on another host
+  host.scope = 0;  // the scope is meaningless on another host
   return host;
 }
 
@@ -45,7 +45,7 @@ std::string why_of(wire::TcpReject reason, uint16_t version) {
 
 }  // namespace
 
-// Reads the hellos that have arrived, so that greets() knows who is calling. Proofs are left to the polling thread.
+// Reads the hellos that have arrived, so that greets() knows the callers. The polling thread reads the proofs.
 void TcpLink::take_hellos() {
   if (!listener_.valid()) return;
   accept_all();
@@ -58,7 +58,7 @@ void TcpLink::take_hellos() {
   }
 }
 
-// Whether the NIC at `host` has called us and its greeting is under way.
+// True if the NIC at `host` has called us and its greeting is under way.
 bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
   return std::ranges::any_of(pending_, [&](const auto& entry) {
     const Pending& p = entry.second;
@@ -67,7 +67,8 @@ bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
 }
 
 // Tie-break for simultaneous calls: if we are already calling this caller, or are connected to it by a call of ours,
-// the NIC with the smaller uuid keeps its own connection. A caller that cannot be called is never turned down for that.
+// the NIC with the smaller uuid keeps its own connection. A caller that does not listen is never rejected for this
+// reason.
 bool TcpLink::crosses_ours(const Pending& p) {
   const wire::Greeting& hello = p.hello;
   if (p.outbound || hello.listen.family == 0 || !(uuid_ < hello.uuid)) return false;
@@ -78,8 +79,9 @@ bool TcpLink::crosses_ours(const Pending& p) {
   for (const auto& peer : live_) {
     const TcpPeer::About& about = peer->about;
     if (!about.outbound || about.vni != hello.vni || about.uuid != hello.uuid || about.us != hello.called) continue;
-    // Once a connection: a caller that calls again does not find it, because it knows us by another name or has lost
-    // the connection without our knowledge. In the latter case its kernel answers the ping with a reset.
+    // Reject once per connection. A caller that calls again did not find our connection: it knows us by another
+    // address, or it has lost the connection without our knowledge. In the latter case its kernel answers the ping with
+    // a reset.
     if (peer->crossed || peer->dead() || peer->broken() != Status::ok) continue;
     peer->crossed = true;
     peer->ping();
@@ -107,16 +109,16 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
     e.data.u64 = id;
     (void)::epoll_ctl(events_->fd(), EPOLL_CTL_MOD, p.fd.get(), &e);
     wire::HostAddress called = p.remote;
-    called.scope = 0;  // means nothing on another host
+    called.scope = 0;  // the scope is meaningless on another host
     p.greeting = std::make_unique<Handshake>(true, *secret_, self(p.remote), p.vni, called);
-    // If it has already turned us away, sending fails and its reason can be read.
+    // If the peer has already rejected us, the send fails; hear() below then reads the reason.
     if (send_greeting(p.fd.get(), p.greeting->hello())) return;
   }
   hear(id, false);
 }
 
-// A hello costs a stranger nothing and us some 0.3 ms: a few are answered a round, so that open connections are served
-// in between.
+// Answering a hello costs about 0.3 ms, sending one costs an attacker nothing. So answer only a few hellos per round
+// and serve open connections in between.
 void TcpLink::answer_hellos() {
   for (size_t answered = 0; answered < kAnswersMax && !unanswered_.empty();) {
     const uint64_t id = unanswered_.front();
@@ -135,13 +137,13 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
     const ssize_t n = ::recv(p.fd.get(), p.in.data() + p.have, p.in.size() - p.have, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
-      // A NIC that refuses says so first; one that was killed at this moment says nothing.
+      // A NIC that refuses sends a reject first, so a hang-up without one means that the peer died.
       give_up(id, n == 0 ? Status::peer_gone : status_of_errno(errno),
               n == 0 ? "it hung up during the greeting: is it a NIC of Weft?" : std::strerror(errno));
       return;
     }
     p.have += static_cast<size_t>(n);
-    // Four bytes are enough to tell another protocol.
+    // The first four bytes are enough to detect another protocol.
     uint32_t magic = 0;
     if (p.have >= sizeof(magic)) std::memcpy(&magic, p.in.data(), sizeof(magic));
     if (p.have >= sizeof(magic) && magic != wire::kTcpMagic) {
@@ -155,7 +157,7 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
     if (p.have < p.in.size()) continue;
     p.have = 0;
     const auto greeting = wire::parse_greeting(p.in);
-    if (!greeting || (!p.outbound && p.waiting_ns == 0)) {  // or a second one, before the answer to the first
+    if (!greeting || (!p.outbound && p.waiting_ns == 0)) {  // or a second greeting before our answer to the first
       give_up(id, Status::refused, "what it said is no greeting of Weft");
       return;
     }
@@ -168,7 +170,7 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
     }
     const bool last = greeting->type == wire::GreetingType::welcome || greeting->type == wire::GreetingType::proof;
     on_greeting(id, *greeting);
-    // What follows the last greeting are packets, which the connection reads.
+    // Packets follow the last greeting; the connection reads them.
     if (last || hello_only || !pending_.contains(id)) return;
   }
 }
@@ -187,7 +189,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   };
   if (in.type == wire::GreetingType::hello && p.heard && crossed()) return;
   const Handshake::Step step = p.greeting->on(in, &out);
-  // Checked again: a call of ours that gave up waiting for this greeting may be under way by now.
+  // Check again: a call of ours that stopped waiting for this greeting may be under way now.
   if (step == Handshake::Step::last && crossed()) return;
   switch (step) {
     case Handshake::Step::reply:
@@ -216,7 +218,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
       return;
     case Handshake::Step::failed:
       p.busy = p.greeting->reason() == wire::TcpReject::busy;
-      if (p.busy && p.outbound) {  // called again, until the caller's time is over
+      if (p.busy && p.outbound) {  // call again until the operation's deadline
         reasons_[p.remote] = "calling " + text_of(p.remote) + ": " + text_of(wire::TcpReject::busy);
       }
       give_up(id, status_of(p.greeting->reason()), "it refused: " + why_of(p.greeting->reason(), in.version));

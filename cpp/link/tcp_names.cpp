@@ -62,7 +62,7 @@ wire::HostAddress usual_address(uint8_t family, uint16_t port) noexcept {
     sockaddr_storage one{};
     std::memcpy(&one, a->ifa_addr, family == 4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     const wire::HostAddress candidate = from_sockaddr(one);
-    if (candidate.scope != 0) continue;  // means nothing on another host
+    if (candidate.scope != 0) continue;  // a scoped address is meaningless on another host
     found = candidate;
     found.port = port;
     break;

@@ -20,18 +20,17 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kCopyMax = 4096;         // longer payload is sent at once
-constexpr size_t kBatchBytes = 16 << 10;  // small packets up to here share a system call
-// Once the waiting packets acknowledge or request this much payload they are sent: the peer's pipeline would run dry.
+constexpr size_t kCopyMax = 4096;         // frames with longer payload are sent at once
+constexpr size_t kBatchBytes = 16 << 10;  // small packets share a system call up to this size
+// Waiting packets that acknowledge or request this much payload are sent at once: the peer's pipeline would run dry.
 constexpr uint64_t kBatchCost = uint64_t{512} << 10;
-constexpr size_t kOutMax = size_t{256} << 10;  // waiting bytes from which submit() says `again`
+constexpr size_t kOutMax = size_t{256} << 10;  // with this many waiting bytes submit() returns `again`
 constexpr size_t kInBytes = size_t{32} << 10;
-constexpr size_t kTailBytes = 4096;  // read ahead behind a long payload: the next packet's head
-constexpr uint32_t kNicsMax = 1024;  // NICs of one process: each name takes an entry in the table of routes
-constexpr int kRoundsMax = 4;        // reads of one connection before the next has its turn
+constexpr size_t kTailBytes = 4096;  // read ahead after a long payload: the next packet's head
+constexpr int kRoundsMax = 4;        // reads of one connection before the next connection is served
 
-// Direct system calls: the C library's recv() and send() are cancellation points, which cost a process with threads 20
-// ns each, also when nothing has arrived.
+// Direct system calls: the C library's recv() and send() are cancellation points, which cost 20 ns per call in a
+// process with threads, even when no data has arrived.
 ssize_t receive_now(int fd, void* into, size_t bytes) noexcept {
   return ::syscall(SYS_recvfrom, fd, into, bytes, MSG_DONTWAIT, nullptr, nullptr);
 }
@@ -82,7 +81,7 @@ void TcpPeer::fail(Status status, const std::string& why) noexcept {
   try {
     const std::lock_guard lock(why_mutex_);
     if (why_.empty()) why_ = why;
-  } catch (const std::bad_alloc&) {  // without its reason
+  } catch (const std::bad_alloc&) {  // fails without a reason in the text
   }
   Status ok = Status::ok;
   broken_.compare_exchange_strong(ok, status, std::memory_order_acq_rel);
@@ -105,7 +104,7 @@ uint32_t TcpPeer::wanted_events() const noexcept {
   return EPOLLIN | EPOLLRDHUP | (wants_out_ ? uint32_t{EPOLLOUT} : 0u);
 }
 
-// Level-triggered: data that is there when the socket enters the set wakes at once.
+// Level-triggered: data present when the socket enters the set wakes the engine at once.
 void TcpPeer::watch(bool watched) {
   const std::lock_guard lock(send_mutex_);
   if (watched_ == watched || !fd_.valid()) return;
@@ -131,7 +130,7 @@ void TcpPeer::want_out(bool wanted) {
 
 std::byte* TcpPeer::room(size_t bytes) {
   if (out_.size() - out_end_ < bytes) [[unlikely]] {
-    if (out_at_ != 0) {  // reuse the room of what was sent
+    if (out_at_ != 0) {  // reuse the space of bytes already sent
       std::memmove(out_.data(), out_.data() + out_at_, out_bytes());
       out_end_ -= out_at_;
       out_at_ = 0;
@@ -176,12 +175,12 @@ bool TcpPeer::flush() {
   return flush_locked();
 }
 
-// HOT. One system call, or none where packets wait for company.
+// HOT. One system call, or none if the packet waits to share one.
 Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
   const std::lock_guard lock(send_mutex_);
   try {
     return send_locked(frame, payload);
-  } catch (const std::bad_alloc&) {  // the counts no longer agree with what was sent
+  } catch (const std::bad_alloc&) {  // the counts no longer match the packets sent
     fail(Status::no_memory, "no memory");
     return Status::no_memory;
   }
@@ -194,7 +193,7 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
   const bool answer = frame.kind == wire::FrameKind::answer;
   frame.where = wire::PayloadWhere::none;
   const uint64_t waiting = ours_.open();
-  uint32_t cost = frame.staged_chunk;  // an answer repeats what the request counted
+  uint32_t cost = frame.staged_chunk;  // an answer repeats the cost of its request
   if (!answer) {
     frame.payload_length = static_cast<uint32_t>(payload.size());
     cost = frame.staged_chunk = wire::cost_of(frame);
@@ -203,12 +202,11 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
       return Status::again;
     }
   }
-  // The kernel's buffer was full at the last attempt, and no poll has seen room since: do not spend a system call on
-  // it.
+  // The kernel's buffer was full at the last attempt, and no poll has seen room since: do not waste a system call.
   if (wants_out_ && (payload.size() > kCopyMax || out_bytes() >= kOutMax)) return Status::again;
   if (out_bytes() >= kOutMax) flush_locked();
   if (out_bytes() >= kOutMax) return Status::again;
-  // Counted before it is sent: another thread may read the peer's answer at once.
+  // Count before sending: another thread may read the peer's answer at once.
   if (answer) {
     theirs_.end(cost);
   } else {
@@ -230,14 +228,14 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
     flush_if_due();
     return Status::ok;
   }
-  // A copy is sealed and sent: the application or a peer may change the memory at any time.
+  // Seal and send a copy: the application or a peer may change the memory at any time.
   std::byte* packet = room(wire::frame_bytes(payload.size()));
   if (!payload.empty() && !mem::copy_guarded(packet + wire::payload_at(payload.size()), payload.data(), payload.size()))
       [[unlikely]] {
-    answer ? theirs_.end(cost, true) : ours_.begin(cost, true);  // nothing of the packet was sent
+    answer ? theirs_.end(cost, true) : ours_.begin(cost, true);  // undo the count: the packet was not sent
     return Status::fault;
   }
-  frame.payload_length = 0;  // the prefix tells the length
+  frame.payload_length = 0;  // the prefix contains the length
   if (answer) frame.source = {};
   const wire::DoneBody with = std::exchange(answer_, {});
   out_end_ += wire::emit_frame(keys_.send, frame, with, payload.size(), packet);
@@ -254,8 +252,8 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
 void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body) {
   const std::lock_guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok) return;
-  // What can wait for a peer that keeps to the limits: packets up to kOutMax and the frame that passed it, the peer's
-  // asks and ours.
+  // The most that can wait for a peer that keeps to the limits: packets up to kOutMax plus one frame, and the resolves
+  // of both sides.
   constexpr size_t kWaitingMax =
       kOutMax + wire::kTcpPayloadMax + (2 * size_t{wire::kTcpAsksMax} + 16) * wire::kPacketBytesMax;
   if (out_bytes() >= kWaitingMax) {
@@ -292,7 +290,7 @@ void TcpPeer::say_goodbye() noexcept {
     std::byte* packet = room(wire::kPacketBytesMax);
     out_end_ += wire::emit_goodbye(keys_.send, packet);
     flush_locked();
-  } catch (const std::bad_alloc&) {  // the peer sees the hang-up, without its reason
+  } catch (const std::bad_alloc&) {  // the peer sees the hang-up without a goodbye
   }
 }
 
@@ -327,7 +325,7 @@ size_t TcpPeer::read(std::span<std::byte> into) {
   return std::min(got, into.size());
 }
 
-// Reads more bytes into the buffer. False: none are there, or the connection is broken.
+// Reads more bytes into the buffer. False: no bytes have arrived, or the connection is broken.
 bool TcpPeer::fill() {
   if (in_begin_ == in_end_) {
     in_begin_ = in_end_ = 0;
@@ -336,7 +334,7 @@ bool TcpPeer::fill() {
     in_end_ -= in_begin_;
     in_begin_ = 0;
   }
-  // After a long payload another is likely: what is read of it here would have to be copied once more.
+  // After a long payload another is likely. Read little ahead: payload bytes read here would be copied once more.
   const size_t room = std::min(in_.size(), in_end_ + (long_ ? kTailBytes : in_.size())) - in_end_;
   ssize_t n;
   do {
@@ -371,10 +369,10 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
       const std::lock_guard lock(send_mutex_);
       want_out(false);
       flush_locked();
-      n = 1;  // a sender that waits for room tries again
+      n = 1;  // reports progress, so that a sender that waits for room retries
     }
   }
-  // An answer that came with the last frame is left for the next round, if there is one.
+  // An answer that came with the last frame is left for the next round, if there will be one.
   const auto settle = [&](bool again) {
     if (taken_.there == 0) return;
     if (again && broken() == Status::ok) {
@@ -398,13 +396,13 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
     heard = true;
   }
   settle(true);
-  if (!dry_) return n != 0 ? n : 1;  // there is more, for the next round
+  if (!dry_) return n != 0 ? n : 1;  // the next round reads the rest
   // Nothing new arrived: send the packets that waited for more.
   if (!heard && unflushed_.load(std::memory_order_relaxed)) flush();
   return n;
 }
 
-// Checks a request against the limits and its right to name the endpoint, and replaces its source by our number for it.
+// Checks a request's limits and its right to address the endpoint, and replaces its source NIC by our number for it.
 bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
   if (frame.kind == wire::FrameKind::answer) {
     // More answers than requests are a protocol error; a wrong cost in an answer harms only the peer that sent it.
@@ -422,7 +420,7 @@ bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
     fail(Status::protocol, "more requests at a time than the protocol permits");
     return false;
   }
-  if (frame.source.nic >= kNicsMax || frame.source.vni != about.vni ||
+  if (frame.source.nic >= wire::kRemoteNic || frame.source.vni != about.vni ||
       !control.may_name(frame.ep_index, frame.ep_generation, about.vni)) {
     fail(Status::protocol, "a frame of another VNI or NIC than the connection's");
     return false;
@@ -438,13 +436,13 @@ void TcpPeer::trace_source(wire::Frame& frame) {
   }
   if (frame.source.nic != source_nic_) {
     source_nic_ = frame.source.nic;
-    source_number_ = route_number({about.host, source_nic_});
+    source_number_ = told_route_number({about.host, source_nic_});
   }
   frame.source.nic = source_number_;
 }
 
-// True: the payload is complete and was delivered, or was changed on its way. It is collected and opened before any of
-// it reaches its place: a region never holds bytes that were not authenticated, not even for a moment.
+// True: the payload is complete, and was delivered or found corrupted. All of it is collected and opened before any
+// byte reaches its destination: a region never holds unauthenticated bytes, not even for a moment.
 bool TcpPeer::take_payload(FrameSink& sink, const std::shared_ptr<Peer>& self) {
   const uint64_t length = frame_.payload_length, sealed = length + wire::kTagBytes;
   while (done_ < sealed) {
@@ -466,7 +464,7 @@ bool TcpPeer::opens(std::byte* at, size_t clear, size_t content) {
   return false;
 }
 
-// Counts an answer of success, which deliver_done() will give to the NIC. False: the connection is broken.
+// Counts an answer of success, which deliver_done() passes to the NIC later. False: the connection is broken.
 bool TcpPeer::take_done(TcpControl& control, const wire::DoneBody& done) {
   if (done.there != 1) {
     fail(Status::protocol, "an answer with a field outside its range");
@@ -491,7 +489,7 @@ void TcpPeer::deliver_done(FrameSink& sink, const std::shared_ptr<Peer>& self) {
 size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget) {
   size_t n = 0;
   while (n < budget && broken() == Status::ok) {
-    if (taken_.there != 0 && in_begin_ != in_end_) deliver_done(sink, self);  // the frame it came with was not the last
+    if (taken_.there != 0 && in_begin_ != in_end_) deliver_done(sink, self);  // its frame was not the last
     if (taking_) {
       const uint64_t before = done_;
       const bool complete = take_payload(sink, self);
@@ -549,7 +547,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     const bool whole = !apart || in.size() - head >= payload_length + wire::kTagBytes;
     if (with.there != 0) {
       if (!take_done(control, with)) return n;
-      // Answers reach the NIC in the order in which they came.
+      // Answers reach the NIC in the order of their arrival.
       if (!whole || frame->kind == wire::FrameKind::answer || !control.polled()) deliver_done(sink, self);
     }
     if (!admit(*frame, control)) return n;
@@ -568,7 +566,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     frame_ = *frame;
     done_ = 0;
     taking_ = true;
-    // Kept for the next payload.
+    // The buffer only grows; later payloads reuse it.
     if (collected_.size() < payload_length + wire::kTagBytes) collected_.resize(payload_length + wire::kTagBytes);
   }
   return n;

@@ -1,18 +1,18 @@
 // cpp/link/tcp_peer.hpp: one connection to another NIC, after the greeting: packets out, packets in.
 //
-// Sending: any thread, under send_mutex_, from out_: payload is copied there and sealed there, so that a change of the
-//   application's memory meanwhile cannot part the bytes from their tag.
-//   While a request of ours has no answer yet, small packets are gathered (until there are kBatchBytes of them, the
-//   next poll, or a thread goes to sleep): the answer will bring a thread here that sends them. Answers wait for the
-//   next poll that finds nothing new, so that they travel with the application's next frame. Neither waits once
-//   kBatchCost bytes of payload depend on it.
-// Receiving: the polling thread only. Payload goes to its place once it is whole and its seal has opened. An answer
-// that
-//   came with the last frame is left for the next round where there will be one: the caller that waits for the frame
-//   goes first.
-//   A peer that asks for endpoints and does not read the answers is dropped (kTcpAsksMax).
-// Limits: a request that passes kTcpInFlightFrames or kTcpInFlightBytes is not sent before others are answered; a peer
-//   that does not keep to them is dropped.
+//
+// Sending: any thread, under send_mutex_, from out_. The payload is copied to out_ and sealed there, so that a change
+//   of the application's memory in the meantime cannot invalidate the tag.
+//   While a request of ours is unanswered, small packets are gathered until kBatchBytes of them wait, the next poll, or
+//   a thread goes to sleep: the answer will wake a thread, which sends them. Answers wait for the next poll that finds
+//   no new packet, so that they travel with the application's next frame. Neither waits once kBatchCost bytes of
+//   payload depend on them.
+// Receiving: the polling thread only. A payload reaches its destination after all of it has arrived and its seal has
+//   opened. An answer that came with the last frame is left for the next round if there will be one: the caller that
+//   waits for the frame goes first.
+//   The NIC drops a peer that sends resolves and does not read the answers (kTcpAsksMax).
+// Limits: a request beyond kTcpInFlightFrames or kTcpInFlightBytes is sent after earlier ones have been answered; the
+//   NIC drops a peer that exceeds the limits.
 #pragma once
 
 #include <atomic>
@@ -29,15 +29,15 @@ namespace weft::link {
 
 class TcpPeer;
 
-// What a connection asks of its link during receive().
+// The calls that a connection makes to its link during receive().
 class TcpControl {
  public:
   virtual ~TcpControl() = default;
   virtual wire::ResolveBody on_resolve(TcpPeer& peer, const wire::ResolveBody& asked) = 0;
   virtual void on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) = 0;
-  // Whether a peer of `vni` may name this endpoint of our NIC.
+  // True if a peer of `vni` may address this endpoint of our NIC.
   virtual bool may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) = 0;
-  // Whether a thread polls: then an answer may be left for the next round.
+  // True if a thread polls: an answer may then be left for the next round.
   [[nodiscard]] virtual bool polled() const noexcept = 0;
 };
 
@@ -54,9 +54,9 @@ class TcpPeer final : public Peer {
     std::array<uint8_t, 16> uuid{};
     uint16_t vni = 0;
     bool outbound = false;
-    wire::HostAddress host;    // where it can be called: the address that we called, or its end and port; or none
+    wire::HostAddress host;    // the address for calls to the peer: as we called it, or its IP and port; or none
     wire::HostAddress remote;  // the other end of the connection
-    wire::HostAddress us;      // outbound: the address by which the peer knows us, unless it is translated on the way
+    wire::HostAddress us;      // outbound: our address as the peer sees it, unless a NAT translates it
   };
   TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& about, EpollSet* set, uint64_t id);
 
@@ -67,47 +67,47 @@ class TcpPeer final : public Peer {
   Status send(wire::Frame& frame, std::span<const std::byte> payload);
   void send_control(wire::PacketType type, const wire::ResolveBody& body);
   void ping_if_silent();
-  void ping();                  // with the packets that wait, as far as the kernel takes them
-  void say_goodbye() noexcept;  // before an orderly close, if the kernel takes it
-  // Sends the packets that wait, as far as the kernel takes them. True: bytes went out.
+  void ping();                  // also sends the waiting packets, as far as the kernel accepts them
+  void say_goodbye() noexcept;  // before an orderly close, if the kernel accepts it
+  // Sends the waiting packets, as far as the kernel accepts them. True: bytes went out.
   bool flush();
   [[nodiscard]] bool unflushed() const noexcept { return unflushed_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool full() const noexcept { return full_.load(std::memory_order_relaxed); }
 
   // ---- receiving
   size_t receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpControl& control, size_t budget);
-  // Whether data was left for the next round. Any thread: one that is about to sleep checks it.
+  // True if data was left for the next round. Any thread may call it; a thread that is about to sleep does.
   [[nodiscard]] bool has_buffered() const noexcept {
     return buffered_.load(std::memory_order_seq_cst) != Left::nothing;
   }
-  // Whether whole packets were left because the budget ended; no event will announce them.
+  // True if complete packets were left because the budget ended; no epoll event will announce them.
   [[nodiscard]] bool has_packets() const noexcept { return buffered_.load(std::memory_order_relaxed) == Left::packets; }
 
-  // Why the connection is broken, and will be dropped by the polling thread; ok: it is not.
+  // Why the connection is broken (the polling thread will drop it); ok: it is not broken.
   [[nodiscard]] Status broken() const noexcept { return broken_.load(std::memory_order_acquire); }
   [[nodiscard]] std::string why() const;
   void die(Status why);
   void give_up(Status status, const std::string& why) noexcept { fail(status, why); }
-  // Puts the socket into the link's epoll set or takes it out. In the set it costs its sender 0.2 us a packet, so a
-  // socket that polls read anyway is kept out. With the link's lock.
+  // Adds the socket to the link's epoll set or removes it. In the set the socket costs its sender 0.2 us a packet, so
+  // sockets that polls read anyway are kept out. Requires the link's lock.
   void watch(bool watched);
-  void close_in_child() noexcept { fd_.reset(); }  // of a fork: the connection goes on, it is the parent's
+  void close_in_child() noexcept { fd_.reset(); }  // after fork(): the connection belongs to the parent
 
   const About about;
   const uint64_t id;
-  std::map<uint64_t, Call> asked;  // the link's, under its lock
-  uint32_t asks_open = 0;          // the link's: without an answer, including those whose time ran out
+  std::map<uint64_t, Call> asked;  // guarded by the link's lock
+  uint32_t asks_open = 0;          // guarded by the link's lock: unanswered resolves, including timed-out ones
   uint64_t next_ask = 1;
-  bool crossed = false;  // the link's: a call of the peer was turned down for this connection
+  bool crossed = false;  // guarded by the link's lock: a call of the peer was rejected because of this connection
 
  private:
-  // The unanswered requests of one direction. One thread at a time begins them and one ends them, so that neither needs
-  // a locked instruction; each may undo its last step.
+  // Counts the unanswered requests of one direction. One thread at a time begins requests and one ends them, so neither
+  // needs a locked instruction; each may undo its last step.
   class Requests {
    public:
     void begin(uint64_t cost, bool undo = false) noexcept { count(begun_, cost, undo); }
     void end(uint64_t cost, bool undo = false) noexcept { count(ended_, cost, undo); }
-    // Exact up to the other thread's latest step; read in this order, the difference is never negative.
+    // Exact except for the other thread's latest step. `ended` is read first, so the difference is never negative.
     [[nodiscard]] uint64_t open() const noexcept { return difference(&Sum::count); }
     [[nodiscard]] uint64_t open_bytes() const noexcept { return difference(&Sum::bytes); }
 
@@ -137,7 +137,7 @@ class TcpPeer final : public Peer {
   std::byte* room(size_t bytes);  // at the end of out_; the caller fills it and advances out_end_
   [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
   void clear_out() noexcept { out_at_ = out_end_ = 0; }
-  void emit_done();  // answer_ becomes a packet of its own
+  void emit_done();  // writes answer_ as a packet of its own
   bool fill();
   bool take_done(TcpControl& control, const wire::DoneBody& done);
   void deliver_done(FrameSink& sink, const std::shared_ptr<Peer>& self);
@@ -149,27 +149,27 @@ class TcpPeer final : public Peer {
   void trace_source(wire::Frame& frame);
 
   UniqueFd fd_;
-  SessionKeys keys_;  // send: with send_mutex_; receive: the polling thread's
-  EpollSet* set_;     // where the link waits for this connection
+  SessionKeys keys_;  // send: guarded by send_mutex_; receive: the polling thread's
+  EpollSet* set_;     // the link's set for connections
 
   std::mutex send_mutex_;
   std::vector<std::byte> out_;
   size_t out_at_ = 0, out_end_ = 0;
-  wire::DoneBody answer_;  // the last answer that waits: the next frame takes it along
+  wire::DoneBody answer_;  // the last waiting answer: the next frame carries it
   uint64_t out_cost_ = 0;  // bytes of payload that the packets in out_, and answer_, acknowledge or request
   bool wants_out_ = false, watched_ = false;
   std::atomic<bool> unflushed_{false}, spoke_{false}, full_{false};
-  Requests ours_, theirs_;  // ours: begun with send_mutex_, ended by the polling thread; theirs: the reverse
+  Requests ours_, theirs_;  // ours: begun under send_mutex_, ended by the polling thread; theirs: the reverse
 
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;
-  wire::DoneBody taken_;  // an answer that the NIC has not been given yet
+  wire::DoneBody taken_;  // a received answer that the NIC does not have yet
   enum class Left : uint8_t { nothing, answer, packets };
   std::atomic<Left> buffered_{Left::nothing};
   bool dry_ = false;
   bool long_ = false;  // the last packet's payload was long
   bool taking_ = false;
-  wire::Frame frame_;  // whose payload is being taken
+  wire::Frame frame_;  // the frame whose payload is being received
   uint64_t done_ = 0;
   std::vector<std::byte> collected_;
   uint32_t source_nic_ = wire::kUnknownNic, source_number_ = wire::kUnknownNic;

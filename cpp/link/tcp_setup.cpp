@@ -1,4 +1,4 @@
-// cpp/link/tcp_setup.cpp: making the link, its settings, listening, statistics.
+// cpp/link/tcp_setup.cpp: construction of the link, its settings, listening, statistics.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -30,7 +30,8 @@ TcpLink::~TcpLink() {
   if (secret_) secret_->sodium.wipe(&secret_->key, sizeof(secret_->key));
 }
 
-// Opens the link's descriptors at its first use: a process that stays on its host has none. False: none is left.
+// Opens the link's descriptors at its first use: a process that uses only its own host needs none. False: the process
+// has no descriptor left.
 bool TcpLink::start() {
   if (events_) return true;
   try {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-uint64_t mix(uint64_t x) noexcept {  // priorities of the tree: well spread, the same in every run
+uint64_t mix(uint64_t x) noexcept {  // priorities of the tree: pseudo-random, the same in every run
   x ^= x >> 31;
   x *= 0x7fb5d329728ea185;
   x ^= x >> 27;
@@ -50,7 +50,7 @@ RegistrationCache::Ref RegistrationCache::find(uint64_t address, uint64_t length
       if (found != nullptr) recent = found;
     }
     if (found != nullptr) {
-      // Only the index's reference is sure to stay, and that only under the lock: relaxed is enough to add to it.
+      // Relaxed is enough: under the lock the index's own reference keeps the node alive.
       found->references.fetch_add(1, std::memory_order_relaxed);
       if (found != newest_) to_front(found);
       if (checks_[iface]) [[unlikely]]
@@ -89,7 +89,7 @@ RegistrationCache::Miss::Miss(RegistrationCache& cache, uint64_t address, uint64
   }
   begin_ = address;
   end_ = address + length;
-  if (iface == kHmemSystem) {  // changes come in pages
+  if (iface == kHmemSystem) {  // monitors report changes in whole pages
     begin_ &= ~(kPage - 1);
     end_ = (end_ + kPage - 1) & ~(kPage - 1);
   }
@@ -107,7 +107,7 @@ RegistrationCache::Miss::Miss(RegistrationCache& cache, uint64_t address, uint64
     cache_.misses_under_way_ = this;
     if (iface == kHmemSystem) cache_.log_.watch(begin_, end_);
   }
-  // Watched first, resolved then: what changes in between is told, and makes this look-up dirty.
+  // Watch before resolving: the monitor reports a change in between, and this mapping is then not cached.
   std::string why;
   if (!monitor->subscribe(begin_, end_, cache_.log_, &why)) {
     keep_ = false;
@@ -140,7 +140,7 @@ RegistrationCache::Ref RegistrationCache::Miss::finish(const CachedMapping& foun
   CachedMapping mapping = found;
   mapping.iface = iface_;
   mapping.device = device_;
-  if (iface_ == kHmemSystem) {  // what lies around the watched pages could change unseen
+  if (iface_ == kHmemSystem) {  // keep only the watched pages: others could change unseen
     const uint64_t begin = std::max(mapping.address, begin_);
     const uint64_t end = std::min(mapping.address + mapping.length, end_);
     mapping.address = begin;
@@ -152,7 +152,7 @@ RegistrationCache::Ref RegistrationCache::Miss::finish(const CachedMapping& foun
   {
     const std::lock_guard guard(cache_.lock_);
     if (keep_ && cache_.log_.pending()) cache_.look_at_changes(garbage);
-    if (monitor_ != cache_.monitors_[iface_]) keep_ = false;  // replaced meanwhile
+    if (monitor_ != cache_.monitors_[iface_]) keep_ = false;  // another thread has replaced the monitor
     node = cache_.take_node();
     node->references.store(1, std::memory_order_relaxed);
     node->stale.store(false, std::memory_order_relaxed);
@@ -162,7 +162,7 @@ RegistrationCache::Ref RegistrationCache::Miss::finish(const CachedMapping& foun
     Space* space = nullptr;
     if (keep_ && !dirty_) {
       space = cache_.space_of(iface_, device_);
-      // Another thread may have been here first; then ours is only handed out.
+      // Another thread may have cached the range first; then ours is returned without being cached.
       const bool known = space != nullptr && containing(space->root, node->begin, node->end) != nullptr;
       kept = !known && cache_.make_room(mapping.length, garbage);
     }
@@ -199,8 +199,7 @@ RegistrationCache::Ref RegistrationCache::Miss::finish(const CachedMapping& foun
 }
 
 void RegistrationCache::release(Node* node) noexcept {
-  // SYNC POINT: release, so that the node is reused only after our last read of it; acquire for the thread that reuses
-  // it.
+  // SYNC POINT: release: our reads of the node end before its reuse; acquire: for the thread that reuses the node.
   if (node->references.fetch_sub(1, std::memory_order_acq_rel) != 1) [[likely]]
     return;
   const std::lock_guard guard(lock_);
@@ -283,7 +282,7 @@ void RegistrationCache::remove(Space& space, Node* node, Garbage& garbage) {
 bool RegistrationCache::make_room(uint64_t bytes, Garbage& garbage) {
   if (bytes > limits_.bytes_max) return false;
   const auto fits = [&] { return counts_.entries < limits_.count_max && counts_.bytes <= limits_.bytes_max - bytes; };
-  // One round from the oldest on: held ones are put to the front, so that the next round does not meet them again.
+  // One pass from the oldest node on. Held nodes move to the front, so that the next pass does not meet them again.
   for (uint64_t looks = counts_.entries; !fits() && looks != 0; --looks) {
     Node* node = oldest_;
     if (node->references.load(std::memory_order_acquire) == 1) {
@@ -319,7 +318,7 @@ RegistrationCache::Node* RegistrationCache::containing(Node* root, uint64_t begi
     } else if (root->end >= end) {
       return root;
     } else {
-      // All on the left begin early enough; if one of them reaches far enough it is the answer.
+      // All nodes on the left begin early enough; if one of them reaches far enough, it contains the range.
       root = root->left != nullptr && root->left->reach >= end ? root->left : root->right;
     }
   }
@@ -381,7 +380,7 @@ RegistrationCache::Node* RegistrationCache::erase(Node* root, Node* node) noexce
   }
   if (root->left == nullptr) return root->right;
   if (root->right == nullptr) return root->left;
-  Node* up;  // turn the greater child up, and go on below it
+  Node* up;  // rotate the child with the higher priority up, and continue below it
   if (root->left->priority > root->right->priority) {
     up = root->left;
     root->left = up->right;
@@ -468,7 +467,7 @@ void RegistrationCache::choose_monitor(uint32_t iface, std::shared_ptr<Monitor> 
   Garbage garbage;
   {
     const std::lock_guard guard(lock_);
-    std::swap(own_[iface], own);  // what they were is destroyed outside: it may be Python's
+    std::swap(own_[iface], own);  // the old monitors are destroyed outside the lock: they may be Python objects
     std::swap(imported_[iface], imported);
     if (monitors_[iface] != chosen) {
       std::swap(monitors_[iface], chosen);

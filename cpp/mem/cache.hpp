@@ -1,17 +1,17 @@
-// cpp/mem/cache.hpp: the registration cache: what is known of a range of memory, for as long as it stays true.
+// cpp/mem/cache.hpp: the registration cache: facts about ranges of memory, kept until the memory changes.
 //
 //   RegistrationCache::Ref ref = cache.search(address, length, iface, device, resolve);
-//   ref->persistent ...        // what resolve() found, now or earlier
+//   ref->persistent ...        // the result of resolve(), from this call or an earlier one
 //
-// A hit is an entry that contains what is asked for. Entries may overlap: a mapping is known for the range that was
-// asked for and for nothing around it, so two are never joined; one that lies within a newer one is dropped once no
-// Ref holds it. A Ref keeps its mapping readable; after a monitor has reported a change the entry is not found again
-// and stale() of its Refs is true. The least recently used entries go when a limit is reached, never held ones:
-// when all are held, what is found then is handed out without being kept.
+// A hit is an entry that contains the requested range. Entries may overlap and are never joined, because the resolver
+// answers only for the requested range. An entry inside a newer one is dropped when no Ref holds it. A Ref keeps its
+// mapping readable; after a monitor has reported a change, look-ups no longer find the entry, and stale() of its Refs
+// is true. At a limit the least recently used entries that no Ref holds are evicted; if Refs hold all entries, a new
+// mapping is returned without being cached.
 //
-// Thread safety: any thread. Locks: one spin lock, under which no resolver, no monitor and nothing of the caller runs,
-// and which no producer of changes ever takes: a change made while the lock is held, by this very thread too, only goes
-// to the change log. Every look-up empties the log first.
+// Thread safety: any thread. Locks: one spin lock. No resolver, monitor or caller's code runs under the lock, and no
+// producer of changes takes it: a change made while the lock is held, even by the same thread, only goes to the change
+// log. Every look-up empties the log first.
 //
 // Source: fi_mr(3) "Memory registration cache".
 #pragma once
@@ -35,18 +35,18 @@ constexpr uint32_t kIfaceMax = 16;  // fi_hmem_iface has six in fi_mr(3)
 constexpr uint64_t kCacheCountDefault = 1024;
 constexpr uint64_t kUnlimited = ~uint64_t{0};
 
-// What is true of [address, address + length) of one interface and device. Plain data; the resolver fills it.
+// Facts about [address, address + length) of one interface and device. Plain data; the resolver fills it.
 struct CachedMapping {
   uint64_t address = 0, length = 0;
   uint32_t iface = kHmemSystem;
   uint64_t device = 0;
-  uint64_t buffer_id = 0;   // identity of the allocation or file behind it; what Monitor::valid() compares
+  uint64_t buffer_id = 0;   // identity of the allocation or file; Monitor::valid() compares it
   bool host_access = true;  // the processor may load and store there
   bool persistent = false;  // a shared mapping of a file
   bool has_ipc = false;     // another process can open it by ipc
   uint64_t ipc_base = 0, ipc_length = 0;
   std::array<std::byte, 64> ipc{};
-  uint64_t user = 0;  // the resolver's own
+  uint64_t user = 0;  // for the resolver's own use
 };
 
 struct CacheLimits {
@@ -55,20 +55,20 @@ struct CacheLimits {
 };
 
 struct CacheStatistics {
-  uint64_t hits = 0, misses = 0;  // a miss was resolved
-  uint64_t evictions = 0;         // gave way to a limit, or to flush()
-  uint64_t invalidations = 0;     // a change of the memory removed them
-  uint64_t uncached = 0;          // resolved and not kept
+  uint64_t hits = 0, misses = 0;  // a miss: the resolver was called
+  uint64_t evictions = 0;         // entries removed by a limit or by flush()
+  uint64_t invalidations = 0;     // entries removed by a change of the memory
+  uint64_t uncached = 0;          // mappings resolved but not cached
   uint64_t entries = 0, bytes = 0, held = 0;
 };
 
 class RegistrationCache {
   struct Node {
-    std::atomic<uint32_t> references{0};  // the index has one, each Ref has one
+    std::atomic<uint32_t> references{0};  // one for the index and one for each Ref
     std::atomic<bool> stale{false};
     bool indexed = false;
     uint64_t begin = 0, end = 0;  // of the mapping
-    // The tree: by (begin, node), a heap by priority, `reach` is the largest end below.
+    // The tree (a treap): ordered by (begin, node), a heap by priority; `reach` is the largest end in the subtree.
     Node *left = nullptr, *right = nullptr;
     uint64_t reach = 0, priority = 0;
     Node *newer = nullptr, *older = nullptr;            // by use
@@ -78,7 +78,7 @@ class RegistrationCache {
   };
 
  public:
-  // A counted reference. Cheap to make and to drop: no lock, no allocation.
+  // A counted reference. Making or dropping one takes no lock and allocates nothing.
   class Ref {
    public:
     Ref() = default;
@@ -99,13 +99,13 @@ class RegistrationCache {
     explicit operator bool() const noexcept { return node_ != nullptr; }
     const CachedMapping& operator*() const noexcept { return node_->mapping; }
     const CachedMapping* operator->() const noexcept { return &node_->mapping; }
-    // The memory changed since. Only told for what the cache kept: cached().
+    // True: the memory has changed since the look-up. Only meaningful if the mapping is in the cache: cached().
     [[nodiscard]] bool stale() const noexcept { return node_->stale.load(std::memory_order_acquire); }
     [[nodiscard]] bool cached() const noexcept { return cached_; }
     void reset() noexcept {
       if (node_ != nullptr) cache_->release(std::exchange(node_, nullptr));
     }
-    void abandon() noexcept { node_ = nullptr; }  // in a forked child: the cache is the parent's
+    void abandon() noexcept { node_ = nullptr; }  // for a forked child, where the cache belongs to the parent
 
    private:
     friend class RegistrationCache;
@@ -115,14 +115,14 @@ class RegistrationCache {
     bool cached_ = false;
   };
 
-  // system: the monitor of system memory; null: there is none, and nothing about system memory is cached.
+  // system: the monitor of system memory; null: system memory is not cached.
   explicit RegistrationCache(const CacheLimits& limits, std::shared_ptr<Monitor> system = nullptr);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
 
-  // The mapping that contains [address, address + length); resolve(address, length) says it where it is not known, and
-  // has to answer with one that contains the range (EINVAL otherwise). What it throws comes through.
+  // The mapping that contains [address, address + length). On a miss resolve(address, length) supplies it and must
+  // return a mapping that contains the range (EINVAL otherwise). Exceptions of resolve() pass through.
   // HOT on a hit: no system call, no allocation, one short lock. Benchmark: "cache".
   template <typename Resolve>
   Ref search(uint64_t address, uint64_t length, uint32_t iface, uint64_t device, Resolve&& resolve) {
@@ -131,24 +131,24 @@ class RegistrationCache {
     Miss miss(*this, address, length, iface, device);
     return miss.finish(resolve(address, length));
   }
-  // Only what is known already.
+  // Like search(), without resolving: an empty Ref on a miss.
   Ref find(uint64_t address, uint64_t length, uint32_t iface, uint64_t device);
 
-  // The memory changed: entries of any device of the interface that overlap are gone at the return. How many they were.
+  // Reports changed memory: removes the overlapping entries of all devices of the interface. Returns their number.
   size_t notify(uint32_t iface, uint64_t address, uint64_t length);
   // Drops entries that no Ref holds; with lru_only false all entries, held or not.
   size_t flush(bool lru_only);
-  // The monitor of an interface's memory; null: there is none, and nothing about it is cached. Entries under the old
-  // monitor are dropped. An imported monitor, an application's, takes precedence until it is removed with null.
+  // Sets the monitor of an interface's memory; null: the cache stores nothing of this interface. Drops the entries of
+  // the old monitor. An imported monitor, which the application supplies, has precedence until it is removed by null.
   void set_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor);
   void import_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor);
-  // Whether memory of an interface may be kept at all (FI_MR_CUDA_CACHE_MONITOR_ENABLED ...).
+  // Allows or forbids caching of an interface's memory (FI_MR_CUDA_CACHE_MONITOR_ENABLED ...).
   void set_enabled(uint32_t iface, bool on);
 
   [[nodiscard]] std::shared_ptr<Monitor> monitor(uint32_t iface) const;
   [[nodiscard]] const CacheLimits& limits() const noexcept { return limits_; }
   [[nodiscard]] CacheStatistics statistics();
-  // Why the last thing that was not kept was not; empty when that never happened.
+  // Why the latest uncached mapping was not cached; empty if every mapping was.
   [[nodiscard]] std::string reason() const;
 
   void before_fork() { lock_.lock(); }
@@ -156,19 +156,19 @@ class RegistrationCache {
   void after_fork_in_child() noexcept;
 
  private:
-  struct Space {  // of one interface and device: addresses of two devices never meet
+  struct Space {  // the entries of one interface and device, whose addresses are a space of their own
     uint32_t iface = kHmemSystem;
     uint64_t device = 0;
     Node* root = nullptr;
   };
-  struct Garbage {  // what is left to do once the lock is given up
+  struct Garbage {  // work to do after the lock is released
     struct Range {
       std::shared_ptr<Monitor> monitor;
       uint64_t begin, end;
     };
     std::vector<Range> ranges;
   };
-  // A look-up that is being resolved.
+  // A look-up whose resolver is running.
   class Miss {
    public:
     Miss(RegistrationCache& cache, uint64_t address, uint64_t length, uint32_t iface, uint64_t device);
@@ -183,14 +183,14 @@ class RegistrationCache {
     uint64_t address_, length_;
     uint32_t iface_;
     uint64_t device_;
-    uint64_t begin_ = 0, end_ = 0;      // what is watched
-    std::shared_ptr<Monitor> monitor_;  // subscribed to
+    uint64_t begin_ = 0, end_ = 0;      // the watched range
+    std::shared_ptr<Monitor> monitor_;  // the monitor that watches it
     bool listed_ = false, dirty_ = false, keep_ = false;
     Miss *next_ = nullptr, **link_ = nullptr;
   };
 
   void release(Node* node) noexcept;
-  // With the lock:
+  // These require the lock:
   [[nodiscard]] Space* space_of(uint32_t iface, uint64_t device) noexcept;
   [[nodiscard]] static Node* containing(Node* root, uint64_t begin, uint64_t end) noexcept;
   static Node* insert(Node* root, Node* node) noexcept;
@@ -204,7 +204,7 @@ class RegistrationCache {
   size_t invalidate(uint32_t iface, uint64_t begin, uint64_t end, Garbage& garbage);
   void look_at_changes(Garbage& garbage);
   bool make_room(uint64_t bytes, Garbage& garbage);
-  // Without:
+  // These run without the lock:
   void clear_away(Garbage& garbage) noexcept;
   void note(std::string why);
   void choose_monitor(uint32_t iface, std::shared_ptr<Monitor> own, std::shared_ptr<Monitor> imported);
@@ -217,14 +217,14 @@ class RegistrationCache {
 
   CacheLimits limits_;
   alignas(kCacheLine) mutable SpinLock lock_;
-  std::array<Node*, kRecent> recent_{};  // where the last hits were; nodes are never given back, so a look is safe
+  std::array<Node*, kRecent> recent_{};  // the nodes of the last hits; nodes are never freed, so reading one is safe
   std::vector<std::unique_ptr<Space>> spaces_;
   Node *newest_ = nullptr, *oldest_ = nullptr;
-  Node* free_ = nullptr;  // through `left`
+  Node* free_ = nullptr;  // list of unused nodes, linked by `left`
   std::vector<std::unique_ptr<Node[]>> nodes_;
   Miss* misses_under_way_ = nullptr;
   std::array<std::shared_ptr<Monitor>, kIfaceMax> monitors_;        // in force
-  std::array<std::shared_ptr<Monitor>, kIfaceMax> own_, imported_;  // what that is chosen from
+  std::array<std::shared_ptr<Monitor>, kIfaceMax> own_, imported_;  // imported_[i], if set, has precedence over own_[i]
   std::array<bool, kIfaceMax> enabled_;
   std::array<bool, kIfaceMax> checks_{};  // monitors_[i]->checks_hits()
   CacheStatistics counts_;

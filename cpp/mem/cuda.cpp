@@ -1,4 +1,4 @@
-// cpp/mem/cuda.cpp: CUDA through its driver API, loaded at run time: nothing of CUDA is needed to build or run Weft.
+// cpp/mem/cuda.cpp: CUDA through its driver API, loaded at run time: Weft builds and runs without CUDA.
 // Values and signatures are those of the driver API's documentation, "CUDA Driver API": Unified Addressing, Memory
 // Management, Peer Context Memory Access.
 #include <unistd.h>
@@ -35,7 +35,7 @@ constexpr unsigned kIpcLazyPeerAccess = 1;
 constexpr int kHandleTypeDmabuf = 1;
 constexpr unsigned kAttachGlobal = 1;
 
-// Every function that is used; the versions are those that a driver of CUDA 11.7 or later exports.
+// All functions that Weft uses, in the versions that a driver of CUDA 11.7 or later exports.
 struct Api {
   CUresult (*init)(unsigned);
   CUresult (*device_get_count)(int*);
@@ -103,7 +103,8 @@ class CudaRuntime final : public DeviceRuntime {
     if (device == nullptr) return false;
     const Entered entered(*this, *device);
     if (!entered.ok) return false;
-    // A stream of our own: the program's kernels, one of which may be waiting for these very bytes, do not hold it up.
+    // A stream of our own, so that the copy does not wait for the program's kernels: one of them may wait for its
+    // bytes.
     const CUstream stream = take_stream(*device);
     if (stream == nullptr) return false;
     const bool done = api_.memcpy_async(destination, source, length, stream) == kSuccess &&
@@ -156,7 +157,7 @@ class CudaRuntime final : public DeviceRuntime {
       if (!entered.ok || api_.ipc_open_mem_handle(&base, handle, kIpcLazyPeerAccess) != kSuccess) return nullptr;
       return reinterpret_cast<std::byte*>(base);
     }
-    return nullptr;  // that device is not visible in this process
+    return nullptr;  // this process does not see the device
   }
 
   void close(std::byte* opened) noexcept override {
@@ -189,12 +190,12 @@ class CudaRuntime final : public DeviceRuntime {
  private:
   struct Device {
     CUuuid uuid{};
-    mutable std::mutex mutex;  // of the rest
+    mutable std::mutex mutex;  // guards the members below
     mutable CUcontext context = nullptr;
     mutable std::vector<CUstream> idle;
   };
 
-  // The device's primary context is this thread's while it lives: a driver call without one fails.
+  // Makes the device's primary context current in this thread during its life: driver calls without a context fail.
   struct Entered {
     Entered(CudaRuntime& runtime, const Device& device) : api(runtime.api_) {
       CUcontext context = nullptr;

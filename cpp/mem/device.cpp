@@ -117,7 +117,7 @@ std::shared_ptr<Devices::Opened> Devices::open(const void* owner, const DeviceNo
     known_.splice(known_.begin(), known_, same);
     return same->opened;
   }
-  // Another allocation stood there before: its mapping would be in the way of the new one.
+  // An older allocation at the same addresses: close its mapping before opening the new one.
   known_.remove_if([&](const Known& k) {
     return k.owner == owner && k.base < note.base + note.length && note.base < k.base + k.length;
   });

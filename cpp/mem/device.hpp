@@ -1,10 +1,10 @@
-// cpp/mem/device.hpp: memory of devices (FI_HMEM): what the NIC asks of a device's runtime, and what a region of such
-// memory tells peers.
+// cpp/mem/device.hpp: device memory (FI_HMEM): the interface to a device's runtime, and the note with which peers open
+// a region of such memory.
 //
-// Hardware would reach the device over PCIe. Here the runtime copies: in the initiator's process where the memory is
-// its own or was opened through the runtime's IPC (peer-to-peer), otherwise in the owner's engine. Model: hardware has
-// no order between such a copy and a kernel of the device; neither have we. A program that wants one synchronizes its
-// streams before it posts, as with a real NIC.
+// Hardware would reach the device over PCIe. Here the runtime copies: in the initiator's process if the memory is its
+// own or was opened through the runtime's IPC (peer-to-peer), otherwise in the owner's engine. Model: as with hardware,
+// such a copy has no order with a kernel of the device. A program that needs an order synchronizes its streams before
+// it posts, as with a real NIC.
 #pragma once
 
 #include <array>
@@ -27,55 +27,55 @@ constexpr uint32_t kHmemSystem = 0;  // enum fi_hmem_iface
 constexpr uint32_t kHmemIfaceCount = 6;
 
 enum class DeviceMemoryKind : uint8_t {
-  device,   // the device's own: no load or store of the processor reaches it
+  device,   // on the device: the processor's loads and stores do not reach it
   managed,  // moves between device and host on demand
-  host,     // the host's, made by the device's runtime (pinned): loads and stores reach it
+  host,     // host memory pinned by the device's runtime: loads and stores reach it
 };
 
-// What lies at an address, as a runtime knows it.
+// A runtime's facts about an address.
 struct DeviceMemory {
   uint32_t iface = kHmemSystem;
   DeviceMemoryKind kind = DeviceMemoryKind::device;
   uint64_t device = 0;            // number of the device in this process
-  uint64_t base = 0, length = 0;  // the allocation around the address
-  uint64_t buffer_id = 0;         // another allocation at the same address has another
+  uint64_t base = 0, length = 0;  // the allocation that contains the address
+  uint64_t buffer_id = 0;         // differs between successive allocations at the same address
 };
 
-// What a region's entry in the memory table says about device memory: how a peer opens it.
+// The record of device memory in a region's entry of the memory table: a peer opens the allocation with it.
 struct DeviceNote {
   uint64_t device = 0;
   uint64_t base = 0, length = 0;  // the allocation, in the owner's address space
   uint64_t buffer_id = 0;
   uint32_t iface = kHmemSystem;  // system: no note
   uint32_t has_ipc = 0;
-  std::array<std::byte, 16> uuid{};  // of the device: numbers differ between processes
-  std::array<std::byte, 64> ipc{};   // the runtime's own handle
+  std::array<std::byte, 16> uuid{};  // of the device: device numbers differ between processes
+  std::array<std::byte, 64> ipc{};   // the runtime's IPC handle
   uint64_t reserved = 0;
 };
 static_assert(sizeof(DeviceNote) == 128);
 
-// One device interface's run-time library, loaded when it is first needed. Any thread may call.
+// The run-time library of one device interface, loaded at first use. Any thread may call.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
   [[nodiscard]] virtual uint32_t iface() const noexcept = 0;
   [[nodiscard]] virtual uint64_t device_count() const noexcept = 0;
-  // What lies at an address; nothing when this runtime does not know it.
+  // The memory at an address; empty if this runtime does not know the address.
   [[nodiscard]] virtual std::optional<DeviceMemory> find(uint64_t address) noexcept = 0;
-  // The identity of the allocation at an address, for a look at every use: cheaper than find(). 0: none is there.
+  // The identity of the allocation at an address, cheaper than find(), for a check at every use. 0: no allocation.
   [[nodiscard]] virtual uint64_t identity(uint64_t address) noexcept = 0;
-  // Copies between any two places that this process can name, devices or host; returns when the bytes are there.
+  // Copies between any two addresses of this process, on devices or host; returns when the bytes have arrived.
   virtual bool copy(void* to, const void* from, size_t length) noexcept = 0;
-  // Makes asynchronous copies of the program's own into this memory be seen before ours. Once an allocation.
+  // Orders the program's own asynchronous copies into this allocation before ours. Called once per allocation.
   virtual void prepare(uint64_t address) noexcept = 0;
-  // Fills uuid, has_ipc and ipc; leaves has_ipc 0 where the runtime does not share this memory.
+  // Fills uuid, has_ipc and ipc; leaves has_ipc 0 if the runtime cannot share this memory.
   virtual void share(DeviceNote& note) noexcept = 0;
-  // The allocation of another process's note, in this address space; null where it cannot be had.
+  // Opens the allocation of another process's note in this address space; null if that is not possible.
   virtual std::byte* open(const DeviceNote& note) noexcept = 0;
   virtual void close(std::byte* opened) noexcept = 0;
-  // A DMA-buf descriptor of [address, address + length), the caller's to close; -1 with *why.
+  // A DMA-buf descriptor of [address, address + length), which the caller closes; -1 with *why.
   virtual int export_dmabuf(uint64_t address, uint64_t length, std::string* why) noexcept = 0;
-  // Memory of the first device, or memory that moves to it on demand; 0 with *why.
+  // Allocates memory on the first device, or managed memory; 0 with *why.
   virtual uint64_t allocate(uint64_t length, bool managed, std::string* why) noexcept {
     (void)length, (void)managed;
     *why = "Weft allocates no memory by this runtime";
@@ -85,16 +85,16 @@ class DeviceRuntime {
 };
 
 class Devices;
-// A monitor that is asked at every hit of the registration cache whether the allocation is still the same one.
+// A monitor that checks at every hit of the registration cache whether the allocation is still the same.
 std::shared_ptr<Monitor> make_device_monitor(const Devices& devices, uint32_t iface);
 
-// A runtime's library. It stays loaded: calls in it may outlive this object.
+// A runtime's library. The library stays loaded, because calls in it may outlive this object.
 class RuntimeLibrary {
  public:
-  // what, otherwise: for the reasons. "the driver's library", "it is no CUDA driver, or one before 11.7".
+  // what, otherwise: parts of *why, such as "the driver's library", "it is no CUDA driver, or one before 11.7".
   RuntimeLibrary(const std::string& path, const char* what, const char* otherwise, std::string* why);
   [[nodiscard]] bool loaded() const noexcept { return handle_ != nullptr; }
-  // False, with *why: it is needed, and not there.
+  // False, with *why: the function is needed, and the library lacks it.
   template <typename Function>
   bool find(const char* name, Function*& function, bool needed = true) {
     function = reinterpret_cast<Function*>(look_up(name, needed));
@@ -109,7 +109,7 @@ class RuntimeLibrary {
   void* handle_;
 };
 
-// Loads a runtime; null with *why (what was looked for, what was found, what to do).
+// Loads a runtime; null with *why (library looked for, result, what to do).
 std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string* why);
 std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string* why);
 
@@ -125,26 +125,26 @@ class Devices {
   [[nodiscard]] DeviceRuntime* runtime(uint32_t iface) const noexcept {
     return iface < kHmemIfaceCount ? runtimes_[iface].load(std::memory_order_acquire) : nullptr;
   }
-  // False: no runtime is loaded, and no memory is a device's as far as this process can know. One load.
+  // False: no runtime is loaded, so this process knows no device memory. One load.
   [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_acquire); }
   [[nodiscard]] std::optional<DeviceMemory> find(uint64_t address) const noexcept;
-  // One side of a copy, and whether it is a device's.
+  // One side of a copy; device: it is device memory.
   struct Side {
     const void* at;
     bool device;
   };
-  // Copies `length` bytes. Status::device where the runtime refuses, or knows no memory at a side that is a device's:
-  // it was freed, and to take it for the host's would end the process.
+  // Copies `length` bytes. Status::device: the runtime refuses, or does not know the device memory of a side. Such
+  // memory was freed, and a load or store to it, as to host memory, would end the process.
   Status copy(Side to, Side from, size_t length) const noexcept;
-  // Describes memory for the table. shared: peers may open it; what they have open does not follow when other memory
-  // takes the place of this (FI_MR_ALLOCATED promises that none does).
+  // Describes memory for the table. shared: peers may open it. A peer's mapping stays with the old allocation if other
+  // memory takes its place (under FI_MR_ALLOCATED the application promises that this does not happen).
   [[nodiscard]] DeviceNote note(const DeviceMemory& found, bool shared) const noexcept;
 
-  // FI_HMEM_DISABLE_P2P: memory of a peer's device is never opened here; its owner copies.
+  // FI_HMEM_DISABLE_P2P: off: this process never opens device memory of peers; the owner copies.
   void set_p2p(bool on) noexcept { p2p_.store(on, std::memory_order_relaxed); }
   [[nodiscard]] bool p2p() const noexcept { return p2p_.load(std::memory_order_relaxed); }
 
-  // Memory of a peer that stays open as long as this object lives.
+  // A peer's memory, open while this object lives.
   struct Opened {
     Opened(DeviceRuntime* r, std::byte* b) noexcept : runtime(r), base(b) {}
     Opened(const Opened&) = delete;
@@ -153,22 +153,22 @@ class Devices {
     DeviceRuntime* runtime;
     std::byte* base;
   };
-  // The note's allocation, opened now or before; null where that cannot be done (then the owner copies). `owner`
-  // tells processes apart.
+  // The note's allocation, opened now or earlier; null if that is not possible (the owner copies then). `owner`
+  // identifies the process.
   std::shared_ptr<Opened> open(const void* owner, const DeviceNote& note);
-  void forget(const void* owner);  // its process is gone
+  void forget(const void* owner);  // the process is gone
 
  private:
   struct Known {
     const void* owner;
     uint64_t base, length, buffer_id;
-    std::shared_ptr<Opened> opened;  // null: it was tried, and is not to be had
+    std::shared_ptr<Opened> opened;  // null: opening was tried and failed
   };
-  static constexpr size_t kOpenedMax = 64;  // the longest unused is closed for a new one
+  static constexpr size_t kOpenedMax = 64;  // at the limit the least recently used is closed
 
   std::atomic<DeviceRuntime*> runtimes_[kHmemIfaceCount]{};
   std::atomic<bool> any_{false}, p2p_{true};
-  std::mutex mutex_;        // of known_
+  std::mutex mutex_;        // guards known_
   std::list<Known> known_;  // most recently used first
 };
 

@@ -26,8 +26,8 @@ using detail::t_guard;
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 
-// A handler that ours came before. Immutable once it can be reached, and never freed: a handler may be reading it.
-// Their number is that of different handlers which the application ever installed after ours.
+// A handler that ours is installed in front of. Immutable once published and never freed, because a handler may be
+// reading it. There are as many as the different handlers that the application has ever installed over ours.
 struct Earlier {
   struct sigaction action;
   const Earlier* before;  // the handler that was installed before it; null: none
@@ -45,7 +45,7 @@ int index_of(int signal) noexcept {
 bool covers(const GuardFrame& frame, uintptr_t address) noexcept {
   for (size_t i = 0; i < frame.count; ++i) {
     const auto first = reinterpret_cast<uintptr_t>(frame.ranges[i].first);
-    // By pages: what the kernel says of a memory error names the page only.
+    // Compare pages: for a memory error the kernel reports only the page.
     if (frame.ranges[i].length != 0 && address >= (first & g_page_mask) &&
         address <= ((first + frame.ranges[i].length - 1) | ~g_page_mask)) {
       return true;
@@ -54,7 +54,8 @@ bool covers(const GuardFrame& frame, uintptr_t address) noexcept {
   return false;
 }
 
-// The processor reports no address for a non-canonical one (its upper bits are not copies of one bit).
+// True if a range has a non-canonical address (its upper bits are not copies of one bit): the processor then reports no
+// fault address.
 bool has_no_address(const GuardFrame& frame) noexcept {
 #if defined(__x86_64__)
   for (size_t i = 0; i < frame.count; ++i) {
@@ -65,8 +66,8 @@ bool has_no_address(const GuardFrame& frame) noexcept {
   return false;
 }
 
-// Of the fault that the thread's guard is there for. Raised again by another handler that came first (faulthandler
-// does so once it has printed), it has lost its address: the thread itself sent it, in the middle of a guarded access.
+// True if the fault belongs to the thread's guarded access. If a handler in front of ours has raised the signal again
+// (faulthandler does so after printing), the address is lost, but the sender is this thread.
 bool is_guarded(const GuardFrame& frame, const siginfo_t& info) noexcept {
   if (info.si_code == SI_KERNEL) return has_no_address(frame);
   if (info.si_code > 0) return covers(frame, reinterpret_cast<uintptr_t>(info.si_addr));
@@ -77,13 +78,13 @@ bool is_guarded(const GuardFrame& frame, const siginfo_t& info) noexcept {
   __builtin_longjmp(t_guard.frame->jump, 1);
 }
 
-// The thread goes on in leave_guard() once the handler has returned: the kernel restores its signal mask, its
-// floating-point modes and its alternate stack, none of which a jump out of the handler would.
+// The thread continues in leave_guard() after the handler has returned. Returning lets the kernel restore the signal
+// mask, the floating-point modes and the alternate stack; a jump out of the handler would not.
 void resume_outside(void* context) noexcept {
 #if defined(__x86_64__)
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   constexpr greg_t kRedZone = 128, kDirectionFlag = 0x400;
-  registers[REG_RSP] = ((registers[REG_RSP] - kRedZone) & ~greg_t{15}) - 8;  // as after a call
+  registers[REG_RSP] = ((registers[REG_RSP] - kRedZone) & ~greg_t{15}) - 8;  // alignment as after a call instruction
   registers[REG_EFL] &= ~kDirectionFlag;
   registers[REG_RIP] = reinterpret_cast<greg_t>(&leave_guard);
 #elif defined(__aarch64__)
@@ -98,7 +99,7 @@ void take_default(int signal, const siginfo_t& info) noexcept {
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
   (void)::sigaction(signal, &action, nullptr);
-  if (info.si_code > 0) return;  // the access is made again, and the core dump shows it
+  if (info.si_code > 0) return;  // the thread repeats the access, and the core dump shows the access
   siginfo_t again = info;
   (void)::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), signal, &again);
 }
@@ -108,8 +109,9 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
   GuardThread& thread = t_guard;
   const GuardThread saved = thread;
   const void* stack = __builtin_frame_address(0);
-  // A handler that we called may call the one that it came before, or restore and raise: that may be ours. Then the
-  // next one is asked. Its frame still lies above, so this is not the next fault after a handler that jumped away.
+  // A handler that we called may call its predecessor, or restore that handler and raise the signal; the predecessor
+  // may be ours. Then call the next older handler. The caller's stack frame still lies above ours, which distinguishes
+  // this from a new fault after a handler that left by longjmp.
   const bool raised = info->si_code == SI_TKILL && info->si_pid == ::getpid();
   const bool nested = thread.stack != nullptr && stack < thread.stack && (raised || thread.passing == info);
   const unsigned depth = nested ? thread.passed : 0;
@@ -124,7 +126,7 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
   thread.stack = stack;
   sigset_t mask = to->action.sa_mask;
   if ((to->action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, signal);
-  ::pthread_sigmask(SIG_BLOCK, &mask, nullptr);  // the kernel takes it back when we return
+  ::pthread_sigmask(SIG_BLOCK, &mask, nullptr);  // the kernel restores the mask when we return
   if ((to->action.sa_flags & SA_SIGINFO) != 0) {
     to->action.sa_sigaction(signal, info, context);
   } else {
@@ -139,14 +141,14 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
 
 extern "C" {
 struct WeftFixup {
-  int32_t at, to;  // from where this field lies
+  int32_t at, to;  // relative to the address of the field
 };
-// Of this library, by the linker.
+// The bounds of this library's table, defined by the linker.
 extern const WeftFixup __start_weft_fixups[] __attribute__((weak, visibility("hidden")));
 extern const WeftFixup __stop_weft_fixups[] __attribute__((weak, visibility("hidden")));
 }
 
-// A fault of an instruction that has an entry in the table: the thread goes on where the entry says.
+// A fault of an instruction that has an entry in the table: the thread continues at the entry's address.
 bool resume_by_table(const siginfo_t& info, void* context) noexcept {
   if (info.si_code <= 0) return false;
   auto& at = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
@@ -170,7 +172,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   const int error = errno;
   const GuardFrame* frame = t_guard.frame;
   if (resume_by_table(*info, context)) {
-    // The copy says that it failed.
+    // The copy returns false.
   } else if (frame != nullptr && is_guarded(*frame, *info)) {
     resume_outside(context);
   } else {
@@ -186,8 +188,8 @@ bool same(const struct sigaction& a, const struct sigaction& b) noexcept {
          std::memcmp(&a.sa_mask, &b.sa_mask, _NSIG / 8) == 0;
 }
 
-// The handler that is asked when ours passes a fault on. One that was known before takes its old place: those that came
-// after it are gone.
+// Makes `action` the handler to which ours passes faults. A handler that is already in the list takes its old place,
+// and the newer ones are dropped.
 bool remember(std::atomic<const Earlier*>& earlier, const struct sigaction& action) noexcept {
   for (const Earlier* e = earlier.load(std::memory_order_relaxed); e != nullptr; e = e->before) {
     if (same(e->action, action)) {
@@ -204,7 +206,7 @@ bool remember(std::atomic<const Earlier*>& earlier, const struct sigaction& acti
 }  // namespace
 
 void keep_fault_handler() noexcept {
-  if (g_installing.exchange(true, std::memory_order_acquire)) return;  // another thread is at it
+  if (g_installing.exchange(true, std::memory_order_acquire)) return;  // another thread is installing
   for (const int signal : kSignals) {
     struct sigaction now{};
     if (::sigaction(signal, nullptr, &now) != 0) continue;
@@ -215,7 +217,7 @@ void keep_fault_handler() noexcept {
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
     struct sigaction replaced{};
     if (::sigaction(signal, &ours, &replaced) == 0 && replaced.sa_sigaction != &on_fault && !same(replaced, now)) {
-      (void)remember(g_earlier[index_of(signal)], replaced);  // it came between the two calls
+      (void)remember(g_earlier[index_of(signal)], replaced);  // it was installed between the two calls
     }
   }
   g_installing.store(false, std::memory_order_release);
@@ -240,7 +242,7 @@ namespace {
 
 void copy_plain(std::byte* to, const std::byte* from, size_t length) noexcept {
 #if defined(WEFT_GUARD_TSAN) && defined(__x86_64__)
-  // ThreadSanitizer's memcpy keeps a record of where the thread is, which a fault would leave behind.
+  // ThreadSanitizer's memcpy pushes a record of the call, which a fault would leave behind.
   if (length != 8 && length != 4) {
     __asm__ __volatile__("rep movsb" : "+D"(to), "+S"(from), "+c"(length) : : "memory");
     return;
@@ -306,7 +308,7 @@ failed:
   return false;
 }
 
-// Leaves the upper halves of the registers in use: end_avx() after the last one.
+// Leaves the upper halves of the registers in use: call end_avx() after the last copy.
 [[gnu::always_inline]] inline bool copy_64_avx(std::byte* to, const std::byte* from) noexcept {
   asm goto(
       "1: vmovups (%1), %%ymm0\n"
@@ -331,7 +333,7 @@ bool end_avx(bool done) noexcept {
 }  // namespace
 
 bool detail::copy_short(std::byte* to, const std::byte* from, size_t length) noexcept {
-  // The last step of each kind ends with the last byte, and so overlaps the one before.
+  // The last step of each kind ends at the last byte, and so overlaps the previous step.
   if (length < 8) return copy_4(to, from) && copy_4(to + length - 4, from + length - 4);
   if (length < 16) return copy_8(to, from) && copy_8(to + length - 8, from + length - 8);
   const size_t last = length - 64;
@@ -357,7 +359,7 @@ bool detail::copy_short(std::byte* to, const std::byte* from, size_t length) noe
 
 bool copy_guarded(std::byte* to, const std::byte* from, size_t length) noexcept {
   if (length == 0) return true;
-  if (to == nullptr || from == nullptr) return false;  // no page is mapped there, and memcpy must not be given null
+  if (to == nullptr || from == nullptr) return false;  // no page is mapped at null, and memcpy must not get null
   const MemoryRange ranges[] = {{to, length}, {from, length}};
   return guarded(ranges, [=] { copy_plain(to, from, length); });
 }

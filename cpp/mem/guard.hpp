@@ -1,16 +1,16 @@
-// cpp/mem/guard.hpp: copies and atomics on memory whose pages may fail: unmapped, protected, behind the end of a file
-// that was cut off, on a disk or in a memory group that is full. A failed page ends the access, not the process.
+// cpp/mem/guard.hpp: copies and atomics on memory whose pages may fail: unmapped, protected, past the end of a
+// truncated file, on a full disk or in a full memory cgroup. A failed page ends the access, not the process.
 //
-// How: a handler of SIGSEGV and SIGBUS, and a record of the thread that says which ranges it is accessing. A fault of
-// the kernel's in one of those ranges resumes the thread behind the access; any other goes to the handler that was
-// installed before ours, or to the default action, with the same information.
+// How: a handler of SIGSEGV and SIGBUS, and a thread-local record of the ranges that the thread is accessing. If the
+// kernel reports a fault in one of these ranges, the handler resumes the thread after the access. The handler passes
+// any other fault to the handler installed before ours, or to the default action, with the same siginfo.
+//
 // Cost of a guarded access without a fault: some stores and a call (3 ns), no system call. A word of 4 or 8 bytes costs
-// nothing: where its two instructions may go on is written in a table that the handler reads.
-// A thread that blocks either signal is killed by the kernel at a fault, so the first guarded access of a thread
-// unblocks both for it.
+// nothing: a table lists the resume addresses of its two instructions, and the handler reads the table.
 //
-// Nothing with a destructor may live in the function that a guard runs, and it must not leave otherwise than by
-// returning: a fault ends it in the middle.
+// The kernel kills a thread that blocks the signal at a fault, so the first guarded access of a thread unblocks both
+// signals. The function that a guard runs must not contain objects with destructors, and must end only by returning,
+// because a fault ends it in the middle.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 #include <cstring>
 #include <span>
 
-// Sanitizers do not see what assembly accesses.
+// Sanitizers do not see memory accesses of inline assembly.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define WEFT_GUARD_SANITIZED 1
 #elif defined(__has_feature)
@@ -48,11 +48,11 @@ struct MemoryRange {
   size_t length = 0;
 };
 
-// Makes our handler the first to be asked, if it is not: another may have been installed after it (Python's
-// faulthandler is). It then comes after ours. Two system calls where nothing changed. Called when a NIC or a domain is
-// made, and when a thread that serves peers wakes.
+// Installs our handler in front of one that was installed after ours (Python's faulthandler is); ours then passes
+// faults on to it. Two system calls if nothing changed. Called when a NIC or a domain is made, and when a thread that
+// serves peers wakes.
 void keep_fault_handler() noexcept;
-// In the child after fork(): another thread may have been in keep_fault_handler().
+// Call it in the child after fork(): another thread may have been in keep_fault_handler().
 void fault_handler_after_fork() noexcept;
 
 namespace detail {
@@ -65,14 +65,14 @@ struct GuardFrame {
 };
 
 struct GuardThread {
-  GuardFrame* frame;    // of the guarded access that is under way; null: none
+  GuardFrame* frame;    // the current guarded access, or null
   bool ready;           // both signals are unblocked in this thread
-  unsigned passed;      // handlers that are running for the present fault, newest first: see guard.cpp
-  const void* passing;  // the fault's siginfo_t, and where the stack was
+  unsigned passed;      // number of earlier handlers that are running for the current fault: see guard.cpp
+  const void* passing;  // siginfo_t of that fault; `stack`: the stack pointer then
   const void* stack;
 };
 
-// initial-exec: the handler reads it, and a dynamic thread-local variable may be allocated at its first use.
+// initial-exec, because the handler reads it: the first use of a dynamic thread-local variable may allocate.
 extern thread_local constinit GuardThread t_guard [[gnu::tls_model("initial-exec")]];
 
 void prepare_thread() noexcept;
@@ -93,14 +93,14 @@ template <typename Access>
     return false;
   }
   detail::t_guard.frame = &frame;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the record is there before the first access
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the record is complete before the first access
   access();
   std::atomic_signal_fence(std::memory_order_seq_cst);
   detail::t_guard.frame = frame.outer;
   return true;
 }
 
-// Small copies as single stores: a poller of an 8-byte flag sees it whole, and the call to memcpy is saved.
+// Copies 8 (or 4) bytes by a single store: a poller never sees half a flag, and the call to memcpy is saved.
 inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noexcept {
   if (length == 8) {
     uint64_t word;
@@ -115,14 +115,14 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t length) noex
   }
 }
 
-// The same where pages of either side may fail; false: one did, and a part may have been copied.
+// The same for memory whose pages may fail, on either side; false: a page failed, and a part may have been copied.
 [[nodiscard]] bool copy_guarded(std::byte* to, const std::byte* from, size_t length) noexcept;
 
 namespace detail {
 
 #if WEFT_GUARD_FIXUPS
-// The n-th of the entries that follow an access: where the instruction is, and where the thread goes on if it faults.
-// "?": the entries are of the same group as the function, and go with it where the linker keeps one of several.
+// Entry n of the table: address of the instruction, and address to resume at if the instruction faults.
+// "?": puts the entries into the function's section group, so that the linker discards both together.
 #define WEFT_FIXUPS_BEGIN ".pushsection weft_fixups, \"a?\"\n"
 #define WEFT_FIXUP(n) ".long " #n "b - ., %l[failed] - .\n"
 #define WEFT_FIXUPS_END ".popsection"
@@ -155,10 +155,11 @@ failed:
 }
 
 constexpr size_t kShortMin = 4, kShortMax = 1024;
-// kShortMin to kShortMax bytes without a record of the ranges, which takes longer than copying 256 bytes.
+// Copies kShortMin to kShortMax bytes without a record of the ranges; making that record takes longer than copying 256
+// bytes.
 [[nodiscard]] bool copy_short(std::byte* to, const std::byte* from, size_t length) noexcept;
 
-// *result = what *target was, then *target += *operand, in one step. The target's pages do not fail.
+// Atomic fetch-add of 8 bytes: *result = *target; *target += *operand. The target's pages must not fail.
 [[gnu::always_inline]] inline bool fetch_add_8(void* target, const void* operand, void* result) noexcept {
   asm goto(
       "1: movq (%1), %%rax\n"
@@ -190,9 +191,9 @@ failed:
 
 }  // namespace detail
 
-// HOT. The same for the initiator's own copies, words for nothing. Unlike copy_guarded() a copy of up to 1,024 bytes
-// does not survive another handler that comes before ours and raises the signal again: what a peer asks for is copied
-// by copy_guarded().
+// HOT. copy_guarded() for the initiator's own copies; a word costs no record. Unlike copy_guarded(), a copy of up to
+// 1,024 bytes does not survive a handler installed in front of ours that raises the signal again. So requests of peers
+// use copy_guarded().
 [[nodiscard, gnu::always_inline]] inline bool copy_guarded_hot(std::byte* to, const std::byte* from,
                                                                size_t length) noexcept {
 #if WEFT_GUARD_FIXUPS
@@ -206,9 +207,9 @@ failed:
   return copy_guarded(to, from, length);
 }
 
-// HOT. Adds the 8 bytes at `operand` to the word at `target` in one step; `result` takes the word before, if not null.
-// The target's pages must not fail. False: a page of operand (then nothing was added) or of result failed.
-// Nothing was done when *possible is false.
+// HOT. Atomically adds the 8 bytes at `operand` to the word at `target`; `result`, if not null, gets the old word.
+// The target's pages must not fail. False: a page of operand (nothing was added then) or of result failed.
+// *possible false: not supported in this build; nothing was done.
 [[nodiscard, gnu::always_inline]] inline bool add_guarded_hot(void* target, const void* operand, void* result,
                                                               bool* possible) noexcept {
 #if WEFT_GUARD_FIXUPS
@@ -224,12 +225,12 @@ failed:
 }
 
 #if defined(WEFT_GUARD_TSAN)
-// For use in an access before its atomic operations: ThreadSanitizer holds a mutex of its own during each, and a fault
-// would leave that mutex locked. Faults here instead if the first or the last byte's page fails.
+// Call it in a guarded access before atomic operations: ThreadSanitizer holds a mutex of its own during each, and a
+// fault would leave that mutex locked. A failing page of the first or last byte faults here instead.
 void touch(void* at, size_t length, bool write) noexcept;
 #endif
 
-// Whether every page of the range can be read now.
+// True if every page of the range can be read now.
 [[nodiscard]] bool readable(const std::byte* first, size_t length) noexcept;
 
 }  // namespace weft::mem

@@ -1,4 +1,5 @@
-// cpp/mem/kdreg2.cpp: the monitor that stands on HPE's kernel module kdreg2, as far as it can be known.
+// cpp/mem/kdreg2.cpp: the monitor for HPE's kernel module kdreg2, whose interface is not documented: always
+// unavailable.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -16,8 +17,8 @@ constexpr const char* kDevice = "/dev/kdreg2";
 class Kdreg2Monitor final : public Monitor {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "kdreg2"; }
-  // Model: the module's ioctl interface is not in any document that Weft is built from, so a device that is there is
-  // opened, and refused.
+  // Model: no document that Weft is built from describes the module's ioctl interface. So available() opens the device
+  // to report whether it exists, and then refuses.
   [[nodiscard]] bool available(std::string* why) override {
     const UniqueFd fd(::open(kDevice, O_RDWR | O_CLOEXEC));
     if (!fd.valid()) {

@@ -46,9 +46,9 @@ struct LifeMark::Keeper {
     node.next = &head.list;
     head.list.next = &head.list;
     head.futex_offset = reinterpret_cast<std::byte*>(word) - reinterpret_cast<std::byte*>(&node);
-    head.list_op_pending = &node;  // looked at as well, should we die before the list holds it
-    // In place of the C library's list, which is for mutexes that this thread has not. The kernel marks the word only
-    // if it names the thread.
+    head.list_op_pending = &node;  // the kernel reads this too, in case we die before the node is in the list
+    // Replaces the C library's list, which holds mutexes; this thread has none. The kernel marks the word only if the
+    // word contains the thread's id.
     if (::syscall(SYS_set_robust_list, &head, sizeof(head)) == 0) {
       word->store(static_cast<uint32_t>(::syscall(SYS_gettid)), std::memory_order_release);
       head.list.next = &node;
@@ -64,7 +64,7 @@ LifeMark::LifeMark(std::atomic<uint32_t>& word) : keeper_(std::make_unique<Keepe
   keeper_->word = &word;
   sigset_t all, old;
   sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &old);  // signals are the application's
+  ::pthread_sigmask(SIG_SETMASK, &all, &old);  // the new thread takes no signals of the application
   const bool made = ::pthread_create(&keeper_->thread, nullptr, &Keeper::run, keeper_.get()) == 0;
   ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (!made) {

@@ -16,12 +16,14 @@ namespace {
 struct Line {
   uint64_t begin, end, offset, inode;
   uint32_t major, minor;
-  bool readable, shared;
-  bool on_disk;  // the path of a file, not memfd, a pseudo file or System V shared memory
+  bool readable, writable, shared;
+  bool on_disk;  // the path names a file; false for memfds, pseudo files and System V shared memory
   bool system_v;
+  bool stack;
+  bool held;  // of a file of HeldPages
 };
 
-// Calls each(line) for the mappings that overlap the range, in order, until it says false.
+// Calls each(line) for the mappings that overlap the range, in order, until each() returns false.
 template <typename Each>
 void lines(uint64_t begin, uint64_t end, Each&& each) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/maps", "re"), std::fclose);
@@ -38,11 +40,14 @@ void lines(uint64_t begin, uint64_t end, Each&& each) {
     if (line.begin >= end) return;
     if (line.end <= begin) continue;
     line.readable = rights[0] == 'r';
+    line.writable = rights[1] == 'w';
     line.shared = rights[3] == 's';
     const auto begins = [&](std::string_view with) {
       return path != 0 && std::string_view(text + path).starts_with(with);
     };
     line.system_v = begins("/SYSV");
+    line.stack = begins("[stack");
+    line.held = begins(std::string("/memfd:") + kHeldPagesFile);
     line.on_disk = begins("/") && !begins("/memfd:") && !line.system_v;
     if (!each(line)) return;
   }
@@ -90,6 +95,32 @@ std::optional<uint64_t> first_not_persistent(uint64_t address, uint64_t length) 
     return at < end;
   });
   return at < end ? std::optional(at) : std::nullopt;
+}
+
+namespace {
+
+// True if the range is mapped without a hole, and is(line) is true for each of its mappings.
+template <typename Is>
+bool all_lines(uint64_t begin, uint64_t end, Is&& is) {
+  uint64_t at = begin;
+  lines(begin, end, [&](const Line& line) {
+    if (line.begin > at || !is(line)) return false;
+    at = line.end;
+    return at < end;
+  });
+  return at >= end;
+}
+
+}  // namespace
+
+bool is_plain_memory(uint64_t begin, uint64_t end) {
+  return all_lines(begin, end, [](const Line& line) {
+    return line.writable && !line.shared && (line.inode == 0 || line.held) && !line.stack;
+  });
+}
+
+bool is_mapped_from(uint64_t begin, uint64_t end, uint64_t inode) {
+  return all_lines(begin, end, [=](const Line& line) { return line.inode == inode; });
 }
 
 bool has_system_v_memory(uint64_t begin, uint64_t end) {

@@ -1,28 +1,27 @@
-// cpp/mem/memhooks.cpp: sees changes of mappings by leading libc's functions through here.
+// cpp/mem/memhooks.cpp: sees changes of mappings through jumps at the start of libc's functions.
 //
-// How. The dynamic symbol table of the loaded libc says where munmap and the others begin; their first bytes become a
-// jump. That is below the procedure linkage tables, so a call is seen however it got there: through a PLT, through
-// dlsym (ctypes), or from inside libc (free() that unmaps or trims, a thread's stack). glibc's own malloc hooks are not
-// used.
+// How. The dynamic symbol table of the loaded libc gives the addresses of munmap and the others; a jump replaces their
+// first bytes. The jump is in the function itself and not in a procedure linkage table, so every call is seen: through
+// a PLT, through dlsym (ctypes), or from inside libc (free() that unmaps or trims, a thread's stack). glibc's own
+// malloc hooks are not used.
 //
 // Safe while other threads run, because no thread can be between two bytes that change:
 //   - a function whose first instruction has 5 bytes or more gets `jmp rel32` over that one instruction;
-//   - one whose first instruction is shorter gets `jmp rel8`, which fits it, to a `jmp rel32` in the padding in front
-//   of
-//     the function. What does not begin in a way known here is refused, and the monitor is not available.
-// Both are written as one aligned 16-byte exchange between two mprotect calls; the second one interrupts every core
-// that runs a thread of ours, and a core that comes back from an interrupt fetches anew. (membarrier's SYNC_CORE would
-// say the same in its own name, but its registration takes 10 ms in a process of several threads.)
+//   - a function with a shorter first instruction gets `jmp rel8`, which fits, to a `jmp rel32` in the padding before
+//     the function. A function with an unknown beginning is refused, and the monitor is not available.
+// Both are written as one aligned 16-byte exchange between two mprotect calls. The second call interrupts every core
+// that runs one of our threads, and a core fetches instructions again after an interrupt. (membarrier's SYNC_CORE is
+// meant for this, but its registration takes 10 ms in a process of several threads.)
 //
-// Others who do the same. A function that already begins with a jump is left to its owner: we jump first and go on to
-// where it jumped. At the end our bytes are taken out only where they are still ours; where somebody else put a jump
-// over them, his still leads through us, and from here straight on.
+// Other libraries with hooks. If a function already begins with a jump, our jump replaces it, and our hook then calls
+// the target of the old jump. At the end we restore the original bytes only if ours are still there. If another library
+// has put a jump over ours, its hook still calls ours, which then does nothing but call the function.
 //
-// A hook may run in the middle of malloc, under any lock and on any thread: it allocates nothing, takes no lock, waits
-// for nobody, and may be entered again.
+// A hook may run in the middle of malloc, under any lock and on any thread. So a hook allocates nothing, takes no lock,
+// never waits, and is reentrant.
 //
 // Not seen: system calls that do not go through these functions (inline assembly, syscall(2), the dynamic linker's own
-// in dlclose), process_madvise, remap_file_pages; and mprotect, which changes rights and no mapping.
+// in dlclose), process_madvise, remap_file_pages; and mprotect, which changes access rights but no mapping.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/ipc.h>
@@ -43,8 +42,8 @@ namespace weft::mem {
 
 namespace {
 
-// The thread sanitizer's run time has to be told of every thread before instrumented code runs on it, and is told of
-// its end before libc gives up its stack: a hook would run where it may not.
+// The thread sanitizer registers a thread before instrumented code runs on it, and unregisters it before libc unmaps
+// the thread's stack. A hook would run instrumented code outside this time.
 #if defined(__SANITIZE_THREAD__)
 #define WEFT_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -60,10 +59,10 @@ namespace {
 
 #if WEFT_MEMHOOKS
 
-// ---- what is going on now ----------------------------------------------------------------------------------------
+// ---- changes under way -------------------------------------------------------------------------------------------
 
 constexpr size_t kLogMax = 64;     // caches and segment sets of a process
-constexpr size_t kFlightMax = 64;  // threads that change mappings at the same instant
+constexpr size_t kFlightMax = 64;  // threads that change mappings at the same time
 constexpr int kMadvDontneedLocked = 24;
 
 struct alignas(kCacheLine) Flight {
@@ -71,17 +70,17 @@ struct alignas(kCacheLine) Flight {
   std::atomic<uint64_t> begin{0}, end{0};
 };
 
-// All of it is static: a hook may still be running after the last monitor is gone.
+// All state is static, because a hook may still be running after the last monitor is destroyed.
 std::array<std::atomic<ChangeLog*>, kLogMax> g_logs{};
 std::array<Flight, kFlightMax> g_flights;
-std::atomic<uint32_t> g_more_flights{0};  // beyond those
-std::atomic<uint32_t> g_readers{0};       // hooks that look at g_logs just now
+std::atomic<uint32_t> g_more_flights{0};  // changes under way that found no free flight
+std::atomic<uint32_t> g_readers{0};       // hooks that are reading g_logs
 
-// A change from before it begins until after it has taken effect.
+// A change, from before it begins until after it has taken effect.
 class Underway {
  public:
   explicit Underway(const Change& change) noexcept {
-    // Where on the stack: a spread over the flights without asking for the thread.
+    // The stack address spreads threads over the flights, without a look-up of the thread.
     const size_t start = reinterpret_cast<uintptr_t>(this) >> 12;
     for (size_t i = 0; i < kFlightMax; ++i) {
       Flight& flight = g_flights[(start + i) % kFlightMax];
@@ -93,8 +92,8 @@ class Underway {
       break;
     }
     if (flight_ == nullptr) g_more_flights.fetch_add(1, std::memory_order_relaxed);
-    // SYNC POINT: with the fence in ChangeLog::watch(): either we see that the range is watched, or the cache that
-    // began to watch it sees our flight.
+    // SYNC POINT: pairs with the fence in ChangeLog::watch(): either we see that the range is watched, or the cache
+    // that begins to watch it sees our flight.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     g_readers.fetch_add(1, std::memory_order_seq_cst);
     for (auto& slot : g_logs) {
@@ -124,12 +123,12 @@ enum Function : size_t { kMunmap, kMmap, kMremap, kMadvise, kBrk, kShmat, kShmdt
 struct Hook {
   const char* name;
   void* replacement;
-  std::atomic<void*> original{nullptr};  // what does the work
-  uint8_t* entry = nullptr;              // where it begins, after an endbr64
-  std::array<uint8_t, 8> found{};        // what was there
+  std::atomic<void*> original{nullptr};  // the function that does the work
+  uint8_t* entry = nullptr;              // its first instruction after an endbr64
+  std::array<uint8_t, 8> found{};        // the original bytes at entry
   std::array<uint8_t, 8> put{};
   size_t put_bytes = 0;
-  uint8_t* padding = nullptr;  // of ours in front of the function
+  uint8_t* padding = nullptr;  // our jump in the padding before the function, or null
 };
 extern std::array<Hook, kFunctionCount> g_hooks;
 
@@ -178,14 +177,14 @@ int on_madvise(void* at, size_t length, int advice) {
 
 int on_brk(void* to) {
   const auto brk_now = original<int (*)(void*)>(kBrk);
-  if (to == nullptr) return brk_now(to);  // libc's first question, before it knows where the break is
+  if (to == nullptr) return brk_now(to);  // libc's first call, before it knows the break
   void* now = ::sbrk(0);
   if (number(to) >= number(now)) return brk_now(to);
   const Underway underway(change_of(to, number(now) - number(to)));
   return brk_now(to);
 }
 
-// How long a shared memory segment is, only the kernel knows: what lies above it is taken to change as well.
+// Only the kernel knows the length of a shared memory segment, so the hook reports all addresses above `at` as changed.
 void* on_shmat(int id, const void* at, int flags) {
   const auto shmat_now = original<void* (*)(int, const void*, int)>(kShmat);
   if ((flags & SHM_REMAP) == 0) return shmat_now(id, at, flags);
@@ -217,11 +216,10 @@ std::array<Hook, kFunctionCount> g_hooks{{
 
 constexpr size_t kNearJump = 5;   // e9 rel32
 constexpr size_t kShortJump = 2;  // eb rel8
-constexpr size_t kFarJump = 14;   // ff 25 00000000, then the address
 constexpr size_t kStubBytes = 64;
 constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 
-// Bytes of the instruction, where it means the same at any address; 0 for what is not known here.
+// Length of the instruction if it means the same at any address; 0 for other and unknown instructions.
 size_t movable_instruction(const uint8_t* p) noexcept {
   size_t prefix = 0;
   uint8_t rex = 0;
@@ -241,10 +239,10 @@ size_t movable_instruction(const uint8_t* p) noexcept {
   return 0;
 }
 
-// Whether the five bytes in front of a function are padding that is never executed.
+// True if the five bytes before a function are padding that is never executed.
 bool padded(const uint8_t* entry) noexcept {
   static constexpr std::array<std::array<uint8_t, 11>, 10> kNops{{
-      // length, bytes: the multi-byte no-operations that assemblers align with, longest first
+      // length, bytes: the multi-byte no-operations that assemblers use for alignment, longest first
       {10, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
       {9, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
       {8, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0},
@@ -289,7 +287,7 @@ std::string hex(const uint8_t* p, size_t count) {
   return text;
 }
 
-// Replaces `count` bytes at `at`, all of them in one 16-byte line, in one step, where they are `expected`.
+// Replaces `count` bytes at `at`, all in one 16-byte line, in one atomic step, if they equal `expected`.
 bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, size_t count, std::string* why) {
   const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   auto* line = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(at) & ~uintptr_t{15});
@@ -306,7 +304,7 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
     std::memcpy(after, before, sizeof(after));
     if (std::memcmp(reinterpret_cast<uint8_t*>(after) + offset, expected, count) != 0) break;
     std::memcpy(reinterpret_cast<uint8_t*>(after) + offset, bytes, count);
-    // In assembly, because a thread sanitizer has no shadow for code and would follow a builtin there.
+    // In assembly: the thread sanitizer would instrument a builtin, and it has no shadow memory for code.
     asm volatile("lock cmpxchg16b (%[line])"
                  : "=@ccz"(done), "+a"(before[0]), "+d"(before[1])
                  : [line] "r"(line), "b"(after[0]), "c"(after[1])
@@ -317,28 +315,28 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
   return done;
 }
 
-// ---- putting them in and taking them out -------------------------------------------------------------------------
+// ---- installing and removing the jumps ---------------------------------------------------------------------------
 
-std::mutex g_mutex;          // subscriptions and code; never taken by a hook
+std::mutex g_mutex;          // guards subscriptions and code; no hook takes it
 size_t g_subscriptions = 0;  // ranges of all logs
 bool g_installed = false;
-uint8_t* g_stubs = nullptr;  // near libc: jumps to the hooks, and what the functions began with. Stays for good
+uint8_t* g_stubs = nullptr;  // near libc: jumps to the hooks, and the functions' first instructions; never freed
 
 struct Plan {
   uint8_t* entry = nullptr;
-  size_t first_bytes = 0;             // of the instruction that makes room
-  const uint8_t* jumps_to = nullptr;  // or it is somebody's jump, to there
+  size_t first_bytes = 0;             // length of the instruction that the jump replaces
+  const uint8_t* jumps_to = nullptr;  // the target, if the first instruction is a jump of another library
   bool short_jump = false;
 };
 
-// How a function can be led through here.
+// Plans the jump for a function; false with *why if the function cannot be hooked.
 bool plan(const Hook& hook, void* libc, Plan* out, std::string* why) {
   auto* at = static_cast<uint8_t*>(libc != nullptr ? ::dlsym(libc, hook.name) : nullptr);
   if (at == nullptr) {
     *why = std::string("no ") + hook.name + " in libc.so.6";
     return false;
   }
-  if (hook.entry != nullptr && hook.padding != nullptr) {  // we were here before, and left our padding
+  if (hook.entry != nullptr && hook.padding != nullptr) {  // hooked before: our jump is still in the padding
     *out = {hook.entry, movable_instruction(hook.entry), nullptr, true};
     if (out->first_bytes >= kShortJump) return true;
   }
@@ -373,7 +371,7 @@ bool plan_all(std::array<Plan, kFunctionCount>* plans, std::string* why) {
   return good;
 }
 
-// A page that a near jump reaches from libc.
+// Allocates the stubs in reach of a near jump from libc.
 bool make_stubs(const uint8_t* near, std::string* why) {
   if (g_stubs != nullptr) return true;
   constexpr size_t kBytes = kFunctionCount * 2 * kStubBytes;
@@ -421,8 +419,8 @@ bool install(std::string* why) {
     return false;
   }
   for (size_t i = 0; i < kFunctionCount; ++i) {
-    // A stub is written once: a function that begins otherwise the next time gets the same way back only if it is the
-    // same, and is refused below if it is not.
+    // A stub is written only once. If the function begins with other bytes at the next installation, its stub would
+    // differ, and the check below refuses it.
     uint8_t* to_hook = g_stubs + i * 2 * kStubBytes;
     uint8_t* go_on = to_hook + kStubBytes;
     uint8_t made[kStubBytes] = {};
@@ -477,8 +475,8 @@ bool install(std::string* why) {
 
 // ---- fork --------------------------------------------------------------------------------------------------------
 
-// The child has our jumps and none of our threads: whatever they were in the middle of is not going on there, and
-// nobody of the parent's listens.
+// The child inherits our jumps but has only the forking thread: other threads' calls do not continue in it, and the
+// parent's monitors are not used there.
 void watch_forks() {
   static const int registered = ::pthread_atfork([] { g_mutex.lock(); }, [] { g_mutex.unlock(); },
                                                  [] {
@@ -522,7 +520,7 @@ class MemhooksMonitor final : public Monitor {
       *free = {&log, 0};
       attached = &*free;
       slot->store(&log, std::memory_order_seq_cst);
-      // SYNC POINT: as in ChangeLog::watch(), which came before: hooks that did not see the log yet are seen in flight.
+      // SYNC POINT: as in ChangeLog::watch(), called earlier: a hook that did not see the log is seen as a flight.
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     ++attached->ranges;
@@ -533,7 +531,7 @@ class MemhooksMonitor final : public Monitor {
   void unsubscribe(uint64_t, uint64_t, ChangeLog& log) noexcept override {
     const std::lock_guard guard(g_mutex);
     Attached* attached = find(&log);
-    if (attached == nullptr) return;  // a forked child
+    if (attached == nullptr) return;  // in a forked child
     if (--attached->ranges == 0) {
       attached->log = nullptr;
       for (auto& slot : g_logs) {

@@ -1,4 +1,4 @@
-// cpp/mem/monitor.cpp: a monitor by its name.
+// cpp/mem/monitor.cpp: makes a monitor by name.
 #include "mem/monitor.hpp"
 
 #include "base/status.hpp"

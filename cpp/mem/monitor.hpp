@@ -1,14 +1,12 @@
-// cpp/mem/monitor.hpp: memory monitors report that the pages behind an address have changed.
+// cpp/mem/monitor.hpp: memory monitors report that the pages at an address have changed.
 //
-//   memhooks     sees munmap, mmap(MAP_FIXED), mremap, madvise, brk, shmat and shmdt of libc, its own calls included:
-//   the
-//                first bytes of those functions lead here. An entry is gone before the pages are.
-//                Not seen: system calls made without libc's functions, and what the dynamic linker does in dlclose.
-//   userfaultfd  the kernel reports what happens to registered ranges, whatever code does it. It reports after the
-//   fact: while
-//                munmap() has not returned, another thread that is given the same addresses may still meet the entry.
+//   memhooks     sees munmap, mmap(MAP_FIXED), mremap, madvise, brk, shmat and shmdt of libc, libc's own calls
+//                included: a jump replaces the first bytes of these functions. The entry is removed before the pages.
+//                Not seen: system calls made without libc's functions, and the dynamic linker's calls in dlclose.
+//   userfaultfd  the kernel reports changes of registered ranges, whatever code makes them. It reports after the fact:
+//                until munmap() returns, another thread that gets the same addresses may still find the entry.
 //   kdreg2       HPE's kernel module.
-//   disabled     nothing watches system memory, so nothing about it is cached.
+//   disabled     no monitor watches system memory, so the cache stores none of it.
 //
 // Source: fi_mr(3) "Memory registration cache", FI_MR_CACHE_MONITOR.
 #pragma once
@@ -31,22 +29,22 @@ class Monitor {
   virtual ~Monitor() = default;
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  // Whether it could work here; otherwise *why. Changes nothing.
+  // True if the monitor can work here; false with *why. Changes nothing.
   [[nodiscard]] virtual bool available(std::string* why) = 0;
-  // From the return on, changes of [begin, end) come to the log, until unsubscribe() with the same arguments. Counted:
-  // the first subscription starts the mechanism, the end of the last one stops it. False and *why where the range
-  // cannot be watched. Called without any lock of a cache.
+  // After the return, the log receives changes of [begin, end) until unsubscribe() with the same arguments. Counted:
+  // the first subscription starts the mechanism, the end of the last one stops it. False with *why if the range cannot
+  // be watched. The caller holds no lock of a cache.
   virtual bool subscribe(uint64_t begin, uint64_t end, ChangeLog& log, std::string* why) = 0;
   virtual void unsubscribe(uint64_t begin, uint64_t end, ChangeLog& log) noexcept = 0;
-  // A change of [begin, end) that began before subscribe() may not have taken effect yet.
+  // True: a change of [begin, end) that began before subscribe() may not have taken effect yet.
   [[nodiscard]] virtual bool changing(uint64_t begin, uint64_t end) noexcept {
     (void)begin, (void)end;
     return false;
   }
-  // Watching now.
+  // True while the mechanism is running.
   [[nodiscard]] virtual bool active() noexcept = 0;
-  // Monitors that cannot be told of changes are asked at every hit instead (device memory). Without any lock of a
-  // cache.
+  // True for monitors that receive no reports (device memory): the cache calls valid() at every hit instead, without
+  // holding a lock.
   [[nodiscard]] virtual bool checks_hits() const noexcept { return false; }
   [[nodiscard]] virtual bool valid(const CachedMapping& mapping, uint64_t address, uint64_t length) {
     (void)mapping, (void)address, (void)length;
@@ -58,7 +56,7 @@ class Monitor {
 std::shared_ptr<Monitor> make_memhooks_monitor();
 std::shared_ptr<Monitor> make_userfaultfd_monitor();
 std::shared_ptr<Monitor> make_kdreg2_monitor();
-// By the value of FI_MR_CACHE_MONITOR: "" is this machine's default, "disabled" null. Throws EINVAL for others.
+// Makes the monitor named by FI_MR_CACHE_MONITOR: "": this machine's default; "disabled": null. EINVAL: unknown name.
 std::shared_ptr<Monitor> make_system_monitor(std::string_view name);
 
 }  // namespace weft::mem

@@ -1,6 +1,5 @@
-// cpp/mem/rocr.cpp: AMD's devices through the HSA runtime (ROCr), loaded at run time: nothing of ROCm is needed to
-// build or run Weft. Values and signatures are those of the HSA Runtime Programmer's Reference and of its AMD
-// extension.
+// cpp/mem/rocr.cpp: AMD's devices through the HSA runtime (ROCr), loaded at run time: Weft builds and runs without
+// ROCm. Values and signatures are those of the HSA Runtime Programmer's Reference and of its AMD extension.
 #include <cstring>
 #include <vector>
 
@@ -14,7 +13,7 @@ using HsaStatus = int;
 struct HsaAgent {
   uint64_t handle;
 };
-struct HsaPointerInfo {  // hsa_amd_pointer_info_t; `size` tells the runtime how much of it we know
+struct HsaPointerInfo {  // hsa_amd_pointer_info_t; `size` tells the runtime how many fields we know
   uint32_t size;
   uint32_t type;
   void* agent_base;
@@ -61,7 +60,7 @@ class RocrRuntime final : public DeviceRuntime {
     }
     DeviceMemory found;
     found.iface = iface();
-    found.kind = DeviceMemoryKind::host;  // pinned, or a pool of the processor's agent
+    found.kind = DeviceMemoryKind::host;  // pinned host memory, or a pool of the processor's agent
     for (size_t i = 0; i < gpus_.size(); ++i) {
       if (gpus_[i].handle != info.owner.handle || info.type == kPointerLocked) continue;
       found.kind = DeviceMemoryKind::device;
@@ -74,7 +73,7 @@ class RocrRuntime final : public DeviceRuntime {
     return found;
   }
 
-  // The runtime has no name for an allocation: its place and size have to do.
+  // The runtime has no id for an allocation, so its address and size form the identity.
   uint64_t identity(uint64_t address) noexcept override {
     const auto found = find(address);
     return found ? found->buffer_id : 0;
@@ -90,7 +89,7 @@ class RocrRuntime final : public DeviceRuntime {
     HsaIpc handle;
     if (api_.ipc_create(reinterpret_cast<void*>(note.base), note.length, &handle) != kSuccess) return;
     std::memcpy(note.ipc.data(), &handle, sizeof(handle));
-    std::memcpy(&note.buffer_id, &handle, sizeof(note.buffer_id));  // a handle names one allocation
+    std::memcpy(&note.buffer_id, &handle, sizeof(note.buffer_id));  // the handle identifies one allocation
     note.has_ipc = 1;
   }
 

@@ -14,7 +14,7 @@ namespace weft::mem {
 
 namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
-// Below this, freed pages are kept for the next allocation: punching costs a system call and a page fault per page.
+// Smaller freed ranges keep their pages for the next allocation: punching costs a system call and a fault per page.
 constexpr size_t kPunchBytes = size_t{1} << 20;
 constexpr size_t kExposedBytes = kHugePage;
 
@@ -41,8 +41,8 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
   segment->fd = make_memfd("weft-segment", size);
   seal_size(segment->fd.get());
   segment->mapping = Mapping::shared(segment->fd.get(), size, true, "a segment");
-  // The system may choose the very addresses that the caller is about to take. Mapped again while the first mapping is
-  // there, the segment lies elsewhere.
+  // The kernel may choose the addresses that the caller is about to map. A second mapping, made while the first one
+  // exists, gets other addresses.
   std::vector<Mapping> unwanted;
   const auto lies_over = [&] {
     const auto begin = reinterpret_cast<uint64_t>(segment->mapping.data());
@@ -54,14 +54,14 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
   }
   unwanted.clear();
   segment->exposed.resize((size / kExposedBytes + 63) / 64 + 1);
-  (void)::madvise(segment->mapping.data(), size, MADV_HUGEPAGE);  // used where the system allows it for shared memory
+  (void)::madvise(segment->mapping.data(), size, MADV_HUGEPAGE);  // a hint: the system may forbid it for shared memory
   segment->free_by_offset.emplace(0, size);
   segments_.push_back(std::move(segment));
   return *segments_.back();
 }
 
 SegmentPlace SegmentSet::take(size_t size, const Addresses& not_over) {
-  // Large arrays start on a huge page, so that the system can back them with huge pages.
+  // Large arrays start at a huge page boundary, so that the kernel can use huge pages.
   const size_t align = size >= kHugePage ? kHugePage : kAllocationAlign;
   if (log_.pending()) look_at_changes();
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -98,7 +98,7 @@ size_t pages_of(size_t bytes) {
 }  // namespace
 
 namespace {
-// What a hold says is a peer's word: no sum of it may wrap.
+// A peer writes the hold, so its fields may have any value: avoid sums that could wrap.
 bool overlap(const SegmentPlace& place, uint64_t bytes, const HeldPlace& held) noexcept {
   if (held.segment != place.segment) return false;
   return held.offset < place.offset ? held.length > place.offset - held.offset : held.offset - place.offset < bytes;
@@ -120,13 +120,13 @@ std::byte* SegmentSet::allocate_at(std::byte* address, size_t bytes, bool replac
   if (resting()) look_if_holds_ended();
   const std::lock_guard lock(mutex_);
   const auto begin = reinterpret_cast<uint64_t>(address);
-  for (const auto& segment : segments_) {  // what lies here is others' memory
+  for (const auto& segment : segments_) {  // a segment's own mapping holds other allocations
     const auto base = reinterpret_cast<uint64_t>(segment->mapping.data());
     if (begin < base + segment->mapping.size() && base < begin + size) return nullptr;
   }
   const auto after = placed_.lower_bound(begin + size);
   if (after != placed_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > begin) return nullptr;
-  // From here on no segment comes to lie there: this one keeps away, and later ones find the addresses mapped.
+  // take() places no new segment at these addresses, and later segments find them mapped.
   const SegmentPlace at = take(size, {begin, size});
   const int how = MAP_SHARED | (replace ? MAP_FIXED : MAP_FIXED_NOREPLACE);
   void* mapped = ::mmap(address, size, PROT_READ | PROT_WRITE, how, segments_[at.segment]->fd.get(),
@@ -151,7 +151,7 @@ SegmentPlace SegmentSet::place_of(std::byte* live) const noexcept {
       return {static_cast<uint32_t>(i), static_cast<uint64_t>(live - base)};
     }
   }
-  return {};  // every live allocation lies in a segment
+  return {};  // not reached: every live allocation is in a segment
 }
 
 void SegmentSet::discard(std::byte* address) noexcept {
@@ -181,9 +181,10 @@ void SegmentSet::free(std::byte* address) noexcept {
   }
   try {
     PlaceHolders& holders = *holders_.load(std::memory_order_relaxed);
+    holders.let_go({at.segment, at.offset, size});
     const uint64_t stamp = holders.holds_stamp();
     std::vector<HeldPlace> held;
-    // SYNC POINT: the regions over the place were revoked before, and a hold was entered before that or not at all.
+    // SYNC POINT: the regions over the place were revoked earlier, so every hold was entered before that.
     holders.held_places(held);
     const bool rests = std::ranges::any_of(held, [&](const HeldPlace& h) { return overlap(at, size, h); });
     {
@@ -195,10 +196,10 @@ void SegmentSet::free(std::byte* address) noexcept {
       resting_.push_back({at, size});
       resting_count_.store(resting_.size(), std::memory_order_relaxed);
     }
-    // The hold may have ended in between, before the place was on the list: look again.
+    // The hold may have ended before the place was on the list: check again.
     if (holders.holds_stamp() != stamp) look_at_holds();
   } catch (const std::bad_alloc&) {
-    // Without memory to ask for holds the place is never reused: a held place must not be handed out.
+    // Out of memory, the holds are unknown: never reuse the place, because it may be held.
   }
 }
 
@@ -225,7 +226,7 @@ bool SegmentSet::exposed(const SegmentPlace& place, uint64_t length) const noexc
 void SegmentSet::look_if_holds_ended() noexcept {
   PlaceHolders* holders = holders_.load(std::memory_order_relaxed);
   if (holders == nullptr) return;
-  const uint64_t stamp = holders->holds_stamp();  // before the look: what ends during it is seen by the next
+  const uint64_t stamp = holders->holds_stamp();  // read first: the next check sees holds that end during this one
   if (stamp_.exchange(stamp, std::memory_order_relaxed) != stamp) look_at_holds();
 }
 
@@ -234,8 +235,8 @@ void SegmentSet::look_at_holds() noexcept {
   if (holders == nullptr || !resting()) return;
   const std::lock_guard one(look_mutex_);
   try {
-    // What comes to rest during the look may be held by a hold that the look has missed: it waits for the next. Only a
-    // look takes places out, so the first `count` stay where they are.
+    // A place that comes to rest during this check may have a hold that the check has missed: leave it for the next
+    // check. Only a check removes places, so the first `count` places keep their positions.
     size_t count;
     {
       const std::lock_guard lock(mutex_);
@@ -243,7 +244,7 @@ void SegmentSet::look_at_holds() noexcept {
     }
     std::vector<HeldPlace> held;
     holders->held_places(held);
-    // In order, so that each place is compared with few of them.
+    // Sort the holds, so that each place is compared with few of them.
     const auto order = [](const HeldPlace& h) { return std::pair(h.segment, h.offset); };
     std::ranges::sort(held, {}, order);
     uint64_t longest = 0;
@@ -261,7 +262,7 @@ void SegmentSet::look_at_holds() noexcept {
     });
     resting_.erase(end, looked_at);
     resting_count_.store(resting_.size(), std::memory_order_relaxed);
-  } catch (const std::bad_alloc&) {  // they rest on
+  } catch (const std::bad_alloc&) {  // the places stay at rest
   }
 }
 
@@ -355,7 +356,7 @@ void SegmentSet::watch_with(std::shared_ptr<Monitor> monitor) {
 }
 
 void SegmentSet::watch(Segment& segment) {
-  segment.watched = true;  // once: what cannot be watched now cannot be later
+  segment.watched = true;  // tried once: a range that cannot be watched now cannot be watched later
   if (monitor_ == nullptr) return;
   const auto begin = reinterpret_cast<uint64_t>(segment.mapping.data());
   log_.watch(begin, begin + segment.mapping.size());
@@ -365,7 +366,7 @@ void SegmentSet::watch(Segment& segment) {
 
 void SegmentSet::look_at_changes() {
   log_.drain([this](const Change& change) {
-    // Pages that were dropped come back from the segment's file when they are touched: nothing changed.
+    // Dropped pages come back from the segment's file at the next touch, so madvise() changes nothing.
     if (change.unmapped) add_hole(change.begin, change.end);
   });
 }
@@ -376,7 +377,7 @@ void SegmentSet::add_hole(uint64_t begin, uint64_t end) {
     uint64_t low = std::max(begin, base);
     uint64_t high = std::min(end, base + segment->mapping.size());
     if (low >= high) continue;
-    // Whole pages, as the system maps them.
+    // Round to whole pages.
     low = low / kAllocationAlign * kAllocationAlign;
     high = round_up(high, kAllocationAlign);
     auto next = holes_.upper_bound(low);
@@ -442,8 +443,8 @@ bool populate(uint64_t address, uint64_t length, bool writable) noexcept {
     done = ::madvise(reinterpret_cast<void*>(begin), size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (done != 0 && errno == EINTR);
   if (done == 0 || errno != EINVAL) return done == 0;
-  // An older kernel does not know it, not even for no bytes: then advice, which it may disregard, rather than accesses
-  // that might end the process.
+  // EINVAL: the range is not mapped so, or an older kernel lacks the advice; a call with 0 bytes tells which. An older
+  // kernel gets MADV_WILLNEED, which it may disregard: touching the pages could end the process.
   if (::madvise(reinterpret_cast<void*>(begin), 0, MADV_POPULATE_WRITE) == 0) return false;
   return ::madvise(reinterpret_cast<void*>(begin), size, MADV_WILLNEED) == 0;
 }

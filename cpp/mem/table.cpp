@@ -15,7 +15,7 @@ namespace weft::mem {
 uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept {
   const auto* index = reinterpret_cast<const std::atomic<uint32_t>*>(base_ + layout_.index_at);
   const uint32_t mask = layout_.index_size - 1;
-  // An owner that was killed in the middle of a rebuild leaves the version odd: a second of looking again is enough.
+  // An owner killed in the middle of a rebuild leaves the version odd, so stop after about a second of retries.
   constexpr int kRoundsMax = 20'000;
   Backoff backoff;
   for (int round = 0; round < kRoundsMax; ++round) {
@@ -29,7 +29,7 @@ uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t
       if (slot < layout_.mr_count_max && entry_is(mr(slot), domain, key)) return slot;
     }
     std::atomic_thread_fence(std::memory_order_acquire);
-    // A miss counts only if the index was not being rearranged meanwhile (odd: it is right now).
+    // A miss is valid only if the version is even (no rebuild is running) and has not changed during the search.
     if ((version & 1) == 0 && header().index_version.load(std::memory_order_relaxed) == version) return kNoSlot;
     backoff.pause();
   }
@@ -39,7 +39,7 @@ uint32_t TableView::find_client_key_slow(uint32_t domain, uint64_t key, uint32_t
 bool TableView::bound_among(uint32_t ep_bound, uint32_t binding) const noexcept {
   if ((ep_bound & kEpSeveral) == 0) return false;
   const uint32_t where = ep_bound & ~kEpSeveral;
-  // The table may be a peer's: neither the place nor the count is trusted.
+  // A peer may have written the index and the count: check both.
   if (where >= kIovEntryCount) return false;
   const auto* list = reinterpret_cast<const uint32_t*>(base_ + layout_.iov_at + where * sizeof(IovEntry));
   const size_t room = (kIovEntryCount - where) * sizeof(IovEntry) / sizeof(uint32_t) - 1;
@@ -135,20 +135,20 @@ uint32_t Table::insert(const MrRequest& request) {
     throw Error(fi_err::kENOSPC, "all " + std::to_string(layout_.mr_count_max) +
                                      " entries of the memory table are in use: close some regions");
   }
-  const uint32_t first_iov = iov_count != 0 ? iov_allocate(iov_count) : 0;  // the last thing that can be refused
+  const uint32_t first_iov = iov_count != 0 ? iov_allocate(iov_count) : 0;  // the last call that can throw
   uint32_t slot;
   if (!free_slots_.empty()) {
     slot = free_slots_.back();
     free_slots_.pop_back();
   } else {
-    slot = slots_used_++;  // zero so far, which is a free entry: nothing to construct under the eyes of readers
+    slot = slots_used_++;  // still zero, which is a valid free entry for concurrent readers
     indexed_at_.emplace_back(0, 0);
   }
   MrEntry& e = entry(slot);
   const uint64_t generation = generation_of(e.state.load(std::memory_order_relaxed)) + 1;
   uint64_t length = 0;
   for (const MrBuffer& buffer : request.buffers) length += buffer.length;
-  // Readers discard these fields until the state says "enabled", but may read them meanwhile.
+  // Readers may read these fields now, and discard them until the state is "enabled".
   store_relaxed(e.length, length);
   store_relaxed(e.base, request.base);
   // kRemoteRead << 2 is kAtomicRead, kRemoteWrite << 2 is kAtomicWrite.
@@ -158,7 +158,7 @@ uint32_t Table::insert(const MrRequest& request) {
   store_relaxed(e.ep_bound, uint32_t{0});
   store_relaxed(e.domain, request.domain);
   e.local_addr = request.buffers.empty() ? 0 : request.buffers[0].local_addr;
-  // In the iov area: the buffers where there are several, the guard, the notes.
+  // The iov area holds: the buffers, if there are several; the guard; the notes.
   uint64_t record_at = first_iov + (several ? request.buffers.size() : 0);
   if (request.guard != nullptr) {
     std::memcpy(static_cast<void*>(iov_at(record_at)), request.guard, sizeof(AccessGuard));
@@ -223,14 +223,14 @@ void Table::bind_eps(uint32_t slot, std::span<const uint32_t> bindings) {
 void Table::enable(uint32_t slot) noexcept {
   MrEntry& e = entry(slot);
   const uint64_t state = e.state.load(std::memory_order_relaxed);
-  if (state_of(state) == MrState::closing) return;  // a single-use region that was used stays so
+  if (state_of(state) == MrState::closing) return;  // a used single-use region stays closing
   e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
 }
 
 void Table::add_access_flags(uint32_t slot, uint32_t flags) {
   MrEntry& e = entry(slot);
   store_relaxed(e.access, e.access | flags);
-  // Peers keep what they read of an entry as long as its state word stays the same.
+  // Change the revision: peers cache the entry's fields while its state word is unchanged.
   const uint64_t state = e.state.load(std::memory_order_relaxed);
   e.state.store((state & ~kStateRevisionMask) | ((state + kStateRevision) & kStateRevisionMask),
                 std::memory_order_release);
@@ -239,7 +239,7 @@ void Table::add_access_flags(uint32_t slot, uint32_t flags) {
 void Table::disable(uint32_t slot) noexcept {
   MrEntry& e = entry(slot);
   uint64_t state = e.state.load(std::memory_order_relaxed);
-  // Not over "closing", which the engine sets when a single-use region was used.
+  // Do not overwrite "closing", which the engine sets after the use of a single-use region.
   while (state_of(state) == MrState::enabled &&
          !e.state.compare_exchange_weak(state, (state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::disabled),
                                         std::memory_order_seq_cst)) {
@@ -282,10 +282,10 @@ void Table::index_insert(uint32_t slot) {
   const MrEntry& e = entry(slot);
   const uint32_t mask = layout_.index_size - 1;
   uint32_t at = static_cast<uint32_t>(key_hash(e.domain, e.key)) & mask;
-  // The index is twice as large as the table, so a free word is always found. Tombstones are not reused: their list
-  // then stays exact, and a rebuild clears them.
+  // The index is twice as large as the table, so the search finds a free word. Tombstones are not reused, so that their
+  // list stays exact; a rebuild clears them.
   while (index()[at].load(std::memory_order_relaxed) != 0) at = (at + 1) & mask;
-  // SYNC POINT: the entry was written before; a reader that finds the slot sees it.
+  // SYNC POINT: a reader that finds the slot in the index sees the entry written before.
   index()[at].store(slot + kIndexBias, std::memory_order_release);
   indexed_.push_back(slot);
   indexed_at_[slot] = {static_cast<uint32_t>(indexed_.size()), at};
@@ -303,8 +303,8 @@ void Table::index_erase(uint32_t slot) noexcept {
   indexed_at_[moved].first = position_plus_one;
   indexed_.pop_back();
   indexed_at_[slot] = {0, 0};
-  // Both bounds together: the work of a rebuild is paid for by at least as many erasures.
-  // A quarter of the index at most, so that a small table has free words, too: index_insert and readers stop at one.
+  // The first bound pays the work of a rebuild with at least as many erasures. The second, a quarter of the index,
+  // keeps free words in a small table: index_insert and readers stop at a free word.
   if ((tombstones_.size() > 64 && tombstones_.size() * 2 > indexed_.size()) ||
       tombstones_.size() > layout_.index_size / 4) {
     index_rebuild();
@@ -313,7 +313,7 @@ void Table::index_erase(uint32_t slot) noexcept {
 
 void Table::index_rebuild() noexcept {
   auto* header = reinterpret_cast<TableHeader*>(writable_);
-  // SYNC POINT: odd version: readers that miss a key meanwhile look again.
+  // SYNC POINT: odd version: readers that miss a key during the rebuild search again.
   header->index_version.fetch_add(1, std::memory_order_seq_cst);
   for (const uint32_t at : tombstones_) index()[at].store(0, std::memory_order_relaxed);
   tombstones_.clear();
@@ -325,7 +325,7 @@ void Table::index_rebuild() noexcept {
   header->index_version.fetch_add(1, std::memory_order_seq_cst);
 }
 
-// ---- places of peers that this process holds ---------------------------------------------------------------------
+// ---- holds of this process on places of peers --------------------------------------------------------------------
 
 void Table::set_nic_id(const NicId& id) noexcept {
   auto* header = reinterpret_cast<TableHeader*>(writable_);
@@ -352,7 +352,7 @@ uint32_t Table::begin_hold(const NicId& owner, uint32_t segment, uint64_t offset
   store_relaxed(h.owner.second, owner.second);
   store_relaxed(h.offset, offset);
   store_relaxed(h.length, length);
-  // SYNC POINT: the fields are visible to an owner that sees the hold; see each_hold().
+  // SYNC POINT: an owner that sees the hold sees its fields; see each_hold().
   h.held.store(1, std::memory_order_seq_cst);
   if (!again) header->holds_used.store(hold + 1, std::memory_order_seq_cst);
   return hold;
@@ -361,7 +361,7 @@ uint32_t Table::begin_hold(const NicId& owner, uint32_t segment, uint64_t offset
 void Table::end_hold(uint32_t hold) noexcept {
   if (hold == kNoHold || is_parents()) return;
   const std::lock_guard lock(hold_mutex_);
-  // SYNC POINT: whatever was accessed through the pointer was accessed before.
+  // SYNC POINT: all accesses through the pointer happen before the hold ends.
   reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold].held.store(0, std::memory_order_release);
   reinterpret_cast<TableHeader*>(writable_)->holds_ended.fetch_add(1, std::memory_order_seq_cst);
   free_holds_.push_back(hold);
@@ -376,8 +376,8 @@ uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& 
   ep_free_.pop_front();
   auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
   store_relaxed(e.domain, domain);
-  e.address = address;  // its own process reads it
-  // The address that no endpoint has: of a pid that is never given out.
+  e.address = address;  // only this process reads it
+  // An address that no endpoint has: its pid is never assigned.
   store_relaxed(e.peer.nic, ~uint32_t{0});
   e.flags.store(flags, std::memory_order_relaxed);
   *generation = e.generation.load(std::memory_order_relaxed) + 1;
@@ -392,7 +392,7 @@ void Table::set_ep_room(uint32_t index_of_ep, bool room) noexcept {
 
 void Table::set_ep_peer(uint32_t index_of_ep, const wire::EpAddress& peer) noexcept {
   wire::EpAddress& p = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep].peer;
-  // Piece by piece: a reader that meets them half written takes its initiator for another, and refuses it.
+  // Written field by field: a reader of a half-written address finds no match for its initiator and refuses it.
   store_relaxed(p.nic, ~uint32_t{0});
   store_relaxed(p.pid, peer.pid);
   store_relaxed(p.vni, peer.vni);

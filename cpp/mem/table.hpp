@@ -1,17 +1,18 @@
 // cpp/mem/table.hpp: the memory table: the regions that a process offers, and the rights of peers to them.
-// It lies in the owner's control segment; peers map it read-only and read it without locks.
+// It is in the owner's control segment; peers map it read-only and read it without locks.
 //
-// How a reader and the owner agree (a hazard protocol, no write by the reader to the owner's memory):
+// How a reader and the owner agree (hazard words; the reader writes nothing to the owner's memory):
 //   reader: publish an activity word in ITS OWN table (busy) -> full fence -> check the entry -> copy -> clear the word
-//   owner, to revoke: set the entry's state to closing -> full fence -> wait until no activity word that was busy is
-//                     still the same -> only then change the entry or release the memory
-// So an entry whose state was read as enabled under a published activity stays as it is until the activity is cleared.
+//   owner, to revoke: set the entry's state to closing -> full fence -> wait until each activity word that was busy has
+//                     changed -> only then change the entry or release the memory
+// So an entry that a reader finds enabled under its published activity stays unchanged until the reader clears the
+// word.
 //
-// Pointers that outlive an access are agreed on in the same way:
-//   reader: under an activity: check the entry -> enter a hold on the place in ITS OWN table -> hand out the pointer
-//   owner:  revoke as above, free the memory -> full fence -> look at the holds of all peers -> a place that one of
-//           them names is not reused
-// A hold ends when the reader clears it, or with the connection: the peer's table is not read after that.
+// Pointers that outlive an access use the same protocol (hazard pointers):
+//   reader: under an activity: check the entry -> enter a hold on the place in ITS OWN table -> return the pointer
+//   owner:  revoke as above, free the memory -> full fence -> read the holds of all peers -> do not reuse a place that
+//           one of them names
+// A hold ends when the reader clears it or the connection ends: the owner then no longer reads the peer's table.
 #pragma once
 
 #include <algorithm>
@@ -37,39 +38,39 @@ namespace weft::mem {
 
 constexpr uint64_t kTableMagic = 0x3242415446455757ull;
 constexpr uint32_t kEpCountMax = 4096;
-constexpr uint32_t kDomainCountMax = 256;     // activity words 0 .. 255: one a domain, its lock
-constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one a copy made outside the lock
+constexpr uint32_t kDomainCountMax = 256;     // activity words 0 .. 255: one per domain, also the domain's lock
+constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one per copy made outside the lock
 constexpr uint32_t kActivityCount = kDomainCountMax + kLongActivityCount;
 constexpr uint32_t kIovEntryCount = 1u << 16;
 constexpr uint32_t kHoldCountMax = 1u << 16;
 
 constexpr uint32_t kNoSegment = 0xffffffff;      // foreign memory: process_vm_* or the owner's engine
-constexpr uint32_t kIovSegment = 0xfffffffe;     // several buffers: `where` is the first of them in the iov area
-constexpr uint32_t kDeviceSegment = 0xfffffffd;  // a device's: `where` is the place of its DeviceNote in the iov area
+constexpr uint32_t kIovSegment = 0xfffffffe;     // several buffers: `where` is the index of the first in the iov area
+constexpr uint32_t kDeviceSegment = 0xfffffffd;  // device memory: `where` is the index of its DeviceNote there
 
-// Access bits are libfabric's (they fit 16 bits); the rest of the word is ours.
+// The access word: the low 16 bits are libfabric's access bits, the high bits are Weft's flags.
 constexpr uint32_t kRemoteRead = 0x1000;
 constexpr uint32_t kRemoteWrite = 0x2000;
-// Atomics have rights of their own in an entry, so that an endpoint can serve RMA and no atomics, or the reverse. A
-// region grants them with REMOTE_READ and REMOTE_WRITE (Table::insert).
+// Atomics have separate access bits, so that an endpoint can serve RMA without atomics, or the reverse. A region grants
+// them with REMOTE_READ and REMOTE_WRITE (Table::insert).
 constexpr uint32_t kAtomicRead = 0x4000;
 constexpr uint32_t kAtomicWrite = 0x8000;
 constexpr uint32_t kAccessMask = 0xffff;
 constexpr uint32_t kMrNotifyRead = 1u << 16;  // a counter of the owner counts reads of this region
 constexpr uint32_t kMrNotifyWrite = 1u << 17;
 constexpr uint32_t kMrUnowned = 1u << 18;  // registered as a bare address range: its pages may be missing
-// FI_MR_SINGLE_USE: the owner's engine does the one operation, and revokes the key when it is done.
+// FI_MR_SINGLE_USE: the owner's engine executes the one operation and then revokes the key.
 constexpr uint32_t kMrSingleUse = 1u << 19;
-constexpr uint32_t kMrPersistent = 1u << 20;  // FI_RMA_PMEM: of a file, to which a commit flushes it
-// Only some peers may use it (AccessGuard): the guard follows the region's buffers in the iov area.
+constexpr uint32_t kMrPersistent = 1u << 20;  // FI_RMA_PMEM: mapped from a file; a commit flushes it
+// Only some peers may use the region: its AccessGuard follows its buffers in the iov area.
 constexpr uint32_t kMrGuarded = 1u << 21;
-// Memory that the kernel reads for no other process (pinned by a device's runtime, or a DMA-buf): the owner copies.
+// process_vm_* cannot access the memory (pinned by a device's runtime, or a DMA-buf): the owner copies.
 constexpr uint32_t kMrByOwner = 1u << 22;
 
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 
 struct alignas(kCacheLine) MrEntry {
-  std::atomic<uint64_t> state{0};  // generation << 8 | revision << 2 | MrState: any change of the entry changes it
+  std::atomic<uint64_t> state{0};  // generation << 8 | revision << 2 | MrState: every change of the entry changes it
   uint64_t key = 0;
   uint64_t base = 0;  // address of the first byte in the key's address space (0, or its virtual address)
   uint64_t length = 0;
@@ -77,7 +78,7 @@ struct alignas(kCacheLine) MrEntry {
   uint64_t where = 0;       // offset in the segment, or first entry in the iov area
   uint32_t segment = kNoSegment;
   uint32_t access = 0;
-  uint32_t ep_bound = 0;  // 0: any endpoint of the domain; ep_binding() of the one; kEpSeveral | place of an EpList
+  uint32_t ep_bound = 0;  // 0: any endpoint of the domain; ep_binding() of one; kEpSeveral | index of an EpList
   uint16_t domain = 0;
   uint16_t iov_count = 0;
 };
@@ -91,8 +92,8 @@ constexpr uint64_t generation_of(uint64_t word) noexcept {
   return word >> 8;
 }
 
-// A reader may look at a slot while its owner fills it for a new region; what it then sees is discarded (the state is
-// not "enabled" yet), but the accesses must be single ones.
+// A reader may read a slot while its owner fills it for a new region. The reader discards those values (the state is
+// not "enabled" yet), but each access must be atomic.
 template <typename T>
 T load_relaxed(const T& from) noexcept {
   return __atomic_load_n(&from, __ATOMIC_RELAXED);
@@ -114,7 +115,7 @@ struct IovEntry {
 };
 static_assert(sizeof(IovEntry) == 32);
 
-// Whom a region admits: initiators with one of these VNIs (authorization keys), or only one endpoint.
+// The initiators that a region admits: those with one of these VNIs (authorization keys), or only one endpoint.
 struct AccessGuard {
   static constexpr size_t kVniMax = 32;
   uint32_t vni_count = 0;  // 0: any
@@ -125,7 +126,7 @@ struct AccessGuard {
 
   [[nodiscard]] bool admits(const wire::EpAddress& from) const noexcept {
     if (has_source != 0 && source != from) return false;
-    const size_t n = vni_count < kVniMax ? vni_count : kVniMax;  // the table may be a peer's: nothing in it is trusted
+    const size_t n = vni_count < kVniMax ? vni_count : kVniMax;  // a peer may have written any value
     for (size_t i = 0; i < n; ++i) {
       if (vnis[i] == from.vni) return true;
     }
@@ -137,15 +138,14 @@ static_assert(sizeof(AccessGuard) == 128);
 constexpr uint32_t kIovPerRecord = sizeof(DeviceNote) / sizeof(IovEntry);
 static_assert(sizeof(DeviceNote) == sizeof(AccessGuard) && sizeof(DeviceNote) % sizeof(IovEntry) == 0);
 
-// To which endpoint a region is bound: the slot, and as much of the slot's generation as there is room for, so that an
-// endpoint that is given the slot later is not taken for the one that was bound. Never 0: an open endpoint's generation
-// is odd.
+// The endpoint that a region is bound to: its slot and the low bits of the slot's generation, which distinguish it from
+// an endpoint that gets the slot later. Never 0: an open endpoint's generation is odd.
 constexpr uint32_t kEpSeveral = 0x80000000;
 constexpr uint32_t ep_binding(uint32_t index, uint32_t generation) noexcept {
   return (index & (kEpCountMax - 1)) | (generation << 12 & ~kEpSeveral);
 }
 static_assert(kEpCountMax == 1u << 12 && kIovEntryCount < kEpSeveral);
-// A region bound to several endpoints: this, and then their bindings, in the iov area.
+// The list of a region bound to several endpoints, in the iov area; further bindings follow it.
 struct EpList {
   uint32_t count = 0;
   std::array<uint32_t, 7> first{};
@@ -162,9 +162,9 @@ constexpr uint32_t kEpRemoteRead = 8;  // the endpoint's capabilities: RMA ...
 constexpr uint32_t kEpRemoteWrite = 16;
 constexpr uint32_t kEpAtomicRead = 32;  // ... and atomics
 constexpr uint32_t kEpAtomicWrite = 64;
-constexpr uint32_t kEpConnected = 128;   // only the endpoint that it is connected with may access its regions
-constexpr uint32_t kEpForeignKey = 256;  // its authorization key is not the domain's: regions must name it
-constexpr uint32_t kEpNoRoom = 512;      // its completion queue is full for writes with data, for now
+constexpr uint32_t kEpConnected = 128;   // only its connected peer may access its regions
+constexpr uint32_t kEpForeignKey = 256;  // its authorization key is not the domain's: regions must name the key
+constexpr uint32_t kEpNoRoom = 512;      // its completion queue has no room for writes with data at present
 static_assert((kRemoteRead >> 9) == kEpRemoteRead && (kRemoteWrite >> 9) == kEpRemoteWrite);
 static_assert((kAtomicRead >> 9) == kEpAtomicRead && (kAtomicWrite >> 9) == kEpAtomicWrite);
 
@@ -172,8 +172,8 @@ struct alignas(kCacheLine) EpEntry {
   std::atomic<uint32_t> generation{0};  // even: closed; odd: open
   std::atomic<uint32_t> flags{0};
   uint32_t domain = 0;
-  wire::EpAddress address;  // vni 0: it answers to several
-  wire::EpAddress peer;     // kEpConnected: with whom
+  wire::EpAddress address;  // vni 0: the endpoint has several VNIs
+  wire::EpAddress peer;     // kEpConnected: the connected peer
 };
 static_assert(sizeof(EpEntry) == kCacheLine);
 inline wire::EpAddress peer_of(const EpEntry& endpoint) noexcept {
@@ -185,13 +185,13 @@ struct alignas(kCacheLine) ActivityWord {
   std::atomic<uint64_t> word{0};  // odd: busy. Even values grow, so that a waiter sees any change.
 };
 
-// Names a NIC among all that live: random.
+// Identifies a NIC among all running NICs: random.
 struct NicId {
   uint64_t first = 0, second = 0;
   bool operator==(const NicId&) const = default;
 };
 
-// A place in a segment of another NIC's (or of one's own) to which this process has handed out pointers.
+// A place in a segment of another NIC (or of this one) to which this process has given out pointers.
 struct alignas(kCacheLine) HoldEntry {
   std::atomic<uint32_t> held{0};
   uint32_t segment = 0;
@@ -212,11 +212,11 @@ struct alignas(kCacheLine) TableHeader {
   std::atomic<uint32_t> life{0};  // of the owner's program: life.hpp
   NicId nic;
   std::atomic<uint32_t> holds_used{0};   // one past the highest hold that was ever used
-  std::atomic<uint64_t> holds_ended{0};  // how many have ended: while it stays, no hold is gone
+  std::atomic<uint64_t> holds_ended{0};  // number of holds that have ended
 };
 static_assert(sizeof(TableHeader) <= 4096);
 
-// Where things lie; the same arithmetic on both sides.
+// Offsets of the table's parts; owner and readers compute the same ones.
 struct TableLayout {
   explicit constexpr TableLayout(uint32_t mr_count) noexcept
       : mr_count_max(mr_count),
@@ -232,13 +232,13 @@ struct TableLayout {
   size_t ep_at, activity_at, hold_at, iov_at, mr_at, index_at, bytes;
 };
 
-struct MrView {  // a checked access
+struct MrView {  // the result of a successful check
   const MrEntry* entry = nullptr;
   uint32_t slot = 0;
   uint64_t offset = 0;  // from the region's first byte
 };
 
-// Read access to a table, one's own or a peer's. Never trusts an index read from the table.
+// Read access to the table of this process or of a peer. Checks every index that it reads from the table.
 class TableView {
  public:
   TableView() = default;
@@ -259,22 +259,22 @@ class TableView {
     if (entry.where >= kIovEntryCount || entry.iov_count > kIovEntryCount - entry.where) return {};
     return {all + entry.where, entry.iov_count};
   }
-  // Null where the table, which may be a peer's, names no place.
+  // Null if the index, which a peer may have written, is out of range.
   [[nodiscard]] const DeviceNote* note(uint64_t where) const noexcept { return record<DeviceNote>(where); }
   [[nodiscard]] const AccessGuard* guard(const MrEntry& entry) const noexcept {
     return record<AccessGuard>(load_relaxed(entry.where) + load_relaxed(entry.iov_count));
   }
-  // The owner's process died, or runs another program since. One load of a line that rarely changes.
+  // True: the owner's process died, or runs another program. One load of a line that rarely changes.
   [[nodiscard]] bool owner_gone() const noexcept { return life_over(header().life); }
   [[nodiscard]] NicId nic_id() const noexcept {
     return {load_relaxed(header().nic.first), load_relaxed(header().nic.second)};
   }
-  // Calls visit(segment, offset, length) for each hold on a place of `owner`. What another process writes meanwhile may
-  // be seen half: the owner then takes a place for held, and looks again later.
+  // Calls visit(segment, offset, length) for each hold on a place of `owner`. A hold that the other process is writing
+  // may be read half-written: the owner then treats a wrong place as held, and checks again later.
   template <typename Visit>
   void each_hold(const NicId& owner, Visit&& visit) const {
     const auto* all = reinterpret_cast<const HoldEntry*>(base_ + layout_.hold_at);
-    // SYNC POINT: pairs with begin_hold(): a hold that was entered before its region was revoked is seen.
+    // SYNC POINT: pairs with begin_hold(): the owner sees every hold entered before its region was revoked.
     const uint32_t used = std::min(header().holds_used.load(std::memory_order_seq_cst), kHoldCountMax);
     for (uint32_t i = 0; i < used; ++i) {
       const HoldEntry& h = all[i];
@@ -314,7 +314,7 @@ class TableView {
     const uint64_t offset = addr - load_relaxed(entry.base), entry_length = load_relaxed(entry.length);
     if (offset > entry_length || length > entry_length - offset) [[unlikely]]
       return Status::bounds;
-    // The endpoint's capabilities stand in the same order as the access bits: 0x1000 >> 9 is kEpRemoteRead.
+    // The endpoint's capability bits have the order of the access bits: 0x1000 >> 9 is kEpRemoteRead.
     const uint32_t access = load_relaxed(entry.access);
     if ((access & (want | kMrGuarded)) != want || (flags & (want >> 9 | kEpForeignKey | kEpConnected)) != (want >> 9))
         [[unlikely]] {
@@ -344,13 +344,13 @@ class TableView {
       const uint32_t slot = first - kIndexBias;
       if (slot < layout_.mr_count_max && entry_is(mr(slot), domain, key)) return slot;
     }
-    // Also when there is nothing: the index may be being rearranged at this moment.
+    // A miss may be wrong while the owner rearranges the index: the slow path checks again.
     return find_client_key_slow(domain, key, start);
   }
 
   static constexpr uint64_t key_hash(uint32_t domain, uint64_t key) noexcept {
-    // Sixteen neighbouring keys stay neighbours: one cache line serves them. Which line, the rest decides, well mixed:
-    // dense keys side by side over many lines would be one long run, and a key that falls into it walks to its end.
+    // Sixteen neighbouring keys share a cache line; the upper bits, well mixed, choose the line. Without mixing, dense
+    // keys would fill neighbouring lines as one long run, and every key that hashes into it would probe to its end.
     uint64_t x = key >> 4 ^ uint64_t { domain } << 48;
     x ^= x >> 32;
     x *= 0xd6e8feb86659fd93ull;
@@ -371,7 +371,7 @@ class TableView {
     return reinterpret_cast<const T*>(base_ + layout_.iov_at + where * sizeof(IovEntry));
   }
   [[nodiscard]] uint32_t find_client_key_slow(uint32_t domain, uint64_t key, uint32_t start) const noexcept;
-  // Whether the list that ep_bound names has this binding.
+  // True if the list of ep_bound contains this binding.
   [[nodiscard]] bool bound_among(uint32_t ep_bound, uint32_t binding) const noexcept;
   [[nodiscard]] Status explain(const MrEntry& entry, uint64_t state, uint64_t key,
                                const EpEntry& endpoint) const noexcept;
@@ -392,15 +392,15 @@ struct MrRequest {
   uint64_t base = 0;
   uint32_t access = 0;  // access bits and kMr* flags
   uint16_t domain = 0;
-  std::optional<uint64_t> client_key;   // nothing: a provider key is made
-  std::span<const DeviceNote> notes{};  // of the buffers, or none; iface 0: that buffer is the host's
+  std::optional<uint64_t> client_key;   // any 64 bits but kKeyNotAvail; empty: the table makes a provider key
+  std::span<const DeviceNote> notes{};  // one per buffer, or empty; iface 0: that buffer is host memory
   const AccessGuard* guard = nullptr;
-  // The entry is published already enabled: a racing reader finds either nothing (no_key) or a usable region, never a
-  // disabled one.
+  // The entry is published already enabled: a racing reader finds either no key or a usable region, never a disabled
+  // one.
   bool enabled = false;
 };
 
-// The owner's table. Its calls are control path: one short lock, O(1), no system call once pages are touched.
+// The owner's table. Its calls are control path: one short lock, O(1), no system call after the pages are touched.
 class Table : public TableView {
  public:
   explicit Table(uint32_t mr_count_max);
@@ -411,15 +411,15 @@ class Table : public TableView {
   // Binds a region that is not enabled to these endpoints (ep_binding()) and no others. Throws Error(ENOSPC).
   void bind_eps(uint32_t slot, std::span<const uint32_t> bindings);
   void add_access_flags(uint32_t slot, uint32_t flags);
-  // SYNC POINT: after either of these returns every later check() fails; accesses that began before must be waited for.
+  // SYNC POINT: after either returns, every later check() fails; the caller must wait for accesses that began earlier.
   void disable(uint32_t slot) noexcept;  // until enable()
   void begin_close(uint32_t slot) noexcept;
-  void reopen(uint32_t slot) noexcept;  // begin_close taken back
+  void reopen(uint32_t slot) noexcept;  // undoes begin_close()
   void release(uint32_t slot) noexcept;
 
   uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
   void set_ep_room(uint32_t index, bool room) noexcept;  // kEpNoRoom
-  // The peer of a connected endpoint; until it is set no peer may access anything through the endpoint.
+  // Sets the peer of a connected endpoint; until then every peer's access through the endpoint is refused.
   void set_ep_peer(uint32_t index, const wire::EpAddress& peer) noexcept;
   void close_ep(uint32_t index) noexcept;
 
@@ -435,10 +435,10 @@ class Table : public TableView {
   [[nodiscard]] std::atomic<uint32_t>& life() noexcept { return reinterpret_cast<TableHeader*>(writable_)->life; }
   void set_nic_id(const NicId& id) noexcept;
   static constexpr uint32_t kNoHold = 0xffffffff;
-  // Enters a hold; kNoHold when all entries are in use.
+  // Enters a hold; kNoHold if all entries are in use.
   uint32_t begin_hold(const NicId& owner, uint32_t segment, uint64_t offset, uint64_t length);
   void end_hold(uint32_t hold) noexcept;
-  // In a forked child the table is the parent's.
+  // True in a forked child, where the table belongs to the parent.
   [[nodiscard]] bool is_parents() const noexcept { return !fd_.valid(); }
 
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
@@ -456,7 +456,7 @@ class Table : public TableView {
   void index_rebuild() noexcept;
   uint32_t iov_allocate(size_t count);
   void iov_release(uint32_t first, uint32_t count) noexcept;
-  void release_ep_list(MrEntry& e) noexcept;  // with the mutex
+  void release_ep_list(MrEntry& e) noexcept;  // requires the mutex
   [[nodiscard]] IovEntry* iov_at(uint64_t where) noexcept {
     return reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at) + where;
   }
@@ -468,13 +468,13 @@ class Table : public TableView {
   mutable std::mutex mutex_;
   std::vector<uint32_t> free_slots_;
   uint32_t slots_used_ = 0;
-  std::vector<uint32_t> tombstones_;  // their places in the index
+  std::vector<uint32_t> tombstones_;  // positions of the tombstones in the index
   std::vector<uint32_t> indexed_;     // slots with client keys, for rebuilding
   std::vector<std::pair<uint32_t, uint32_t>>
-      indexed_at_;  // by slot: place in indexed_ + 1 (0: none), place in the index
-  std::map<uint32_t, uint32_t> iov_free_{{0, kIovEntryCount}};  // first -> count; neighbours are joined
+      indexed_at_;  // by slot: position in indexed_ + 1 (0: none), position in the index
+  std::map<uint32_t, uint32_t> iov_free_{{0, kIovEntryCount}};  // first -> count; neighbouring ranges are joined
   std::deque<uint32_t>
-      ep_free_;  // longest-rested first: a reader that still looks at a slot's old endpoint has left by then
+      ep_free_;  // longest free first: readers of a slot's old endpoint have most likely finished before its reuse
   std::atomic<uint32_t> live_count_{0};
   std::mutex hold_mutex_;
   std::vector<uint32_t> free_holds_;

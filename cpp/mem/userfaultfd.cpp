@@ -1,17 +1,17 @@
-// cpp/mem/userfaultfd.cpp: sees changes of mappings because the kernel reports them for ranges that were registered.
+// cpp/mem/userfaultfd.cpp: the kernel reports changes of the mappings in registered ranges.
 //
-// Ranges are registered for write protection, and nothing is ever write-protected: so no access ever faults to us, only
-// the reports come (unmapped, removed, moved). With asynchronous write protection (Linux 6.7) any kind of mapping can
-// be registered, before it anonymous and shared memory.
+// The monitor registers ranges for write protection but never write-protects them. So no access faults to the monitor,
+// and it receives only the reports (unmapped, removed, moved). With asynchronous write protection (Linux 6.7) any kind
+// of mapping can be registered; older kernels accept anonymous and shared memory.
 //
-// A thread that changes a registered range sleeps in the kernel until its report has been read. So the thread that
-// reads takes no lock that anyone could hold while changing memory, allocates nothing, frees nothing; and it marks the
-// logs (ChangeLog::begin_taking) before it reads, because the read already lets the other thread go on.
+// A thread that changes a registered range sleeps in the kernel until its report has been read. So the reading thread
+// neither allocates nor frees memory, and takes no lock that a thread could hold while it changes memory. It marks the
+// logs (ChangeLog::begin_taking) before it reads, because the read already lets the other thread continue.
 //
-// Limits: shmdt is not reported, so System V shared memory is not watched; a watched range is a mapping of its own, and
-// mremap refuses ranges of several mappings; the report comes after the fact; and a change made while the reports are
-// not read (the process is stopped) waits. Unprivileged processes may use it from Linux 5.11 on (UFFD_USER_MODE_ONLY);
-// containers often forbid the system call.
+// Limits: the kernel does not report shmdt, so System V shared memory is not watched. A watched range is a separate
+// mapping, and mremap refuses ranges of several mappings. The report comes after the change. A change waits while no
+// thread reads the reports (the process is stopped). Unprivileged processes can use userfaultfd from Linux 5.11 on
+// (UFFD_USER_MODE_ONLY); containers often forbid the system call.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -35,7 +35,7 @@
 #include "mem/maps.hpp"
 #include "mem/monitor.hpp"
 
-// From newer headers than the oldest that we build with.
+// Definitions that the oldest supported kernel headers lack.
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -98,7 +98,7 @@ class UserfaultfdMonitor final : public Monitor {
     const std::lock_guard guard(mutex_);
     const auto [first, last] = ranges_.equal_range(begin);
     const auto it = std::find_if(first, last, [&](const auto& range) { return range.second == end; });
-    if (it == last) return;  // a forked child
+    if (it == last) return;  // in a forked child
     ranges_.erase(it);
     const bool shared =
         std::ranges::any_of(ranges_, [&](const auto& range) { return range.first < end && begin < range.second; });
@@ -113,8 +113,8 @@ class UserfaultfdMonitor final : public Monitor {
   }
 
   void after_fork_in_child() noexcept override {
-    // The ranges and the reader are the parent's: the kernel registers nothing in a child. This object is never used or
-    // destroyed there (bind/common.hpp, NicBox).
+    // The ranges and the reader belong to the parent: the kernel registers nothing in a child. The child never uses or
+    // destroys this object (bind/common.hpp, NicBox).
     fd_.reset();
     stop_fd_.reset();
   }
@@ -145,7 +145,7 @@ class UserfaultfdMonitor final : public Monitor {
     }
     constexpr uint64_t kReports = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
     constexpr uint64_t kWritable = UFFD_FEATURE_PAGEFAULT_FLAG_WP;
-    // What each kernel has: every kind of mapping; shared memory, too; anonymous memory.
+    // From new to old kernels: every kind of mapping; shared and anonymous memory; anonymous memory.
     for (const uint64_t more : {kWritable | UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_WP_ASYNC,
                                 kWritable | UFFD_FEATURE_WP_HUGETLBFS_SHMEM, kWritable}) {
       uffdio_api api{};
@@ -168,7 +168,7 @@ class UserfaultfdMonitor final : public Monitor {
       fd_.reset();
       return false;
     }
-    // No signal of the application's may run on the reader: its handler could change memory.
+    // Block all signals for the reader: a handler of the application could change memory.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -182,13 +182,13 @@ class UserfaultfdMonitor final : public Monitor {
     const uint64_t one = 1;
     (void)!::write(stop_fd_.get(), &one, sizeof(one));
     reader_.join();
-    fd_.reset();  // releases threads that still wait for their report to be read
+    fd_.reset();  // releases threads that still wait for a reader of their reports
     stop_fd_.reset();
   }
 
   void unregister(uint64_t begin, uint64_t end) noexcept {
     uffdio_range range{begin, end - begin};
-    (void)::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range);  // fails where nothing is mapped any more
+    (void)::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range);  // fails if the range is no longer mapped
   }
 
   bool attach(ChangeLog& log) noexcept {
@@ -206,14 +206,14 @@ class UserfaultfdMonitor final : public Monitor {
     if (it != logs_.end() && --it->ranges == 0) it->log = nullptr;
   }
 
-  // The reader. Between begin_taking() and end_taking() it only reads and pushes: nothing that could wait.
+  // The reader thread. Between begin_taking() and end_taking() it only reads and pushes, and so never waits.
   void read_reports(int fd, int stop) noexcept {
     pollfd watched[2] = {{fd, POLLIN, 0}, {stop, POLLIN, 0}};
     uffd_msg messages[kMessagesAtOnce];
     for (;;) {
       if (::poll(watched, 2, -1) < 0 && errno != EINTR) return;
       if ((watched[0].revents & POLLIN) != 0) {
-        const std::lock_guard guard(logs_lock_);  // held by others only to enter or leave a log
+        const std::lock_guard guard(logs_lock_);  // other threads hold it only to add or remove a log
         each_log([](ChangeLog& log) { log.begin_taking(); });
         const ssize_t got = ::read(fd, messages, sizeof(messages));
         for (ssize_t i = 0; i < got / static_cast<ssize_t>(sizeof(uffd_msg)); ++i) {
@@ -250,7 +250,7 @@ class UserfaultfdMonitor final : public Monitor {
     }
   }
 
-  std::mutex mutex_;  // never taken by the reader
+  std::mutex mutex_;  // the reader never takes it
   UniqueFd fd_, stop_fd_;
   std::thread reader_;
   std::multimap<uint64_t, uint64_t> ranges_;

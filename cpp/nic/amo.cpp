@@ -1,4 +1,4 @@
-// cpp/nic/amo.cpp: atomics: by this process where the target is in reach, else by the owner's engine.
+// cpp/nic/amo.cpp: atomics: this process executes them if loads and stores reach the target, else the owner's engine.
 #include <algorithm>
 
 #include "nic/fast.inl"
@@ -9,9 +9,9 @@ namespace weft::nic {
 
 namespace {
 
-// An atomic on memory in reach, by this thread; false: a page of it failed. One element of 4 or 8 bytes in a peer's
-// segment needs no guarded call (17 ns): a segment is sealed and keeps its pages, and the application's own words are
-// copied by instructions that may fault.
+// Executes an atomic on mapped memory in this thread; false: a page failed. One element of 4 or 8 bytes in a peer's
+// segment needs no guarded call (17 ns): a segment is sealed, so its pages stay, and instructions with fixups copy the
+// application's words.
 [[gnu::always_inline]] inline bool apply_here(const link::Peer& peer, AtomicOp op, Datatype datatype, std::byte* target,
                                               const void* operand, const void* compare, void* result, size_t count) {
   const size_t size = datatype_size(datatype);
@@ -57,7 +57,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
         peer.link()->request_segment(peer, missing);
         return Direct::park;
       default:
-        // Not reachable by load and store: the owner's engine does it. It also answers a wrong alignment.
+        // Loads and stores do not reach the memory: the owner's engine executes the atomic, and answers a misalignment.
         return Direct::frames;
     }
     for (uint32_t i = before; i < count; ++i) {
@@ -71,7 +71,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   }
   if ((args.flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
     return Direct::park;
-  // Element runs: as far as a target piece and each local list go on.
+  // Runs of elements: each ends with the target's piece or with a buffer of a local list.
   uint64_t done = 0;
   alignas(16) std::byte operand_room[64], compare_room[64], result_room[64];
   for (uint32_t i = 0; i < count; ++i) {
@@ -113,6 +113,10 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   const uint32_t notify = region_notify(read, true, args.op);
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
   const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
+  if (counts_traffic_) [[unlikely]] {
+    count_traffic(route, OpKind::atomic, args.family, args.datatype, args.remote[0].key, args.flags, total,
+                  (entry_flags & notify) != 0, false);
+  }
   if (has_data || (entry_flags & notify) != 0 ||
       (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
     *status = send_notice(route, read, true, args.remote[0], total, has_data, args.imm, args.op);
@@ -122,11 +126,11 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   return Direct::done;
 }
 
-// HOT (one element, target in reach): no system call, no allocation, one lock; lines as for a put, and the target's
-// line is taken for writing by the locked instruction. Benchmark: bench/cpp/main.cpp (fetch-add).
+// HOT (one element, mapped target): no system call, no allocation, one lock; cache lines as for a put, and the locked
+// instruction takes the target's line for writing. Benchmark: bench/cpp/main.cpp (fetch-add).
 PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
-      (args.flags & kLongWay) == 0 && (args.operand_device | args.compare_device | args.result_device) == 0)
+      (args.flags & long_way_) == 0 && (args.operand_device | args.compare_device | args.result_device) == 0)
       [[likely]] {
     const wire::RmaRange& range = args.remote[0];
     const uint64_t total = range.length;
@@ -137,7 +141,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         total <= atomic_bytes_max_;
     const DomainLock guard(domain_);
     const uint64_t to = dest_of(args.dest);
-    if (fits && state_ == State::enabled && to < flows_.size() && flows_[to]) [[likely]] {
+    if (fits && plain_ && to < flows_.size() && flows_[to]) [[likely]] {
       const Flow& flow = *flows_[to];
       Route& route = *flow.route;
       const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
@@ -152,13 +156,18 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
                   args.compare.empty() ? nullptr : args.compare[0].iov_base,
                   args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype)))
               [[unlikely]] {
-            // Not the long way: some elements may have been done.
-            fail(args.context, flags, Status::fault, describe("atomic", range, route, Status::fault), total);
+            // Fail instead of taking the long path: some elements may have been updated.
+            fail(args.context, flags, Status::fault, describe("atomic", range, route, Status::fault), total, range,
+                 &route);
             count_remote((flags & flag::kRead) != 0, true, 0);
             return {Refusal::none, true};
           }
           ++domain_->statistics.direct;
           domain_->statistics.bytes += total;
+          if (counts_traffic_) [[unlikely]] {
+            count_traffic(route, OpKind::atomic, args.family, args.datatype, range.key, args.flags, total, false,
+                          false);
+          }
           complete(wants, args.context, flags, total);
           return {Refusal::none, wants};
         }
@@ -182,7 +191,7 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
       (args.family == AtomicFamily::compare && sum_bytes(args.compare) != total)) {
     return {Refusal::length_mismatch};
   }
-  // A device's operands are read here, and its results written from here: operand, compare, result.
+  // Host copies for device memory: operand, compare, result.
   std::vector<std::byte> room;
   iovec host[3];
   Status staged = Status::ok;
@@ -204,18 +213,21 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
     if (!args.result.empty()) args.result = {&host[2], 1};
   }
   const DomainLock guard(domain_);
+  const bool held = holds_or_rings(args.flags);
   bool wants;
   Flow* flow;
   if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
+    if (held) ring();  // the operations in the way may be the held ones
+    if (reorder_) release_kept();
     return {r};
   }
   Route& route = *flow->route;
   bool data_done = false;
   const uint64_t flags = completion_flags(OpKind::atomic, args.family);
   const auto failed = [&](Status status) -> PostResult {
-    if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
-    fail(args.context, flags, status, describe("atomic", args.remote[0], route, status), total);
+    if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
+    fail(args.context, flags, status, describe("atomic", args.remote[0], route, status), total, args.remote[0], &route);
     if (status == Status::no_endpoint) route.set_lost();
     count_remote((flags & flag::kRead) != 0, true, 0);
     return {Refusal::none, true};
@@ -223,8 +235,20 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
   wire::RmaRange names[kIovMax];
   args.remote = named(args.remote, names);
   if (staged != Status::ok) return failed(staged);
-  if (!speaks_to(route)) return failed(Status::unauthorized);
-  if (may_go_direct(*flow, OpClass::atomic, args.flags)) [[likely]] {
+  if (const Status bar = barred(route); bar != Status::ok) return failed(bar);
+  bool kept_back = false;
+  Ordered what;
+  if (reorder_ && !args.remote.empty()) [[unlikely]] {
+    what = ordered(*flow, OpKind::atomic, args.family, args.op, args.datatype, args.remote[0].key, args.flags, total);
+    kept_back = reorders(what, args.flags) && !held && !device;
+    bool done = false;
+    if (!held && !kept_back && may_go_direct(*flow, OpClass::atomic, args.flags) && loses(what, &done)) {
+      Status status = Status::ok;
+      if (done && try_direct_atomic(route, args, total, &status) == Direct::failed) return failed(status);
+      return failed(Status::timeout);
+    }
+  }
+  if (!held && !kept_back && may_go_direct(*flow, OpClass::atomic, args.flags)) [[likely]] {
     Status status = Status::ok;
     const Direct direct = try_direct_atomic(route, args, total, &status);
     if (device && (direct == Direct::done || direct == Direct::no_room)) {
@@ -245,7 +269,10 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
         break;
     }
   }
-  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
+  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) {
+    if (reorder_) release_kept();
+    return {r};
+  }
   Op* op = make_op(OpKind::atomic, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->family = args.family;
   op->atomic_op = args.op;
@@ -253,7 +280,7 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
   op->remote_count = static_cast<uint8_t>(args.remote.size());
-  // Operands are copied: the caller of inject may reuse them at once, and a few bytes are cheaper copied than tracked.
+  // Copy the operands: the caller of inject may reuse them at once, and copying a few bytes is cheaper than tracking.
   op->held.resize(3 * total);
   if (!args.operand.empty()) {
     op->status = gather(args.operand, 0, op->held.data(), total);
@@ -280,7 +307,7 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
     std::copy(args.result.begin(), args.result.end(), op->result);
     op->result_count = static_cast<uint8_t>(args.result.size());
   }
-  return {Refusal::none, true, queue_op(op)};
+  return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
 }
 
 }  // namespace weft::nic

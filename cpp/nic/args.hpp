@@ -1,4 +1,4 @@
-// cpp/nic/args.hpp: what a caller asks of an endpoint.
+// cpp/nic/args.hpp: the arguments of an endpoint's calls, and their result.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,8 +22,8 @@ struct RmaArgs {
   uint64_t flags = 0;  // operation flags, already merged with the endpoint's defaults
   uint64_t context = 0;
   uint64_t imm = 0;
-  bool inject_call = false;  // fi_inject_*: no success completion at all
-  uint8_t device = 0;        // bit i: local[i] is a device's memory
+  bool inject_call = false;  // fi_inject_*: reports no success
+  uint8_t device = 0;        // bit i: local[i] is device memory
 };
 
 struct AtomicArgs {
@@ -39,7 +39,7 @@ struct AtomicArgs {
   uint64_t context = 0;
   uint64_t imm = 0;
   bool inject_call = false;
-  uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is a device's memory
+  uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is device memory
 };
 
 // One descriptor of a vectored call: weft.fi.RMA_DESC.
@@ -57,7 +57,7 @@ static_assert(sizeof(BatchDesc) == 48);
 struct PostResult {
   Refusal refusal = Refusal::none;
   bool context_used = false;  // a completion with the context was or will be delivered
-  uint64_t op_id = 0;         // not zero: under way; buffers are needed until it is done
+  uint64_t op_id = 0;         // not zero: under way; the operation needs the buffers until it is done
 };
 
 }  // namespace weft::nic

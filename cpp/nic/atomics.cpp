@@ -1,6 +1,5 @@
 // cpp/nic/atomics.cpp: the atomics unit: one handler for each (operation, datatype), made from an element type and an
-// access. An element type says how bits become a value; an access says how bits are exchanged with memory. See
-// atomics.hpp.
+// access. An element type converts between bits and values; an access exchanges the bits with memory. See atomics.hpp.
 #include "nic/atomics.hpp"
 
 #include <bit>
@@ -54,7 +53,7 @@ struct ImageOf<32> {
   using Type = Image32;
 };
 
-/// CAS on the element's own width. may_alias: the region's owner sees these bytes as a float, a struct, anything.
+/// CAS of the element's width. may_alias: the region's owner may use these bytes as any type.
 template <class Image>
 struct NativeAccess {
   using Word [[gnu::may_alias]] = Image;
@@ -63,7 +62,7 @@ struct NativeAccess {
 
   static Image load(void* p) noexcept { return __atomic_load_n(at(p), __ATOMIC_ACQUIRE); }
   static bool replace(void* p, Image& expected, Image desired) noexcept {
-    // SYNC POINT: what the initiator's process did before is visible to whoever reads the new value with acquire.
+    // SYNC POINT: a thread that reads the new value with acquire sees the earlier writes of the initiator's process.
     return __atomic_compare_exchange_n(at(p), &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   }
   static void store(void* p, Image value) noexcept { __atomic_store_n(at(p), value, __ATOMIC_RELEASE); }
@@ -107,7 +106,7 @@ const CpuFeatures& cpu() noexcept {
   return features;
 }
 
-/// Inline assembly: __atomic builtins on 16 bytes call libatomic, whose lock other processes do not share.
+/// Inline assembly, because __atomic builtins on 16 bytes call libatomic, whose locks other processes do not share.
 struct WideAccess {
   static constexpr bool kSingleInstruction = false;
 
@@ -152,7 +151,7 @@ struct IntegerElement {
   static constexpr bool kInteger = true, kComplex = false;
   static Value value(Image image) noexcept { return static_cast<Value>(image); }
   static Image image(Value value) noexcept { return static_cast<Image>(value); }
-  // Unsigned arithmetic at full width: signed overflow wraps as the CPU's does, and uint16 does not become int.
+  // Unsigned arithmetic at full width: signed overflow wraps as in the CPU, and uint16 is not promoted to int.
   using Wide = std::conditional_t<(sizeof(T) > 8), Uint128, uint64_t>;
   static Value add(Value a, Value b) noexcept {
     return static_cast<Value>(static_cast<Wide>(a) + static_cast<Wide>(b));
@@ -228,7 +227,7 @@ struct ComplexElement {
   }
   static Value add(Value a, Value b) noexcept { return {a.real + b.real, a.imaginary + b.imaginary}; }
   static Value sub(Value a, Value b) noexcept { return {a.real - b.real, a.imaginary - b.imaginary}; }
-  // The textbook product: no rescue of infinities as in C's Annex G, which costs a library call.
+  // The textbook product, without the recovery of infinities of C's Annex G, which costs a library call.
   static Value mul(Value a, Value b) noexcept {
     return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
   }
@@ -287,11 +286,11 @@ struct SmallFloat {
       const uint64_t payload = mantissa >> kDropped;
       return static_cast<Bits>(sign | kExponentMax << Mantissa | (payload != 0 ? payload : kNan & kMantissaMask));
     }
-    if (exponent == 0) return static_cast<Bits>(sign);  // zero, and doubles far below half of our smallest
+    if (exponent == 0) return static_cast<Bits>(sign);  // zero, and doubles far below half of the smallest value
     mantissa |= uint64_t{1} << kDoubleMantissa;
     const int scaled = exponent - kDoubleBias + kBias;  // our biased exponent; < 1 is subnormal here
     const int shift = kDropped + (scaled < 1 ? 1 - scaled : 0);
-    if (shift > kDoubleMantissa + 2) return static_cast<Bits>(sign);  // below half of the smallest
+    if (shift > kDoubleMantissa + 2) return static_cast<Bits>(sign);  // below half of the smallest value
     uint64_t kept = mantissa >> shift;
     const uint64_t rest = mantissa & ((uint64_t{1} << shift) - 1);
     const uint64_t half = uint64_t{1} << (shift - 1);
@@ -333,7 +332,8 @@ constexpr bool needs_order(AtomicOp op) noexcept {
 template <class E, AtomicOp op>
 inline constexpr bool kSupported = (E::kInteger || !integer_only(op)) && (!E::kComplex || !needs_order(op));
 
-/// The image that the target gets, from the one it has; false when it stays. Each line is the page's expression.
+/// Computes the target's new image from its old one; false: the target is unchanged. Each line is the man page's
+/// expression.
 template <class E, AtomicOp op, class Image = typename E::Image>
 bool next_image(const Image& old, const Image& operand, const Image& compare, Image& desired) noexcept {
   using enum AtomicOp;
@@ -417,7 +417,7 @@ Image update(void* target, const Image& operand, const Image& compare) noexcept 
       else if constexpr (op == bxor)
         return Access::bit_xor(target, operand);
       else if constexpr (op == cswap) {
-        Image expected = compare;  // integers have one image a value: the CPU's comparison is the page's
+        Image expected = compare;  // an integer value has one image, so the CPU's comparison is the man page's
         Access::replace(target, expected, operand);
         return expected;
       }
@@ -471,7 +471,7 @@ void handler(void* target, const void* operand, const void* compare, void* resul
   with_access<E, op, PlainAccess<Image>>(target, operand, compare, result, count);
 }
 
-/// A pairing that atomic_valid refuses for every family.
+/// The handler of a pair that atomic_valid refuses for every family.
 void nothing(void*, const void*, const void*, void*, size_t) noexcept {}
 
 template <class E, AtomicOp op>

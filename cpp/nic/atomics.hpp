@@ -1,10 +1,10 @@
-// cpp/nic/atomics.hpp: the atomics unit. What the NIC does to target memory for fi_atomic, fi_fetch_atomic,
-// fi_compare_atomic. Callers: any thread, any process that has the target mapped; nothing here is owned or locked.
-// Progress: native sums, bit operations and swaps are one instruction; everything else is a lock-free CAS loop.
-// Ordering: every update is an acquire-release operation on its element; there is no order between elements of one
-// call. Limits: an element is atomic against elements of the same size at the same address. fi_atomic(3) promises
-// nothing for
-//         accesses of different sizes that overlap, and neither do we.
+// cpp/nic/atomics.hpp: the atomics unit: the updates of target memory for fi_atomic, fi_fetch_atomic and
+// fi_compare_atomic.
+// Callers:  any thread of any process that has the target mapped; no state, no lock.
+// Progress: native sums, bit operations and swaps are one instruction; all others are lock-free CAS loops.
+// Ordering: every update is an acquire-release operation on its element; elements of one call have no order.
+// Limits:   an element is atomic against elements of the same size at the same address. Accesses of different sizes
+//           that overlap are not atomic; fi_atomic(3) does not promise it either.
 // Source: fi_atomic(3) "Atomic Data Types", "Atomic Operations", "Base/Fetch/Compare Atomic Functions".
 #pragma once
 
@@ -70,10 +70,10 @@ enum class AtomicFamily : uint8_t { base, fetch, compare };
 enum class AtomicWidth : uint8_t {
   native,  // one CPU instruction, or a CAS loop, on at most 8 naturally aligned bytes
   wide,    // cmpxchg16b on 16 bytes, 16-byte aligned
-  locked,  // not possible with the CPU: the caller must exclude others (one lock a region, or the owner executes it)
+  locked,  // no CPU instruction: the caller must exclude others (a lock per region, or the owner executes it)
 };
 
-/// Bytes of one element, 0 for a number that is no datatype.
+/// Bytes of one element; 0 for an unknown datatype.
 [[nodiscard]] constexpr size_t datatype_size(Datatype datatype) noexcept {
   constexpr uint8_t kSize[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
   const auto index = static_cast<size_t>(datatype);
@@ -89,7 +89,7 @@ enum class AtomicWidth : uint8_t {
 }
 
 namespace detail {
-/// True where the processor has cmpxchg16b (every x86-64 since 2006; elsewhere false: 16-byte types are `locked`).
+/// True if the processor has cmpxchg16b (every x86-64 since 2006). If not, 16-byte types are `locked`.
 [[nodiscard]] bool has_wide_atomics() noexcept;
 
 // Handlers of the dispatch table; unused pointers may be null.
@@ -97,7 +97,7 @@ using AtomicFn = void (*)(void* target, const void* operand, const void* compare
 extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 }  // namespace detail
 
-/// What atomic_apply will do for a target at `addr`: the caller takes its lock when this says `locked`.
+/// How atomic_apply() updates a target at `addr`. The caller takes its lock if the answer is `locked`.
 /// Never `native` or `wide` for a target that is not aligned to its size. Same answer in every process of a host.
 [[nodiscard]] inline AtomicWidth atomic_width(Datatype datatype, uintptr_t addr) noexcept {
   const size_t size = datatype_size(datatype);
@@ -107,7 +107,7 @@ extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 }
 
 /// fi_atomicvalid, fi_fetch_atomicvalid, fi_compare_atomicvalid: does this operation exist for this datatype and call?
-/// Any numbers may be passed: unknown ones are answered false.
+/// Accepts any numbers; false for unknown ones.
 ///   min max, cswap_le/lt/ge/gt: all but complex (no order).     bor band bxor mswap: integers only.
 ///   sum prod diff lor land lxor read write cswap cswap_ne: every datatype.
 ///   base: min .. bxor, diff, atomic_write.   fetch: the same and atomic_read.   compare: cswap .. mswap.
@@ -117,17 +117,17 @@ extern const AtomicFn kAtomicTable[kAtomicOpCount][kDatatypeCount];
 ///
 ///   target   memory of the region. Aligned to its size, else the update is a plain read-modify-write (width `locked`).
 ///   operand  `buf` of fi_atomic(3), `count` elements; not read by atomic_read.
-///   compare  `count` elements; read by cswap* and mswap only. The page's order: swap where (compare OP target).
-///   result   receives the values before; may be null. operand, compare and result may have any alignment; result may
-///   be
-///            the same memory as operand or compare (each element is read before its result is written).
+///   compare  `count` elements; read by cswap* and mswap only. As in the man page: swap if (compare OP target).
+///   result   receives the old values; may be null. operand, compare and result may have any alignment; result may
+///            be the same memory as operand or compare (each element is read before its result is written).
+///
 ///   Precondition: atomic_valid(datatype, op, some family). A valid number with an invalid pairing does nothing.
 ///
 /// Floating point: arithmetic is the type's own (round to nearest even; the small types compute in double and round
-/// once). Comparisons are IEEE ones, as the page's C expressions are: with a NaN on either side min, max, cswap,
-/// cswap_le/lt/ge/gt leave the target as it is (a NaN is never put in by min or max, and never taken out), cswap_ne
-/// swaps; -0 equals +0. A NaN counts as true in lor, land, lxor. Logical results are 1 or 0 of the type (complex:
-/// 1+0i). atomic_write, swaps and min/max move bits, so a NaN's payload survives; sums and products give the CPU's NaN.
+/// once). Comparisons follow IEEE 754, like the man page's C expressions: with a NaN on either side min, max, cswap and
+/// cswap_le/lt/ge/gt leave the target unchanged (min and max neither store nor replace a NaN), and cswap_ne swaps; -0
+/// equals +0. A NaN counts as true in lor, land, lxor. Logical results are 1 or 0 of the type (complex: 1+0i).
+/// atomic_write, swaps and min/max move bits, so a NaN's payload survives; sums and products give the CPU's NaN.
 /// fp8_e4m3 is the OCP "fn" variant: no infinity, largest 448, overflow gives NaN; the others overflow to infinity.
 /// The calling thread's MXCSR applies (a thread that flushes denormals flushes them here too).
 ///
@@ -139,7 +139,7 @@ inline void atomic_apply(AtomicOp op, Datatype datatype, void* target, const voi
   detail::kAtomicTable[static_cast<size_t>(op)][static_cast<size_t>(datatype)](target, operand, compare, result, count);
 }
 
-/// The same where pages of any of the memory may fail (mem/guard.hpp). False: one did; elements before it may be done.
+/// The same for memory whose pages may fail (mem/guard.hpp). False: a page failed; earlier elements may be updated.
 [[nodiscard]] bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand,
                                   const void* compare, void* result, size_t count) noexcept;
 

@@ -23,7 +23,7 @@ uint64_t AddressVector::insert(const wire::EpAddress& address) {
     entries_[fi_addr] = entry;
   }
   by_address_.emplace(address, fi_addr);
-  // Frames that come by the shm link have the name that this host knows.
+  // Frames from the shm link carry the address on this host.
   if (here) by_address_.emplace(*here, fi_addr);
   return fi_addr;
 }

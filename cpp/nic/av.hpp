@@ -1,4 +1,4 @@
-// cpp/nic/av.hpp: an address vector: the peers that endpoints name by number.
+// cpp/nic/av.hpp: an address vector: maps fi_addr numbers to peers.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class AddressVector {
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
-  [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL) when unknown
+  [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL): unknown
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
 
  private:
@@ -30,9 +30,9 @@ class AddressVector {
   friend class Nic;
   Domain* domain_;
   std::vector<std::shared_ptr<Route>> entries_;  // by fi_addr; null: free
-  std::vector<Endpoint*> users_;                 // the enabled endpoints that are bound to it
+  std::vector<Endpoint*> users_;                 // the enabled endpoints bound to this vector
   std::vector<uint64_t> free_;
-  std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the name on this host
+  std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the address on this host
 };
 
 }  // namespace weft::nic

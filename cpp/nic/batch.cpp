@@ -9,7 +9,7 @@ namespace weft::nic {
 
 PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                                 uint64_t flags, uint64_t context, bool device) {
-  // How many descriptors are done under one hold of the lock: closing regions and other threads wait no longer.
+  // Descriptors per hold of the lock, which bounds the wait of other threads and of closing regions.
   constexpr size_t kChunk = 256;
   const bool hot = !device && (flags & kLongWay) == 0;
   const ClassSet stops = stops_[static_cast<size_t>(class_of(kind))];
@@ -22,12 +22,15 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   for (size_t begin = 0; begin < descs.size() || begin == 0; begin += kChunk) {
     const DomainLock guard(domain_);
     if (begin == 0) {
+      if (config_.holds_more) ring();
+      if (reorder_) [[unlikely]]
+        release_all();
       if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
       wants = !selective_ || (flags & flag::kCompletion) != 0;
       if (config_.connected && fixed_dest_ == ~uint64_t{0}) return {Refusal::not_connected};
       if (!tx_cq_) return {Refusal::no_cq};
       if (wants ? !tx_cq_->has_room() : tx_cq_->full()) return {Refusal::cq_full};
-      if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call is one operation of the queue
+      if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call occupies one entry of the queue
       if (wants) tx_cq_->reserve();
     } else if (state_ != State::enabled) {
       for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config_.statuses[Status::canceled].err;
@@ -43,7 +46,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       const uint64_t to = dest_of(d.dest_addr);
       Status status = Status::ok;
       if (state_ != State::enabled) [[unlikely]] {
-        status = Status::canceled;  // closed during a long copy of the descriptor before
+        status = Status::canceled;  // the endpoint was closed during the previous descriptor's long copy
       } else if (d.local_offset > local_length || d.length > local_length - d.local_offset) {
         status = Status::invalid;
       } else if (Flow* const flow = flow_of(to); flow == nullptr) {
@@ -53,9 +56,9 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, raw_keys_ == 0 ? d.key : domain_->mapped_key(d.key)};
         Direct direct = Direct::frames;
-        if (!speaks_to(route)) [[unlikely]] {
+        if (const Status bar = barred(route); bar != Status::ok) [[unlikely]] {
           direct = Direct::failed;
-          status = Status::unauthorized;
+          status = bar;
         }
         if (hot && route.ep_entry != nullptr && (flow->busy & stops) == 0 && d.length <= short_bytes_max_) {
           const bool write = kind == OpKind::write;
@@ -68,22 +71,24 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             domain_->statistics.bytes += d.length;
             total += d.length;
             d.status = 0;
+            if (counts_traffic_) [[unlikely]]
+              count_traffic(route, kind, {}, {}, d.key, flags, d.length, false, false);
             continue;
           }
         }
-        // A copy outside the lock lets others change the address vector meanwhile.
+        // During a copy outside the lock other threads may change the address vector: keep the flow.
         const std::shared_ptr<Flow> kept = flow->shared_from_this();
         if (direct != Direct::failed && may_go_direct(*flow, class_of(kind), flags)) {
           direct = try_direct(*flow, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
         }
         if (direct == Direct::done || direct == Direct::failed) {
-          // decided: status says how
+          // done: `status` has the result
         } else if (state_ != State::enabled) [[unlikely]] {
           status = Status::canceled;
         } else {
           if (parent == nullptr) {
             parent = make_op(OpKind::batch, *flow, false, flags, context, 0, 0, false);
-            parent->data_done = kind == OpKind::read;  // a vectored call keeps its direction here
+            parent->data_done = kind == OpKind::read;  // in a vectored call data_done stores the direction
           }
           Op* child = make_op(kind, *flow, false, flags, 0, 0, d.length, false);
           child->data_done = direct == Direct::no_room;
@@ -92,7 +97,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
           child->remote[0] = range;
           child->remote_count = 1;
           child->parent = parent;
-          --outstanding_;  // the call counts once, however many descriptors wait
+          --outstanding_;  // the call counts once, not once per waiting descriptor
           child->status_out = &d.status;
           ++parent->children;
           d.status = domain_->config_.statuses[Status::again].err;
@@ -158,7 +163,8 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   } else {
     text += "dest_addr " + std::to_string(bad.dest_addr) + " is not in the address vector";
   }
-  fail(context, done_flags, first_bad, text + "; every descriptor's own status stands in its status field", total);
+  fail(context, done_flags, first_bad, text + "; every descriptor's own status stands in its status field", total,
+       {bad.remote_addr, bad.length, bad.key}, bad_route.get());
   count_remote(kind == OpKind::read, true, 0);
   return {Refusal::none, true};
 }

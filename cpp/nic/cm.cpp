@@ -1,4 +1,4 @@
-// cpp/nic/cm.cpp: what connecting endpoints send each other.
+// cpp/nic/cm.cpp: the messages of connected endpoints: sending and receiving.
 #include "nic/nic.hpp"
 
 namespace weft::nic {
@@ -15,8 +15,8 @@ PostResult Endpoint::send_cm(const wire::EpAddress& to, CmKind kind, uint64_t co
   const uint64_t fi_addr = listens_ ? 0 : av_->insert(to);
   const DomainLock guard(domain_);
   if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
-  // A passive endpoint sends rejections only, and strangers may ask from ever new addresses: the operation alone holds
-  // the flow. What an active endpoint sends stays behind what it has posted to the peer.
+  // A passive endpoint sends only rejections, to any number of addresses, so the flow lives only as long as its
+  // operation. The messages of an active endpoint stay behind the operations that it has posted to the peer.
   std::shared_ptr<Flow> passing;
   if (listens_) passing = std::make_shared<Flow>(domain_->route_to(to));
   Flow* const flow = listens_ ? passing.get() : flow_of(fi_addr);
@@ -45,7 +45,7 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
   const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
   if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
   const DomainLock guard(ep->domain_);
-  if (!ep->cm_ || (kind == CmKind::request && !ep->listens_)) return Status::no_endpoint;  // nobody listens
+  if (!ep->cm_ || (kind == CmKind::request && !ep->listens_)) return Status::no_endpoint;  // it does not listen
   CmEvent event;
   event.token = ep->cm_token_;
   event.kind = kind;
@@ -53,7 +53,8 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
   event.connection = frame.imm_data;
   event.data.assign(payload.begin(), payload.end());
   if (!ep->cm_->push(std::move(event))) return Status::backlog;
-  // At once, not when the application reads of it: a peer that has accepted may write, one that left may not.
+  // Change the rights at once, not when the application reads the event: a peer that has accepted may write, and a peer
+  // that has shut down may not.
   if (kind == CmKind::accept && frame.imm_data == ep->cm_request_) {
     table().set_ep_peer(frame.ep_index, frame.source);
   } else if (kind == CmKind::shutdown && mem::peer_of(table().ep(frame.ep_index)) == frame.source) {

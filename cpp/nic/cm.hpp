@@ -1,5 +1,5 @@
-// cpp/nic/cm.hpp: what endpoints tell each other to connect (FI_EP_MSG): requests, answers, the end.
-// The NIC carries the messages; which endpoints are connected is decided by the library above.
+// cpp/nic/cm.hpp: the messages of connected endpoints (FI_EP_MSG): requests, answers, shutdown.
+// The NIC carries the messages; the library above decides which endpoints are connected.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,33 @@ enum class CmKind : uint16_t {
   accept = 2,
   reject = 3,
   shutdown = 4,
-  // Not sent: what became of one's own message, and of the peer.
+  // Local events, not sent: the outcome of our own message, and the loss of the peer.
   delivered = 16,
   failed = 17,
   lost = 18,  // the peer's process or host is gone
 };
 
 struct CmEvent {
-  uint64_t token = 0;  // whom it concerns, as bind_cm() named it
+  uint64_t token = 0;  // the endpoint: the token of its bind_cm()
   CmKind kind{};
-  CmKind what{};           // delivered, failed: of which message
-  wire::EpAddress source;  // who sent it
+  CmKind what{};           // delivered, failed: the kind of our message
+  wire::EpAddress source;  // the sender
   uint64_t connection = 0;
   Status status = Status::ok;
   std::vector<std::byte> data;
 };
 
-// Requests that wait at a listener until its application reads them: more are refused, as by a full backlog. What peers
-// say to one connected endpoint: an answer and the end are all that they have to say.
+// Limits of unread messages. kBacklogMax: requests at a listener; more are refused (full backlog). kUnreadFromPeerMax:
+// messages at one connected endpoint, whose peer sends only an answer and a shutdown.
 constexpr uint32_t kBacklogMax = 1024, kUnreadFromPeerMax = 16;
 
-// Where an event queue finds them. Any thread.
+// The queue from which an event queue reads the messages. Any thread.
 class CmQueue {
  public:
-  static constexpr size_t kUnreadMax = 65536;  // of peers, for all endpoints
+  static constexpr size_t kUnreadMax = 65536;  // messages of peers, for all endpoints
   explicit CmQueue(std::shared_ptr<Notifier> notifier) : notifier_(std::move(notifier)) {}
 
-  // False: the queue is full because the application does not read it. Outcomes of our own messages always have room.
+  // False: the queue is full because the application does not read it. Outcomes of our own messages are never refused.
   bool push(CmEvent event) noexcept {
     try {
       const std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ class CmQueue {
 
   mutable std::mutex mutex_;
   std::deque<CmEvent> events_;
-  std::unordered_map<uint64_t, uint32_t> unread_;  // of peers, by token
+  std::unordered_map<uint64_t, uint32_t> unread_;  // by token: unread messages of peers
   std::shared_ptr<Notifier> notifier_;
 };
 

@@ -1,8 +1,8 @@
 // cpp/nic/deferred.cpp: frames that wait for peers whose rings are full: answers that did not fit, and requests behind
-// a read whose answer did not fit. One queue a peer, so that a stuck peer costs the others nothing.
+// a read whose answer did not fit. Each peer has its own queue, so that a stuck peer does not delay the others.
 //
-// The queue of a peer is bounded by the rule of wire/frame.hpp: a peer that keeps to it never has more requests without
-// an answer than unanswered_max, so one for which more would have to wait is hung up on. With the progress lock.
+// wire/frame.hpp bounds the queue: a correct peer never has more than unanswered_max requests without an answer, so the
+// NIC hangs up on a peer that would exceed this. The progress lock guards all queues.
 #include <algorithm>
 #include <new>
 
@@ -18,7 +18,7 @@ struct Deferred {
   bool serve_again;  // a request; otherwise an answer
 };
 
-// Entries of the peer that an endpoint's queue had no room for.
+// Count of the peer's entries beyond an endpoint's queue.
 struct Late {
   uint32_t ep_index;
   uint32_t count;
@@ -27,9 +27,9 @@ struct Late {
 
 struct Owed final : link::NicState {
   std::deque<Deferred> queue;
-  uint32_t requests = 0;  // of the queue
+  uint32_t requests = 0;  // requests in the queue
   bool retrying = false;  // the front is being served or sent again
-  bool stuck = false;     // and has to wait once more
+  bool stuck = false;     // the front still finds no room
   std::vector<Late> late;
 };
 
@@ -63,7 +63,7 @@ void Nic::defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     need_engine();
   } catch (const std::bad_alloc&) {
     if (!peer->same_process) {
-      hang_up(peer, Status::no_memory);  // its operation would never be answered
+      hang_up(peer, Status::no_memory);  // otherwise the peer's operation would get no answer
       return;
     }
     wire::Frame failed = frame;
@@ -73,13 +73,13 @@ void Nic::defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   }
 }
 
-// A request of this peer waits for room: what the peer asked for later must not be done before.
+// True: a request of this peer waits for room, and its later requests must wait behind it.
 bool Nic::must_follow(const link::Peer& peer) noexcept {
   const Owed* owed = owed_to(peer);
   return owed != nullptr && owed->requests != 0;
 }
 
-// In order for each peer, until the first that still finds no room.
+// Serves or sends each peer's frames in order, until one finds no room.
 size_t Nic::retry_deferred() noexcept {
   size_t n = 0;
   for (size_t i = 0; i < owed_.size();) {
@@ -87,7 +87,7 @@ size_t Nic::retry_deferred() noexcept {
     Owed& owed = *owed_to(*peer);
     owed.retrying = true;
     while (!owed.queue.empty()) {
-      Deferred item = std::move(owed.queue.front());  // its place stays: nothing is allocated to put it back
+      Deferred item = std::move(owed.queue.front());  // the slot stays, so putting the item back allocates nothing
       const bool request = item.serve_again;
       owed.stuck = false;
       if (request) {
@@ -96,15 +96,15 @@ size_t Nic::retry_deferred() noexcept {
         owed.queue.front() = std::move(item);
         owed.stuck = true;
       }
-      if (owed.queue.empty()) break;  // the connection was dropped meanwhile
-      if (request && !(owed.stuck && owed.queue.front().serve_again)) --owed.requests;  // what waits is its answer now
+      if (owed.queue.empty()) break;                                                    // the connection was dropped
+      if (request && !(owed.stuck && owed.queue.front().serve_again)) --owed.requests;  // at most its answer waits now
       if (owed.stuck) break;
       owed.queue.pop_front();
       deferred_count_.fetch_sub(1, std::memory_order_seq_cst);
       ++n;
     }
     owed.retrying = false;
-    // on_peer_down() cannot run in between: links call it from their own polling.
+    // on_peer_down() cannot run here: links call it only while the NIC polls them.
     if (owed.queue.empty()) {
       owed_.erase(owed_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {

@@ -1,4 +1,4 @@
-// cpp/nic/domain.cpp: domains: the lock, registration, raw keys, what is given back to the caller.
+// cpp/nic/domain.cpp: domains: the lock, registration, raw keys, objects returned to the caller.
 #include <algorithm>
 
 #include "base/backoff.hpp"
@@ -18,6 +18,7 @@ Domain::~Domain() {
 
 void Domain::close() noexcept {
   if (nic_ == nullptr) return;
+  nic_->drop_mappings_of(this);
   nic_->remove_domain(this);
 }
 
@@ -50,21 +51,31 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   }
   const auto bits = static_cast<uint32_t>(access & mem::kAccessMask);
   const bool remote = (bits & (mem::kRemoteRead | mem::kRemoteWrite)) != 0;
-  if (!remote) {  // local use only: no entry, no key
+  if (!remote) {  // local use only: no table entry, no key
     auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
     if (enabled) region->end_change(MemoryRegion::State::enabled);
     return region;
   }
   mem::MrRequest request;
   request.buffers = buffers;
-  request.base = config_.virt_addr && !buffers.empty() ? extra.base.value_or(buffers[0].local_addr) : 0;
+  request.base = config_.virt_addr && !buffers.empty() ? extra.base.value_or(buffers[0].local_addr) : 0 - extra.before;
   request.access = bits | kind | (unowned ? mem::kMrUnowned : 0);
   request.domain = static_cast<uint16_t>(index_);
   request.notes = extra.notes;
   request.guard = extra.guard;
   if (!config_.prov_key) request.client_key = requested_key;
   request.enabled = enabled;
-  // Before the table has it: nothing below may fail.
+  if (extra.later) {
+    auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
+    auto entry = std::make_unique<MemoryRegion::Entry>();
+    entry->base = request.base;
+    entry->access = request.access;
+    entry->notes.assign(extra.notes.begin(), extra.notes.end());
+    if (extra.guard != nullptr) entry->guard = *extra.guard;
+    region->rare().later = std::move(entry);
+    return region;
+  }
+  // Allocate before the insert: nothing after the insert may throw.
   auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, true);
   region->slot_ = nic_->table().insert(request);
   region->key_ = nic_->table().mr(region->slot_).key;
@@ -76,25 +87,25 @@ void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, st
                                  uint64_t flags) {
   if (region->closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   const std::lock_guard objects(nic_->objects_mutex_);
-  const auto bound = std::ranges::find(region->counters_, counter, &MemoryRegion::BoundCounter::counter);
-  if (bound != region->counters_.end()) {
+  auto& counters = region->rare().counters;
+  const auto bound = std::ranges::find(counters, counter, &MemoryRegion::BoundCounter::counter);
+  if (bound != counters.end()) {
     bound->flags |= flags;
   } else {
-    region->counters_.push_back({std::move(counter), flags});
+    counters.push_back({std::move(counter), flags});
   }
   if (!region->remote_) return;
   nic_->counted_regions_[region->slot_] = region;
-  nic_->table().add_access_flags(region->slot_, ((flags & flag::kRemoteWrite) != 0 ? mem::kMrNotifyWrite : 0) |
-                                                    ((flags & flag::kRemoteRead) != 0 ? mem::kMrNotifyRead : 0));
+  nic_->table().add_access_flags(region->slot_, notify_flags(flags));
 }
 
 size_t Domain::pump(Flow& flow) noexcept {
   assert_held();
   if (!flow.waits()) return 0;
-  const std::shared_ptr<Flow> kept = flow.shared_from_this();  // the last operation may be all that holds it
+  const std::shared_ptr<Flow> kept = flow.shared_from_this();  // its last operation may own the only reference
   size_t moved = 0;
   while (Op* op = flow.first) {
-    // advance() may finish the operation, which must not be in the list then.
+    // Remove the operation from the list first: advance() may finish it.
     flow.first = op->next;
     op->next = nullptr;
     if (!op->ep->advance_safely(op)) {
@@ -182,8 +193,8 @@ void Domain::forget_unused_routes() {
 
 uint64_t Domain::map_raw(uint64_t key) {
   const DomainLock guard(this);
-  // Handles stand far from the keys that applications choose and from those that NICs make: a key that was not mapped
-  // is refused, and does not name the region of some handle.
+  // Handles are far from the keys that applications choose and that NICs make, so that a key which was not mapped is
+  // refused instead of matching a handle.
   if (next_handle_ == 0) next_handle_ = uint64_t{1} << 63 | nic_->random().next() >> 24 << 22;
   const uint64_t handle = next_handle_++;
   raw_keys_.emplace(handle, key);
@@ -195,7 +206,7 @@ bool Domain::unmap_raw(uint64_t handle) {
   return raw_keys_.erase(handle) == 1;
 }
 
-// Without memory for the list, what the caller lent stays lent: it must not be used again too early.
+// Out of memory for the list, the caller's objects are never returned: reusing them too early would be worse.
 void Domain::release_cookies(Op* op) noexcept {
   assert_held();
   if (op->cookies.empty()) return;

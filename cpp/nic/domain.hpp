@@ -1,4 +1,4 @@
-// cpp/nic/domain.hpp: a domain: what shares one lock: endpoints, address vectors, queues and regions.
+// cpp/nic/domain.hpp: a domain: endpoints, address vectors, queues and regions that share one lock.
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -23,12 +24,21 @@ namespace weft::nic {
 class Nic;
 class AddressVector;
 
+// The form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers. Empty: the links' form.
+struct AddressText {
+  std::string form;
+  uint32_t nic_mask = ~uint32_t{0};  // bits of the NIC's number to show
+
+  [[nodiscard]] std::string of(const wire::EpAddress& address) const;
+};
+
 struct DomainConfig {
   uint32_t nic = 0;
   bool prov_key = false;
   bool virt_addr = false;
-  bool raw_keys = false;  // FI_MR_RAW: transfers name regions by handles that map_raw() made
-  StatusMap statuses;     // what failed operations are reported as
+  bool raw_keys = false;  // FI_MR_RAW: transfers take handles made by map_raw() as keys
+  StatusMap statuses;     // the provider's codes of failed operations
+  AddressText addresses;  // the form of addresses in the domain's texts
 };
 
 class Domain {
@@ -39,7 +49,7 @@ class Domain {
 
   void lock() noexcept {
     uint64_t word = activity_->word.load(std::memory_order_relaxed);
-    // SYNC POINT: this full barrier publishes that we are accessing before any table entry is read (mem/table.hpp).
+    // SYNC POINT: this full barrier publishes our activity before we read any table entry (mem/table.hpp).
     if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
         [[likely]] {
       fence_after_lock();
@@ -53,7 +63,7 @@ class Domain {
   void unlock() noexcept {
     assert_held();
     note_holder({});
-    // SYNC POINT: every access made under the lock is done before the word becomes even.
+    // SYNC POINT: every access made under the lock ends before the word becomes even.
     activity_->word.store(activity_->word.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
@@ -65,16 +75,21 @@ class Domain {
   }
 
   std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
-  // Registers; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
+  // Registers a region; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
   // kind: mem::kMrSingleUse, mem::kMrPersistent, mem::kMrByOwner.
   std::shared_ptr<MemoryRegion> register_region(std::span<const iovec> buffers, uint64_t access, uint64_t requested_key,
                                                 bool unowned, bool enabled, uint32_t kind = 0,
                                                 const RegionExtra& extra = {});
 
+  // Lets peers access the whole pages around [address, address + length) through an endpoint, by a key that is not in
+  // use; offset 0 is `address`. mapping.cpp describes how a mapping ends. Throws ENOKEY, ENOSPC.
+  std::shared_ptr<MemoryRegion> map_memory(const Endpoint& ep, uint64_t address, uint64_t length, uint64_t access,
+                                           uint64_t key);
+
   void bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                            uint64_t flags);
 
-  // Makes a handle for a peer's key. mapped_key() needs the lock; kKeyNotAvail: there is no such handle.
+  // Makes a handle for a peer's key. mapped_key() requires the lock; kKeyNotAvail: unknown handle.
   uint64_t map_raw(uint64_t key);
   bool unmap_raw(uint64_t handle);
   [[nodiscard]] uint64_t mapped_key(uint64_t handle) const noexcept {
@@ -83,7 +98,7 @@ class Domain {
     return it == raw_keys_.end() ? wire::kKeyNotAvail : it->second;
   }
 
-  // What an operation needs until it is done; then the caller owns it again. False: it is done already.
+  // Attaches objects that an operation needs until it is done; take_released() then returns them. False: already done.
   bool attach(uint64_t op_id, std::span<const uint64_t> cookies);
   [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
   std::vector<uint64_t> take_released();
@@ -107,17 +122,18 @@ class Domain {
 #endif
   }
   static void fence_after_lock() noexcept {
-#if !defined(__x86_64__)  // where a locked instruction is no full barrier for the loads that follow
+#if !defined(__x86_64__)  // elsewhere a locked instruction is not a full barrier for later loads
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
   }
-  // With the lock. Moves a flow's waiting operations on.
+  // These require the lock. pump(): submits the flow's waiting operations as far as possible.
   size_t pump(Flow& flow) noexcept;
+  size_t release_due(uint64_t now_ns);  // of reordering_
   void pump_route(const Route& route) noexcept;
-  void wait(Op* op) noexcept;          // puts an operation behind those that wait in its flow
-  void stop_waiting(Op* op) noexcept;  // takes an operation out of its flow's list, if it is there
-  void take_off(Flow& flow) noexcept;  // no operation waits in the flow any more
-  // How the address is reached, for all that may know; and for one endpoint alone.
+  void wait(Op* op) noexcept;          // appends an operation to its flow's waiting operations
+  void stop_waiting(Op* op) noexcept;  // removes an operation from its flow's list, if it is in the list
+  void take_off(Flow& flow) noexcept;  // removes a flow without waiting operations from waiting_
+  // The route to the address: shared by the domain; own_route(): for one endpoint alone.
   std::shared_ptr<Route> route_to(const wire::EpAddress& address);
   std::shared_ptr<Route> own_route(const wire::EpAddress& address);
   void forget_unused_routes();
@@ -146,8 +162,9 @@ class Domain {
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;
-  size_t routes_kept_ = 64;                          // at this count, routes without users are removed
+  size_t routes_kept_ = 64;                          // at this count routes without users are removed
   Flow* waiting_ = nullptr;                          // flows in which operations wait
+  std::vector<Endpoint*> reordering_;                // enabled endpoints whose operations overtake each other
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;
 };

@@ -1,7 +1,9 @@
 // cpp/nic/endpoint.cpp: the life of an endpoint: bound, enabled, canceled, closed.
 #include <algorithm>
+#include <bit>
 
 #include "base/backoff.hpp"
+#include "nic/fast.inl"
 #include "nic/nic.hpp"
 
 namespace weft::nic {
@@ -11,8 +13,15 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
       config_(config),
       short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
       atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
+      long_way_(kLongWay | (config.holds_more ? flag::kMore : 0)),
+      counts_traffic_(config.traffic.on),
       raw_keys_(domain->config_.raw_keys ? 1 : 0),
       order_(order_rules(config.msg_order, config.fence_covers_all)) {
+  lanes_[0] = {config.msg_order, static_cast<uint8_t>(config.tclass % kTclassCount)};
+  if (config.reorder.on) reorder_ = std::make_unique<Reorder>(config.reorder);
+  OpRules& rules = config_.rules;
+  rules.more = rules.fence_needs_cap || rules.local_lengths || rules.key_form_count != 0 || rules.fence_also != 0 ||
+               rules.data_key_mask != 0;
   for (size_t c = 0; c < kClassCount; ++c) stops_[c] = order_.waits_for[c] | Flow::kWaiting;
 }
 
@@ -45,7 +54,7 @@ void Endpoint::bind_av(std::shared_ptr<AddressVector> av) {
 
 uint32_t Endpoint::table_flags() const noexcept {
   uint32_t flags = domain_->config_.prov_key ? mem::kEpProvKey : 0;
-  uint32_t served = 0;  // the rights that the capabilities grant to peers
+  uint32_t served = 0;  // the rights that the endpoint's capabilities grant to peers
   if ((config_.caps & flag::kRma) != 0) served |= mem::kEpRemoteRead | mem::kEpRemoteWrite;
   if ((config_.caps & flag::kAtomic) != 0) served |= mem::kEpAtomicRead | mem::kEpAtomicWrite;
   if ((config_.caps & flag::kRemoteRead) == 0) served &= ~(mem::kEpRemoteRead | mem::kEpAtomicRead);
@@ -58,9 +67,9 @@ uint32_t Endpoint::table_flags() const noexcept {
   return flags;
 }
 
-uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis) {
+uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis, Claim claim) {
   Nic& n = *domain_->nic_;
-  {
+  if (claim == Claim::keep) {
     const DomainLock guard(domain_);
     if (state_ == State::closed) throw Error(fi_err::kEOPBADSTATE, "the endpoint is closed");
     if (state_ == State::enabled) throw Error(fi_err::kEOPBADSTATE, "the endpoint is enabled already");
@@ -79,7 +88,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     vni_mask_ = 0;
   }
   wire::EpAddress address{nic, pid.value_or(0), config_.vni, 0};
-  // Of a small range each number is tried once, from a random one on; of a large range, random ones.
+  // In a small range try each number once, starting at a random one; in a large range try random numbers.
   constexpr uint64_t kAttempts = 1024;
   const uint64_t pid_count = uint64_t{config_.pids.last} - config_.pids.first + 1;
   uint64_t number = pid ? 0 : n.random().next();
@@ -104,16 +113,25 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       }
       throw;
     }
+    if (claim == Claim::try_only) {
+      for (size_t i = 0; i < claimed; ++i) n.links()[i % n.links().size()]->release(name(i));
+      n.table().close_ep(index);
+      return address.pid;
+    }
+    TelemetryPage* const page = counts_traffic_ ? &n.telemetry().of(nic) : nullptr;
     const std::lock_guard objects(n.objects_mutex_);
     const DomainLock guard(domain_);
+    page_ = page;
     av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
     generation_ = generation;
-    shut_number_ = uint64_t{generation} << 32;  // an endpoint of the same slot has counted other numbers
+    shut_number_ = uint64_t{generation} << 32;  // differs from the numbers of earlier endpoints of the slot
     address_ = address;
     n.eps_[index] = shared_from_this();
     state_ = State::enabled;
+    plain_ = !reorder_;
+    if (reorder_) domain_->reordering_.push_back(this);
     return address.pid;
   }
 }
@@ -126,10 +144,19 @@ void Endpoint::close() noexcept {
     const DomainLock guard(domain_);
     if (state_ == State::closed) return;
     was_enabled = state_ == State::enabled;
+    if (was_enabled && reorder_) {
+      try {
+        release_all();
+      } catch (const std::bad_alloc&) {  // what is left ends as canceled
+      }
+      std::erase(domain_->reordering_, this);
+    }
     state_ = State::closed;
+    plain_ = false;
+    held_.clear();
     if (was_enabled) n.eps_[index_] = nullptr;
     if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
-    // What is under way ends as canceled; answers that still arrive find no operation and are dropped.
+    // Operations under way end as canceled; late answers find no operation and are dropped.
     std::vector<Op*> mine;
     domain_->ops_.each([&](Op* op) {
       if (op->ep == this && op->kind != OpKind::batch) mine.push_back(op);
@@ -143,7 +170,7 @@ void Endpoint::close() noexcept {
     flows_.clear();
     if (was_enabled) std::erase(av_->users_, this);
   }
-  // A long copy of another thread comes back to this endpoint, and to its domain.
+  // Wait for long copies of other threads, which use this endpoint and its domain afterwards.
   Backoff backoff;
   while (long_copies_.load(std::memory_order_acquire) != 0) backoff.pause();
   {
@@ -154,7 +181,26 @@ void Endpoint::close() noexcept {
       for (link::Link* link : n.links()) link->release({address_.nic, address_.pid, vni, 0});
     }
     n.table().close_ep(index_);
+    n.close_mappings_of(*this);
   }
+}
+
+void Endpoint::set_lane(uint8_t lane, uint64_t msg_order, uint8_t tclass) {
+  const DomainLock guard(domain_);
+  lanes_[lane % kLaneCount] = {msg_order, static_cast<uint8_t>(tclass % kTclassCount)};
+}
+
+uint8_t Endpoint::open_lane() {
+  const DomainLock guard(domain_);
+  const auto lane = static_cast<uint8_t>(std::min<int>(std::countr_one(lanes_used_), kLaneCount - 1));
+  lanes_used_ |= uint32_t{1} << lane;
+  lanes_[lane] = {config_.msg_order, lanes_[0].tclass};
+  return lane;
+}
+
+void Endpoint::close_lane(uint8_t lane) noexcept {
+  const DomainLock guard(domain_);
+  if (lane + 1u < kLaneCount) lanes_used_ &= ~(uint32_t{1} << lane);
 }
 
 size_t Endpoint::cancel(uint64_t context) {

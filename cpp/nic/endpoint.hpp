@@ -1,4 +1,4 @@
-// cpp/nic/endpoint.hpp: an endpoint: every operation passes it, where it is checked, ordered, fenced and counted.
+// cpp/nic/endpoint.hpp: an endpoint: checks, orders, fences and counts every operation.
 #pragma once
 
 #include <array>
@@ -14,10 +14,13 @@
 #include "mem/table.hpp"
 #include "nic/args.hpp"
 #include "nic/cm.hpp"
+#include "nic/counter.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 #include "nic/queue.hpp"
+#include "nic/reorder.hpp"
 #include "nic/route.hpp"
+#include "nic/telemetry.hpp"
 #include "wire/address.hpp"
 
 namespace weft::nic {
@@ -27,7 +30,13 @@ class Hold;
 class Domain;
 class AddressVector;
 
-// The endpoint numbers from which the NIC chooses one where the application names none.
+// Settings of an alias: its order, and its traffic class for telemetry.
+struct Lane {
+  uint64_t msg_order = 0;
+  uint8_t tclass = 0;
+};
+
+// The range from which the NIC chooses an endpoint's number if the application gives none.
 struct PidRange {
   uint32_t first = 0x40000000u;
   uint32_t last = 0x7fffffffu;
@@ -42,10 +51,14 @@ struct EndpointConfig {
   uint64_t tx_op_flags = 0;
   uint16_t vni = 0;
   bool foreign_key = false;       // its VNI is not the domain's
-  bool connected = false;         // FI_EP_MSG: one peer, of connect_to()
+  bool connected = false;         // FI_EP_MSG: one peer, set by connect_to()
   bool fence_covers_all = false;  // FI_FENCE waits for operations to every peer, not only to its own
+  uint8_t tclass = 0;             // below kTclassCount, as telemetry counts it
+  bool holds_more = false;        // operations with FI_MORE wait for the next one without it, or until no more fit
+  TrafficRules traffic;
+  ReorderConfig reorder;
   PidRange pids;
-  OpRules rules;  // of the calls that stand before post(): cpp/call
+  OpRules rules;  // enforced by cpp/call before post()
 };
 
 class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Receiver {
@@ -55,38 +68,46 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags);
   void bind_counter(std::shared_ptr<Counter> counter, uint64_t flags);
   void bind_av(std::shared_ptr<AddressVector> av);
-  // Claims the identity; without a pid a free one is chosen. Throws EADDRINUSE, ENOAV, ENOCQ, EOPBADSTATE.
-  // vnis: under FI_AV_AUTH_KEY, those of its address vector, all of which it answers to; otherwise none.
-  uint32_t enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis = {});
+  // Claims the address; without a pid the NIC chooses one. Throws EADDRINUSE, ENOAV, ENOCQ, EOPBADSTATE.
+  // vnis: under FI_AV_AUTH_KEY all VNIs of the endpoint's address vector; otherwise empty.
+  // try_only: releases the claimed address at once and checks nothing else.
+  enum class Claim : uint8_t { keep, try_only };
+  uint32_t enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis = {},
+                  Claim claim = Claim::keep);
   void close() noexcept;
   size_t cancel(uint64_t context);
+  // A lane is an alias's number in flag::kLane of its operations. Operations of different lanes are not ordered.
+  // Aliases beyond the last lane share the last lane. tclass: below kTclassCount.
+  uint8_t open_lane();
+  void close_lane(uint8_t lane) noexcept;
+  void set_lane(uint8_t lane, uint64_t msg_order, uint8_t tclass);
 
-  // Connecting. What arrives, and what becomes of what was sent, goes to the queue with the token.
-  // listens: requests are taken.
+  // Connecting. The queue receives, with the token, arriving messages and the outcomes of sent ones.
+  // listens: the endpoint accepts connection requests.
   void bind_cm(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens);
-  // Posts a message to the endpoint at `to`. EAGAIN-like refusals as for transfers.
+  // Posts a message to the endpoint at `to`. Refused like transfers when queues are full.
   PostResult send_cm(const wire::EpAddress& to, CmKind kind, uint64_t connection, std::span<const std::byte> data);
-  // Transfers now go to this peer, and only this peer may access the endpoint's regions. nullopt: no peer at all.
+  // Directs transfers to this peer, the only one that may access the endpoint's regions. nullopt: no peer.
   void connect_to(const std::optional<wire::EpAddress>& peer);
 
-  // A peer's bytes as this process has them mapped. While `keep` is held they stay mapped, and the peer hands their
-  // place to no other region, even after it closed the one that they were.
+  // A pointer to a peer's memory mapped in this process. While `keep` exists, the memory stays mapped, and the peer
+  // does not reuse its place for another region, even after it has closed the region.
   struct Window {
-    Status status = Status::again;         // again: the way to the peer, or to the memory, is still being made
-    std::byte* pointer = nullptr;          // null where loads and stores do not get there
-    std::shared_ptr<Hold> keep = nullptr;  // to be dropped before the NIC
+    Status status = Status::again;         // again: the connection or the mapping is still being made
+    std::byte* pointer = nullptr;          // null: loads and stores do not reach the memory
+    std::shared_ptr<Hold> keep = nullptr;  // the caller drops it before the NIC
   };
-  // want: mem::kRemoteRead, mem::kRemoteWrite. Accesses through it are not counted, and closing the region cannot end
-  // them.
+  // want: mem::kRemoteRead, mem::kRemoteWrite. The NIC does not count accesses through the pointer, and closing the
+  // region does not end them.
   Window window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want);
-  // How the way to a peer ended; ok while it is whole, or was never made.
+  // How the connection to a peer ended; ok: it is up, or was never made.
   Status down_status(uint64_t dest);
-  // Operations wait because the peer's completion queue has no room for what they bring.
+  // True: operations wait because the peer's completion queue has no room for their data entries.
   bool held_back(uint64_t dest);
 
   // The data path. HOT; see endpoint.cpp.
   PostResult post(const RmaArgs& asked);
-  // One buffer to or from one range: the same as post(), shorter.
+  // One buffer to or from one range: post() for the common case, with a shorter path.
   PostResult post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                       uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
@@ -113,35 +134,47 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
 
   [[nodiscard]] uint32_t table_flags() const noexcept;
   Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow);
-  // What this endpoint has under way towards a peer of its address vector; null where there is no such peer.
+  // This endpoint's flow to a peer of its address vector; null: no such peer.
   Flow* flow_of(uint64_t fi_addr) {
     return fi_addr < flows_.size() && flows_[fi_addr] ? flows_[fi_addr].get() : make_flow(fi_addr);
   }
   Flow* make_flow(uint64_t fi_addr);
   void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
-  // Whether an operation may be done in the call, by load and store or by the kernel.
+  // True if the call itself may do the operation, by load and store or through the kernel.
   [[nodiscard]] bool may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept;
-  // Whether an operation that is fenced has to wait for earlier ones.
+  // True if a fenced operation has to wait for earlier ones.
   [[nodiscard]] bool fence_holds(const Flow& flow, uint64_t sequence) const noexcept;
   Direct try_direct(Flow& flow, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
                     size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock,
                     uint8_t device);
   std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
-  // Takes what an operation reads out of device memory, and gives it host memory for what it writes there.
+  // Copies an operation's sources out of device memory, and gives it host memory for results in device memory.
   bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
              uint64_t total);
-  // How the target sees this endpoint: it answers to the VNIs that it and its peers share.
+  // True if the route's VNI is one of this endpoint's.
   [[nodiscard]] bool speaks_to(const Route& route) const noexcept {
     return ((route.address.vni ^ config_.vni) & vni_mask_) == 0;
   }
+  // True if the link of the endpoint's NIC or of the peer's NIC is down.
+  [[nodiscard]] bool cut_off(const Route& route) const noexcept {
+    return page_ != nullptr && (page_->link_down() || (route.telemetry != nullptr && route.telemetry->link_down()));
+  }
+  // The status that refuses operations to a peer; ok: they are allowed.
+  [[nodiscard]] Status barred(Route& route) noexcept {
+    if (!speaks_to(route)) [[unlikely]]
+      return Status::unauthorized;
+    return page_ != nullptr && link_is_down(route) ? Status::unreachable : Status::ok;
+  }
+  [[nodiscard]] bool link_is_down(Route& route) noexcept;
   [[nodiscard]] wire::EpAddress seen_by(const Route& route) const noexcept {
     return {address_.nic, address_.pid, route.address.vni, 0};
   }
   Direct try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status);
   void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
-  void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total) noexcept;
-  void finish(Op* op) noexcept;  // complete or fail, then forget
-  // What finish() tells, and whom, where no completion is due.
+  void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
+            const wire::RmaRange& range, const Route* route) noexcept;
+  void finish(Op* op) noexcept;  // completes or fails the operation, then frees it
+  // Called by finish(): reports the outcome of a connection message.
   void report_cm(Op* op, const Route& route) noexcept;
   void end_part(Op* op, Route& route) noexcept;  // of a vectored call
   void report_failure(Op* op, Route& route) noexcept;
@@ -150,25 +183,60 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
                                      Status status) const;
   Op* make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm, uint64_t total,
               bool inject_call);
-  bool advance(Op* op);  // true when it left the waiting queue
+  bool advance(Op* op);  // true: the operation left the waiting queue
   bool advance_safely(Op* op) noexcept;
   PostResult post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
                                 uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
-  // False: a page of the caller's buffers failed; op->status says so.
+  // False: a page of the caller's buffers failed, and op->status is set.
   static bool keep_local(Op* op, std::span<const iovec> local);
   [[gnu::noinline]] PostResult post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest,
                                                   uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
                                                   uint64_t imm, bool inject_call);
   bool advance_frames(Op* op);
-  // Puts an operation behind those that wait for the peer, and moves them on. Returns its number.
+  // Appends an operation to the flow's waiting operations, and submits as many as possible. Returns its number.
   uint64_t queue_op(Op* op);
-  // HOT. Whether the queue takes the completion of a new operation, if it wants one.
+  // FI_MORE: holds the operation, with those held earlier, until ring().
+  uint64_t hold(Op* op);
+  void ring();
+  // True if the operation is to be held; otherwise starts the held operations.
+  bool holds_or_rings(uint64_t flags) {
+    if (!config_.holds_more) [[likely]]
+      return false;
+    if ((flags & flag::kMore) != 0) return true;
+    ring();
+    return false;
+  }
+  // Defined in reorder.cpp: operations overtake each other.
+  [[nodiscard]] Ordered ordered(const Flow& flow, OpKind kind, AtomicFamily family, AtomicOp op, Datatype datatype,
+                                uint64_t key, uint64_t flags, uint64_t bytes) const noexcept;
+  [[nodiscard]] uint64_t order_of(const Ordered& what) const noexcept;
+  bool reorders(const Ordered& what, uint64_t flags);
+  uint64_t keep(Op* op, const Ordered& what);
+  void release(size_t i);
+  void forget_kept(size_t i) noexcept;
+  void forget_kept(const Op* op) noexcept;
+  void release_kept();
+  void release_all();
+  size_t release_due(uint64_t now_ns);
+  bool write_late(Flow& flow, const RmaArgs& args, const Ordered& what, uint64_t total, bool wants);
+  void land(size_t i) noexcept;
+  void land_all() noexcept;
+  bool loses(const Ordered& what, bool* done);
+  // Counts an operation that reached its region. counts: a counter of the target counts it; framed: so does its NIC.
+  void count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key, uint64_t flags,
+                     uint64_t bytes, bool counts, bool framed) noexcept;
+  [[nodiscard]] uint16_t travels(OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
+                                 uint64_t flags) const noexcept {
+    const bool waw = (config_.msg_order & (order::kWaw | order::kRmaWaw)) != 0;
+    return config_.traffic.of(kind, family, datatype, key, flags, waw);
+  }
+  // HOT. True if the queue has room for the completion of a new operation, if the operation wants one.
   [[nodiscard]] bool cq_admits(bool wants) const noexcept {
     return tx_cq_ != nullptr && (!wants || tx_cq_->has_room());
   }
-  // Whether an operation that takes longer than the call may begin; sets what make_op() is to report.
+  // Checks that an operation which outlasts its call may begin; *wants: it reports its completion.
   Refusal check_unfinished(uint64_t flags, bool* wants) const;
-  // Where a transfer goes: a connected endpoint disregards what the call says.
+  // The destination of a transfer: a connected endpoint ignores the call's.
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return config_.connected ? fixed_dest_ : dest; }
   std::byte* fast_target(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   static void remember(Route& route, const mem::MrView& view, uint64_t key);
@@ -178,35 +246,43 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   Status submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload);
   void ask_for_room(Op* op);
   void on_room() noexcept override;
-  // With the domain's lock. What a peer wrote with data; the flag for its answer: 0 or kFrameNoRoom.
+  // Requires the domain's lock. Delivers the entry of a peer's write with data; returns the answer's flag: 0, NoRoom.
   uint8_t receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept;
 
   Domain* domain_;
   EndpointConfig config_;
-  uint64_t short_bytes_max_;  // copied under the lock, and within max_msg_size
+  uint64_t short_bytes_max_;  // up to this length (at most max_msg_size) copies are made under the lock
   uint64_t atomic_bytes_max_;
+  uint64_t long_way_;              // flags of operations that need more than a copy
+  TelemetryPage* page_ = nullptr;  // the page of this NIC, if traffic is counted
   State state_ = State::created;
-  // By class: what of a flow keeps an operation from going direct: classes that it must not pass, and waiting ones.
+  bool plain_ = false;           // enabled, and no operation is held: the short paths may be taken
+  bool counts_traffic_ = false;  // config_.traffic.on
+  // By class: bits of Flow::busy that keep an operation from going direct: classes it must not pass, and kWaiting.
   std::array<ClassSet, kClassCount> stops_{};
-  std::vector<std::shared_ptr<Flow>> flows_;  // by fi_addr; null: nothing was ever posted there
+  std::unique_ptr<Reorder> reorder_;          // null: operations go out in the order of posting
+  std::vector<std::shared_ptr<Flow>> held_;   // FI_MORE: flows with held operations
+  std::vector<std::shared_ptr<Flow>> flows_;  // by fi_addr; null: no operation was ever posted
   bool selective_ = false;
-  std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by anyone
+  std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by any thread
   std::atomic<uint32_t> long_copies_{0};
   std::shared_ptr<CompletionQueue> tx_cq_, rx_cq_;
   std::shared_ptr<AddressVector> av_;
   std::shared_ptr<Counter> write_cntr_, read_cntr_, remote_write_cntr_, remote_read_cntr_;
   uint32_t index_ = 0, generation_ = 0;
-  bool shut_ = false;         // its peers were told that rx_cq_ has no room ...
-  uint64_t shut_number_ = 0;  // ... so many times
+  bool shut_ = false;         // peers have been told that rx_cq_ has no room
+  uint64_t shut_number_ = 0;  // grows each time that peers are told
   wire::EpAddress address_;
-  uint16_t vni_mask_ = 0xffff;  // 0: of several VNIs, the address vector says which peer uses which
+  uint16_t vni_mask_ = 0xffff;  // 0: several VNIs; the address vector has the VNI of each peer
   uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
   OrderRules order_;
-  std::vector<uint16_t> vnis_;  // all that it answers to
+  std::array<Lane, kLaneCount> lanes_{};
+  uint32_t lanes_used_ = 1;     // one bit a lane; lane 0 is the endpoint itself
+  std::vector<uint16_t> vnis_;  // all VNIs of this endpoint
   uint64_t fixed_dest_ = ~uint64_t{0};
   std::shared_ptr<CmQueue> cm_;
   bool listens_ = false;
-  uint64_t cm_token_ = 0, cm_request_ = 0;  // of the last connection that was asked for
+  uint64_t cm_token_ = 0, cm_request_ = 0;  // cm_request_: of the last connection request
 };
 
 }  // namespace weft::nic

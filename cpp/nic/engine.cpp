@@ -1,4 +1,4 @@
-// cpp/nic/engine.cpp: what the NIC does while its application does not call: frames, connections, waiting operations.
+// cpp/nic/engine.cpp: progress (frames, connections, waiting operations), and the thread that makes it.
 #include <pthread.h>
 #include <signal.h>
 
@@ -10,9 +10,9 @@ namespace weft::nic {
 
 namespace {
 
-constexpr size_t kFrameBudget = 256;      // a round
-constexpr uint32_t kBusyRounds = 16;      // that find frames, until connections are looked at in spite of them
-constexpr int64_t kSnoozeNs = 1'000'000;  // while an application thread polls, the engine looks in once a while
+constexpr size_t kFrameBudget = 256;      // frames per round
+constexpr uint32_t kBusyRounds = 16;      // rounds with frames after which connections are polled too
+constexpr int64_t kSnoozeNs = 1'000'000;  // sleep of the engine between rounds while an application thread polls
 
 }  // namespace
 
@@ -22,20 +22,20 @@ size_t Nic::progress(bool events) {
   return progress_locked(events);
 }
 
-// Exceptions that peers cause are caught where they arise; what arrives here is a lack of memory, and is tried again.
+// Exceptions that peers cause are caught earlier. Only bad_alloc arrives here, and the next round tries again.
 size_t Nic::progress_locked(bool events) noexcept try {
   size_t n = 0;
   for (link::Link* link : parts_.links) {
-    // A polling thread knows from the hints which links have frames; polling an empty link costs 60 ns.
+    // A polling thread uses the links' hints, because polling an empty link costs 60 ns.
     if (events || link->maybe_ready()) n += link->poll(*this, kFrameBudget);
   }
-  // While frames arrive they come before connections, which take system calls to look at.
+  // Serve frames before connections, which cost system calls to poll.
   if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
-    if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that is not so busy does it when it wakes
+    if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that sleeps does this when it wakes
     if (happened != 0) {
-      if (segments().resting()) segments().look_at_holds();  // a peer may have rung because it ended a hold
+      if (segments().resting()) segments().look_at_holds();  // a peer rings when it ends a hold
       // SYNC POINT: poll_events() may have consumed the doorbell. Poll the rings again, so that the frame it announced
       // is not left waiting, and wake any sleeper, so that it arms the doorbell again.
       size_t frames = 0;
@@ -46,6 +46,8 @@ size_t Nic::progress_locked(bool events) noexcept try {
   }
   if (!owed_.empty()) n += retry_deferred();
   if (waiting_ops_.load(std::memory_order_relaxed) != 0) n += pump_all();
+  if (watched_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    n += look_at_pages();
   return n;
 } catch (const std::exception&) {
   return 0;
@@ -57,8 +59,10 @@ size_t Nic::pump_all() {
   for (Domain* domain : domains_) {
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
+    if (!domain->reordering_.empty()) [[unlikely]]
+      n += domain->release_due(parts_.clock->now_ns());
     for (Flow *flow = domain->waiting_, *next = nullptr; flow != nullptr; flow = next) {
-      next = flow->next_waiting;  // pump() takes no other flow off the list
+      next = flow->next_waiting;  // pump() removes no other flow from the list
       n += domain->pump(*flow);
     }
   }
@@ -67,7 +71,7 @@ size_t Nic::pump_all() {
 
 void Nic::start_engine() {
   stopping_.store(false);
-  // Signals are the application's: none may be delivered to this thread, where no handler's effect would be seen.
+  // Block all signals: they belong to the application's threads, not to this one.
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -89,14 +93,14 @@ void Nic::engine_loop() {
   while (!stopping_.load(std::memory_order_acquire)) {
     size_t n = 0;
     {
-      // A polling application thread may hold it; then there is nothing to do here.
+      // If a polling application thread holds the lock, that thread makes the progress.
       const std::unique_lock lock(progress_mutex_, std::try_to_lock);
       if (lock.owns_lock()) n = progress_locked(true);
     }
     if (n != 0) continue;
     const uint64_t polls = app_polls_.load(std::memory_order_relaxed);
     if (polls != seen_polls && !engine_armed_.load(std::memory_order_relaxed)) {
-      // The application polls: leave the links to it. The doorbell stays unarmed, which saves peers a system call a
+      // The application polls: leave the links to it. The doorbell stays unarmed, which saves peers a system call per
       // frame.
       seen_polls = polls;
       for (link::Link* link : parts_.links) link->leave_to_polls();
@@ -108,7 +112,7 @@ void Nic::engine_loop() {
     seen_polls = polls;
     bool idle = true;
     sleepers_.fetch_add(1, std::memory_order_seq_cst);  // before the doorbell is armed; see progress_locked()
-    // SYNC POINT: first the word, then the look; need_engine() looks at the word after it has counted what waits.
+    // SYNC POINT: set the flag, then check for work; need_engine() counts its work, then reads the flag.
     engine_rests_.store(true, std::memory_order_seq_cst);
     bool timers = must_look_again();
     for (link::Link* link : parts_.links) {
@@ -118,7 +122,7 @@ void Nic::engine_loop() {
     if (idle) {
       engine_wakes_.fetch_add(1, std::memory_order_relaxed);
       parts_.waiter->wait(timers ? kSnoozeNs : -1);
-      mem::keep_fault_handler();  // the application may have installed handlers meanwhile
+      mem::keep_fault_handler();  // the application may have installed handlers since
     }
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
     engine_rests_.store(false, std::memory_order_relaxed);
@@ -133,7 +137,7 @@ void Nic::need_engine() noexcept {
 
 void Nic::prepare_app_sleep() {
   if (!has_engine()) return;
-  // The engine may be in its short sleep because we polled; arm the links, so that the next frame wakes it at once.
+  // The engine may be in its short sleep, because we polled. Arm the links, so that the next frame wakes it at once.
   engine_armed_.store(true, std::memory_order_relaxed);
   bool idle = true;
   for (link::Link* link : parts_.links) idle = link->prepare_sleep() && idle;

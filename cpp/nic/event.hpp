@@ -1,4 +1,4 @@
-// cpp/nic/event.hpp: a place to sleep until something happened. notify() costs one load while no thread sleeps.
+// cpp/nic/event.hpp: an event on which threads sleep. notify() costs one load while no thread sleeps.
 #pragma once
 
 #include <linux/futex.h>
@@ -13,20 +13,20 @@
 
 namespace weft::nic {
 
-// Something that must also be told: a file descriptor for the user's own poll loop, or the engine's waiter.
+// A further receiver of notify(): a file descriptor for the user's own poll loop, or the engine's waiter.
 class Notifier {
  public:
   virtual ~Notifier() = default;
   virtual void notify() noexcept = 0;
 };
 
-// Protocol of a waiter: enter(); seen = sequence(); look (under the lock that the teller holds, or at an atomic that
-// the teller changed before notify()); if there is nothing sleep(seen, ...); leave().
+// Protocol of a waiter: enter(); seen = sequence(); check the state (under the notifying thread's lock, or an atomic
+// that this thread changes before notify()); if there is no work, sleep(seen, ...); leave().
 class Event {
  public:
   // HOT: one load while no thread waits.
   void notify() noexcept {
-    // SYNC POINT: what happened was written before this load; a waiter enters before it looks. One sees the other.
+    // SYNC POINT: the state was written before this load, and a waiter enters before it checks: one sees the other.
     if (interested_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
       tell();
   }
@@ -44,7 +44,7 @@ class Event {
     }
     if (notifier_) notifier_->notify();
   }
-  void set_notifier(std::shared_ptr<Notifier> notifier) {  // before the event is used
+  void set_notifier(std::shared_ptr<Notifier> notifier) {  // call it before the event is used
     notifier_ = std::move(notifier);
     enter();
   }

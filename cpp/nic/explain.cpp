@@ -1,5 +1,5 @@
-// cpp/nic/explain.cpp: why an operation failed, in words, for the error entry that the application reads.
-// Not on any path of an operation that succeeds: everything here may allocate.
+// cpp/nic/explain.cpp: the texts of failed operations, for the error entries that the application reads.
+// Successful operations never call these functions, so they may allocate.
 #include <cstdio>
 
 #include "nic/nic.hpp"
@@ -8,7 +8,7 @@ namespace weft::nic {
 
 namespace {
 
-// The entry of the region that a range names; null where the peer's table is not shared, or no region has the key.
+// The table entry of a range's key; null if the peer's table is not shared, or no region has the key.
 const mem::MrEntry* entry_of(const wire::RmaRange& range, const Route& route) noexcept {
   if (!route.peer || !route.peer->table.valid()) return nullptr;
   const auto& table = route.peer->table;
@@ -51,7 +51,7 @@ std::string endpoint_text(const Route& route) {
   return text + "; RMA needs RMA, atomics ATOMIC, and both REMOTE_READ or REMOTE_WRITE)";
 }
 
-// A range out of bounds is often a virtual address where the owner's domain counts from 0, or the reverse.
+// Text for a range out of bounds, often caused by a virtual address for a domain with offsets, or the reverse.
 std::string addressing_text(const wire::RmaRange& range, const Route& route) {
   const mem::MrEntry* e = entry_of(range, route);
   char text[224];
@@ -82,10 +82,11 @@ std::string addressing_text(const wire::RmaRange& range, const Route& route) {
 }  // namespace
 
 std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const Route& route, Status status) const {
-  char head[192];
+  char head[320];
   std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
                 static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
-                static_cast<unsigned long long>(range.key), domain_->nic_->text_of(route.address).c_str());
+                static_cast<unsigned long long>(range.key),
+                domain_->nic_->text_of(route.address, domain_->config_.addresses).c_str());
   std::string text = head;
   if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
       status == Status::timeout || status == Status::unreachable || status == Status::protocol ||
@@ -160,6 +161,7 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::timeout:
       return text + "the peer did not answer in time; is its progress manual and nobody polling?";
     case Status::unreachable:
+      if (cut_off(route)) return text + "the link of its NIC, or of this endpoint's, is down: take the device up";
       return text + "there is no way to that host: is its network up, and is the address right?";
     case Status::backlog:
       return text + "as many requests wait there unread as a listener keeps (" + std::to_string(kBacklogMax) +

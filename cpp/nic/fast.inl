@@ -1,5 +1,4 @@
-// cpp/nic/fast.inl: what the data path has in common and must be compiled into each of its calls: rma.cpp, batch.cpp,
-// amo.cpp, op.cpp.
+// cpp/nic/fast.inl: inline functions of the data path, shared by its files: rma.cpp, batch.cpp, amo.cpp, op.cpp.
 #pragma once
 
 #include "mem/guard.hpp"
@@ -9,7 +8,7 @@ namespace weft::nic {
 
 using mem::copy_guarded_hot;
 
-// Flags of an operation that is more than a copy.
+// Flags of an operation that needs more than a copy.
 constexpr uint64_t kLongWay = flag::kRemoteCqData | flag::kFence | flag::kCommitComplete;
 
 constexpr uint64_t completion_flags(OpKind kind, AtomicFamily family) noexcept {
@@ -40,15 +39,15 @@ constexpr OpClass class_of(OpKind kind) noexcept {
     counter->add(counter->counts_bytes ? len : 1);
 }
 
-// HOT. Where `length` bytes at addr may be accessed by load and store without telling the owner; null: take the long
-// way. Touches the remembered translation, the owner's region entry and endpoint entry (shared lines); no store.
+// HOT. A pointer for loads and stores of `length` bytes at addr that need no notice to the owner; null: take the long
+// path. Reads the cached translation, the owner's region entry and endpoint entry (shared lines); stores nothing.
 [[gnu::always_inline]] inline std::byte* Endpoint::fast_target(Route& route, uint64_t key, uint64_t addr,
                                                                uint64_t length, uint32_t want) noexcept {
-  if (!speaks_to(route) || raw_keys_ != 0) [[unlikely]]
+  if (!speaks_to(route) || raw_keys_ != 0 || cut_off(route)) [[unlikely]]
     return nullptr;
   const Translation& t = route.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
-  // SYNC POINT: read after the domain's lock was taken, so the owner either sees us busy or we see the key revoked.
+  // SYNC POINT: read after taking the domain's lock: either the owner sees us busy, or we see the key revoked.
   if (t.entry->state.load(std::memory_order_acquire) != t.state) return nullptr;
   if (route.ep_entry->generation.load(std::memory_order_relaxed) != route.ep_generation) return nullptr;
   const uint64_t offset = addr - t.base;

@@ -12,20 +12,20 @@
 
 namespace weft::nic {
 
-// Of a list that describes no transfer: it has no pieces, or more bytes than an address space.
+// The sum of an invalid list: a list without pieces, or with more bytes than an address space.
 constexpr uint64_t kNoSum = ~uint64_t{0};
 
 uint64_t sum_bytes(std::span<const iovec> list) noexcept;
 uint64_t sum_bytes(std::span<const wire::RmaRange> list) noexcept;
 
-// All bytes of a list, or all of `from` into it, through the devices' runtimes.
+// Copies all bytes of a list to `host`, or `host` to the list, through the devices' runtimes.
 Status copy_device(const mem::Devices& devices, std::span<const iovec> list, uint8_t of_device, std::byte* host,
                    bool to_host) noexcept;
 
-// The `length` bytes from `offset` on, gathered from a list of the application's buffers. fault: a page failed.
+// Gathers `length` bytes, from byte `offset` on, from a list of the application's buffers. fault: a page failed.
 Status gather(std::span<const iovec> list, uint64_t offset, std::byte* out, uint64_t length) noexcept;
 
-// Spreads `length` bytes over a list of the application's buffers, from byte `offset` of it on. fault: a page failed.
+// Scatters `length` bytes over a list of the application's buffers, from byte `offset` on. fault: a page failed.
 Status scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
 
 }  // namespace weft::nic

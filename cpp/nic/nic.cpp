@@ -59,7 +59,7 @@ void Nic::after_fork_in_parent() noexcept {
 }
 
 void Nic::after_fork_in_child() noexcept {
-  if (engine_.joinable()) engine_.detach();  // the thread does not exist here
+  if (engine_.joinable()) engine_.detach();  // the thread does not exist in the child
   for (link::Link* link : parts_.links) link->after_fork_in_child();
   table().close_fd();
   segments().close_fds();
@@ -72,7 +72,7 @@ std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t l
   if (cache != nullptr) {
     for (uint32_t iface = 1; iface < mem::kHmemIfaceCount; ++iface) {
       if (devices.runtime(iface) == nullptr) continue;
-      // The key names device 0 for every device: with unified addressing no two devices share an address.
+      // The cache stores all devices under device 0: with unified addressing no two devices share an address.
       if (const auto hit = cache->find(address, length, iface, 0)) {
         return mem::DeviceMemory{iface,          static_cast<mem::DeviceMemoryKind>(hit->user & 0xff),
                                  hit->user >> 8, hit->address,
@@ -83,7 +83,7 @@ std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t l
   const auto found = devices.find(address);
   if (!found || cache == nullptr || found->buffer_id == 0) return found;
   const uint64_t at = address - found->base;
-  if (at > found->length || length > found->length - at) return found;  // not all of it: nothing to remember
+  if (at > found->length || length > found->length - at) return found;  // the range passes the allocation: not cached
   (void)cache->search(found->base, found->length, found->iface, 0, [&](uint64_t, uint64_t) {
     mem::CachedMapping mapping;
     mapping.address = found->base;

@@ -1,5 +1,6 @@
-// cpp/nic/op.cpp: operations that take longer than their call: made, queued, moved on by frames, answered, ended.
+// cpp/nic/op.cpp: operations that outlast their call: making, queueing, sending frames, taking answers, ending.
 #include <algorithm>
+#include <utility>
 
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
@@ -9,7 +10,7 @@ namespace weft::nic {
 
 namespace {
 
-constexpr uint64_t kLongSendBytes = uint64_t{64} << 10;  // of one operation: its sending takes some 10 us
+constexpr uint64_t kLongSendBytes = uint64_t{64} << 10;  // sending an operation of this size takes about 10 us
 
 std::span<const std::byte> as_bytes(const std::string& text) noexcept {
   return std::as_bytes(std::span(text));
@@ -45,18 +46,18 @@ Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
     *wants = true;
   }
   if (outstanding_ >= config_.tx_size) return Refusal::tx_full;
-  if (!*wants && tx_cq_->full()) return Refusal::cq_full;  // it may fail, which must be told
-  if (state_ != State::enabled) return Refusal::closed;    // closed while it was copying
+  if (!*wants && tx_cq_->full()) return Refusal::cq_full;  // a failure needs an entry too
+  if (state_ != State::enabled) return Refusal::closed;    // closed during the copy
   return Refusal::none;
 }
 
-// Puts an operation behind those that wait in its flow, and moves them on. Returns its number.
+// Appends an operation to its flow's waiting operations, and submits as many as possible. Returns its number.
 uint64_t Endpoint::queue_op(Op* op) {
   domain_->assert_held();
-  // While it sends much, what is acknowledged can wait for its next poll: the engine would take turns with it.
+  // During a long send, leave acknowledgements to the sender's next poll: the engine would compete with the sender.
   if (op->total >= kLongSendBytes) domain_->nic_->note_app();
   const std::shared_ptr<Flow> flow = op->flow;
-  const uint64_t id = op->id;  // it may be over, and another one's, when advance() returns
+  const uint64_t id = op->id;  // advance() may end the operation, and its Op may be reused
   if (!flow->waits() && advance_safely(op)) [[likely]]
     return id;
   domain_->wait(op);
@@ -65,7 +66,57 @@ uint64_t Endpoint::queue_op(Op* op) {
   return id;
 }
 
-// The operation is over: tell the user, give its buffers back, recycle it. Not in a waiting list any more.
+uint64_t Endpoint::hold(Op* op) {
+  domain_->assert_held();
+  const uint64_t id = op->id;  // ring() may end the operation
+  const bool wants = op->holds_cq_room;
+  op->held_back = true;
+  held_.push_back(op->flow);
+  plain_ = false;
+  domain_->wait(op);
+  // Ring when the queue is full: no later post could.
+  if (outstanding_ >= config_.tx_size || (wants ? !tx_cq_->has_room() : tx_cq_->full())) ring();
+  return id;
+}
+
+void Endpoint::ring() {
+  domain_->assert_held();
+  if (held_.empty()) return;
+  plain_ = state_ == State::enabled && !reorder_;
+  const std::vector<std::shared_ptr<Flow>> flows = std::exchange(held_, {});
+  for (const auto& flow : flows) {
+    for (Op* op = flow->first; op != nullptr; op = op->next) op->held_back = false;
+  }
+  for (const auto& flow : flows) domain_->pump(*flow);
+  if (std::ranges::any_of(flows, [](const auto& flow) { return flow->waits() && !flow->route->resolving; })) {
+    domain_->nic_->need_engine();
+  }
+}
+
+void Endpoint::count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
+                             uint64_t flags, uint64_t bytes, bool counts, bool framed) noexcept {
+  const uint16_t how = travels(kind, family, datatype, key, flags);
+  try {
+    TelemetryPages& pages = domain_->nic_->telemetry();
+    page_->at_initiator[1 + lanes_[lane_of(flags)].tclass].fetch_add(packets_of(bytes), std::memory_order_relaxed);
+    if (!framed) {
+      if (route.telemetry == nullptr) route.telemetry = &pages.of(route.address.nic);
+      route.telemetry->add_target(how, bytes, counts);
+    }
+    if ((how & traffic::kHrp) != 0) page_->add(Telemetry::hrp_ack, 1);
+  } catch (const std::exception&) {  // out of memory for a page: this operation is not counted
+  }
+}
+
+bool Endpoint::link_is_down(Route& route) noexcept {
+  try {
+    if (route.telemetry == nullptr) route.telemetry = &domain_->nic_->telemetry().of(route.address.nic);
+  } catch (const std::exception&) {  // no memory for a page
+  }
+  return cut_off(route);
+}
+
+// Ends an operation that is in no waiting list: reports it, returns its buffers, recycles the Op.
 void Endpoint::finish(Op* op) noexcept {
   domain_->assert_held();
   const std::shared_ptr<Flow> flow = std::move(op->flow);
@@ -75,6 +126,10 @@ void Endpoint::finish(Op* op) noexcept {
   if (op->device_result_count != 0 && op->status == Status::ok) [[unlikely]] {
     op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
                              op->held.data() + op->device_at, false);
+  }
+  if (counts_traffic_ && op->counted && op->status == Status::ok) [[unlikely]] {
+    count_traffic(*flow->route, op->kind, op->family, op->datatype, op->remote[0].key, op->flags, op->total, false,
+                  true);
   }
   if (op->status == Status::ok && op->parent == nullptr && op->kind != OpKind::cm) [[likely]] {
     const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
@@ -87,11 +142,13 @@ void Endpoint::finish(Op* op) noexcept {
   } else {
     report_failure(op, op->failed_at ? *op->failed_at : *flow->route);
   }
+  if (reorder_) [[unlikely]]
+    forget_kept(op);
   domain_->release_cookies(op);
   domain_->ops_.remove(op);
 }
 
-// Without memory for the text it stays empty.
+// The text is empty if there is no memory for it.
 std::string Endpoint::failure_text(const char* what, const Op& op, const Route& route) const noexcept {
   try {
     return describe(what, op.remote[0], route, op.status);
@@ -124,7 +181,7 @@ std::string Endpoint::failure_text(const char* what, const Op& op, const Route& 
   *op->status_out = domain_->config_.statuses[op->status].err;
   if (op->status != Status::ok && parent->status == Status::ok) {
     parent->status = op->status;
-    parent->remote[0] = op->remote[0];  // for the text of the call's error
+    parent->remote[0] = op->remote[0];  // the call's error text describes this range
     parent->failed_at = route.shared_from_this();
   }
   if (--parent->children == 0 && parent->submitted) finish(parent);
@@ -137,7 +194,7 @@ std::string Endpoint::failure_text(const char* what, const Op& op, const Route& 
                                                   : "vectored call, first of its failures,";
   const uint64_t flags = completion_flags(op->kind, op->family);
   fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status, failure_text(what, *op, route),
-       op->total);
+       op->total, op->remote[0], &route);
   count_remote((flags & flag::kRead) != 0, true, 0);
   if (op->status == Status::no_endpoint) route.set_lost();
 }
@@ -145,18 +202,24 @@ std::string Endpoint::failure_text(const char* what, const Op& op, const Route& 
 bool Endpoint::advance_safely(Op* op) noexcept {
   try {
     return advance(op);
-  } catch (const std::exception&) {  // no memory; what was sent of it finds no operation when it is answered
+  } catch (const std::exception&) {  // out of memory; answers to frames already sent find no operation
     op->status = Status::no_memory;
     finish(op);
     return true;
   }
 }
 
-// Moves a waiting operation on. True: it left the waiting list (its frames are all sent, or it is over).
+// Submits a waiting operation as far as possible. True: it left the waiting list (all frames sent, or it has ended).
 bool Endpoint::advance(Op* op) {
   domain_->assert_held();
+  if (op->held_back) return false;
   Flow& flow = *op->flow;
   Route& t = *flow.route;
+  if (page_ != nullptr && !op->counted && !op->check_sent && link_is_down(t)) [[unlikely]] {
+    op->status = Status::unreachable;
+    finish(op);
+    return true;
+  }
   if (!t.ready) {
     if (!t.resolving && !domain_->nic_->resolve(flow.route)) {
       op->status = Status::no_endpoint;
@@ -171,12 +234,12 @@ bool Endpoint::advance(Op* op) {
     return true;
   }
   if ((op->flags & flag::kFence) != 0 && !op->counted && fence_holds(flow, op->sequence)) return false;
-  // A copy that another thread is making comes before this operation, and frames would overtake it. What connected
-  // endpoints tell each other passes nothing.
+  // Wait for long copies of other threads that this operation must not pass: its frames would overtake them.
+  // Connection messages pass no operation.
   const ClassSet must_not_pass = op->kind == OpKind::cm ? kEveryClass : order_.of(class_of(op->kind));
   if ((flow.copying & must_not_pass) != 0 && !op->counted) return false;
   const bool started = op->counted || op->check_sent;
-  // Frames keep the order of those before them; loads and stores would overtake them.
+  // Frames stay in order behind earlier frames; loads and stores would overtake these.
   const bool ordered_behind = (flow.busy & must_not_pass) != 0;
   if (op->data_done) {
     const bool atomic = op->kind == OpKind::atomic;
@@ -256,7 +319,7 @@ bool Endpoint::advance_frames(Op* op) {
     }
     return true;
   }
-  // Several remote ranges: have all of them verified first, so that a bad one leaves the good ones untouched.
+  // Several remote ranges: have the target check all of them first, so that a bad range leaves the others unchanged.
   if (op->remote_count > 1 && !op->check_sent) {
     f.kind = wire::FrameKind::check;
     f.family = static_cast<uint8_t>(op->family);
@@ -281,6 +344,10 @@ bool Endpoint::advance_frames(Op* op) {
     f.addr = range.addr;
     f.length = range.length;
     f.frag_offset = op->at_offset;
+    if (counts_traffic_) [[unlikely]] {
+      const uint16_t how = travels(op->kind, op->family, op->datatype, range.key, op->flags) & traffic::kInFrames;
+      f.datatype = static_cast<uint16_t>(how << 8);
+    }
     f.flags = (op->flags & flag::kCommitComplete) != 0 && op->kind != OpKind::read ? wire::kFrameCommit : 0;
     std::span<const std::byte> payload;
     uint64_t n = 0;
@@ -302,19 +369,19 @@ bool Endpoint::advance_frames(Op* op) {
       case OpKind::read:
         f.kind = wire::FrameKind::read;
         n = std::min(left, uint64_t{t.peer->payload_max});
-        f.imm_data = op->at_total;  // comes back in the answer: where its bytes belong
+        f.imm_data = op->at_total;  // the answer repeats it: the offset of its bytes
         f.payload_length = 0;
         break;
       case OpKind::atomic: {
         f.kind = wire::FrameKind::atomic;
         f.family = static_cast<uint8_t>(op->family);
         f.atomic_op = static_cast<uint16_t>(op->atomic_op);
-        f.datatype = static_cast<uint16_t>(op->datatype);
+        f.datatype = static_cast<uint16_t>(f.datatype | static_cast<uint16_t>(op->datatype));
         n = range.length;
-        f.frag_offset = op->at_total;  // comes back in the answer
+        f.frag_offset = op->at_total;  // the answer repeats it
         uint64_t bytes = 0;
         if (op->local_count != 0) {
-          (void)gather({op->local, op->local_count}, op->at_total, gathered, n);  // of op->held: it does not fail
+          (void)gather({op->local, op->local_count}, op->at_total, gathered, n);  // reads op->held: cannot fail
           bytes = n;
         }
         if (op->compare_count != 0) {
@@ -340,7 +407,7 @@ bool Endpoint::advance_frames(Op* op) {
         f.imm_data = op->imm;
       }
     }
-    // A read says how much of the range it wants by the reserved pair (frag_offset, status).
+    // A read frame passes the part of the range that it wants in (frag_offset, status).
     if (op->kind == OpKind::read) f.status = static_cast<int32_t>(n);
     const Status s = submit_request(t, f, payload);
     if (s == Status::again) return false;
@@ -377,14 +444,14 @@ bool Endpoint::stage(Op* op, std::span<const iovec> read_from, std::span<const i
 
 void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) noexcept {
-  peer->end_request();  // also of an operation that was canceled meanwhile
+  peer->end_request();  // also for an operation that has been canceled
   const uint32_t index = OpTable::domain_of(frame.op_id);
   const std::lock_guard objects(objects_mutex_);
   if (index >= domains_.size() || domains_[index] == nullptr) return;
   Domain* domain = domains_[index];
   const DomainLock guard(domain);
   Op* op = domain->ops_.find(frame.op_id);
-  if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or not this peer's to answer
+  if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or another peer's operation
   const auto status = static_cast<Status>(frame.status);
   if ((frame.flags & (wire::kFrameNoRoom | wire::kFrameRoom)) != 0) [[unlikely]] {
     Route& route = *op->flow->route;
@@ -414,7 +481,7 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   if (op->frames_out == 0 && op->submitted) {
     op->ep->finish(op);
   } else if (op->status != Status::ok && !op->submitted) {
-    domain->stop_waiting(op);  // it failed while the rest of it still waits to be sent: send no more
+    domain->stop_waiting(op);  // the operation failed: do not send its remaining frames
     op->submitted = true;
     if (op->frames_out == 0) op->ep->finish(op);
   }

@@ -1,4 +1,4 @@
-// cpp/nic/op.hpp: an operation that is under way, and the table by which its answers find it.
+// cpp/nic/op.hpp: an operation under way, and the table that maps answers to operations.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,14 +26,14 @@ enum class OpKind : uint8_t { write, read, atomic, batch, cm };
 
 // Fields used by every operation come first, so a one-buffer, one-range operation touches few cache lines.
 struct Op {
-  uint64_t id = 0;                   // what answers name it by; 0: of no operation
+  uint64_t id = 0;                   // the number in its answers; 0: unused
   uint64_t sequence = 0;             // in the order of posting
-  Endpoint* ep = nullptr;            // it ends all its operations before it goes
-  std::shared_ptr<Flow> flow;        // towards its target
+  Endpoint* ep = nullptr;            // outlives its operations
+  std::shared_ptr<Flow> flow;        // to the target
   Op* next = nullptr;                // in the flow's list of waiting operations
-  const link::Peer* peer = nullptr;  // once frames went there; when it is lost the operation ends
+  const link::Peer* peer = nullptr;  // set with the first frame; the loss of the peer ends the operation
   uint64_t flags = 0, context = 0, imm = 0, total = 0;
-  uint64_t at_offset = 0, at_total = 0;  // cursor of submission: in remote[at_remote], and of all
+  uint64_t at_offset = 0, at_total = 0;  // submitted bytes: of remote[at_remote], and of all ranges
   uint32_t frames_out = 0;
   Status status = Status::ok;
   OpKind kind{};
@@ -43,24 +43,25 @@ struct Op {
   Datatype datatype{};
   bool wants_completion = false, inject_call = false, check_sent = false, submitted = false, data_done = false;
   bool holds_cq_room = false, counted = false, asks_room = false;
-  uint8_t device_result_count = 0, device_results = 0;  // bit i: device_result[i] is one indeed
+  bool held_back = false;                               // FI_MORE: begins at Endpoint::ring()
+  uint8_t device_result_count = 0, device_results = 0;  // device_results bit i: device_result[i] is device memory
   uint32_t children = 0;
-  Op* parent = nullptr;              // of a vectored call
-  std::shared_ptr<Route> failed_at;  // of a vectored call: where the first of its failures was
+  Op* parent = nullptr;              // part of a vectored call: the call's Op
+  std::shared_ptr<Route> failed_at;  // vectored call: the route of its first failure
   int32_t* status_out = nullptr;
-  std::vector<std::byte> held;    // copy of the data (inject, atomics' operands, what comes from or goes to a device)
-  std::vector<uint64_t> cookies;  // what the caller wants back when the operation is done
+  std::vector<std::byte> held;    // copy of the data (inject, operands of atomics, data from or to a device)
+  std::vector<uint64_t> cookies;  // objects of the caller, returned when the operation is done
   wire::RmaRange remote[kIovMax];
   iovec local[kIovMax];  // data, or an atomic's operand
   iovec compare[kIovMax];
   iovec result[kIovMax];
-  // Where the result belongs in a device's memory; it arrives in `held`, from `device_at` on.
+  // Destinations of the result in device memory; the result arrives in `held`, from `device_at` on.
   iovec device_result[kIovMax];
   uint64_t device_at = 0;
 };
 
-// The operations of one domain that are under way. With the domain's lock.
-// A number says which slot, how many operations there were before (so that a late answer finds none), and which domain.
+// The operations under way of one domain. Requires the domain's lock.
+// An operation's number contains its slot, a sequence number (so that a late answer finds no operation) and its domain.
 class OpTable {
  public:
   static constexpr uint32_t kSlotBits = 24, kSequenceBits = 24;
@@ -69,7 +70,7 @@ class OpTable {
     return static_cast<uint32_t>(id >> (kSlotBits + kSequenceBits));
   }
 
-  // `next`: where the last domain of this index has stopped counting.
+  // `next`: the first sequence number, where the previous domain of this index stopped.
   OpTable(uint32_t domain, uint64_t next) noexcept : domain_(domain), next_(next) {}
 
   Op* add() {
@@ -80,7 +81,7 @@ class OpTable {
       slots_[slot] = std::make_unique<Op>();
     Op* op = slots_[slot].get();
     if ((next_ & kSequenceMask) == 0) [[unlikely]]
-      ++next_;  // 0 is no operation
+      ++next_;  // number 0 means no operation
     op->sequence = next_++;
     op->id = uint64_t{domain_} << (kSlotBits + kSequenceBits) | (op->sequence & kSequenceMask) << kSlotBits | slot;
     return op;
@@ -102,11 +103,11 @@ class OpTable {
       held.clear();
       cookies.clear();
       std::destroy_at(op);
-      ::new (op) Op;               // not Op{}: what has no first value here need not be cleared, and it is most of it
-      op->held = std::move(held);  // their memory is used again
+      ::new (op) Op;               // not Op{}, which would clear the arrays, most of the object
+      op->held = std::move(held);  // reuse the memory of these vectors
       op->cookies = std::move(cookies);
     }
-    free_.push_back(slot);  // grow() has made room for all
+    free_.push_back(slot);  // grow() has reserved room for all slots
   }
 
   template <typename Visit>
@@ -119,7 +120,7 @@ class OpTable {
   [[nodiscard]] uint64_t next() const noexcept { return next_; }
 
  private:
-  static constexpr size_t kSpareMax = 1024;  // kept to be used again
+  static constexpr size_t kSpareMax = 1024;  // freed objects kept for reuse
   static constexpr uint32_t slot_of(uint64_t id) noexcept { return id & ((1u << kSlotBits) - 1); }
 
   [[gnu::noinline]] void grow() {

@@ -1,4 +1,4 @@
-// cpp/nic/order.hpp: which operations of an endpoint must not pass which of its earlier ones to the same peer.
+// cpp/nic/order.hpp: the order of an endpoint's operations to one peer: which classes must not pass which earlier ones.
 // Source: fi_endpoint(3) "msg_order", fi_rma(3) and fi_atomic(3) FI_FENCE.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace weft::nic {
 
-// Connecting endpoints' messages are sends. A fetching atomic reads and writes; one class holds all atomics, so that an
-// order asked for either kind holds for both.
+// Connection messages are sends. A fetching atomic reads and writes. All atomics are one class, so an order requested
+// for fetching or for other atomics holds for both.
 enum class OpClass : uint8_t { send, write, read, atomic };
 constexpr size_t kClassCount = 4;
 
@@ -29,7 +29,7 @@ constexpr uint64_t kRar = 1ull << 0, kRaw = 1ull << 1, kRas = 1ull << 2, kWar = 
 }  // namespace order
 
 struct OrderRules {
-  std::array<ClassSet, kClassCount> waits_for{};  // by class: the classes of earlier operations that it must not pass
+  std::array<ClassSet, kClassCount> waits_for{};  // by class: classes of earlier operations that it must not pass
   bool fence_covers_all = false;                  // FI_FENCE waits for operations to every peer, not only to its own
 
   [[nodiscard]] constexpr ClassSet of(OpClass c) const noexcept { return waits_for[static_cast<size_t>(c)]; }

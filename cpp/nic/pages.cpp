@@ -1,4 +1,4 @@
-// cpp/nic/pages.cpp: whether the pages of a range of this process's memory are there.
+// cpp/nic/pages.cpp: finds missing pages in a range of this process's memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ std::optional<uint64_t> Nic::missing_page(uint64_t address, uint64_t length) {
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   constexpr size_t kAtOnce = 64;
   std::array<std::byte, kAtOnce> bytes;
-  const auto readable = [&](uint64_t first, size_t count) {  // a byte of each page
+  const auto readable = [&](uint64_t first, size_t count) {  // reads one byte of each page
     std::array<iovec, kAtOnce> pages;
     for (size_t i = 0; i < count; ++i) {
       const uint64_t at = i == 0 ? first : (first & ~(page - 1)) + i * page;

@@ -1,14 +1,14 @@
-// cpp/nic/peers.cpp: how peers are found and lost.
+// cpp/nic/peers.cpp: finding and losing peers.
 #include <algorithm>
 
 #include "nic/nic.hpp"
 
 namespace weft::nic {
 
-// With the domain's lock.
+// Requires the domain's lock.
 bool Nic::resolve(const std::shared_ptr<Route>& route, uint32_t first) {
   route->domain->assert_held();
-  // An address for other hosts may name a NIC of this host: try the local links first, by the local name.
+  // An address for other hosts may be a NIC of this host: try the local links first, with the address on this host.
   const auto links = static_cast<uint32_t>(parts_.links.size());
   const auto here = first < links ? local_name(route->address) : std::nullopt;
   for (uint32_t way = here ? first : std::max(first, links); way < 2 * links; ++way) {
@@ -33,7 +33,7 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
                       uint32_t ep_index, uint32_t ep_generation) {
   const auto route = std::static_pointer_cast<Route>(token);
   const std::lock_guard objects(objects_mutex_);
-  if (std::ranges::find(domains_, route->domain) == domains_.end()) return;  // closed meanwhile
+  if (std::ranges::find(domains_, route->domain) == domains_.end()) return;  // the domain was closed
   Domain* domain = route->domain;
   const DomainLock guard(domain);
   route->resolving = false;
@@ -79,7 +79,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       op->status = peer->down_status();
       op->ep->finish(op);
     };
-    // In the order of posting. Without memory for a list one at a time, which takes longer.
+    // End the operations in the order of posting. Out of memory for a list, one at a time, which takes longer.
     std::vector<Op*> lost;
     try {
       domain->ops_.each([&](Op* op) {
@@ -108,7 +108,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       (void)ep->cm_->push(std::move(event));
     }
     domain->each_route([&](Route& route) {
-      // The next operation resolves the address again: another process may have taken it by then.
+      // The next operation resolves the address again, because another process may have taken it.
       if (!route.ready || route.peer != peer) return;
       route.set_lost();
       route.peer = nullptr;
@@ -116,7 +116,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     });
   }
   downs_.fetch_add(1, std::memory_order_seq_cst);
-  for (const std::shared_ptr<Endpoint>& ep : eps_) {  // a thread that sleeps on the queue learns of the lost peer
+  for (const std::shared_ptr<Endpoint>& ep : eps_) {  // wakes threads that sleep on a queue: a peer is lost
     if (ep && ep->tx_cq_) ep->tx_cq_->event.notify();
   }
 }

@@ -1,5 +1,5 @@
-// cpp/nic/queue.hpp: completion queues and counters: where the NIC tells its process what happened.
-// Both are written and read under their domain's lock (a counter's value may be read without it).
+// cpp/nic/queue.hpp: completion queues: the NIC's reports to its process. Written and read under the lock of their
+// domain.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,20 @@ constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAto
                    kRemoteWrite = 1ull << 13, kRemoteCqData = 1ull << 17, kMore = 1ull << 18, kFence = 1ull << 21,
                    kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56, kInjectComplete = 1ull << 26,
                    kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
-                   kMrSingleUse = 1ull << 41, kRmaPmem = 1ull << 49, kSelectiveCompletion = 1ull << 59;
-// Ours, of endpoints with selective completion. Unfinished: an operation that is not done when the call returns reports
-// its completion. OnlyNow: such an operation is not begun.
-constexpr uint64_t kIfUnfinished = 1ull << 62, kOnlyNow = 1ull << 63;
+                   kMatchComplete = 1ull << 31, kMrSingleUse = 1ull << 41, kRmaPmem = 1ull << 49,
+                   kSelectiveCompletion = 1ull << 59;
+// Ours, in bits that no flag of an operation has, neither libfabric's nor a provider's. For endpoints with selective
+// completion: an operation that is not done when the call returns reports its completion (IfUnfinished), or is not
+// begun (OnlyNow). Lane: which of the endpoint's aliases it is from; 0: none.
+constexpr uint64_t kIfUnfinished = 1ull << 37, kOnlyNow = 1ull << 38;
+constexpr uint32_t kLaneShift = 32;
+constexpr uint64_t kLane = 31ull << kLaneShift;
 }  // namespace flag
+
+constexpr uint8_t lane_of(uint64_t flags) noexcept {
+  return static_cast<uint8_t>((flags & flag::kLane) >> flag::kLaneShift);
+}
+constexpr size_t kLaneCount = 32;
 
 struct CqEntry {
   uint64_t context = 0;
@@ -43,10 +52,13 @@ static_assert(sizeof(CqEntry) == 64);
 
 struct CqError {
   int err = 0;         // FI_ code
-  int prov_errno = 0;  // what the provider calls the status (StatusMap)
+  int prov_errno = 0;  // the provider's number of the status (StatusMap)
   Status status = Status::ok;
   uint64_t olen = 0;  // bytes that did not arrive
   std::string text;   // what was asked, what was found
+  // For a provider that decides by more than the status: the key, the operation's target (pid 0: none), its initiator.
+  uint64_t key = 0;
+  wire::EpAddress peer, own;
 };
 
 // An endpoint that told its peers to hold back writes with data. on_room() runs when the queue has room again.
@@ -60,11 +72,11 @@ class Receiver {
 
 class CompletionQueue {
  public:
-  // Entries beyond the capacity are what could not be refused when it was asked for: errors, and what peers had sent
-  // before they learned that there is no room.
+  // Entries beyond the capacity, which could not be refused in advance: errors, and entries of requests that peers had
+  // sent before they learned that there is no room.
   static constexpr uint32_t kOverflowMax = 1u << 20;
 
-  // overruns: FI_RM_DISABLED, peers are not held back, and what finds no room ends the queue.
+  // overruns (FI_RM_DISABLED): peers are not held back, and an entry without room overruns the queue for good.
   explicit CompletionQueue(uint32_t capacity, bool overruns = false) : may_overrun(overruns), capacity_(capacity) {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
@@ -72,10 +84,10 @@ class CompletionQueue {
     mask_ = slots - 1;
   }
 
-  // HOT (with the domain's lock): room for one more success, beside those that operations under way have reserved.
+  // HOT (requires the domain's lock): room for one more success, besides those reserved by operations under way.
   [[nodiscard]] bool has_room() const noexcept { return count_ + count_overflow_ + reserved_ < capacity_ && !overrun; }
-  // As many entries are unread as it holds: nothing more is begun that might add one, and peers are held back. What
-  // operations under way have reserved does not count here: each of two sides could wait for the other's to end.
+  // The unread entries fill the queue: no operation that might add an entry begins, and peers are held back. Entries
+  // reserved by operations under way do not count here, because two sides could then wait for each other.
   [[nodiscard]] bool full() const noexcept { return unread() >= capacity_; }
   void reserve() noexcept { ++reserved_; }
   void unreserve() noexcept { --reserved_; }
@@ -88,17 +100,17 @@ class CompletionQueue {
     }
     event.notify();
   }
-  // An entry that a peer caused. taken: also where the queue has overrun. late: beyond the capacity; `receiver` is
-  // called when there is room. refused: far beyond.
+  // Adds an entry that a peer caused. taken: also if the queue has overrun. late: beyond the capacity; `receiver` is
+  // called when there is room. refused: beyond kOverflowMax too.
   enum class Taken : uint8_t { taken, late, refused };
   Taken push_remote(const CqEntry& entry, Receiver* receiver) noexcept;
-  // Endpoints that receive here, so that telling them allocates nothing.
+  // Registers an endpoint that receives here, which reserves memory so that push_remote() allocates none.
   void add_receiver() { shut_.reserve(++receivers_); }
   void remove_receiver(Receiver* receiver) noexcept {
     --receivers_;
     std::erase(shut_, receiver);
   }
-  // The source address is stored for every entry of a peer; a local completion has none.
+  // Adds a local completion, which has no source address.
   void push_local(uint64_t context, uint64_t flags, uint64_t len) noexcept {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
       CqEntry& e = ring_[(head_ + count_) & mask_];
@@ -114,11 +126,11 @@ class CompletionQueue {
       push(CqEntry{context, flags, len, 0, 0, 0, ~uint64_t{0}, 0, 0});
     }
   }
-  // Without memory for it the error loses its text.
+  // Adds an error. Out of memory the error loses its text.
   void push_error(CqEntry entry, CqError error) noexcept;
 
-  // Takes up to `max` successes from the head; stops before an error. Returns how many; *error_waits tells that the
-  // head is an error now.
+  // Takes up to `max` successes from the head and stops before an error. Returns their number; *error_waits: the head
+  // is an error now.
   size_t read(CqEntry* out, size_t max, bool* error_waits);
   bool read_error(CqEntry* entry, CqError* error);
 
@@ -132,11 +144,11 @@ class CompletionQueue {
 
   Event event;
   std::atomic<bool> signaled{false};
-  bool overrun = false;  // entries were lost: what is there can be read, and nothing comes any more
+  bool overrun = false;  // entries were lost: the present ones can be read, and the queue takes no more
   const bool may_overrun;
 
  private:
-  static constexpr uint32_t kNoText = ~uint32_t{0};  // CqEntry::error of one whose CqError found no memory
+  static constexpr uint32_t kNoText = ~uint32_t{0};  // CqEntry::error of an error without a CqError (out of memory)
   [[nodiscard]] const CqEntry* head() const noexcept;
   void pop() noexcept;
   [[gnu::noinline]] void push_late(const CqEntry& entry) noexcept;
@@ -153,46 +165,8 @@ class CompletionQueue {
   std::deque<CqEntry> overflow_;
   std::vector<std::unique_ptr<CqError>> errors_;
   std::vector<uint32_t> errors_free_;
-  std::vector<Receiver*> shut_;  // that wait for room
+  std::vector<Receiver*> shut_;  // receivers that wait for room
   size_t receivers_ = 0;
-};
-
-class Counter {
- public:
-  [[nodiscard]] uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
-  [[nodiscard]] uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
-  // Users and the NIC add from several threads, so these are atomic.
-  void add(uint64_t n) noexcept {
-    add_to(value_, n);
-    event.notify();
-  }
-  void set(uint64_t n) noexcept {
-    value_.store(n, std::memory_order_release);
-    event.notify();
-  }
-  void add_errors(uint64_t n) noexcept {
-    add_to(errors_, n);
-    event.notify();
-  }
-  void set_errors(uint64_t n) noexcept {
-    errors_.store(n, std::memory_order_release);
-    event.notify();
-  }
-  bool counts_bytes = false;  // FI_CNTR_EVENTS_BYTES
-
-  Event event;
-
- private:
-  // Up to the largest value and no further: a peer may name any number of bytes.
-  static void add_to(std::atomic<uint64_t>& to, uint64_t n) noexcept {
-    uint64_t old = to.load(std::memory_order_relaxed), sum;
-    do {
-      if (__builtin_add_overflow(old, n, &sum)) sum = ~uint64_t{0};
-    } while (!to.compare_exchange_weak(old, sum, std::memory_order_release, std::memory_order_relaxed));
-  }
-
-  std::atomic<uint64_t> value_{0};
-  std::atomic<uint64_t> errors_{0};
 };
 
 }  // namespace weft::nic

@@ -13,7 +13,7 @@ using mem::copy_guarded_hot;
 
 namespace {
 
-// Not inlined: accesses to host memory do not pay for it.
+// noinline, so that accesses to host memory do not pay for this code.
 [[gnu::noinline]] void locate_device(const link::Peer& peer, mem::Devices& devices, uint64_t where, uint64_t local_addr,
                                      Piece* out, Opened* opened) {
   out->device = true;
@@ -25,7 +25,7 @@ namespace {
   const mem::DeviceNote* shared = peer.table.note(where);
   if (shared == nullptr) return;
   mem::DeviceNote note;
-  std::memcpy(&note, shared, sizeof(note));  // the table is the peer's: what is checked must be what is used
+  std::memcpy(&note, shared, sizeof(note));  // check and use one copy: the peer can change its table at any time
   const uint64_t at = out->remote - note.base;
   if (local_addr < note.base || at > note.length || out->length > note.length - at) return;
   if (auto open = devices.open(&peer, note)) {
@@ -54,7 +54,7 @@ inline bool locate(const link::Peer& peer, mem::Devices& devices, uint32_t segme
     *missing = segment;
     return false;
   }
-  // The table is the peer's: what it says is checked before it becomes a pointer.
+  // The peer wrote these values: check them before making a pointer.
   const uint64_t at = where + offset;
   const uint64_t bytes = peer.segment_bytes(segment);
   if (at > bytes || length > bytes - at) return true;
@@ -137,11 +137,11 @@ Status move(link::Peer& peer, bool to_peer, const iovec* local, size_t local_cou
         } else if (!(to_peer ? copy_guarded_hot(there + offset, here, n) : copy_guarded_hot(here, there + offset, n))) {
           return Status::fault;
         }
-      } else if (devices != nullptr) {  // the kernel copies from and to host memory only
+      } else if (devices != nullptr) {  // the kernel copies only host memory
         constexpr size_t kBounceBytes = 1u << 20;
         n = std::min(n, kBounceBytes);
         const std::unique_ptr<std::byte[]> bounce(new (std::nothrow)
-                                                      std::byte[n]);  // the lock may be released: no throw
+                                                      std::byte[n]);  // nothrow: the lock may be released
         if (bounce == nullptr) return Status::no_memory;
         const iovec l{bounce.get(), n}, r{reinterpret_cast<void*>(pieces[i].remote + offset), n};
         const mem::Devices::Side ours{here, (of_device >> at & 1) != 0}, between{bounce.get(), false};

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "mem/table.hpp"
-#include "nic/queue.hpp"
+#include "nic/counter.hpp"
 
 namespace weft::nic {
 
@@ -18,72 +18,110 @@ class Nic;
 class Domain;
 class Endpoint;
 
-// A registered region. Its state is here alone; the entry in the table says what peers may do with it at the moment.
+// A registered region. Only this object holds its state; the entry in the table holds the current rights of peers.
 class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
  public:
   MemoryRegion(Domain* domain, std::span<const mem::MrBuffer> buffers, uint32_t slot, uint64_t key, uint32_t access,
                bool remote)
-      : domain_(domain), slot_(slot), key_(key), access_(access), remote_(remote) {
-    if (buffers.size() == 1) {
+      : domain_(domain), key_(key), slot_(slot), access_(access), remote_(remote), single_(buffers.size() == 1) {
+    if (single_) {
       only_ = buffers[0];
     } else {
-      several_.assign(buffers.begin(), buffers.end());
+      rare().buffers.assign(buffers.begin(), buffers.end());
     }
   }
 
   void bind_endpoint(const Endpoint& ep);
-  void enable();
-  // Takes access away until enable(); returns when no copy is running any more. Fails as close() does: false and *why.
+  // key: only for a region whose key is made when it is enabled (RegionExtra::later).
+  void enable(std::optional<uint64_t> key = std::nullopt);
+  // Replaces enable(): peers access the memory through a mapping, and the region gets the mapping's key. The region has
+  // no table entry of its own, so closing it revokes no access.
+  void enable_mapped(const std::shared_ptr<MemoryRegion>& mapping);
+  // Revokes access until enable(); returns when no copy is running. Fails like close(): false and *why.
   bool disable(std::string* why);
-  // Revokes the key, waits until no copy is running, frees the entry. False when a peer did not finish in time: the
-  // region is then as before and *why names the peer. Call without any lock of the NIC. When several threads call, one
-  // closes and the others wait for it.
+  // Revokes the key, waits until no copy is running, frees the entry. False: a peer did not finish in time; the region
+  // is then unchanged and *why names the peer. Call it without any lock of the NIC. If several threads call it, one
+  // closes and the others wait.
   bool close(std::string* why);
 
-  [[nodiscard]] uint64_t key() const noexcept { return key_; }
-  // What peers call its first byte.
+  // kKeyNotAvail if peers have no right to the region, or if its key is not made yet.
+  [[nodiscard]] uint64_t key() const noexcept { return key_.load(std::memory_order_relaxed); }
+  // The address of the region's first byte in peers' requests.
   [[nodiscard]] uint64_t base() const noexcept;
   [[nodiscard]] uint32_t access() const noexcept { return access_; }
   [[nodiscard]] bool enabled() const noexcept { return state_.load(std::memory_order_acquire) == State::enabled; }
-  // A single-use region whose one operation was done.
+  // True for a single-use region after its one operation.
   [[nodiscard]] bool used_up() const noexcept;
   [[nodiscard]] bool closed() const noexcept { return state_.load(std::memory_order_acquire) == State::closed; }
   [[nodiscard]] std::span<const mem::MrBuffer> buffers() const noexcept {
-    return several_.empty() && only_ ? std::span(&*only_, 1) : std::span(several_);
+    return single_ ? std::span(&only_, 1) : std::span<const mem::MrBuffer>(rare_->buffers);
   }
+  // Whether it is bound to the endpoint of this mem::ep_binding().
+  [[nodiscard]] bool bound_to(uint32_t binding) const noexcept;
   [[nodiscard]] Domain* domain() const noexcept { return domain_; }
 
  private:
   friend class Nic;
   friend class Domain;
-  // disabled <-> enabled; either -> closed. changing: a thread enables, disables or closes, and others wait for it.
+  // disabled <-> enabled; either -> closed. changing: a thread enables, disables or closes, and others wait.
   enum class State : uint8_t { disabled, enabled, changing, closed };
-  // Begins a change; returns the state before, closed if there is nothing to change any more. end_change() ends it.
+  // Begins a change and returns the old state; `closed`: there is no change to make. end_change() ends the change.
   State begin_change() noexcept;
   void end_change(State state) noexcept { state_.store(state, std::memory_order_release); }
-  void publish();
+  // The data that publish() enters in the table for a region whose key is made late.
+  struct Entry {
+    uint64_t base = 0;
+    uint32_t access = 0;
+    std::vector<mem::DeviceNote> notes;
+    std::optional<mem::AccessGuard> guard;
+  };
+  void enter(std::optional<uint64_t> key);
+  void publish(std::optional<uint64_t> key);
   bool revoke(bool was_enabled, std::string* why);
 
-  Domain* domain_;
-  std::optional<mem::MrBuffer> only_;  // nearly every region has one buffer: no allocation for it
-  std::vector<mem::MrBuffer> several_;
-  uint32_t slot_;
-  uint64_t key_;
-  uint32_t access_;
-  bool remote_;  // has an entry in the table
-  std::atomic<State> state_{State::disabled};
-  std::vector<uint32_t> eps_;  // mem::ep_binding() of the endpoints that it is bound to; none: any of the domain
   struct BoundCounter {
     std::shared_ptr<Counter> counter;
     uint64_t flags;  // kRemoteRead, kRemoteWrite
   };
-  std::vector<BoundCounter> counters_;
+  // Members that few regions use. A program may have millions of regions: the others leave this out.
+  struct Rare {
+    std::vector<mem::MrBuffer> buffers;     // unless there is exactly one
+    std::unique_ptr<Entry> later;           // data of an entry that is not made yet
+    std::shared_ptr<MemoryRegion> mapping;  // the mapping through which peers access the region
+    std::vector<uint32_t> eps;              // bindings after the first
+    std::vector<BoundCounter> counters;
+  };
+  Rare& rare() {
+    if (rare_ == nullptr) rare_ = std::make_unique<Rare>();
+    return *rare_;
+  }
+  [[nodiscard]] bool late() const noexcept { return rare_ != nullptr && rare_->later != nullptr; }
+  [[nodiscard]] std::span<const BoundCounter> counters() const noexcept {
+    return rare_ != nullptr ? std::span<const BoundCounter>(rare_->counters) : std::span<const BoundCounter>();
+  }
+
+  Domain* domain_;
+  mem::MrBuffer only_;
+  std::unique_ptr<Rare> rare_;
+  std::atomic<uint64_t> key_;
+  uint32_t slot_;
+  uint32_t access_;
+  uint32_t ep_ = 0;           // mem::ep_binding() of its first endpoint; 0: any endpoint of the domain
+  std::atomic<bool> remote_;  // the region has a table entry
+  bool single_;               // it has one buffer, only_
+  std::atomic<State> state_{State::disabled};
 };
 
-struct RegionExtra {                         // what few regions have
-  std::span<const mem::DeviceNote> notes{};  // of the buffers; iface 0: the host's
+// The table entry's flags for a counter of these accesses: kRemoteRead, kRemoteWrite.
+uint32_t notify_flags(uint64_t flags) noexcept;
+
+struct RegionExtra {                         // options that few regions use
+  std::span<const mem::DeviceNote> notes{};  // one per buffer; iface 0: host memory
   const mem::AccessGuard* guard = nullptr;
-  std::optional<uint64_t> base;  // under virtual addressing: address of the first byte, where it is not mapped there
+  std::optional<uint64_t> base;  // virtual addressing: address of the first byte, if not the mapped address
+  // The key is made when the region is enabled: until then it has no table entry. Requires `enabled` to be false.
+  bool later = false;
+  uint64_t before = 0;  // without virtual addressing: bytes from the region's first byte to peers' offset 0
 };
 
 }  // namespace weft::nic

@@ -1,4 +1,4 @@
-// cpp/nic/revoke.cpp: closing a region waits until no access that began before is still running.
+// cpp/nic/revoke.cpp: waits until all accesses that began before a revocation have ended.
 #include <algorithm>
 
 #include "base/backoff.hpp"
@@ -17,9 +17,9 @@ uint64_t activity_slot(uint64_t word) noexcept {
 }  // namespace
 
 uint32_t Nic::begin_long_activity(uint32_t slot) noexcept {
-  // With a domain's lock. A free word is even. Contention is between domains only.
+  // Requires a domain's lock, so only different domains contend. A free word is even.
   const uint64_t coded = slot == mem::TableView::kNoSlot ? kAnySlot : slot;
-  for (uint32_t at = 0;; ++at) {  // the first that is free: quiesce() then reads few words
+  for (uint32_t at = 0;; ++at) {  // take the first free word, so that quiesce() reads few words
     const uint32_t index = mem::kDomainCountMax + at % mem::kLongActivityCount;
     auto& word = table().own_activity(index).word;
     uint64_t old = word.load(std::memory_order_relaxed);
@@ -42,7 +42,7 @@ std::string Nic::quiesce(uint32_t slot) {
     const std::lock_guard serving(serve_lock_);
   }
   uint64_t deadline = 0;
-  // Waits for one word of a peer; false when it takes too long.
+  // Waits until one word of a peer changes; false: the deadline has passed.
   const auto wait_for = [&](const link::Peer& peer, uint32_t index) {
     const auto& word = peer.table.activity(index).word;
     const uint64_t seen = word.load(std::memory_order_seq_cst);
@@ -52,7 +52,7 @@ std::string Nic::quiesce(uint32_t slot) {
     Backoff backoff(256, 1024);
     while (word.load(std::memory_order_acquire) == seen && !peer.dead()) {
       backoff.pause();
-      if (backoff.sleeping()) progress();  // the peer may be dead, and without an engine only this call would notice
+      if (backoff.sleeping()) progress();  // the peer may be dead; without an engine only this call notices
       if (backoff.sleeping() && parts_.clock->now_ns() > deadline) return false;
     }
     return true;
@@ -60,8 +60,8 @@ std::string Nic::quiesce(uint32_t slot) {
   for (link::Link* link : parts_.links) {
     for (const auto& peer : link->peers()) {
       if (!peer->table.valid()) continue;
-      // Domains' locks first, long copies second: a long copy is announced before its lock is released. The counts are
-      // written by the peer, so they are bounded here.
+      // Check the domains' locks first, then the long copies: a long copy is announced before its lock is released. The
+      // peer writes the counts, so limit them here.
       const mem::TableHeader& header = peer->table.header();
       const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
       bool done = true;

@@ -1,4 +1,4 @@
-// cpp/nic/rights.hpp: the rights that an operation needs at its target, and the counters that count it there.
+// cpp/nic/rights.hpp: the rights that an operation needs at its target, and the target's counters that count it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ constexpr uint32_t want_of(AtomicFamily family, AtomicOp op) noexcept {
   return op == AtomicOp::atomic_read ? mem::kAtomicRead : mem::kAtomicRead | mem::kAtomicWrite;
 }
 
-// Which of a region's counters count an access. A fetching atomic reads for its initiator and modifies the region,
-// both; fi_mr(3) fi_mr_bind counts what modifies. An endpoint's counters go by what the initiator asked for.
+// Which of a region's counters count an access. A fetching atomic reads and modifies the region, so it counts as both;
+// fi_mr(3) fi_mr_bind counts modifications. An endpoint's counters follow the initiator's request instead.
 constexpr uint32_t region_notify(bool read, bool atomic, AtomicOp op) noexcept {
   const bool modifies = atomic ? op != AtomicOp::atomic_read : !read;
   return (read ? mem::kMrNotifyRead : 0) | (modifies ? mem::kMrNotifyWrite : 0);

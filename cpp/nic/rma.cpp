@@ -1,4 +1,4 @@
-// cpp/nic/rma.cpp: reads and writes of one call: direct access first, frames where that is not possible.
+// cpp/nic/rma.cpp: reads and writes: direct access if possible, otherwise frames.
 //
 // HOT (post, 8-byte direct put): no system call, no allocation, one lock. Lines touched: the domain's activity word
 // (written), the endpoint, its Flow and the Route, the peer's endpoint entry and region entry (read, shared), the
@@ -29,7 +29,7 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
   domain_->assert_held();
   if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return nullptr;
   if (fi_addr >= flows_.size()) flows_.resize(av_->entries_.size());
-  // A connected endpoint is admitted where others are not, so its translations must not be shared.
+  // Targets may admit a connected endpoint and refuse others, so other endpoints must not share its translations.
   const std::shared_ptr<Route>& shared = av_->entries_[fi_addr];
   flows_[fi_addr] = std::make_shared<Flow>(config_.connected ? domain_->own_route(shared->address) : shared);
   return flows_[fi_addr].get();
@@ -37,7 +37,7 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
 
 void Endpoint::drop_flow(uint64_t fi_addr) noexcept {
   domain_->assert_held();
-  if (fi_addr < flows_.size()) flows_[fi_addr] = nullptr;  // operations under way hold it; they end as they would have
+  if (fi_addr < flows_.size()) flows_[fi_addr] = nullptr;  // operations under way keep the flow and end normally
 }
 
 bool Endpoint::may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept {
@@ -65,7 +65,7 @@ void Endpoint::remember(Route& route, const mem::MrView& view, uint64_t key) {
   const mem::MrEntry& e = *view.entry;
   const link::Peer& peer = *route.peer;
   if (e.segment == mem::kIovSegment) return;
-  // Other endpoints of the domain use what is remembered here, and such a region may not admit them.
+  // Do not cache a guarded region: the domain's other endpoints share the cache, and the region may refuse them.
   if ((e.access & mem::kMrGuarded) != 0) [[unlikely]] {
     const mem::AccessGuard* guard = peer.table.guard(e);
     if (guard == nullptr || guard->has_source != 0) return;
@@ -92,10 +92,10 @@ void Endpoint::remember(Route& route, const mem::MrView& view, uint64_t key) {
 
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                               uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
-  if (length <= short_bytes_max_ && (flags & kLongWay) == 0) [[likely]] {
+  if (length <= short_bytes_max_ && (flags & long_way_) == 0) [[likely]] {
     const DomainLock guard(domain_);
     const uint64_t to = dest_of(dest);
-    if (state_ == State::enabled && to < flows_.size() && flows_[to]) [[likely]] {
+    if (plain_ && to < flows_.size() && flows_[to]) [[likely]] {
       const Flow& flow = *flows_[to];
       Route& route = *flow.route;
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
@@ -109,11 +109,13 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
           if (write ? copy_guarded_hot(there, here, length) : copy_guarded_hot(here, there, length)) [[likely]] {
             ++domain_->statistics.direct;
             domain_->statistics.bytes += length;
+            if (counts_traffic_) [[unlikely]]
+              count_traffic(route, kind, {}, {}, key, flags, length, false, false);
             complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
             return {Refusal::none, wants};
-          }  // a page failed: post() reports it
+          }  // a page failed: post() reports the failure
         }
-      } else if (route.ready && route.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(route)) {
+      } else if (route.ready && route.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(route) && !cut_off(route)) {
         return post_one_by_frames(kind, local, length, to, addr, key, flags, context, imm, inject_call);
       }
     }
@@ -121,7 +123,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
   return post_one_generally(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
 }
 
-// The way to a peer that shares no memory, where nothing else has to be tried. With the domain's lock.
+// post_one() for a peer that shares no memory: frames without trying direct access. Requires the domain's lock.
 [[gnu::noinline]] PostResult Endpoint::post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to,
                                                           uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
                                                           uint64_t imm, bool inject_call) {
@@ -139,7 +141,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
   return {Refusal::none, true, queue_op(op)};
 }
 
-// Where the operation's bytes come from or go to: the caller's buffers, or a copy of what it may reuse at once.
+// Sets the operation's local buffers: the caller's, or a copy if the caller may reuse its buffer at once.
 bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
   if ((op->inject_call || (op->flags & flag::kInject) != 0) && op->kind == OpKind::write) {
     op->held.resize(op->total);
@@ -153,7 +155,7 @@ bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
   return op->status == Status::ok;
 }
 
-// Not inlined, so that post_one() sets up no stack for it.
+// noinline, so that post_one() sets up no stack frame for it.
 PostResult Endpoint::post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
                                         uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
                                         bool inject_call) {
@@ -171,7 +173,7 @@ PostResult Endpoint::post_one_generally(OpKind kind, void* local, uint64_t lengt
   return post(args);
 }
 
-// The ranges of an operation as the peer knows them. With the domain's lock.
+// Replaces raw key handles by the peer's keys. Requires the domain's lock.
 std::span<const wire::RmaRange> Endpoint::named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const {
   if (raw_keys_ == 0) [[likely]]
     return remote;
@@ -190,25 +192,39 @@ PostResult Endpoint::post(const RmaArgs& asked) {
   if (total > config_.max_msg_size) return {Refusal::too_long};
 
   const DomainLock guard(domain_);
+  const bool held = holds_or_rings(args.flags);
   bool wants;
   Flow* flow;
   if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
+    if (held) ring();  // the operations in the way may be the held ones
+    if (reorder_) release_kept();
     return {r};
   }
   wire::RmaRange room[kIovMax];
   args.remote = named(args.remote, room);
-  const std::shared_ptr<Flow> kept = flow->shared_from_this();  // outside the lock others may change the address vector
+  const std::shared_ptr<Flow> kept = flow->shared_from_this();  // the address vector may change outside the lock
   Route& route = *flow->route;
-  if (!speaks_to(route)) [[unlikely]] {
+  if (const Status bar = barred(route); bar != Status::ok) [[unlikely]] {
     if (!wants && tx_cq_->full()) return {Refusal::cq_full};
-    fail(args.context, completion_flags(args.kind, {}), Status::unauthorized,
-         describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, Status::unauthorized), total);
+    fail(args.context, completion_flags(args.kind, {}), bar,
+         describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, bar), total, args.remote[0],
+         &route);
     count_remote(args.kind == OpKind::read, true, 0);
     return {Refusal::none, true};
   }
-  bool data_done = false;
-  if (may_go_direct(*flow, args.kind == OpKind::read ? OpClass::read : OpClass::write, args.flags)) [[likely]] {
+  bool data_done = false, kept_back = false;
+  Ordered what;
+  if (reorder_ && !args.remote.empty()) [[unlikely]] {
+    what = ordered(*flow, args.kind, {}, {}, {}, args.remote[0].key, args.flags, total);
+    kept_back = reorders(what, args.flags) && !held;
+    if (!held && !kept_back && may_go_direct(*flow, class_of(args.kind), args.flags) &&
+        write_late(*flow, args, what, total, wants)) {
+      return {Refusal::none, wants};
+    }
+  }
+  if (!held && !kept_back &&
+      may_go_direct(*flow, args.kind == OpKind::read ? OpClass::read : OpClass::write, args.flags)) [[likely]] {
     Status status = Status::ok;
     switch (try_direct(*flow, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
                        total, args.flags, args.imm, &status, true, args.device)) {
@@ -216,10 +232,11 @@ PostResult Endpoint::post(const RmaArgs& asked) {
         complete(wants, args.context, completion_flags(args.kind, {}), total);
         return {Refusal::none, wants};
       case Direct::failed:
-        if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // there is no room for its error
+        if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
         fail(args.context, completion_flags(args.kind, {}), status,
-             describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total);
-        if (status == Status::no_endpoint) route.set_lost();  // ask again next time
+             describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total,
+             args.remote[0], &route);
+        if (status == Status::no_endpoint) route.set_lost();  // the next operation resolves the address again
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
       case Direct::no_room:
@@ -230,7 +247,10 @@ PostResult Endpoint::post(const RmaArgs& asked) {
         break;
     }
   }
-  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
+  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) {
+    if (reorder_) release_kept();
+    return {r};
+  }
   Op* op = make_op(args.kind, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->data_done = data_done;
   std::copy(args.remote.begin(), args.remote.end(), op->remote);
@@ -246,11 +266,11 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     finish(op);
     return {Refusal::none, true};
   }
-  return {Refusal::none, true, queue_op(op)};
+  return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
 }
 
-// The direct path: key check, copy, and a notice where the target wants to know. With the domain's lock; a long copy is
-// made outside of it under an activity word of its own (only if may_unlock).
+// The direct path: key check, copy, and a notice if the target counts accesses. Requires the domain's lock; with
+// may_unlock a long copy is made outside the lock under its own activity word.
 Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* local, size_t local_count,
                                       const wire::RmaRange* remote, size_t remote_count, uint64_t total, uint64_t flags,
                                       uint64_t imm, Status* status, bool may_unlock, uint8_t device) {
@@ -264,7 +284,7 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   uint32_t count = 0, missing = 0, entry_flags = 0;
   Opened opened;
   bool by_device = device != 0;
-  std::shared_ptr<link::Peer> kept;  // while the lock is released the peer may die and leave the route
+  std::shared_ptr<link::Peer> kept;  // keeps the peer, which may die and leave the route while the lock is released
   Reach reach = Reach::direct;
   for (size_t i = 0; i < remote_count; ++i) {
     *status = peer.table.check(seen_by(route), route.ep_index, route.ep_generation, remote[i].key, remote[i].addr,
@@ -306,8 +326,8 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   } else if (total != 0) {
     reach == Reach::direct ? ++domain_->statistics.direct : ++domain_->statistics.cma;
     if (may_unlock) {
-      // SYNC POINT: the long activity is visible before the lock's word becomes even, so a closing owner that saw the
-      // lock released sees the long activity. With several regions it covers all: slot 'any'.
+      // SYNC POINT: the long activity is visible before the lock's word becomes even, so a closing owner that sees the
+      // lock released sees the long activity. For several regions the activity's slot is `any`.
       Nic& nic = *domain_->nic_;
       const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
       kept = route.peer;
@@ -323,7 +343,7 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
       cq->unreserve();
       long_copies_.fetch_sub(1, std::memory_order_release);
       flow.end_copy(c);
-      // Meanwhile the peer may have died, and the endpoint may have been closed: then no notice is due.
+      // No notice if the peer died or the endpoint was closed during the copy.
       if (*status == Status::ok && (kept->dead() || route.peer != kept)) *status = Status::peer_gone;
       if (state_ != State::enabled) *status = Status::canceled;
       if (flow.waits()) domain_->pump(flow);
@@ -338,6 +358,9 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   const uint32_t notify = to_peer ? mem::kMrNotifyWrite : mem::kMrNotifyRead;
   const uint32_t ep_notify = to_peer ? mem::kEpNotifyWrite : mem::kEpNotifyRead;
   const bool has_data = (flags & flag::kRemoteCqData) != 0;
+  if (counts_traffic_) [[unlikely]] {
+    count_traffic(route, kind, {}, {}, remote[0].key, flags, total, (entry_flags & notify) != 0, false);
+  }
   if (has_data || (entry_flags & notify) != 0 ||
       (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
     *status = send_notice(route, !to_peer, false, remote[0], total, has_data, imm);
@@ -374,7 +397,8 @@ void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
   }
 }
 
-void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total) noexcept {
+void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
+                    const wire::RmaRange& range, const Route* route) noexcept {
   ++domain_->statistics.failed;
   CqEntry entry;
   entry.context = context;
@@ -386,6 +410,9 @@ void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string
   error.status = status;
   error.olen = total;
   error.text = std::move(text);
+  error.key = range.key;
+  if (route != nullptr) error.peer = route->address;
+  error.own = address_;
   tx_cq_->push_error(entry, std::move(error));
 }
 

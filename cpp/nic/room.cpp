@@ -1,13 +1,14 @@
-// cpp/nic/room.cpp: how initiators are held back when a target's completion queue is full (FI_RM_ENABLED).
+// cpp/nic/room.cpp: flow control of writes with data when a target's completion queue is full (FI_RM_ENABLED).
 //
-// What is written with data (FI_REMOTE_CQ_DATA) needs an entry of the target's queue. When one finds the queue full,
-// the target keeps the entry beyond the capacity and sets a flag: in its memory table, which initiators of this host
-// read before such a write, and in the answers to frames. From then on initiators keep their writes with data to that
-// endpoint, in order, in their own transmit queues, which fill up: EAGAIN. What was under way when the flag was set is
-// bounded (wire::kLateDataMax) and none of it is lost. Other endpoints, and writes without data, are not affected,
-// except those to the same endpoint that were posted behind.
+// A write with data (FI_REMOTE_CQ_DATA) needs an entry of the target's queue. If it finds the queue full, the target
+// keeps the entry beyond the capacity and sets a flag: in its memory table, which initiators of this host read before
+// such a write, and in the answers to frames. Initiators then hold further writes with data to that endpoint, in order,
+// in their own transmit queues, until these are full and calls return EAGAIN. The number of writes under way when the
+// flag is set is bounded (wire::kLateDataMax), and none is lost. Other endpoints and writes without data are not
+// affected, except writes to the same endpoint posted behind a held one.
 //
-// The flag is cleared when the queue was read half empty. Initiators of this host see that in the table; others ask.
+// The target clears the flag when its queue has been read half empty. Initiators of this host see that in the table;
+// others ask.
 #include <algorithm>
 
 #include "nic/nic.hpp"
@@ -20,7 +21,7 @@ constexpr uint64_t kAskFirstNs = 250'000, kAskLastNs = 8'000'000;
 
 }  // namespace
 
-// Sends a frame that will be answered. again: the link is full, or the peer has the maximum of unanswered requests.
+// Sends a request frame. again: the link is full, or the peer has the maximum of unanswered requests.
 Status Endpoint::submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload) {
   link::Peer& peer = *route.peer;
   if (!peer.begin_request()) return Status::again;
@@ -30,7 +31,7 @@ Status Endpoint::submit_request(Route& route, wire::Frame& frame, std::span<cons
   return s;
 }
 
-// On behalf of the first operation that waits for room; the answer sets or clears Route::no_room.
+// Sends the question for room for the first waiting operation; the answer sets or clears Route::no_room.
 void Endpoint::ask_for_room(Op* op) {
   Route& t = *op->flow->route;
   const uint64_t now = domain_->nic_->clock().now_ns();
@@ -51,7 +52,7 @@ void Endpoint::ask_for_room(Op* op) {
 
 uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept {
   domain_->assert_held();
-  if (peer.dead()) return 0;  // the connection was dropped; this frame was sent before
+  if (peer.dead()) return 0;  // the connection was dropped after this frame was sent
   switch (rx_cq_->push_remote(entry, this)) {
     case CompletionQueue::Taken::taken:
       return 0;
@@ -84,7 +85,7 @@ bool Endpoint::held_back(uint64_t dest) {
   return flow.route->ready && flow.waits() && !flow.route->takes_data();
 }
 
-// The answer to a peer that asks whether an endpoint's queue takes data again.
+// Answers a peer's question whether an endpoint's queue has room for data.
 Status Nic::room_of(const wire::Frame& frame, uint8_t* room) const {
   const std::lock_guard objects(objects_mutex_);
   if (frame.ep_index >= eps_.size()) return Status::no_endpoint;

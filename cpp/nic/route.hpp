@@ -1,8 +1,8 @@
-// cpp/nic/route.hpp: how a peer endpoint is reached (Route), and what one endpoint has under way towards it (Flow).
+// cpp/nic/route.hpp: the connection to a peer endpoint (Route), and one endpoint's operations under way to it (Flow).
 //
-// A Route belongs to its domain: all address vectors and endpoints that know the peer share it. A Flow belongs to one
-// endpoint and one fi_addr, so that operations of one endpoint never wait for those of another. Both are read and
-// written with the domain's lock.
+// A Route belongs to its domain: all address vectors and endpoints that use the peer share it. A Flow belongs to one
+// endpoint and one fi_addr, so that operations of one endpoint never wait for those of another. The domain's lock
+// guards both.
 #pragma once
 
 #include <array>
@@ -22,9 +22,10 @@
 namespace weft::nic {
 
 class Domain;
+struct TelemetryPage;
 
-// What an initiator remembers of a region it reached by load and store. Valid while the owner's entry still has the
-// same state word: then nothing about the region has changed.
+// The cached check of a region that the initiator reached by load and store. Valid while the owner's entry has the same
+// state word, because every change of the region changes that word.
 struct alignas(kCacheLine) Translation {
   uint64_t key = 0;
   const mem::MrEntry* entry = nullptr;
@@ -32,29 +33,33 @@ struct alignas(kCacheLine) Translation {
   uint64_t base = 0;
   uint64_t length = 0;
   std::byte* pointer = nullptr;  // to the region's first byte
-  uint32_t allowed = 0;          // the rights that are granted and need no notice
+  uint32_t allowed = 0;          // the granted rights whose use needs no notice
 };
 static_assert(sizeof(Translation) == kCacheLine);
 constexpr size_t kTranslationCount = 4;
+// The index of a key's translation. Consecutive keys get different ones. All bits of the key are mixed, because keys
+// may differ only in their upper bits: generations, and the offsets in the CXI provider's cached keys.
 constexpr size_t translation_of(uint64_t key) noexcept {
-  return (key ^ key >> wire::kKeySlotBits) & (kTranslationCount - 1);
+  static_assert(kTranslationCount == 4);
+  return (key ^ (key >> 2) * 0xe963'674e'66ac'92dd >> 62) & (kTranslationCount - 1);
 }
 
 struct Route : std::enable_shared_from_this<Route> {
   Route(Domain* d, const wire::EpAddress& a) : address(a), domain(d) {}
 
   wire::EpAddress address;
-  const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null where that is not shared
+  const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null if the table is not shared
   uint32_t ep_index = 0, ep_generation = 0;
   bool ready = false;
   bool resolving = false;
-  // For a peer whose table is not shared: its completion queue is full for writes with data; when to ask again.
+  // For a peer whose table is not shared: its completion queue has no room for writes with data; when to ask again.
   bool no_room = false;
   std::shared_ptr<link::Peer> peer;
   Translation translations[kTranslationCount];
   uint64_t ask_room_at_ns = 0, ask_room_wait_ns = 0;
-  uint32_t asked = 0;        // how many ways to find it were tried, the last of which is under way
-  Status down = Status::ok;  // how the last connection ended
+  uint32_t asked = 0;                  // links tried so far, including the one under way
+  Status down = Status::ok;            // how the last connection ended
+  TelemetryPage* telemetry = nullptr;  // the page of the peer's NIC, set at the first count
   Domain* domain;
 
   void set_ready(std::shared_ptr<link::Peer> p, uint32_t index, uint32_t generation) {
@@ -67,7 +72,7 @@ struct Route : std::enable_shared_from_this<Route> {
     for (Translation& t : translations) t = {};
     ready = true;
   }
-  // Whether the endpoint's queue takes entries of what is written with data.
+  // True if the endpoint's queue has room for entries of writes with data.
   [[nodiscard]] bool takes_data() const noexcept {
     if (ep_entry == nullptr) return !no_room;
     return (ep_entry->flags.load(std::memory_order_acquire) & mem::kEpNoRoom) == 0 ||
@@ -80,21 +85,21 @@ struct Route : std::enable_shared_from_this<Route> {
   }
 };
 
-// The first line is what the data path reads.
+// The data path reads only the first cache line.
 struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
-  // Beside the classes in `busy`: operations wait, and a new one queues up behind them.
+  // A further bit of `busy`: operations wait, and a new one queues behind them.
   static constexpr ClassSet kWaiting = 1u << 7;
 
   explicit Flow(std::shared_ptr<Route> r) noexcept : route(std::move(r)) {}
 
   std::shared_ptr<Route> route;
   ClassSet busy = 0;     // classes with operations under way; kWaiting
-  ClassSet copying = 0;  // classes of which a thread makes a long copy outside the lock right now
-  Op* first = nullptr;   // operations that wait, in order; the first may be partly submitted
+  ClassSet copying = 0;  // classes with a long copy under way outside the lock
+  Op* first = nullptr;   // waiting operations, in order; the first may be partly submitted
   Op* last = nullptr;
 
   std::array<uint32_t, kClassCount> under_way{};    // operations sent as frames, and long copies
-  std::array<uint32_t, kClassCount> long_copies{};  // those of them that are copies
+  std::array<uint32_t, kClassCount> long_copies{};  // of these, the long copies
   Flow* previous_waiting = nullptr;                 // the domain's list of flows in which operations wait
   Flow* next_waiting = nullptr;
 

@@ -1,5 +1,5 @@
-// cpp/nic/rules.hpp: what calls may ask of an endpoint, and how a call is refused: plain data that a provider's policy
-// makes and cpp/call enforces.
+// cpp/nic/rules.hpp: the rules of an endpoint's calls, and the refusals: plain data that a provider's policy makes and
+// cpp/call enforces.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace weft::nic {
 
-// Why a call was refused at once. The numbers are internal; Python sees the names.
+// Why a call was refused. The numbers are internal; Python sees the names.
 enum class Refusal : uint8_t {
   none = 0,
   // By the endpoint.
@@ -26,19 +26,25 @@ enum class Refusal : uint8_t {
   not_connected,  // FI_EP_MSG
   length_mismatch,
   too_long,
-  too_many_pieces,  // more than the NIC can describe, whatever the rules say
+  too_many_pieces,  // more than the NIC can describe, independent of the rules
   no_capability,
-  forked,   // the endpoint is the parent process's
-  not_now,  // flag::kOnlyNow: it would take longer than the call
+  forked,   // the endpoint belongs to the parent process
+  not_now,  // flag::kOnlyNow: the operation would outlast the call
   // By the rules of calls.
   bad_flags,
   too_many_buffers,  // iov_max
   bad_range_count,   // rma_iov_max, or none at all
   inject_too_long,
-  no_atomic,     // this operation does not exist for this datatype and family
-  part_element,  // a buffer is not a whole number of elements
-  no_element,    // the buffers hold none
-  short_buffer,  // a buffer holds fewer elements than the call names
+  unknown_atomic,     // not a number of an operation or a datatype
+  too_many_elements,  // atomic_count_max
+  no_atomic,          // this operation does not exist for this datatype and family
+  part_element,       // a buffer is not a whole number of elements
+  no_element,         // the buffers hold no whole element
+  short_buffer,       // a buffer holds fewer elements than the call asks for
+  bad_key,            // the key has none of the provider's key forms
+  key_offset,         // the address plus the offset in the key exceeds the form's limit
+  no_fence,           // FI_FENCE without the capability
+  flags_clash,        // flags of an atomic that its target, or another flag, excludes
   // By the rules of local buffers.
   no_desc,         // a descriptor is required
   no_device_desc,  // a descriptor is required of device memory
@@ -50,7 +56,7 @@ enum class Refusal : uint8_t {
   no_device_runtime,  // the interface's runtime is not loaded
   unknown_device_memory,
   past_allocation,
-  no_page,  // a bare address has no memory behind it
+  no_page,  // no memory is mapped at a bare address
 };
 constexpr size_t kRefusalCount = static_cast<size_t>(Refusal::no_page) + 1;
 
@@ -68,8 +74,11 @@ constexpr RefusalErrnos default_errnos() noexcept {
   set(Refusal::not_connected, fi_err::kENOTCONN);
   set(Refusal::too_long, fi_err::kEMSGSIZE);
   set(Refusal::inject_too_long, fi_err::kEMSGSIZE);
+  set(Refusal::bad_key, fi_err::kEKEYREJECTED);
   set(Refusal::no_capability, fi_err::kEOPNOTSUPP);
+  set(Refusal::unknown_atomic, fi_err::kEOPNOTSUPP);
   set(Refusal::no_atomic, fi_err::kEOPNOTSUPP);
+  set(Refusal::too_many_elements, fi_err::kEMSGSIZE);
   set(Refusal::bad_flags, fi_err::kEBADFLAGS);
   for (const Refusal r : {Refusal::no_hmem, Refusal::no_device_runtime, Refusal::unknown_device_memory}) {
     set(r, fi_err::kENOSYS);
@@ -79,12 +88,28 @@ constexpr RefusalErrnos default_errnos() noexcept {
 }
 
 // Calls that take flags of their own.
-enum class FlagCall : uint8_t { write, read, batch, atomic, fetch };
-constexpr size_t kFlagCallCount = 5;
+enum class FlagCall : uint8_t { write, read, batch, atomic, fetch, compare };
+constexpr size_t kFlagCallCount = 6;
 
 constexpr uint64_t kMsgFlags = flag::kRemoteCqData | flag::kCompletion | flag::kMore | flag::kInject |
                                flag::kInjectComplete | flag::kTransmitComplete | flag::kDeliveryComplete |
                                flag::kFence | flag::kCommitComplete;
+
+// A form of peers' keys: (key & mask) == value. Some forms contain an offset, which the target adds to the address of
+// the call; sum_max limits the sum.
+struct KeyForm {
+  uint64_t mask = 0, value = 0;
+  uint64_t offset_mask = 0;  // after the shift; 0: no offset
+  uint32_t offset_shift = 0;
+  uint64_t sum_max = ~uint64_t{0};  // of the offset, the address and the length
+
+  [[nodiscard]] constexpr bool has(uint64_t key) const noexcept { return (key & mask) == value; }
+  [[nodiscard]] constexpr bool reaches(uint64_t key, uint64_t addr, uint64_t length) const noexcept {
+    uint64_t sum = key >> offset_shift & offset_mask;
+    return !__builtin_add_overflow(sum, addr, &sum) && !__builtin_add_overflow(sum, length, &sum) && sum <= sum_max;
+  }
+};
+constexpr size_t kKeyFormMax = 4;
 
 // By family and operation: the datatypes, bit = Datatype.
 using AtomicTable = std::array<std::array<uint32_t, kAtomicOpCount>, 3>;
@@ -92,13 +117,19 @@ const AtomicTable& all_atomics() noexcept;  // what the atomics unit can do
 
 // The defaults are the general provider's rules.
 struct OpRules {
-  bool mr_local = false;  // FI_MR_LOCAL: every local buffer needs a descriptor
-  bool mr_hmem = false;   // FI_MR_HMEM: local buffers in device memory need one
-  bool hmem = false;      // FI_HMEM: local buffers may be device memory
-  bool desc_ignored =
-      false;  // descriptors that are given are not looked at: interfaces before 1.22 without FI_MR_LOCAL
+  bool mr_local = false;         // FI_MR_LOCAL: every local buffer needs a descriptor
+  bool mr_hmem = false;          // FI_MR_HMEM: local buffers in device memory need one
+  bool hmem = false;             // FI_HMEM: local buffers may be device memory
+  bool desc_ignored = false;     // given descriptors are ignored: interfaces before 1.22 without FI_MR_LOCAL
+  bool more = false;             // set by the endpoint: one of the next four is not the default
+  bool fence_needs_cap = false;  // FI_FENCE is refused without the capability FI_FENCE
+  bool local_lengths = false;    // a call with one remote range takes its length from the local buffers
+  uint8_t key_form_count = 0;    // 0: keys are any 64 bits
+  uint64_t fence_also = 0;       // flags with the effect of FI_FENCE, with or without the capability
+  uint64_t data_key_mask = 0;    // writes with data go only to keys with (key & mask) == value; 0: to all
+  uint64_t data_key_value = 0;
   uint32_t iov_max = kIovMax, rma_iov_max = kIovMax;  // at most kIovMax
-  uint64_t atomic_bytes_max = 4096;                   // of one call; the NIC's own limit is Limits::atomic_bytes_max
+  uint64_t atomic_bytes_max = 4096;                   // per call; the NIC's own limit is Limits::atomic_bytes_max
   uint64_t atomic_count_max = ~uint64_t{0};           // elements of one call
   std::array<uint64_t, kFlagCallCount> flags = {
       kMsgFlags,
@@ -107,13 +138,23 @@ struct OpRules {
           flag::kCommitComplete,
       kMsgFlags,
       kMsgFlags & ~(flag::kInject | flag::kRemoteCqData),
+      kMsgFlags & ~(flag::kInject | flag::kRemoteCqData),
   };
+  // Atomics over PCIe: with this flag only the fetching sum of these datatypes exists.
+  uint64_t pcie_flag = 0;
+  uint32_t pcie_datatypes = 0;
+  std::array<KeyForm, kKeyFormMax> key_forms{};
   AtomicTable atomics = all_atomics();
   RefusalErrnos errnos = default_errnos();
 
   [[nodiscard]] int errno_of(Refusal r) const noexcept { return errnos[static_cast<size_t>(r)]; }
   [[nodiscard]] uint64_t flags_of(FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
-  [[nodiscard]] bool has_atomic(Datatype datatype, AtomicOp op, AtomicFamily family) const noexcept {
+  [[nodiscard]] bool has_atomic(Datatype datatype, AtomicOp op, AtomicFamily family,
+                                uint64_t call_flags) const noexcept {
+    if ((call_flags & pcie_flag) != 0) [[unlikely]] {
+      return family == AtomicFamily::fetch && op == AtomicOp::sum &&
+             (pcie_datatypes >> static_cast<uint32_t>(datatype) & 1) != 0;
+    }
     return (atomics[static_cast<size_t>(family)][static_cast<size_t>(op)] >> static_cast<uint32_t>(datatype) & 1) != 0;
   }
 };

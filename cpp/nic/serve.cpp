@@ -1,4 +1,4 @@
-// cpp/nic/serve.cpp: frames of peers: what they ask of this process's memory, and the answers.
+// cpp/nic/serve.cpp: serves the frames of peers: accesses to this process's memory, and the answers.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,21 +45,21 @@ void Nic::serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Fram
                        std::span<const std::byte> payload) noexcept {
   try {
     serve(peer, frame, payload);
-  } catch (const std::exception&) {  // thrown before anything was answered
+  } catch (const std::exception&) {  // thrown before an answer was sent
     answer(peer, frame, Status::no_memory, {});
   }
 }
 
-// HOT. A write into plain memory of which nothing more is asked; false: nothing was done, take the long way. Touches
-// the endpoint's entry and the region's, the target's lines, and what the link sends the answer by.
+// HOT. Serves a write to plain memory without options; false: nothing was done, take the long path. Touches the
+// endpoint's and the region's entry, the target's lines, and the link's lines for the answer.
 bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                       std::span<const std::byte> payload) {
-  if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0) [[unlikely]]
+  if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0 || is_cut_off(frame)) [[unlikely]]
     return false;
   uint32_t slot;
   Status status = Status::ok;
   {
-    const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
+    const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
     mem::MrView view;
     if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length,
                       mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
@@ -83,10 +83,10 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   return true;
 }
 
-// An access that the initiator could not make itself. The link checked the form of its frame; here its rights are
-// checked.
+// Serves an access that the initiator cannot make itself. The link has checked the form of the frame; this checks its
+// rights.
 void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
-  if (peer->dead()) return;  // the connection was dropped; this frame was sent before
+  if (peer->dead()) return;  // the connection was dropped after this frame was sent
   if (frame.kind == wire::FrameKind::cm) {
     answer(peer, frame, on_cm(frame, payload), {});
     return;
@@ -97,6 +97,10 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     answer(peer, frame, found, {}, room);
     return;
   }
+  if (is_cut_off(frame)) [[unlikely]] {
+    answer(peer, frame, Status::unreachable, {});
+    return;
+  }
   uint64_t total = frame.length;
   if (const Status failed = announced(peer, frame, &total); failed != Status::ok) {
     answer(peer, frame, failed, {});
@@ -104,7 +108,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   }
   const auto family = static_cast<AtomicFamily>(frame.family);
   const auto op = static_cast<AtomicOp>(frame.atomic_op);
-  const auto datatype = static_cast<Datatype>(frame.datatype);
+  const auto datatype = static_cast<Datatype>(frame.datatype & 0xff);
   const bool atomic = frame.kind == wire::FrameKind::atomic ||
                       (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameIsAtomic) != 0);
   uint32_t want = mem::kRemoteWrite;
@@ -144,9 +148,9 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   Status status;
   uint32_t slot = mem::TableView::kNoSlot;
   bool single_use = false;
-  std::vector<iovec> written;  // of a persistent region: to be flushed
+  std::vector<iovec> written;  // ranges of a persistent region to flush
   const bool commit = (frame.flags & wire::kFrameCommit) != 0 && !(read && !atomic);
-  std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes it after it has revoked the key
+  std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
   mem::MrView view;
   status =
       table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
@@ -198,8 +202,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
           std::vector<std::byte> copy;
           const bool device = of_device(iov);
           if (device) {
-            // Model: hardware sends an atomic over PCIe. Here it is atomic among the fabric's operations, which all
-            // come by this engine, and not with the device's own.
+            // Model: hardware sends an atomic over PCIe. Here the update is atomic with respect to the fabric's
+            // operations, which this engine serializes, but not to the device's own accesses.
             copy.resize(m);
             word = copy.data();
             status = parts_.devices->copy({word, false}, {here, true}, m);
@@ -236,7 +240,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     }
   }
   if (status == Status::ok && frame.kind == wire::FrameKind::read && !back.empty()) {
-    // The answer is copied out of the region while it cannot be closed; the link says so where a page of it failed.
+    // The link copies the answer out of the region under the lock, so the region cannot be closed; it reports a failed
+    // page.
     wire::Frame f = frame;
     f.kind = wire::FrameKind::answer;
     f.status = 0;
@@ -250,7 +255,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   }
   if (status == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
   serving.unlock();
-  // Without the lock: the disk takes its time. A region closed meanwhile may have lost its pages, which is an error.
+  // Flush without the lock, because the disk is slow. If the region is closed during the flush, its pages may be gone,
+  // which is an error.
   for (size_t i = 0; i < written.size() && status == Status::ok; ++i) {
     const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     const uintptr_t from = reinterpret_cast<uintptr_t>(written[i].iov_base) & ~(page - 1);
@@ -288,19 +294,43 @@ Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   const auto it = std::prev(newest.base());
   *total = it->total;
   const Status status = it->status;
-  // A failed operation may have sent its last frame, or have stopped at the first answer: its numbers never come again.
+  // A failed operation may have sent its last frame, or stopped at the first answer: its number is never used again.
   if ((frame.flags & wire::kFrameLast) != 0) list.erase(it);
   if (list.empty()) announced_.erase(of_peer);
   return status;
 }
 
-// A peer accessed our memory: count it, deliver its immediate data. Returns the flag for the answer.
+// True if the link of the frame's target NIC is down.
+bool Nic::is_cut_off(const wire::Frame& frame) noexcept {
+  if (frame.datatype >> 8 == 0 || frame.ep_index >= mem::kEpCountMax) [[likely]]
+    return false;
+  try {
+    return telemetry_.of(mem::load_relaxed(table().ep(frame.ep_index).address.nic)).link_down();
+  } catch (const std::exception&) {  // no memory for a page
+    return false;
+  }
+}
+
+void Nic::count_served(const wire::Frame& frame, bool counts, uint64_t bytes) noexcept {
+  if (frame.ep_index >= mem::kEpCountMax) return;
+  try {
+    const uint32_t nic = mem::load_relaxed(table().ep(frame.ep_index).address.nic);
+    telemetry_.of(nic).add_target(frame.datatype >> 8 & traffic::kInFrames, bytes, counts);
+  } catch (const std::exception&) {  // out of memory for a page
+  }
+}
+
+// Counts a peer's access to our memory and delivers its immediate data. Returns the flag for the answer.
 uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
                          uint64_t bytes) noexcept {
-  // Usually there is nothing to count. The flags are those by which peers decide whether to send a notice.
+  // Usually no counter is bound. Peers use the same flags to decide whether to send a notice.
   const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
   const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
+  if (frame.datatype >> 8 != 0) [[unlikely]] {
+    const bool counts = slot != mem::TableView::kNoSlot && (mem::load_relaxed(table().mr(slot).access) & notify) != 0;
+    count_served(frame, counts, bytes);
+  }
   if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
       (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 &&
       (slot == mem::TableView::kNoSlot || (mem::load_relaxed(table().mr(slot).access) & notify) == 0)) [[likely]] {
@@ -313,13 +343,13 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
   std::optional<DomainLock> guard(std::in_place, ep->domain_);
   const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
-  // fi_mr(3) fi_mr_bind: a region's counter counts what comes through an endpoint opened with FI_RMA_EVENT.
+  // fi_mr(3) fi_mr_bind: a region's counter counts accesses through an endpoint opened with FI_RMA_EVENT.
   if (slot != mem::TableView::kNoSlot && (ep->config_.caps & flag::kRmaEvent) != 0) {
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |
                                 ((notify & mem::kMrNotifyWrite) != 0 ? flag::kRemoteWrite : 0);
-        for (const auto& [c, flags] : region->counters_) {
+        for (const auto& [c, flags] : region->counters()) {
           if ((flags & events) != 0) c->add(c->counts_bytes ? bytes : 1);
         }
       }

@@ -1,4 +1,4 @@
-// cpp/nic/window.cpp: see window.hpp; and what an owner asks before it uses a place again.
+// cpp/nic/window.cpp: see window.hpp; also the owner's check for holds before it reuses a place.
 #include "nic/window.hpp"
 
 #include "nic/nic.hpp"
@@ -7,7 +7,7 @@ namespace weft::nic {
 
 namespace {
 
-// One piece of memory in which [offset, offset + length) of a region lies; false where it is in several, or in none.
+// Finds the one buffer that contains [offset, offset + length) of a region; false: several buffers, or none.
 bool find_piece(const link::Peer& peer, const mem::MrEntry& e, uint64_t offset, uint64_t length, mem::IovEntry* out) {
   const mem::IovEntry single{e.local_addr, e.length, e.where, e.segment, 0};
   const std::span<const mem::IovEntry> list =
@@ -27,27 +27,28 @@ bool find_piece(const link::Peer& peer, const mem::MrEntry& e, uint64_t offset, 
 }  // namespace
 
 Hold::~Hold() {
-  if (table_.is_parents()) return;  // a forked child holds nothing: its parent does
+  if (table_.is_parents()) return;  // in a forked child: the hold belongs to the parent
   const bool waits = hold_ != mem::Table::kNoHold && !current();
   table_.end_hold(hold_);
-  // The owner may be resting the place for us. It looks again with its next allocation; sooner when it is told.
+  // The owner may keep the place at rest because of this hold. It checks at its next allocation, or at once when woken.
   if (waits) peer_->link()->wake(*peer_);
 }
 
 Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) {
-  // SYNC POINT: under the lock, which is an activity: an owner that revokes the key after our check waits for us, and
-  // then sees the hold.
+  // SYNC POINT: the lock is an activity: an owner that revokes the key after our check waits for us, and then sees the
+  // hold.
   const DomainLock guard(domain_);
   dest = dest_of(dest);
   if (state_ != State::enabled) return {.status = Status::no_endpoint};
+  if (reorder_) release_all();
   const Flow* const flow = flow_of(dest);
   if (flow == nullptr) return {.status = Status::no_endpoint};
   Route& route = *flow->route;
-  if (!speaks_to(route)) return {.status = Status::unauthorized};
+  if (const Status bar = barred(route); bar != Status::ok) return {.status = bar};
   if (!route.ready) return {};
   link::Peer& peer = *route.peer;
   if (peer.dead()) return {.status = peer.down_status()};
-  if (!peer.table.valid()) return {.status = Status::ok};  // another host, or its memory is not shared
+  if (!peer.table.valid()) return {.status = Status::ok};  // another host, or the peer shares no memory
   mem::MrView view;
   if (const Status s =
           peer.table.check(seen_by(route), route.ep_index, route.ep_generation, key, addr, length, want, view);
@@ -55,8 +56,8 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
     return {.status = s};
   }
   const mem::MrEntry& e = *view.entry;
-  // An owner that counts accesses must hear of each, one operation only is the owner's engine's to do, and nothing
-  // guards the accesses through a pointer against pages that may be missing.
+  // No pointer if the owner counts accesses (it needs a notice of each), if the region is single-use (the owner's
+  // engine executes its operation), or if pages may be missing (accesses through a pointer are not guarded).
   constexpr uint32_t kNotHere = mem::kMrNotifyRead | mem::kMrNotifyWrite | mem::kMrSingleUse | mem::kMrUnowned;
   mem::IovEntry piece;
   if ((e.access & kNotHere) != 0 || ((e.access & mem::kMrByOwner) != 0 && !peer.same_process) ||
@@ -73,7 +74,7 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
       peer.link()->request_segment(peer, piece.segment);
       return {};
     }
-    // The table is the peer's: what it says is checked before it becomes a pointer.
+    // The peer wrote these values: check them before making a pointer.
     const uint64_t bytes = peer.segment_bytes(piece.segment);
     if (piece.where > bytes || length > bytes - piece.where) return {.status = Status::ok};
     pointer = base + piece.where;
@@ -90,13 +91,21 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
 }
 
 void Nic::held_places(std::vector<mem::HeldPlace>& out) {
-  // SYNC POINT: the revocations of the regions come before the looks at the holds.
+  // SYNC POINT: the regions are revoked before the holds are read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const mem::NicId id = table().nic_id();
   const auto visit = [&](uint32_t segment, uint64_t offset, uint64_t length) {
     out.push_back({segment, offset, length});
   };
   table().each_hold(id, visit);
+  for (const auto& mapping : mappings()) {  // mappings that let_go() could not close
+    const mem::MrBuffer& b = mapping->buffers()[0];
+    if (b.segment != mem::kNoSegment) visit(b.segment, b.where, b.length);
+  }
+  {
+    const std::lock_guard lock(mappings_mutex_);
+    out.insert(out.end(), abandoned_.begin(), abandoned_.end());
+  }
   for (link::Link* link : parts_.links) {
     for (const auto& peer : link->peers()) {
       if (peer->table.valid() && !peer->same_process) peer->table.each_hold(id, visit);
@@ -105,7 +114,7 @@ void Nic::held_places(std::vector<mem::HeldPlace>& out) {
 }
 
 uint64_t Nic::holds_stamp() {
-  constexpr uint64_t kFar = 0x9e3779b97f4a7c15;  // a lost peer takes its count along: no sum comes again by chance
+  constexpr uint64_t kFar = 0x9e3779b97f4a7c15;  // makes the sum change when a lost peer leaves it
   uint64_t stamp = downs() * kFar + table().header().holds_ended.load(std::memory_order_seq_cst);
   for (link::Link* link : parts_.links) {
     for (const auto& peer : link->peers()) {

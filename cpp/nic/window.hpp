@@ -1,4 +1,4 @@
-// cpp/nic/window.hpp: a pointer to a peer's memory that outlives the call that gave it.
+// cpp/nic/window.hpp: a pointer to a peer's memory that outlives the call that returned it.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace weft::nic {
 
-// Keeps the owner of a place from handing it to another region, and the place mapped here.
+// Keeps a place mapped here, and keeps its owner from reusing the place for another region.
 class Hold {
  public:
-  // `hold`: of this process's table; Table::kNoHold where the place is in no segment. `key` and `state` are those of
-  // the region's entry when the pointer was given.
+  // `hold`: index in this process's table; Table::kNoHold: the place is not in a segment. `key` and `state`: values of
+  // the region's entry when the pointer was made.
   Hold(mem::Table& table, uint32_t hold, std::shared_ptr<link::Peer> peer, const mem::MrEntry* entry, uint64_t key,
        uint64_t state) noexcept
       : table_(table), hold_(hold), peer_(std::move(peer)), entry_(entry), key_(key), state_(state) {}
@@ -20,8 +20,8 @@ class Hold {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  // Whether the region is unchanged and its owner alive. False: the pointer is still safe to use (the place is not
-  // reused), but the owner no longer reads what is written there.
+  // True if the region is unchanged and its owner alive. False: the pointer is still safe to use (the place is not
+  // reused), but the owner no longer uses the memory.
   [[nodiscard]] bool current() const noexcept {
     const uint64_t now = entry_->state.load(std::memory_order_acquire);
     return !peer_->dead() && mem::state_of(now) == mem::MrState::enabled &&

@@ -37,7 +37,7 @@ bool good_memory(std::span<std::byte> memory) noexcept {
 // -------------------------------------------------------------------------------------------------------------
 
 /// The tail was behind, or the ring is full, or the slot is a hole from the lap before. Each turn moves one ticket
-/// forward, claims or gives up; the bound keeps a scribbled tail from holding the producer here.
+/// forward, claims or gives up; turns_max ends the loop when another process keeps overwriting the tail.
 Claim MpscProducer::try_claim_slow() noexcept {
   const uint64_t turns_max = 4 * (mask_ + 1) + 64;
   for (uint64_t turn = 0; turn < turns_max; ++turn) {
@@ -56,16 +56,17 @@ Claim MpscProducer::try_claim_slow() noexcept {
       continue;
     }
     if (ahead < 0) {
-      // The slot is in use since an earlier lap. A hole, if the consumer's scan has passed that ticket: then step
-      // over it. Otherwise the ring is full. The tail so never leaves the consumer more than one ring behind.
+      // The slot has been in use since an earlier lap. If the consumer's scan has passed that ticket, the slot is a
+      // hole: step over it. Otherwise the ring is full. So the tail is never more than one ring ahead of the consumer.
       if (phase_of(state) == Phase::free) return {};
-      // SYNC POINT: acquire pairs with the release of head_hint: a slot that was freed before the scan went on shows
-      // so in the second look. Without it a slot that is freed between the two loads would be stepped over, and
-      // the consumer, which knows of no hole there, would wait for that ticket without end.
+      // SYNC POINT: acquire pairs with the release of head_hint: if the slot was freed before the scan went on, the
+      // second load of its state shows that. Without the second load a producer would step over a slot freed between
+      // the two loads, and the consumer, which has no hole there, would wait for that ticket without end.
       if (static_cast<int64_t>(header_->head_hint.load(std::memory_order_acquire) - ticket + mask_) < 0) return {};
       if (slot.state.load(std::memory_order_relaxed) != state) continue;
     }
-    // Claimed by someone who has not moved the tail yet (it may be dead), taken and freed since, or a hole: help.
+    // A producer has claimed the slot and not moved the tail (it may be dead), or the slot was taken and freed since,
+    // or it is a hole: move the tail for it.
     header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
   }
   return {};
@@ -95,8 +96,8 @@ MpscConsumer::Found MpscConsumer::find() noexcept {
   return find_at_head();
 }
 
-/// The oldest hole that has been published and whose producer has no older one still open. Abandoned ones are closed on
-/// the way. Afterwards (if nothing is found) every hole is open or held back.
+/// Finds the oldest published hole whose producer has no older hole still open, and closes abandoned holes on the way.
+/// If it finds none, every hole is either unpublished or held back.
 MpscConsumer::Found MpscConsumer::find_in_holes() noexcept {
   Found found;
   size_t marked = 0;
@@ -127,8 +128,8 @@ MpscConsumer::Found MpscConsumer::find_in_holes() noexcept {
   return found;
 }
 
-/// From the head on: past claimed slots and known holes to the first published slot. What was passed becomes a hole
-/// only if there is something behind it; a producer that is just about to publish costs nothing then.
+/// Scans from the head past claimed slots and known holes to the first published slot. The slots it passed become holes
+/// only if it finds one, so a producer that is about to publish costs nothing.
 MpscConsumer::Found MpscConsumer::find_at_head() noexcept {
   const uint64_t end = head_ + mask_ + 1;
   for (uint64_t ticket = head_; ticket != end; ++ticket) {
@@ -139,12 +140,12 @@ MpscConsumer::Found MpscConsumer::find_at_head() noexcept {
     const bool free = state == make_state(lap, 0, Phase::free);
     if (!free && lap_of(state) == lap && phase_of(state) == Phase::claimed) continue;
     if (free) {
-      // Nobody claimed it. Either producers have not come here yet, or they skipped it while the slot was a hole.
+      // No producer claimed the ticket: either none has reached it yet, or they skipped it while the slot was a hole.
       if (ticket >= skip_check_until_ || header_->tail.load(std::memory_order_relaxed) <= ticket) return {};
       // Skipped: close the ticket, unless a producer with an old view of the tail claims it at this moment.
       if (!slot.state.compare_exchange_strong(state, make_state((lap + 1) & kLapMask, 0, Phase::free),
                                               std::memory_order_acq_rel))
-        return {};  // it will ring
+        return {};  // that producer publishes the ticket and rings the doorbell
       ++statistics_.tickets_closed;
     }
     for (uint64_t passed = head_; passed != ticket; ++passed)
@@ -166,7 +167,7 @@ MpscConsumer::Found MpscConsumer::find_at_head() noexcept {
       release({PollStatus::empty, ticket, state, -1});
       continue;
     }
-    // Published. If its producer has an older message still to come (in the holes), it waits for its turn there.
+    // Published. If its producer has an older unpublished message (a hole), the message becomes a hole and waits.
     const bool held_back = std::any_of(holes_.begin(), holes_.end(),
                                        [&](const Hole& hole) { return hole.producer == producer_of(state); });
     if (!held_back) return {PollStatus::message, ticket, state, -1};
@@ -177,13 +178,13 @@ MpscConsumer::Found MpscConsumer::find_at_head() noexcept {
   return {};
 }
 
-/// Every ticket below the head is freed or a hole. While there are holes, producers need to know (try_claim_slow).
+/// Every ticket below the head is freed or a hole. While there are holes, try_claim_slow() needs the position.
 void MpscConsumer::publish_head() noexcept {
   // SYNC POINT: a producer that sees this position sees the frees of all tickets below the head.
   if (!holes_.empty()) header_->head_hint.store(head_, std::memory_order_release);
 }
 
-/// Frees a slot that has been dealt with, for a ticket that the scan has not passed.
+/// Frees a slot whose message was taken or dropped, for the next ticket that the scan will reach.
 void MpscConsumer::release(const Found& found) noexcept {
   Slot& slot = slots_[found.ticket & mask_];
   if (found.hole < 0) {
@@ -192,7 +193,7 @@ void MpscConsumer::release(const Found& found) noexcept {
     return;
   }
   remove_hole(static_cast<size_t>(found.hole));
-  // The first ticket of this slot at or after the head. A claim with an older ticket would never be seen.
+  // The first ticket of this slot at or after the head: the scan would never see a claim with an older ticket.
   const uint64_t next = head_ + ((found.ticket - head_) & mask_);
   skip_check_until_ = std::max(skip_check_until_, next + 1);
   free_slot(slot, lap_at(next));
@@ -210,12 +211,12 @@ void MpscConsumer::remove_hole(size_t index) noexcept {
   holes_.erase(holes_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-/// empty() where the answer is not in one word. Says "not empty" for anything that poll() would act on.
+/// empty() when one word does not give the answer. Returns false for everything that poll() would act on.
 bool MpscConsumer::empty_slow() const noexcept {
   for (const Hole& hole : holes_) {
     const uint64_t state = slots_[hole.ticket & mask_].state.load(std::memory_order_acquire);
     if (state == make_state(lap_at(hole.ticket), hole.producer, Phase::claimed)) continue;
-    // Published but held back by an older claim of the same producer: not for now.
+    // A published message that an older claim of the same producer holds back counts as absent.
     const bool held_back = phase_of(state) == Phase::full && std::any_of(&holes_[0], &hole, [&](const Hole& older) {
                              return older.producer == hole.producer;
                            });
@@ -239,13 +240,13 @@ bool MpscConsumer::empty_slow() const noexcept {
 PollStatus MpscConsumer::audit() noexcept {
   const uint64_t size = mask_ + 1;
   PollStatus status = PollStatus::empty;
-  // Nobody but this consumer writes its position, and it never goes back.
+  // Only this consumer writes its position, and the position never decreases.
   if (const uint64_t hint = header_->head_hint.load(std::memory_order_relaxed); hint > head_) [[unlikely]] {
     header_->head_hint.store(head_, std::memory_order_release);
     status = corrupt(Corruption::What::head, slots_[head_ & mask_], hint, head_);
   }
-  // The tail is at most one ring ahead of the scan; behind it by at most one (a producer that died before moving it)
-  // or, past holes, one ring.
+  // The tail is at most one ring ahead of the scan. It is at most one ticket behind the scan (a producer died before it
+  // moved the tail) or, past holes, one ring.
   // SYNC POINT: acquire pairs with the release that moves the tail: the claims of the tickets below it are visible.
   const uint64_t tail = header_->tail.load(std::memory_order_acquire);
   if (static_cast<int64_t>(tail - head_) > static_cast<int64_t>(size) ||
@@ -253,8 +254,9 @@ PollStatus MpscConsumer::audit() noexcept {
     header_->tail.store(head_, std::memory_order_relaxed);
     return corrupt(Corruption::What::tail, slots_[head_ & mask_], tail, head_);
   }
-  // A ticket below the tail was claimed before the tail moved past it, or skipped. A slot that is free all the same was
-  // scribbled, or the tail was. The scan then closes the tickets up to the tail: it would wait for the first for ever.
+  // A ticket below the tail was claimed before the tail moved past it, or skipped. If its slot is free nevertheless, a
+  // process has overwritten the slot or the tail. The scan then closes the tickets up to the tail, because it would
+  // otherwise wait for the first of them without end.
   if (tail > head_ && head_ >= skip_check_until_) {
     const Slot& slot = slots_[head_ & mask_];
     const uint64_t state = slot.state.load(std::memory_order_acquire);
@@ -268,7 +270,7 @@ PollStatus MpscConsumer::audit() noexcept {
 
 PollStatus MpscConsumer::audit_slots() noexcept {
   for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket) {
-    if (is_hole(ticket)) continue;  // each poll looks at those
+    if (is_hole(ticket)) continue;  // each poll checks the holes
     const Slot& slot = slots_[ticket & mask_];
     const uint64_t state = slot.state.load(std::memory_order_acquire);
     if (lap_of(state) != lap_at(ticket)) [[unlikely]]

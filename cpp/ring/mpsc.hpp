@@ -1,12 +1,12 @@
 // cpp/ring/mpsc.hpp: bounded multi-producer single-consumer ring in shared memory, robust against producers that die.
 // Callers: MpscProducer in any process that maps the memory, any thread; MpscConsumer in one process, calls serialized.
 // Progress: producers lock-free; the consumer never waits for a producer. Preemption or death of a producer between
-//           try_claim and publish delays that one slot: the consumer takes later slots past it, producers lap over it.
-// Ordering: messages of one producer id arrive in the order of their claims. Nothing is said between producers.
+//           try_claim and publish delays that one slot: the consumer takes later slots, producers step over it.
+// Ordering: messages of one producer id arrive in the order of their claims. Producers are not ordered with each other.
 // Limits: a producer that holds a claim holds back its own later messages. A message is at most 240 bytes.
-// Trust: the consumer believes no shared word: what it finds is checked against its private state and refused
-//        (PollStatus::corrupt), and it copies a message out before it looks at it. A producer that misuses the ring
-//        can lose or forge messages of others in the same ring (it can write the memory), never crash the consumer.
+// Trust: the consumer checks every shared word against its private state and refuses wrong words
+//        (PollStatus::corrupt); it copies a message out before it reads it. A producer that misuses the ring can lose
+//        or forge messages of others in the same ring (it can write the memory), but cannot crash the consumer.
 // Source: DESIGN.md "The NIC": rings; the claim follows the idea of per-slot sequence words with helping on the tail.
 //
 // How it works. Ticket t (0, 1, 2 ...) is slot t % N in lap t / N. A slot's state word holds lap, producer id, phase:
@@ -14,11 +14,11 @@
 //     FREE(lap) --claim: CAS--> CLAIMED(lap, id) --publish: store--> FULL(lap, id) --consumer: store--> FREE(lap + 1)
 //                                                \--abandon: store--> SKIP(lap, id) --/
 //
-// The claim is the one CAS on the slot; `tail` is only a hint of the next ticket that anyone may push forward past a
-// claimed slot, so a producer that dies between the two blocks no other. When the consumer meets a claimed slot with
-// something published behind it, it remembers the slot as a *hole* (private list, at most N) and goes on. It publishes
-// its position (`head_hint`) only while it has holes: that is how a producer that laps around knows that a slot which
-// is still claimed from the lap before is a hole, to be skipped, and not just a full ring.
+// The claim is the one CAS on the slot; `tail` is only a hint of the next ticket, and every producer may move it past a
+// claimed slot, so a producer that dies between the two blocks no other. When the consumer finds a claimed slot with a
+// published slot behind it, it records the claimed slot as a *hole* (private list, at most N) and goes on. It publishes
+// its position (`head_hint`) only while it has holes: from the position a producer that finds a slot still claimed from
+// the lap before learns whether that slot is a hole, to be skipped, or the ring is full.
 #pragma once
 
 #include <atomic>
@@ -77,7 +77,7 @@ static_assert(sizeof(Slot) == kSlotBytes && offsetof(Slot, length) == 8 && offse
 inline constexpr uint64_t kMagic = 0x31'67'6e'69'52'74'66'57;  // "WftRing1"
 
 struct Header {
-  alignas(kCacheLine) uint64_t magic;  // line 0: what this memory is, for a debugger; no program believes it
+  alignas(kCacheLine) uint64_t magic;  // line 0: marks the memory for a person with a debugger; no program reads it
   uint32_t slot_count;
   uint32_t slot_bytes;
   alignas(kCacheLine) std::atomic<uint64_t> tail;       // line 1: next ticket, a hint; written by producers
@@ -101,8 +101,8 @@ inline Slot* slots_of(Header* header) noexcept {
 // ---- producer
 // -------------------------------------------------------------------------------------------------------------
 
-/// A claimed slot: write the payload, then publish or abandon it, once. Dropping it without either makes a hole that
-/// only producer_dead() closes; it is a plain value because its life may end with the process.
+/// A claimed slot: write the payload, then publish or abandon the claim, once. A claim dropped without either leaves a
+/// hole that only producer_dead() closes. Claim is a plain value: a destructor would not run when the process dies.
 class Claim {
  public:
   [[nodiscard]] explicit operator bool() const noexcept { return slot_ != nullptr; }
@@ -120,9 +120,9 @@ class Claim {
 
 class MpscProducer {
  public:
-  /// Attaches to a ring that a consumer has made in `memory`. The consumer tells `slot_count` and the producer's `id`
-  /// by another way than the ring: every producer may have scribbled over the memory, the header included, and a
-  /// newcomer must get in all the same. Empty if the memory is too short or the count is none that a ring has.
+  /// Attaches to a ring that a consumer has made in `memory`. The consumer sends `slot_count` and the producer's `id`
+  /// outside the ring, because any producer may have overwritten the memory, header included, and a new producer must
+  /// still be able to attach. Empty if the memory is too short or the count is not valid for a ring.
   [[nodiscard]] static std::optional<MpscProducer> attach(std::span<std::byte> memory, uint32_t slot_count,
                                                           uint16_t id) noexcept;
 
@@ -137,7 +137,7 @@ class MpscProducer {
     // SYNC POINT: acquire pairs with the consumer's release of FREE: its reads of the old payload are over.
     if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
         [[likely]] {
-      // The tail is a hint. Failure means that someone helped.
+      // The tail is a hint. A failed exchange means that another producer has moved it.
       // SYNC POINT: release: a thread that sees the tail behind this ticket sees the claim (audit).
       header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
       return {&slot, claimed};
@@ -155,11 +155,11 @@ class MpscProducer {
     claim.slot_->state.store(claim.claimed_ + 1, std::memory_order_release);
   }
 
-  /// Gives the slot back: the consumer passes it silently.
+  /// Gives the slot back: the consumer skips it and reports no message.
   void abandon(const Claim& claim) noexcept { claim.slot_->state.store(claim.claimed_ + 2, std::memory_order_release); }
 
   /// After publish: must the consumer be woken (eventfd, futex)? Exactly one of the producers that publish after an
-  /// arm() is told yes. The fence costs more than the rest of the push: a burst may publish often and ask once.
+  /// arm() gets true. The fence costs more than the rest of the push: publish a burst of messages, then ask once.
   // HOT: one full fence, one load of a line that is written only when the consumer goes to sleep.
   [[nodiscard]] bool needs_doorbell() noexcept {
 #if defined(WEFT_RING_NO_FENCES)
@@ -194,13 +194,13 @@ class MpscProducer {
 // -------------------------------------------------------------------------------------------------------------
 
 enum class PollStatus : uint8_t {
-  empty,    // nothing to take now
-  message,  // one was taken
-  corrupt,  // a shared word was not what any correct producer leaves; see MpscConsumer::last_corruption. Poll again.
+  empty,    // no message now
+  message,  // a message was taken
+  corrupt,  // a shared word has a value that no correct producer writes; see MpscConsumer::last_corruption. Poll again.
 };
 
-/// A message, copied out of the ring: producers can no longer change it. The producer id is what the slot said: as good
-/// as the word of any process that maps the ring.
+/// A message, copied out of the ring: producers can no longer change it. The producer id comes from the slot, so any
+/// process that maps the ring can have forged it.
 struct Message {
   uint16_t producer = 0;
   uint32_t kind = 0;
@@ -209,12 +209,12 @@ struct Message {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {payload, length}; }
 };
 
-/// What a poll (or audit) refused, for the log. The slot has been freed and the ring goes on.
+/// The word that a poll (or audit) refused, for the log. The slot has been freed and the ring still works.
 struct Corruption {
   enum class What : uint8_t { none, state, length, tail, head } what = What::none;
   uint32_t slot = 0;
   uint64_t found = 0;     // the word
-  uint64_t expected = 0;  // what it should have been, or the limit that it broke
+  uint64_t expected = 0;  // the correct value, or the limit that the word exceeds
 };
 
 struct RingStatistics {
@@ -242,7 +242,7 @@ class MpscConsumer {
     });
   }
 
-  /// As poll, without the copy: calls take(producer, kind, payload) before the slot is freed. take must not throw and
+  /// Like poll, without the copy: calls take(producer, kind, payload) before the slot is freed. take must not throw and
   /// must not call the ring.
   /// WARNING, time of check to time of use: `payload` is shared memory. A hostile or broken producer may change it
   /// while it is being read, between two reads of one field too. Copy each field once, then check the copy.
@@ -281,8 +281,8 @@ class MpscConsumer {
     return empty_slow();
   }
 
-  /// Where another thread than the consumer's may look for work: something may be there once *word differs from `free`.
-  /// No word: look always. Valid until the next poll.
+  /// Lets other threads than the consumer's check for work: there may be a message once *word differs from `free`.
+  /// No word: assume that there is work. Valid until the next poll.
   struct Hint {
     const std::atomic<uint64_t>* word = nullptr;
     uint64_t free = 0;
@@ -292,7 +292,7 @@ class MpscConsumer {
     return {&slots_[head_ & mask_].state, detail::make_state(lap_at(head_), 0, detail::Phase::free)};
   }
 
-  /// Before sleeping: arm(), then look once more (empty()), then sleep on the doorbell only if it is still empty.
+  /// Before sleeping: arm(), then check empty() again, then sleep on the doorbell only if the ring is still empty.
   /// A producer that publishes after arm() rings.
   void arm() noexcept {
     header_->armed.exchange(1, std::memory_order_seq_cst);
@@ -304,13 +304,13 @@ class MpscConsumer {
   void disarm() noexcept { header_->armed.store(0, std::memory_order_relaxed); }
   [[nodiscard]] bool armed() const noexcept { return header_->armed.load(std::memory_order_relaxed) != 0; }
 
-  /// The process behind `producer` is gone, with all its threads: what it claimed and never published is passed over.
-  /// What it published is still delivered. Call it once the kernel has said so (hang-up of its socket), else a late
-  /// store of the living producer would land in someone else's slot. Cost: one load a slot. Returns the slots freed.
+  /// The process of `producer` is gone: the consumer skips its unpublished claims and still delivers its published
+  /// messages. Call it only after the kernel has reported the death (hang-up of the socket): a living producer could
+  /// still store into a slot that another has claimed since. Cost: one load a slot. Returns the slots freed.
   size_t producer_dead(uint16_t producer) noexcept {
     return producers_dead([producer](uint16_t id) { return id == producer; });
   }
-  /// As producer_dead, for every claim whose producer id `dead(id)` names: also ids that no producer was ever given.
+  /// Like producer_dead, for every claim for whose producer id `dead(id)` is true: also ids that were never assigned.
   template <class Dead>
   size_t producers_dead(Dead&& dead) noexcept {
     size_t freed = 0;
@@ -318,21 +318,21 @@ class MpscConsumer {
       std::atomic<uint64_t>& word = slots_[i].state;
       uint64_t state = word.load(std::memory_order_relaxed);
       if (detail::phase_of(state) != detail::Phase::claimed || !dead(detail::producer_of(state))) continue;
-      // To SKIP, not to FREE: the scan, or the walk over the holes, passes it in its turn and does the accounting.
+      // To SKIP, not to FREE: the scan, or the walk over the holes, later frees the slot and updates the statistics.
       if (word.compare_exchange_strong(state, state + 2, std::memory_order_acq_rel)) ++freed;
     }
     return freed;
   }
 
-  /// Checks and repairs the words of the header, which poll() does not read: a tail scribbled far ahead makes the ring
-  /// look full to producers, one scribbled a little ahead leaves tickets without claims, and a position scribbled
-  /// ahead lets producers step over messages that wait. Repairs them and reports PollStatus::corrupt: messages may be
-  /// lost; otherwise says empty. Cheap; call it before sleeping and now and then.
+  /// Checks the words of the header, which poll() does not read. A tail overwritten with a far larger value makes the
+  /// ring look full to producers; a slightly larger one leaves tickets without claims; a larger position lets producers
+  /// step over waiting messages. Returns corrupt if it repaired a word (messages may be lost), otherwise empty. Cheap;
+  /// call it before sleeping and now and then.
   PollStatus audit() noexcept;
-  /// Checks every slot against its lap: a slot that was set back is claimed with a ticket that the scan has passed, and
-  /// what is published there never comes. One load a slot; call it now and then.
+  /// Checks every slot against its lap: producers would claim a slot with an older lap for a ticket that the scan has
+  /// passed, and its message would never be taken. One load a slot; call it now and then.
   PollStatus audit_slots() noexcept;
-  /// Empties the ring, whatever is in it. For a ring whose producers have all been hung up on.
+  /// Empties the ring unconditionally. Call it only when all producers have been disconnected.
   void reset() noexcept;
 
   [[nodiscard]] const Corruption& last_corruption() const noexcept { return corruption_; }
@@ -340,8 +340,8 @@ class MpscConsumer {
   [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
 
  private:
-  /// A slot that the scan has passed: claimed and not published when we came by, or published by a producer that had
-  /// an older hole.
+  /// A slot that the scan has passed: it was claimed and not published at that time, or it was published by a producer
+  /// with an older hole.
   struct Hole {
     uint64_t ticket;
     uint16_t producer;
@@ -391,9 +391,9 @@ class MpscConsumer {
   detail::Slot* slots_;
   uint64_t mask_;
   uint32_t shift_;
-  uint64_t head_;  // ticket of the scan; private: the only position that counts
+  uint64_t head_;  // ticket of the scan; private, so no other process can change it
   uint64_t skip_check_until_ =
-      0;  // tickets below may have been skipped by producers: look at the tail when one is free
+      0;  // producers may have skipped tickets below this one: check the tail when such a slot is free
   uint64_t taken_ = 0;
   std::vector<Hole> holes_;             // by ticket; capacity slot_count from the start
   std::vector<uint64_t> hole_bits_;     // one bit a slot: it is in holes_

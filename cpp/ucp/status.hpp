@@ -36,12 +36,12 @@ constexpr int ucs_status(Status s) noexcept {
       return kUnsupported;
     case Status::no_memory:
       return kNoMemory;
-    default:  // what the owner's memory table refuses
+    default:  // refusals of the owner's memory table
       return kIoError;
   }
 }
 
-// Statuses after which the endpoint cannot reach its peer any more.
+// Statuses after which the endpoint can no longer reach its peer.
 constexpr bool ends_endpoint(Status s) noexcept {
   return s == Status::no_endpoint || s == Status::unreachable || s == Status::peer_gone || s == Status::refused ||
          s == Status::timeout || s == Status::protocol || s == Status::closed || s == Status::secret ||

@@ -11,7 +11,7 @@ namespace weft::ucp {
 void Request::observed() {
   if (!ended()) return;
   if (flush) {
-    // The flush has reported its failure, and those of all operations that it waited for.
+    // The flush has reported its own failure and the failures of all operations that it waited for.
     if (status == kOk || status == kCanceled || worker == nullptr) return;
     if (ep != nullptr) {
       ep->told_before(seq);
@@ -72,7 +72,7 @@ void Endpoint::told_before(uint64_t seq) {
     untold_.begin()->second->untold = false;
     untold_.erase(untold_.begin());
   }
-  // Failures between the first and the last are not kept: they would repeat the same text.
+  // Only the first and the last failure are kept: those between would repeat the same text.
   if (last_lost_.seq < seq) {
     first_lost_ = last_lost_ = {};
   } else if (first_lost_.seq < seq) {

@@ -1,7 +1,7 @@
 // cpp/ucp/worker.hpp: the state machine of a UCP worker: operations under way, flushes, and unreported failures.
 //
-// It knows neither the NIC nor Python. The binding posts operations, hands every completion to settle(), and does what
-// the returned outcomes ask for (callbacks, references). All calls are made under the binding's lock.
+// It knows neither the NIC nor Python. The binding posts operations, passes every completion to settle() and acts on
+// the outcomes (callbacks, references). The binding makes all calls under its lock.
 //
 // Every failure is reported at least once: by the request (callback, status, exception), or otherwise by the next flush
 // of the endpoint or the worker, or by closing the endpoint. A flush that was under way when the operation failed
@@ -35,13 +35,13 @@ class Endpoint {
   [[nodiscard]] int failed() const noexcept { return failed_; }
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
   [[nodiscard]] bool closed() const noexcept { return closed_; }
-  // The peer is gone. True the first time: the failure is to be reported.
+  // The peer is gone. True the first time: the caller then reports the failure.
   bool fail(int status, const std::string& text);
   // The first unreported failure; its seq is 0 if there is none.
   [[nodiscard]] Failure untold() const;
-  // All failures of operations with a number below `seq` have been reported.
+  // Marks the failures of all operations with a number below `seq` as reported.
   void told_before(uint64_t seq);
-  // From here on flushes and failures pass the endpoint by.
+  // After close(), flushes skip the endpoint and failures are dropped.
   void close();
 
  private:
@@ -62,7 +62,7 @@ class Worker {
  public:
   struct Outcome {
     bool ended = false;            // the request is over
-    bool endpoint_failed = false;  // its endpoint has failed just now
+    bool endpoint_failed = false;  // this outcome has failed the endpoint, which had not failed before
   };
   enum class FlushStart { done, failed, under_way };
 
@@ -74,21 +74,21 @@ class Worker {
   [[nodiscard]] const std::set<Endpoint*>& endpoints() const noexcept { return endpoints_; }
   [[nodiscard]] bool has_flushes() const noexcept { return !flushes_.empty(); }
 
-  // One part of a request has ended. `status` is how UCP calls it; `ends` that the peer is gone.
+  // One part of a request has ended. `status`: a ucs_status_t; `ends`: the peer is gone.
   Outcome settle(Request& r, int status, bool ends, const std::string& text);
-  // An operation was posted on `ep`. Its parts may have ended before: then it is over at once.
+  // An operation was posted on `ep`. If all its parts have ended already, the request ends at once.
   Outcome begin(Request& r, Endpoint& ep);
-  // Starts a flush of one endpoint, or of all (null). Done: nothing is under way, and nothing had failed. Failed:
-  // *failure had not been reported yet, or the endpoint has failed. Under way: end_flushes() will end the request.
-  // `always`: make it a request even though nothing is under way.
+  // Starts a flush of one endpoint, or of all (null). done: no operation is under way, and none has failed. failed:
+  // *failure had not been reported yet, or the endpoint has failed. under_way: end_flushes() will end the request.
+  // `always`: start a request even if no operation is under way and none has failed.
   FlushStart begin_flush(Request& r, Endpoint* ep, bool always, Failure* failure);
-  // Takes the flushes that have nothing left to wait for.
+  // Ends and returns the flushes whose operations have all ended.
   std::vector<Request*> end_flushes();
-  // False: it is not under way.
+  // False: the flush is not under way.
   bool cancel_flush(Request& r);
-  // From here on operations that end as canceled count as failures: the application did not cancel them.
+  // Operations that end as canceled after this call count as failures: the application did not cancel them.
   void begin_close() noexcept { closing_ = true; }
-  // Removes the remaining flushes, to be ended as canceled.
+  // Ends the remaining flushes as canceled and returns them.
   std::vector<Request*> abandon_flushes();
 
  private:

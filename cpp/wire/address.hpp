@@ -1,4 +1,4 @@
-// cpp/wire/address.hpp: the address of an endpoint, as it stands in frames and in socket names.
+// cpp/wire/address.hpp: the address of an endpoint: the format in frames and in socket names.
 // Twelve bytes, little endian: nic u32, pid u32, vni u16, reserved u16 (0).
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace weft::wire {
 
-// A NIC number from here on stands for a NIC of another host: link/routes.hpp knows which. Never in a frame.
+// NIC numbers from kRemoteNic on are local names of NICs of other hosts (link/routes.hpp). Never in a frame.
 constexpr uint32_t kRemoteNic = 0x80000000u;
 constexpr uint32_t kUnknownNic = 0xffffffffu;  // a NIC that has no address: it does not listen
 

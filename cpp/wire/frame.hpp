@@ -1,7 +1,7 @@
 // cpp/wire/frame.hpp: the one frame that NICs exchange: requests, answers and notices.
 // 88 bytes, little endian, then up to kInlinePayloadMax bytes of payload, or a reference to staged payload.
-// A received frame is copied out of shared memory first and then checked by parse(): the peer may change its bytes at
-// any time, and none of them is trusted.
+// The receiver copies a frame out of shared memory before parse() checks it, because the peer can change the shared
+// bytes at any time.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ enum class FrameKind : uint8_t {
   check = 4,   // payload: RmaRange list; verify all of them before the fragments that follow under the same op_id
   answer = 5,  // status, and payload for reads and fetches
   notice = 6,  // an access was already done by load/store: count it, deliver its immediate data
-  cm = 7,  // connecting endpoints: atomic_op says what (nic/cm.hpp), imm_data which connection; payload: private data
+  cm = 7,  // connecting endpoints: atomic_op is the message (nic/cm.hpp), imm_data the connection, payload private data
 };
 
 enum class PayloadWhere : uint8_t { none = 0, in_frame = 1, staged = 2 };
@@ -31,8 +31,8 @@ constexpr uint8_t kFrameLast = 2;      // last fragment of its operation
 constexpr uint8_t kFrameIsRead = 4;    // notice: the access was a read
 constexpr uint8_t kFrameIsAtomic = 8;  // notice/data: the access was an atomic
 constexpr uint8_t kFrameCommit = 16;   // FI_COMMIT_COMPLETE: answer when the bytes are durable
-// Answers to what came with data: the receiver's queue has no room for more, and the initiator holds back what is still
-// to be sent with data until a check frame with kFrameHasData, which asks, is answered with Room.
+// Flags of answers to requests with immediate data. NoRoom: the target's queue is full, and the initiator holds back
+// further requests with data until the target answers a check frame with kFrameHasData (the question) with Room.
 constexpr uint8_t kFrameNoRoom = 32, kFrameRoom = 64;
 constexpr uint8_t kFrameFlagsMask = 127;
 constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
@@ -41,12 +41,12 @@ struct Frame {
   FrameKind kind{};
   PayloadWhere where{};
   uint8_t flags = 0;
-  uint8_t family = 0;  // atomics: AtomicFamily
-  uint16_t datatype = 0;
+  uint8_t family = 0;     // atomics: AtomicFamily
+  uint16_t datatype = 0;  // atomics: Datatype; high byte of every request: its traffic bits (nic/telemetry.hpp)
   uint16_t atomic_op = 0;
   int32_t status = 0;           // answers: Status
   uint32_t payload_length = 0;  // bytes of payload, wherever they are
-  uint64_t op_id = 0;           // the initiator's name for the operation; answers repeat it
+  uint64_t op_id = 0;           // the initiator's number of the operation; answers repeat it
   uint64_t key = 0;
   uint64_t addr = 0;         // start of the whole accessed range, in the key's address space
   uint64_t length = 0;       // length of the whole accessed range (checked as a whole for every fragment)
@@ -67,13 +67,13 @@ struct RmaRange {
 };
 static_assert(sizeof(RmaRange) == 24);
 
-// Requests of one NIC to another that have no answer yet. Who asks has no more of them under way; who is asked hangs up
-// on a peer for which more answers wait, since such a peer does not keep to the rule: what waits for one peer is
-// bounded, however long that peer is stopped. On shm a request may carry 64 KiB, so that 16 MiB can wait.
+// Limit of unanswered requests from one NIC to another. The initiator keeps to the limit; the target hangs up on a peer
+// for which more answers than that are waiting. The limit bounds the memory that a stopped peer occupies: a request on
+// shm carries up to 64 KiB, so at most 16 MiB wait for one peer.
 constexpr uint32_t kUnansweredMax = 256;
 
-// Entries of one peer that wait at one endpoint beyond its queue. More than what can be under way on any link when the
-// peer learns that there is no room; a peer that goes on is hung up on.
+// Limit of one peer's entries that wait for room in one endpoint's queue. It exceeds what any link can have under way
+// when the peer learns that the queue is full (kFrameNoRoom); the NIC hangs up on a peer that passes it.
 constexpr uint32_t kLateDataMax = 8192;
 
 constexpr size_t kInlinePayloadMax = 240 - sizeof(Frame);

@@ -1,7 +1,7 @@
-// cpp/wire/hello.hpp: what two processes of a host tell each other on the Unix socket before they share memory.
+// cpp/wire/hello.hpp: the greeting of two processes of a host on their Unix socket, before they share memory.
 // One message a packet (SOCK_SEQPACKET), 120 bytes, little endian; file descriptors travel beside it (SCM_RIGHTS) in
 // the order: ring, staging, and unless the sender is strict: table, segments (their sizes follow as u64 each).
-// A packet of one byte is the doorbell: look into your ring.
+// A packet of one byte is the doorbell: the receiver polls its ring.
 #pragma once
 
 #include <array>
@@ -23,9 +23,9 @@ enum class HelloType : uint8_t {
   hello = 1,            // initiator to target, with descriptors
   welcome = 2,          // target to initiator, with descriptors
   reject = 3,           // target to initiator; reason says why; the sender hangs up
-  segment_request = 4,  // segment says which
+  segment_request = 4,  // `segment` is the number of the wanted segment
   segment = 5,          // with one descriptor
-  goodbye = 6,          // either to the other, then the sender hangs up; reason says why, none: the NIC was closed
+  goodbye = 6,          // in either direction; the sender then hangs up. reason none: the sender closed its NIC
 };
 
 enum class RejectReason : uint32_t {
@@ -36,8 +36,8 @@ enum class RejectReason : uint32_t {
   too_many_peers = 4,
   malformed = 5,
   wants_private = 6,  // the target is strict: call again with a ring and staging memory for this connection alone
-  lost_frames = 7,    // the ring that the receiver shares with others was scribbled over: frames may be lost
-  busy = 8,           // too many callers that have not greeted: call again
+  lost_frames = 7,    // a process overwrote the ring that the receiver shares with others: frames may be lost
+  busy = 8,           // too many callers have connected without a greeting: call again
 };
 
 constexpr uint8_t kHelloStrict = 1;   // sender shares no table and no segments: every access goes through its engine
@@ -49,8 +49,8 @@ struct Hello {
   HelloType type{};
   uint8_t flags = 0;
   std::array<uint8_t, 16> uuid{};  // of the sender's NIC
-  EpAddress address;               // hello: the endpoint wanted; welcome: the same
-  uint32_t producer_id = 0;        // the id under which the receiver produces into the sender's ring
+  EpAddress address;               // hello and welcome: the endpoint that the initiator asks for
+  uint32_t producer_id = 0;        // the receiver's producer id in the sender's ring
   uint32_t ep_index = 0;           // welcome: the endpoint's slot ...
   uint32_t ep_generation = 0;      // ... and generation
   RejectReason reason{};
@@ -62,7 +62,7 @@ struct Hello {
   uint32_t segment = 0;  // segment, segment_request: number of the segment
   uint32_t reserved = 0;
   uint64_t segment_bytes = 0;  // segment: its size
-  uint64_t probe_address = 0;  // where the sender keeps its nonce: the live probe for process_vm_readv
+  uint64_t probe_address = 0;  // address of the sender's nonce; the receiver probes process_vm_readv with it
   std::array<uint8_t, 16> nonce{};
 };
 static_assert(sizeof(Hello) == 120);

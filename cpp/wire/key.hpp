@@ -1,7 +1,7 @@
 // cpp/wire/key.hpp: provider keys.
 // Format (64 bits): bits 0..21 slot in the owner's memory table, bits 22..63 generation of that slot, counted from 1.
-// A slot's generation grows with every registration, so the key of a closed region never reaches a newer one; 42 bits
-// last for more registrations of one slot than a process can make.
+// Every registration increments the generation of its slot, so the key of a closed region never reaches a newer region.
+// 42 bits hold more registrations of one slot than a process can make.
 #pragma once
 
 #include <cstdint>

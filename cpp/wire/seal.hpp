@@ -1,9 +1,9 @@
 // cpp/wire/seal.hpp: the seal of one direction of a tcp connection: AEGIS-128L, from libsodium.
 //
-// A record is `clear` bytes that are sent as they are, `content` bytes that are encrypted where the connection encrypts
-// and sent as they are where it does not, and a tag of 32 bytes over all of them. The nonce is the record's number,
-// from 0: it is not sent, so a record that was repeated, left out, moved or sent back does not open. 2^64 records are
-// more than a connection lives to see (58,000 years at 10 million a second), so keys are not changed.
+// A record has three parts: `clear` bytes, never encrypted; `content` bytes, encrypted if the connection encrypts; and
+// a tag of 32 bytes that authenticates both. The nonce is the record's number, counted from 0 and not sent, so a record
+// that an attacker repeats, drops, moves or reflects does not open. Keys are not rotated: 2^64 records last 58,000
+// years at 10 million a second.
 //
 // HOT: sealing or opening 150 bytes takes about 50 ns, 512 KiB about 40 us (with AES instructions).
 #pragma once
@@ -30,7 +30,7 @@ class Seal {
   }
   bool operator==(const Seal&) const = default;
 
-  // Seals the record at `at`, in place, and writes its tag behind it.
+  // Seals the record at `at` in place and writes its tag after the content.
   void close(std::byte* at, size_t clear, size_t content) noexcept {
     auto* p = reinterpret_cast<Sodium::Byte*>(at);
     const auto* nonce = reinterpret_cast<const Sodium::Byte*>(number_.data());
@@ -42,8 +42,8 @@ class Seal {
     }
     ++number_[0];
   }
-  // Opens the record at `at`, in place; its tag lies behind it. False: it is not the record that is due; what its bytes
-  // are then is undefined.
+  // Opens the record at `at` in place; the tag follows the content. False: the bytes are not the next record of the
+  // connection; the content is undefined then.
   [[nodiscard]] bool open(std::byte* at, size_t clear, size_t content) noexcept {
     auto* p = reinterpret_cast<Sodium::Byte*>(at);
     const auto* nonce = reinterpret_cast<const Sodium::Byte*>(number_.data());

@@ -1,17 +1,17 @@
-// cpp/wire/tcp.hpp: what two NICs say on a TCP connection. Little endian.
+// cpp/wire/tcp.hpp: greetings and packets of two NICs on a TCP connection. Little endian.
 //
 // First greetings, 184 bytes each:
-//   hello      dialer to acceptor: who I am, what I called, which VNI, a fresh number, my share
-//   challenge  acceptor to dialer: who I am, my share, the proof that I know the secret
-//   proof      dialer to acceptor: the same proof, in the other direction
-//   welcome    acceptor to dialer: you are in; with a proof as well. Or, in place of any of these,
+//   hello      dialer to acceptor: the dialer's NIC, the address it called, the VNI, a nonce, the dialer's share
+//   challenge  acceptor to dialer: the acceptor's NIC, its share, its proof that it knows the secret
+//   proof      dialer to acceptor: the dialer's proof
+//   welcome    acceptor to dialer: the connection is accepted, with another proof. Or, in place of any of these,
 //   reject     a reason; the sender hangs up
 // Shares and proofs are those of a key exchange that the secret authenticates (link/tcp_auth.hpp). The first eight
 // bytes (magic, version, type, reason) mean the same in every version, so that two versions can tell each other.
 //
-// Then packets, made of sealed records (wire/seal.hpp), each with a tag of 32 bytes behind it:
+// Then packets, made of sealed records (wire/seal.hpp), each followed by a tag of 32 bytes:
 //   prefix      8 bytes, sent in the clear: 0..3 length of body and payload, 4 type, 5..7 zero
-//   body        its length follows from the type
+//   body        the type determines its length
 //   payload     of a frame: in the same record up to kTogetherMax bytes, otherwise in a record of its own
 #pragma once
 
@@ -35,18 +35,18 @@ constexpr uint16_t kTcpVersion = 5;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
-                                  << 10;       // of one frame: large enough that its header and its answer cost nothing
-constexpr uint32_t kTcpInFlightFrames = 1024;  // requests without an answer, a direction
-constexpr uint64_t kTcpInFlightBytes = uint64_t{16} << 20;  // of payload and of what reads have asked for
+                                  << 10;       // of one frame: so large that header and answer add no measurable cost
+constexpr uint32_t kTcpInFlightFrames = 1024;  // unanswered requests per direction
+constexpr uint64_t kTcpInFlightBytes = uint64_t{16} << 20;  // payload of unanswered requests, and bytes asked by reads
 
-constexpr uint32_t kTcpAsksMax = 1024;  // resolves without an answer, a direction
+constexpr uint32_t kTcpAsksMax = 1024;  // unanswered resolves per direction
 
-// Where a NIC listens: an IP address and a port.
+// The IP address and the port on which a NIC listens.
 struct HostAddress {
   uint8_t family = 0;  // 0 none, 4, 6
   uint8_t reserved = 0;
   uint16_t port = 0;
-  uint32_t scope = 0;            // IPv6 link-local: the interface, of this host
+  uint32_t scope = 0;            // IPv6 link-local: index of this host's interface
   std::array<uint8_t, 16> ip{};  // IPv4: the first four
 
   auto operator<=>(const HostAddress&) const = default;
@@ -59,9 +59,9 @@ enum class TcpReject : uint8_t {
   none = 0,
   version = 1,    // the two speak different versions
   secret = 2,     // the proof was made with another secret
-  malformed = 3,  // not a greeting, or not the one whose turn it was
+  malformed = 3,  // not a greeting, or a greeting out of turn
   busy = 4,       // too many connections or callers: call again later
-  crossed = 5,    // we are just calling you: take that call
+  crossed = 5,    // simultaneous connects: the sender keeps its own connection
 };
 using Bytes32 = std::array<std::byte, 32>;
 
@@ -75,8 +75,8 @@ struct Greeting {
   uint32_t nic = 0;                // number of the sender's NIC in its process
   std::array<uint8_t, 16> uuid{};  // of the sender's NIC
   Bytes32 nonce{};                 // hello: the dialer's
-  HostAddress listen;              // where the sender can be called, or none
-  HostAddress called;              // hello: what the dialer called
+  HostAddress listen;              // where the sender listens, or family 0
+  HostAddress called;              // hello: the address that the dialer called
   Bytes32 proof{};                 // challenge, proof, welcome
   Bytes32 share{};                 // hello, challenge: a point of the curve
   uint8_t encrypt = 0;             // hello, challenge: 1: the sender wants packets encrypted
@@ -105,8 +105,8 @@ inline std::optional<Greeting> parse_greeting(std::span<const std::byte> in) noe
   return g;
 }
 
-// The beginning of a greeting of another version, as far as all versions agree; nothing where it is of this version, or
-// no greeting. `in`: what has come so far.
+// The head of a greeting of another version: the fields that are the same in every version. Empty if the bytes received
+// so far (`in`) are too few, no greeting, or a greeting of this version.
 inline std::optional<Greeting> parse_other_version(std::span<const std::byte> in) noexcept {
   if (in.size() < kGreetingHeadBytes) return std::nullopt;
   Greeting g;
@@ -139,11 +139,11 @@ static_assert(sizeof(ResolveBody) == 32);
 struct DoneBody {
   uint64_t op_id = 0;
   uint32_t cost = 0;
-  uint32_t there = 0;  // 1; 0 behind a frame that carries none
+  uint32_t there = 0;  // 1: valid; 0: the frame carries no `done`
 };
 static_assert(sizeof(DoneBody) == 16);
 
-// frame: with room for a `done` that travels with it.
+// frame: the frame and a field for a `done` that travels with it.
 struct FrameBody {
   Frame frame;
   DoneBody done;
@@ -168,9 +168,9 @@ constexpr size_t body_bytes(PacketType type) noexcept {
 constexpr size_t kPacketHeadMax = sizeof(PacketPrefix) + sizeof(FrameBody);
 constexpr size_t kPacketBytesMax = kPacketHeadMax + kTagBytes;  // of a packet without payload
 
-// Payload up to this length is sealed with its frame, longer payload apart.
+// Payload up to this length is sealed in the record of its frame, longer payload in a record of its own.
 constexpr size_t kTogetherMax = 4096;
-// Where a frame's payload begins in its packet, and how long that packet is.
+// Offset of a frame's payload in its packet, and length of that packet.
 constexpr size_t payload_at(size_t payload) noexcept {
   return kPacketHeadMax + (payload > kTogetherMax ? kTagBytes : 0);
 }
@@ -178,7 +178,7 @@ constexpr size_t frame_bytes(size_t payload) noexcept {
   return payload_at(payload) + payload + kTagBytes;
 }
 
-// The prefix in `in`, or nothing where a field is outside its range. It is to be believed once the record has opened.
+// The prefix in `in`, or nothing if a field is outside its range. It is authentic only after its record has opened.
 inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) noexcept {
   if (in.size() < sizeof(PacketPrefix)) return std::nullopt;
   PacketPrefix p;
@@ -192,14 +192,14 @@ inline std::optional<PacketPrefix> parse_prefix(std::span<const std::byte> in) n
   return p;
 }
 
-// Of the packet's first record, behind the prefix: the body, and payload that is sealed with it.
+// Length of the first record after the prefix: the body, and the payload that is sealed with it.
 constexpr size_t first_content(const PacketPrefix& p) noexcept {
   const size_t body = body_bytes(p.type), payload = p.length - body;
   return payload > kTogetherMax ? body : p.length;
 }
 
-// Writes and seals the first record of a packet: prefix, body (which may be given in parts) and `together` bytes of
-// payload, which lie behind it already. Returns how many bytes that is, with the tag.
+// Writes and seals the first record of a packet: prefix, body (which may be given in parts) and, up to kTogetherMax
+// bytes, the payload, which already follows the body in `out`. Returns the record's length with its tag.
 template <typename... Part>
 size_t emit_packet_of(Seal& seal, PacketType type, size_t payload_length, std::byte* out,
                       const Part&... part) noexcept {
@@ -224,7 +224,7 @@ inline size_t emit_ping(Seal& seal, std::byte* out) noexcept {
 inline size_t emit_goodbye(Seal& seal, std::byte* out) noexcept {
   return emit_packet_of(seal, PacketType::goodbye, 0, out);
 }
-// The payload lies at out + payload_at(payload_length) already. Returns frame_bytes(payload_length).
+// The caller has placed the payload at out + payload_at(payload_length). Returns frame_bytes(payload_length).
 inline size_t emit_frame(Seal& seal, const Frame& frame, const DoneBody& done, size_t payload_length,
                          std::byte* out) noexcept {
   const size_t first = emit_packet_of(seal, PacketType::frame, payload_length, out, frame, done);
@@ -233,15 +233,15 @@ inline size_t emit_frame(Seal& seal, const Frame& frame, const DoneBody& done, s
   return first + payload_length + kTagBytes;
 }
 
-// What a request counts against kTcpInFlightBytes: its payload, or the bytes that it asks for.
+// The bytes that a request counts against kTcpInFlightBytes: its payload, or the bytes that a read asks for.
 inline uint32_t cost_of(const Frame& f) noexcept {
   if (f.kind == FrameKind::read) return f.status > 0 ? static_cast<uint32_t>(f.status) : 0;
   return f.payload_length;
 }
 
-// The frame of a packet, its payload length taken from the prefix; nothing where a field is outside its range.
-// Beside what wire::parse asks: a frame that a peer may send over tcp, with its cost in staged_chunk (the answer
-// repeats it), and an answer with a status that ends an operation.
+// The frame of a packet, with the payload length of the prefix; nothing if a field is outside its range.
+// Checks more than wire::parse: the kind may be sent over tcp, staged_chunk is the request's cost (the answer repeats
+// it), and the status of an answer ends an operation.
 inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uint32_t payload_length) noexcept {
   auto f = parse(body);
   if (!f || f->where != PayloadWhere::none || f->payload_length != 0) return std::nullopt;
@@ -262,7 +262,7 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
     case FrameKind::cm:
       if (f->staged_chunk != cost_of(*f)) return std::nullopt;
       break;
-    case FrameKind::notice:  // reports an access by load and store, which no peer of this link can make
+    case FrameKind::notice:  // reports an access by load or store, which no peer of this link can make
       return std::nullopt;
   }
   return f;

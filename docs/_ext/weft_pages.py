@@ -1,6 +1,7 @@
 """Directives for what would go stale if it were written by hand.
 
 weft-settings [cache]    environment variables, from weft.settings; those of the registration cache
+weft-settings cxi        those of the CXI provider
 weft-help COMMAND        what `weft COMMAND --help` prints
 weft-commands COMMAND    a section with the help of every command but those named
 weft-benchmarks          tables of the last run of make bench, or of the run that is committed
@@ -38,6 +39,8 @@ from weft_docstrings import INTERNAL, convert
 
 import weft
 from weft import errors, flags, settings
+from weft.providers.cxi import env as cxi_env
+from weft.providers.cxi.variable import shown
 
 ROOT = Path(__file__).parents[2]
 HELP_SECONDS_MAX = 60
@@ -86,10 +89,24 @@ class Generated(SphinxDirective):
 
 class SettingsTable(Generated):
     def make(self) -> list[nodes.Node]:
+        if self.arguments[:1] == ["cxi"]:
+            return [table(["variable", "values", "default", "meaning", "takes effect"], cxi_variables())]
         of_cache = self.arguments[:1] == ["cache"]
         known = settings.CacheSettings.variables() if of_cache else settings.Settings.variables()
         rows = [(f"`{v.name}`", v.values, _default(v.default), v.meaning, v.effect) for v in known]
         return [table(["variable", "values", "default", "meaning", "takes effect"], rows)]
+
+
+def cxi_variables() -> list[tuple[str, str, str, str, str]]:
+    """Every variable of the CXI provider, with its default in the releases of the document and in later ones."""
+    doc, later = (cxi_env.CxiEnvironment({}, release) for release in ("doc", "current"))
+    rows = []
+    for v in cxi_env.CxiEnvironment.variables():
+        name = f"`{v.name}`" + (f" (`{v.also}`)" if v.also else "")
+        before, now = (shown(e.all[v.name].value) if v.name in e.all else "not read" for e in (doc, later))
+        default = before if before == now else f"{before}; later releases: {now}"
+        rows.append((name, v.kind.values, default, v.meaning, v.effect or "as documented"))
+    return rows
 
 
 def _default(value: Any) -> str:
@@ -101,13 +118,14 @@ def _default(value: Any) -> str:
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def commands() -> list[str]:
-    """Names of the commands that `weft` has."""
+def commands() -> dict[str, list[str]]:
+    """Names of the commands that `weft` has, each with those of its own."""
     import typer.main
 
     from weft.tools.cli import app
 
-    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    every = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return {name: list(getattr(command, "commands", ())) for name, command in every.items()}
 
 
 def help_of(*command: str) -> str:
@@ -138,12 +156,13 @@ class CommandHelp(Generated):
 class OtherCommands(Generated):
     def make(self) -> list[nodes.Node]:
         out: list[nodes.Node] = []
-        for name in commands():
+        for name, own in commands().items():
             if name in self.arguments:
                 continue
             section = nodes.section(ids=[nodes.make_id(f"weft-{name}")], names=[f"weft {name}"])
             section += nodes.title("", f"weft {name}")
             section += _block(help_of(name))
+            section += [_block(help_of(name, each)) for each in own]
             self.state.document.note_explicit_target(section)
             out.append(section)
         return out

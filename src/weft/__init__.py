@@ -1,6 +1,7 @@
 """Weft: a memory fabric in software.
 
     from weft import fi     libfabric's objects: Fabric, Domain, Endpoint, MemoryRegion, CompletionQueue ...
+    from weft import cxi    the CXI provider's own names: Address, AuthKey, flags and options of fi_cxi_ext.h
     from weft import ucp    UCX's objects: Context, Worker, Endpoint, MemHandle, RemoteKey ...
     import weft             arrays that other processes read, write and update
 
@@ -11,14 +12,16 @@ dialect does not load the other, NumPy or the command line (tests/meta/test_ligh
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._version import __version__
 
 __all__ = ["__version__"]
 
 # Rooms reached as `weft.<room>`.
-_ROOMS = frozenset({"buffers", "errors", "fi", "flags", "memory", "providers", "settings", "share", "testing", "ucp"})
+_ROOMS = frozenset(
+    {"buffers", "cxi", "errors", "fi", "flags", "memory", "providers", "settings", "share", "testing", "ucp"}
+)
 
 # Names reached as `weft.<name>`, and the room that defines each.
 _NAMES: dict[str, str] = {
@@ -31,15 +34,35 @@ _NAMES: dict[str, str] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module `name`, or the name from the module that defines it; a name is cached for the next use."""
-    if name in _ROOMS:
-        return importlib.import_module(f"weft.{name}")
-    if name in _NAMES:
-        value = getattr(importlib.import_module(f"weft.{_NAMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+if TYPE_CHECKING:  # what __getattr__ imports at run time
+    from . import buffers as buffers
+    from . import cxi as cxi
+    from . import errors as errors
+    from . import fi as fi
+    from . import flags as flags
+    from . import memory as memory
+    from . import providers as providers
+    from . import settings as settings
+    from . import share as share
+    from . import testing as testing
+    from . import ucp as ucp
+    from .memory import allocator as allocator
+    from .memory import empty as empty
+    from .memory import zeros as zeros
+    from .share import Node as Node
+    from .share import RemoteArray as RemoteArray
+    from .share import open as open
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import the module `name`, or the name from the module that defines it; a name is cached for the next use."""
+        if name in _ROOMS:
+            return importlib.import_module(f"weft.{name}")
+        if name in _NAMES:
+            value = getattr(importlib.import_module(f"weft.{_NAMES[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

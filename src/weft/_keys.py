@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import _nic, _process, errors
 from .flags import Flag
@@ -72,25 +72,27 @@ class Place(NamedTuple):
         return _process.own_nic(_nic.route_number(self.host, self.port, self.nic)), self.pid, self.vni
 
 
-def place_of(address: tuple[int, int, int]) -> Place:
-    """The place that peers use for an endpoint of this process, (nic, pid, vni)."""
+def place_of(address: tuple[int, int, int], on: _nic.Nic | None = None) -> Place:
+    """The place that peers use for an endpoint, (nic, pid, vni), of a NIC of this process, its own where None."""
     nic, pid, vni = address
-    route = _nic.route_of(_process.public_nic(nic))
+    route = _nic.route_of(_process.public_nic(nic, on))
     return Place("", 0, nic, vni, pid) if route is None else Place(*route, vni, pid)
 
 
 def of_endpoint(endpoint: _nic.EndpointCore) -> Packed:
     """The packed address of an enabled endpoint of this process, of either dialect."""
-    return Packed(ADDRESS, place_of(endpoint.address), _process.identity())
+    on = _nic_of(endpoint)
+    return Packed(ADDRESS, place_of(endpoint.address, on), _process.identity(on))
 
 
 def of_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore, memory_type: int = 0) -> Packed:
     """The packed key of a region of one buffer, reached through an endpoint of its domain."""
+    on = _nic_of(endpoint)
     prot = sum(bit for bit, flag in PROT.items() if region.access & flag)
     return Packed(
         KEY,
-        place_of(endpoint.address),
-        _process.identity(),
+        place_of(endpoint.address, on),
+        _process.identity(on),
         0,
         region.key,
         region.address,
@@ -99,6 +101,12 @@ def of_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore, memory
         prot,
         memory_type,
     )
+
+
+def _nic_of(endpoint: Any) -> _nic.Nic | None:
+    """The NIC of an endpoint of weft.fi; None: the process's own."""
+    domain = getattr(endpoint, "domain", None)
+    return None if domain is None else domain.policy.nic
 
 
 def format_address(nic: int, pid: int | None, vni: int) -> str:

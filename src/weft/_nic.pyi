@@ -237,6 +237,18 @@ class Nic:
     def hmem_dmabuf(self, iface: int, address: int, length: int) -> int:
         """A DMA-buf descriptor of device memory, the caller's to close."""
 
+    def telemetry(self, nic: int) -> dict[str, int]:
+        """
+        What was counted for a NIC, by this process, and by all that attached the same page.
+        """
+
+    def attach_telemetry(self, nic: int, fd: int) -> None:
+        """
+        From now on the counts of a NIC are in the first 4 KiB of this file, which may be closed then: a line of 8
+        words for initiators and one for targets, in the order of telemetry(). Raises Busy where the NIC was counted
+        for without a file before.
+        """
+
     def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None:
         """
         The key that both sides of a tcp connection must have, 32 bytes. Set once.
@@ -284,6 +296,89 @@ class Nic:
         Connections so far: accepted, called, greetings that came to nothing (refused), lost.
         """
 
+class TrafficRules:
+    """
+    How operations of an endpoint travel, for the NICs' telemetry alone. Made, it is on; an endpoint without it counts nothing.
+    """
+
+    def __init__(self) -> None: ...
+
+    @property
+    def optimized_below(self) -> int:
+        """Client keys below it are of optimized regions."""
+
+    @optimized_below.setter
+    def optimized_below(self, arg: int, /) -> None: ...
+
+    @property
+    def provider_bit(self) -> int:
+        """The bit of keys that the provider made."""
+
+    @provider_bit.setter
+    def provider_bit(self, arg: int, /) -> None: ...
+
+    @property
+    def optimized_bit(self) -> int:
+        """Of those, the bit of optimized regions."""
+
+    @optimized_bit.setter
+    def optimized_bit(self, arg: int, /) -> None: ...
+
+    @property
+    def cached_bit(self) -> int:
+        """Of those, the bit of cached keys, which want no events."""
+
+    @cached_bit.setter
+    def cached_bit(self, arg: int, /) -> None: ...
+
+    @property
+    def events_bit(self) -> int:
+        """Of the others, the bit of regions that want events."""
+
+    @events_bit.setter
+    def events_bit(self, arg: int, /) -> None: ...
+
+    @property
+    def client_events(self) -> bool:
+        """Regions of client keys are taken to want events."""
+
+    @client_events.setter
+    def client_events(self, arg: bool, /) -> None: ...
+
+    @property
+    def flush_flags(self) -> int:
+        """Flags with which a write or an atomic flushes."""
+
+    @flush_flags.setter
+    def flush_flags(self, arg: int, /) -> None: ...
+
+    @property
+    def unreliable_flag(self) -> int: ...
+
+    @unreliable_flag.setter
+    def unreliable_flag(self, arg: int, /) -> None: ...
+
+    @property
+    def hrp_flag(self) -> int:
+        """High Rate Put."""
+
+    @hrp_flag.setter
+    def hrp_flag(self, arg: int, /) -> None: ...
+
+    @property
+    def pcie_flag(self) -> int:
+        """Atomics over PCIe."""
+
+    @pcie_flag.setter
+    def pcie_flag(self, arg: int, /) -> None: ...
+
+    @property
+    def hrp_without_uint32(self) -> bool:
+        """Atomics of UINT32 are no High Rate Puts."""
+
+    @hrp_without_uint32.setter
+    def hrp_without_uint32(self, arg: bool, /) -> None: ...
+
 def route_number(ip: str, port: int, nic: int = 0) -> int:
     """
     The NIC number that stands, in this process, for a NIC of another host. Raises InvalidArgument.
@@ -292,6 +387,11 @@ def route_number(ip: str, port: int, nic: int = 0) -> int:
 def route_of(number: int) -> tuple[str, int, int] | None:
     """
     (ip, port, nic) of a number from route_number(); None for a NIC of this host.
+    """
+
+def has_vni(nic: int, vni: int) -> bool:
+    """
+    Whether an endpoint of this user, in any process of this host, has that NIC and VNI.
     """
 
 def probe_socket_pingpong(fd: int, rounds: int, size: int, first: bool, timeout: float = 10.0) -> float:
@@ -304,6 +404,57 @@ def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeou
     Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1: it took too long.
     """
 
+class Numbers:
+    """
+    The numbers from 0 to count - 1, the lowest free one first. With the GIL.
+    """
+
+    def __init__(self, count: int) -> None: ...
+
+    def take(self) -> int | None:
+        """The lowest free number; None where all are taken."""
+
+    def give(self, number: int) -> bool:
+        """The number is free; False where it was."""
+
+    def __len__(self) -> int: ...
+
+class Stock:
+    """
+    How many there are of each of some kinds; each call is one step for other threads.
+    """
+
+    def __init__(self, kinds: Sequence[str]) -> None: ...
+
+    def __getitem__(self, kind: str) -> int: ...
+
+    def take(self, kind: str, count: int) -> bool:
+        """Whether there were as many; then they are taken."""
+
+    def add(self, kind: str, count: int) -> None: ...
+
+    def clear(self, kind: str) -> int:
+        """Takes all that there are: how many."""
+
+    def set_ceiling(self, kind: str, count: int) -> None:
+        """Above it, RegionTakes reports that too many are free."""
+
+class RegionTakes:
+    """
+    What regions take of their provider (`DomainPolicy.region_takes`).
+
+    numbers      of which each takes one when it is registered.
+    free, taken  what there is, and what these regions have of it.
+    below        a region whose key is below it takes `low` when it is enabled, others `high`:
+                 (kind, count).
+    more         called with (kind, count) where fewer are free: gets more, or raises the refusal.
+    over         called with (kind) where more than the ceiling of `free` are.
+
+    The two must not refer to the domain: they live as long as it.
+    """
+
+    def __init__(self, numbers: Numbers, free: Stock, taken: Stock, *, below: int, low: tuple[str, int], high: tuple[str, int], more: Callable[[str, int], object], over: Callable[[str], object]) -> None: ...
+
 def set_region_type(type: type) -> None:
     """
     Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.
@@ -312,8 +463,10 @@ def set_region_type(type: type) -> None:
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = []) -> None:
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = [], address_text: str = '', address_nic_mask: int = 4294967295) -> None:
         """
+        address_text        how texts name endpoints: {nic}, {nic:x}, {pid} and {vni} stand for the numbers; empty: as the
+                            links write it. Of {nic} the bits of address_nic_mask are shown.
         empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.
         statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes and
                             the statuses themselves.
@@ -346,10 +499,24 @@ class DomainCore:
     def unmap_handle(self, handle: int) -> bool:
         """Gives a handle back; False for one that is none."""
 
-    def set_mr_plain(self, plain: bool, access: int) -> None:
+    def set_mr_rules(self, quick: bool, *, access: int, disabled: bool = False, key_ignored: bool = False, key_later: bool = False, key_end: int = ..., key_meanings: int = 0, local_free: bool = False, needs_bind: bool = True, ep_busy: bool = False, decided: bool = False, takes: RegionTakes | None = None) -> None:
         """
-        plain: mr_reg without flags needs no Python. access: the bits that exist; others are left to _mr_reg.
+        What mr_reg, bind and enable may do without Python, by the rules of the domain's policy.
+
+        quick        mr_reg of one buffer without flags.
+        access       the bits that exist; others are left to _mr_reg, as everything that would be refused.
+        disabled     regions are made disabled (FI_MR_ENDPOINT).
+        key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as KeyRules and RegionRules.
+        ep_busy      an endpoint cannot be closed while regions are bound to it; otherwise the region cannot.
+        decided      enable() asks the policy, unless all that it takes is in `takes`, and the key is known.
+        takes        what a region takes of the provider.
         """
+
+    def set_mr_quick(self, quick: bool) -> None:
+        """False: every mr_reg from here on is left to _mr_reg."""
+
+    def staged_with(self, ep: object) -> list[Any]:
+        """The open regions that were bound to an endpoint without Python."""
 
     def regions(self) -> list[Any]:
         """The open regions."""
@@ -468,10 +635,13 @@ class CompletionQueueCore:
     def pending(self) -> int:
         """Entries that nobody has read yet."""
 
-    def readerr(self, flags: int = 0) -> Any:
+    def readerr_core(self, flags: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, tuple[int, int, int]], tuple[int, int]] | None = None) -> Any:
         """
         Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was asked
-        and what was found. Raises Again when there is none. Source: fi_cq(3) fi_cq_readerr.
+        and what was found. Raises Again when there is none.
+
+        decide  called as decide(status, key, peer, own) for (err, prov_errno) in place of the domain's map; addresses as
+                (nic, pid, vni), peer None where the operation had none.
         """
 
     def signal(self) -> None:
@@ -484,10 +654,32 @@ class CompletionQueueCore:
 
     def close(self) -> None: ...
 
+class CounterPage:
+    """
+    The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 adds to the value, at
+    64 to the failures; 0 stored at 128 resets the value, at 192 the failures. It stays mapped as long as it is held; after
+    the counter is closed, stores have no effect.
+    """
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def store(self, offset: int, value: int) -> None:
+        """
+        What a plain store does, at once; none that is made by this call is lost.
+        """
+
 class CounterCore:
     """The NIC's side of a counter."""
 
-    def __init__(self, domain: DomainCore, *, events: int = 0, wait_obj: int = 1) -> None: ...
+    def __init__(self, domain: DomainCore, *, events: int = 0, wait_obj: int = 1, value_max: int = 18446744073709551615, errors_max: int = 18446744073709551615, refusals: Sequence[int] = [22, 22, 22], client_memory: bool = False, cached: bool = False) -> None:
+        """
+        refusals: the error numbers of values, error values and thresholds above their limits. client_memory: with
+        set_wb_buffer and get_mmio. cached: reads tell what was written back last, and ask for the next.
+        """
 
     def read(self) -> int:
         """
@@ -525,6 +717,27 @@ class CounterCore:
     def seterr(self, value: int) -> None:
         """Sets the error value (fi_cntr_seterr)."""
 
+    def set_wb_buffer(self, buffer: object) -> None:
+        """
+        Writes the counter back to the first 8 bytes of a writable buffer, at once and from now on (host memory, a
+        device's, or (address, length)); the buffer before is left alone. The counter keeps a reference.
+        """
+
+    def get_mmio(self) -> CounterPage:
+        """The counter's page for plain stores; the same one every time."""
+
+    def write_back_at(self, value: int) -> None:
+        """
+        Writes the counter back when its value reaches this, at once if it has.
+        """
+
+    @property
+    def cached(self) -> bool:
+        """Whether reads tell what was written back last."""
+
+    @cached.setter
+    def cached(self, arg: bool, /) -> None: ...
+
     def close(self) -> None: ...
 
 class MrSlice:
@@ -545,16 +758,48 @@ class MrSlice:
 class MemoryRegionCore:
     """The NIC's side of a region."""
 
-    def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, by_owner: bool = False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None) -> None:
+    def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, by_owner: bool = False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None, key_later: bool = False) -> None:
         """
         owned     somebody else keeps the memory of (address, length) pairs where it is.
         unowned   pages of the memory may go missing, whoever keeps it.
         by_owner  the kernel reads it for no other process: this process's engine copies.
         base      address of the first byte under virtual addressing, where it is not the buffer's own.
         vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).
+        key_later  the key is made when the region is enabled: by the NIC, or as the argument of enable_core().
         """
 
     def __getitem__(self, index: slice, /) -> MrSlice: ...
+
+    def bind(self, fid: Any, flags: int = 0) -> None:
+        """
+        Associate the region with a counter or an endpoint (fi_mr_bind).
+
+        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one
+                through which peers may reach the region, otherwise an association without effect, so that a program
+                written for `fi.MR_ENDPOINT` runs unchanged.
+        flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made through
+                an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that failed
+                and so changed nothing. For an endpoint 0.
+
+        A region may be bound to several objects: each of its counters counts every access, each of its endpoints
+        serves it. Binding the same object again changes nothing. A binding ends with its endpoint; endpoints that
+        are opened later do not serve the region.
+
+        Raises BadFlags; BadState (the region was enabled with `enable()` already; a counter under `fi.MR_RMA_EVENT`
+        on a region registered without `fi.RMA_EVENT`); WrongDomain; InvalidArgument (some other object).
+        Source: fi_mr(3) fi_mr_bind.
+        """
+
+    def enable(self) -> None:
+        """
+        Make a region that was created disabled usable (fi_mr_enable). No bindings after it.
+
+        Regions are created disabled under `fi.MR_ENDPOINT`, and under `fi.MR_RMA_EVENT` with the flag `fi.RMA_EVENT`.
+        Enabling an enabled region changes nothing.
+
+        Raises BadState under `fi.MR_ENDPOINT` before the region is bound to an endpoint.
+        Source: fi_mr(3) fi_mr_enable.
+        """
 
     def close(self) -> None:
         """
@@ -622,7 +867,15 @@ class MemoryRegionCore:
 
     def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
 
-    def enable(self) -> None: ...
+    def enable_core(self, key: int | None = None) -> None:
+        """
+        Lets peers reach it. key: of a region with key_later whose keys the NIC does not make. Raises NoKey (taken), NoSpace.
+        """
+
+    def enable_mapped(self, mapping: Mapping) -> None:
+        """
+        In place of enable_core(), with key_later: peers reach the memory by the mapping, whose key is the region's.
+        """
 
     def disable_core(self) -> None:
         """Takes access away until enable(); returns when no access is under way."""
@@ -630,7 +883,48 @@ class MemoryRegionCore:
     def missing_page(self, address: int, length: int) -> int | None:
         """The first page of [address, address + length) that is not there."""
 
+    def unstage(self) -> None:
+        """Python goes on with it: what mr_reg took of RegionTakes is given back."""
+
     def close_core(self) -> None: ...
+
+class Mapping:
+    """
+    Memory that peers reach through an endpoint, whatever becomes of the regions it was made for: whole pages, whose offset 0 is `address`.
+
+    It ends with close(), with the last reference to it, when the endpoint is closed, and when memory that Weft allocated is freed. It keeps no other memory alive: where pages are gone, accesses fail.
+    """
+
+    def __init__(self, domain: DomainCore, ep: EndpointCore, *, address: int, length: int, access: int, key: int) -> None:
+        """
+        access: REMOTE_READ, REMOTE_WRITE or both. Raises NoKey (the key is taken), NoSpace.
+        """
+
+    @property
+    def key(self) -> int:
+        """The key that peers use."""
+
+    @property
+    def address(self) -> int:
+        """Virtual address that offset 0 names."""
+
+    @property
+    def length(self) -> int:
+        """
+        Bytes from there on that were asked for; the pages around them count too.
+        """
+
+    @property
+    def direct(self) -> bool:
+        """
+        True for memory that Weft allocated: it ends the mapping when it is freed.
+        """
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self) -> None:
+        """Revokes the key; returns when no access is under way."""
 
 def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
     """
@@ -674,35 +968,47 @@ class Refusal(enum.Enum):
 
     inject_too_long = 17
 
-    no_atomic = 18
+    bad_key = 24
 
-    part_element = 19
+    key_offset = 25
 
-    no_element = 20
+    no_fence = 26
 
-    short_buffer = 21
+    flags_clash = 27
 
-    no_desc = 22
+    unknown_atomic = 18
 
-    no_device_desc = 23
+    too_many_elements = 19
 
-    desc_closed = 24
+    no_atomic = 20
 
-    desc_foreign = 25
+    part_element = 21
 
-    desc_elsewhere = 26
+    no_element = 22
 
-    desc_no_right = 27
+    short_buffer = 23
 
-    no_hmem = 28
+    no_desc = 28
 
-    no_device_runtime = 29
+    no_device_desc = 29
 
-    unknown_device_memory = 30
+    desc_closed = 30
 
-    past_allocation = 31
+    desc_foreign = 31
 
-    no_page = 32
+    desc_elsewhere = 32
+
+    desc_no_right = 33
+
+    no_hmem = 34
+
+    no_device_runtime = 35
+
+    unknown_device_memory = 36
+
+    past_allocation = 37
+
+    no_page = 38
 
 class OpRules:
     """
@@ -739,8 +1045,73 @@ class OpRules:
     @atomic_count_max.setter
     def atomic_count_max(self, arg: int, /) -> None: ...
 
+    @property
+    def fence_needs_cap(self) -> bool:
+        """FENCE is refused without the capability FENCE."""
+
+    @fence_needs_cap.setter
+    def fence_needs_cap(self, arg: bool, /) -> None: ...
+
+    @property
+    def fence_also(self) -> int:
+        """
+        Flags that fence as FENCE does, with or without the capability; set_flags admits them.
+        """
+
+    @fence_also.setter
+    def fence_also(self, arg: int, /) -> None: ...
+
+    @property
+    def data_key_mask(self) -> int:
+        """
+        Writes with data go only to keys with key & data_key_mask == data_key_value; 0: to all.
+        """
+
+    @data_key_mask.setter
+    def data_key_mask(self, arg: int, /) -> None: ...
+
+    @property
+    def data_key_value(self) -> int: ...
+
+    @data_key_value.setter
+    def data_key_value(self, arg: int, /) -> None: ...
+
+    @property
+    def pcie_flag(self) -> int:
+        """
+        The flag of atomics over PCIe: there is a fetching sum, and nothing else.
+        """
+
+    @pcie_flag.setter
+    def pcie_flag(self, arg: int, /) -> None: ...
+
+    @property
+    def pcie_datatypes(self) -> int:
+        """Its datatypes, bit = number of the datatype."""
+
+    @pcie_datatypes.setter
+    def pcie_datatypes(self, arg: int, /) -> None: ...
+
+    @property
+    def local_lengths(self) -> bool:
+        """
+        A call's length is that of its local buffers, whatever its one remote range says.
+        """
+
+    @local_lengths.setter
+    def local_lengths(self, arg: bool, /) -> None: ...
+
+    def add_key_form(self, mask: int, value: int, *, offset_mask: int = 0, offset_shift: int = 0, sum_max: int = 18446744073709551615) -> None:
+        """
+        A form that keys of peers may have: key & mask == value. Once there is a form, a key of none is refused at the
+        call (bad_key). Keys of a form with an offset are refused (key_offset) where
+        (key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.
+        """
+
     def flags(self, call: str) -> int:
-        """The flags that a call takes: write, read, batch, atomic or fetch."""
+        """
+        The flags that a call takes: write, read, batch, atomic, fetch or compare.
+        """
 
     def set_flags(self, call: str, flags: int) -> None: ...
 
@@ -757,10 +1128,17 @@ class OpRules:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), rules: OpRules | None = None) -> None:
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None) -> None:
         """
+        fence_covers_all          FI_FENCE waits for operations to every peer, not only to its own.
         iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.
         rules                     what calls may ask for; None: what the NIC can do.
+        holds_more                operations with MORE begin with the next one without it, or when no more fit.
+        traffic                   what the NICs' telemetry counts them as; None: not counted.
+        tclass                    0 to 4: the number of its traffic class in telemetry.
+        desc_ignored              local descriptors are not looked at; None: as the domain says.
+        reorder                   (seed, raw, war, waw): operations overtake each other wherever nothing orders them;
+                                  bytes up to which the order of a read after a write, and so on, holds.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
@@ -929,6 +1307,11 @@ class EndpointCore:
         Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.
 
         vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.
+        """
+
+    def try_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> None:
+        """
+        Raises AddressInUse where enable_at would find the address taken; whatever else the endpoint lacks.
         """
 
     def bind_cm(self, queue: CmQueue, token: int, listens: bool) -> None:
@@ -1352,4 +1735,12 @@ def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, w
     """
     A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the
     NIC's statuses where it is refused (16: not yet, try again).
+    """
+
+def hold_pages(domain: DomainCore, kept: bool) -> None:
+    """
+    From now on the NIC holds the pages of the domain's regions, as one that pins them: after a fork it goes on with
+    them, although this process gets a new page where it writes. Regions that are whole pages of private memory.
+
+    kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.
     """

@@ -42,7 +42,7 @@ by an ancestor."""
 
 _lock = threading.Lock()
 _current: Nic | None = None
-_identity: tuple[Nic, int] | None = None
+_identities: dict[int, tuple[Nic, int]] = {}  # by id(); the NICs are kept, so that no other gets the number
 _handler: tuple[Nic, object] | None = None  # NumPy's memory handler over the segments of that NIC
 _fork_was_warned = False
 # NICs of ancestors: never dropped, so that their destructors do not run in this process.
@@ -87,13 +87,12 @@ def nic() -> Nic:
     return _current
 
 
-def identity() -> int:
-    """A random number that identifies this process's NIC in packed keys and addresses."""
-    global _identity
-    here = nic()
-    if _identity is None or _identity[0] is not here:
-        _identity = (here, int.from_bytes(os.urandom(8), "little"))
-    return _identity[1]
+def identity(of: Nic | None = None) -> int:
+    """A random number that identifies a NIC of this process, its own where None, in packed keys and addresses."""
+    here = of or nic()
+    if id(here) not in _identities:
+        _identities[id(here)] = (here, int.from_bytes(os.urandom(8), "little"))
+    return _identities[id(here)][1]
 
 
 def _nic_of_process() -> Nic:
@@ -161,9 +160,10 @@ def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
     return here.tcp_listen(ips[0], int(found[2]), ips[1] if known_as else None)
 
 
-def public_nic(number: int) -> int:
-    """The number of a NIC for addresses that peers get: it names host and port if this process listens."""
-    at = None if _current is None else _current.tcp_listening()
+def public_nic(number: int, of: Nic | None = None) -> int:
+    """A NIC's number for addresses that peers get: it names host and port if it listens. None: the process's own."""
+    here = of or _current
+    at = None if here is None else here.tcp_listening()
     return number if at is None else _nic.route_number(*at, number)
 
 

@@ -293,6 +293,20 @@ class Settings(Environment):
         "mr_mode bits that the general provider requires",
         "at each getinfo",
     )
+    cxi_hosts = Variable(
+        "WEFT_CXI_HOSTS",
+        Text("nic=host:port, joined by commas", str),
+        "",
+        "which process of which host each NIC address of a CXI fabric is",
+        "when a domain of the provider cxi is opened",
+    )
+    cxi_reorder: Variable[int | None] = Variable(
+        "WEFT_CXI_REORDER",
+        Text("a whole number, the seed; unset: in the order posted", lambda text: int(text, 0) if text else None),
+        None,
+        "operations of CXI endpoints overtake each other wherever nothing orders them, one seed in one way",
+        "when an endpoint of the provider cxi is opened",
+    )
     cuda_library = Variable(
         "WEFT_CUDA_LIBRARY",
         Text("path; of libcuda.so.1", str),

@@ -28,7 +28,7 @@ def is_shared(array: object) -> bool:
     return bool(shared)
 
 
-def test_arrays_made_under_the_allocator_are_reached_by_load_and_store() -> None:
+def test_allocator_arrays_are_reached_by_load_and_store() -> None:
     with weft.allocator():
         made = [np.arange(1000), np.zeros((30, 40), np.float32), np.ones(5) + 1, np.full(7, 3, np.int8)]
     assert all(is_shared(array) for array in made)
@@ -38,7 +38,7 @@ def test_arrays_made_under_the_allocator_are_reached_by_load_and_store() -> None
     assert made[2].tolist() == [2.0] * 5
 
 
-def test_arrays_keep_their_memory_after_the_block_and_give_it_back() -> None:
+def test_allocator_arrays_outlive_the_block_and_free_memory() -> None:
     before = allocated()
     with weft.allocator():
         array = np.arange(100_000)
@@ -62,7 +62,7 @@ def test_resized_array_keeps_its_values_and_its_place() -> None:
     assert array.tolist() == list(range(10))
 
 
-def test_numpys_own_handler_is_back_after_the_block_even_if_it_fails() -> None:
+def test_allocator_restores_numpys_handler_also_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), weft.allocator(), weft.allocator():
         raise ZeroDivisionError
     assert not is_shared(np.arange(10))

@@ -429,7 +429,7 @@ def test_cuda_array_interface_strides_readonly_and_empty() -> None:
         describe(FakeCuda(data=None))
 
 
-def test_cuda_array_interface_that_raises_is_told() -> None:
+def test_cuda_array_interface_that_raises_is_reported() -> None:
     class NeedsGrad:
         @property
         def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -551,7 +551,7 @@ def test_dlpack_device_types(device_type: int, device: int, host_access: bool) -
     assert (info.device, info.host_access) == (device, host_access)
 
 
-def test_dlpack_unknown_device_is_refused_before_a_capsule_is_made() -> None:
+def test_dlpack_unknown_device_is_refused_before_export() -> None:
     tensor = FakeDLPack(device=(8, 0))
     with pytest.raises(BufferError, match="device type 8"):
         describe(tensor)
@@ -633,7 +633,7 @@ def test_torch_tensor_shares_its_memory() -> None:
 
 
 @needs_torch
-def test_torch_tensor_that_requires_grad_is_refused_with_its_own_words() -> None:
+def test_torch_tensor_with_gradient_is_refused_with_a_remedy() -> None:
     import torch
 
     tensor = torch.zeros(4, requires_grad=True)

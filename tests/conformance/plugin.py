@@ -8,6 +8,7 @@ the run before a test starts, because a typing error would otherwise read as "no
 --conformance-md or --conformance-json the outcomes are joined to the clauses and written at the end of the session.
 
 Marks are read from every collected item before -m and -k deselect any, so a narrow run checks as much as a full one.
+Under pytest-xdist the workers read them, and reports bring them to the process that writes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 from tests.conformance import clauses as clause_lists
 from tests.conformance import report as reports
+
+PROPERTY = "weft-clauses"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,9 +35,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*ids): the clauses of the specification lists that this test shows")
     config.addinivalue_line("markers", "fact(name): what this case of a parametrized test checks")
-    written = config.getoption("conformance_md") or config.getoption("conformance_json")
-    if written and config.getoption("numprocesses", default=None):
-        raise pytest.UsageError("the conformance table is made from the tests of one process: leave out -n")
     config.pluginmanager.register(ClausePlugin(config), "weft-clauses")
 
 
@@ -52,8 +52,7 @@ class ClausePlugin:
         self.config = config
         self.clauses: dict[str, clause_lists.Clause] = {}
         self.evidence: dict[str, reports.Evidence] = {}
-        self.clauses_of: dict[str, tuple[str, ...]] = {}  # node id -> clause ids
-        self.labels: dict[str, str] = {}  # node id -> what the table calls the test
+        self.shows: dict[str, tuple[str, tuple[str, ...]]] = {}  # node id -> what the table calls the test, clause ids
         self.outcomes: dict[str, str] = {}  # node id -> the worst of its phases
         self.missing: list[str] = []  # quotations that their page does not have
 
@@ -61,13 +60,7 @@ class ClausePlugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         faults: list[str] = []
         try:
-            self.clauses = clause_lists.load(self.config.rootpath / self.config.getini("clause_spec_dir"))
-            words, sections = self.config.getini("clause_words"), {}
-            if words:
-                root = self.config.rootpath
-                sections, self.missing = clause_lists.find_words(root / words, root, self.clauses)
-            for clause_id, found in sections.items():
-                self._evidence(clause_id).sections = found
+            self._load()
         except clause_lists.ClauseError as error:
             faults += str(error).splitlines()
         for item in items:
@@ -81,19 +74,30 @@ class ClausePlugin:
                         faults.append(clause_lists.unknown_message(clause_id, item.nodeid, self.clauses))
                 ids += mark.args
             if ids:
-                self.clauses_of[item.nodeid] = tuple(dict.fromkeys(ids))
-                self.labels[item.nodeid] = reports.label(item.nodeid, _fact(item))
+                label = reports.label(item.nodeid, _fact(item))
+                item.user_properties.append((PROPERTY, [label, list(dict.fromkeys(ids))]))
         if faults:
             self.clauses = {}  # nothing is written at the end of a run that never was
             raise pytest.UsageError("\n".join(["clauses:", *dict.fromkeys(faults)]))
+
+    def _load(self) -> None:
+        root = self.config.rootpath
+        self.clauses = clause_lists.load(root / self.config.getini("clause_spec_dir"))
+        words = self.config.getini("clause_words")
+        if words:
+            sections, self.missing = clause_lists.find_words(root / words, root, self.clauses)
+            for clause_id, found in sections.items():
+                self._evidence(clause_id).sections = found
 
     def _evidence(self, clause_id: str) -> reports.Evidence:
         return self.evidence.setdefault(clause_id, reports.Evidence())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test passed if its call passed and neither set-up nor tear-down failed; xfail and xpass show nothing."""
-        if report.nodeid not in self.clauses_of:
+        found = dict(report.user_properties).get(PROPERTY)
+        if found is None:
             return
+        self.shows[report.nodeid] = found[0], tuple(found[1])
         if report.failed:
             self.outcomes[report.nodeid] = "failed"
         elif report.skipped or hasattr(report, "wasxfail"):
@@ -103,11 +107,16 @@ class ClausePlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
+        if hasattr(self.config, "workerinput"):
+            return
+        if not self.clauses and self.shows:  # the workers collected
+            self._load()
         if not self.clauses:
             return
         for node_id, outcome in self.outcomes.items():
-            for clause_id in self.clauses_of[node_id]:
-                getattr(self._evidence(clause_id), outcome).append(self.labels[node_id])
+            label, clause_ids = self.shows[node_id]
+            for clause_id in clause_ids:
+                getattr(self._evidence(clause_id), outcome).append(label)
         for option, write in (("conformance_md", reports.as_markdown), ("conformance_json", reports.as_json)):
             path = self.config.getoption(option)
             if path:

@@ -192,8 +192,8 @@ BOOST_AUTO_TEST_CASE(an_atomic_outside_of_the_table_is_refused) {
   Caller c;
   BOOST_TEST(c.check_atomic({}) == Refusal::none);
   BOOST_TEST(c.check_atomic({.datatype = Datatype::float64, .op = AtomicOp::bor}) == Refusal::no_atomic);
-  BOOST_TEST(c.check_atomic({.datatype = static_cast<Datatype>(200)}) == Refusal::no_atomic);
-  BOOST_TEST(c.check_atomic({.op = static_cast<AtomicOp>(200)}) == Refusal::no_atomic);
+  BOOST_TEST(c.check_atomic({.datatype = static_cast<Datatype>(200)}) == Refusal::unknown_atomic);
+  BOOST_TEST(c.check_atomic({.op = static_cast<AtomicOp>(200)}) == Refusal::unknown_atomic);
   BOOST_TEST(c.check_atomic({.op = AtomicOp::cswap}) == Refusal::no_atomic);  // of another family
   BOOST_TEST(c.check_atomic({.family = AtomicFamily::compare, .op = AtomicOp::cswap}) == Refusal::none);
   Caller sparse([](auto& ep) {
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(an_atomic_outside_of_the_table_is_refused) {
   BOOST_TEST(sparse.check_atomic({.family = AtomicFamily::fetch, .datatype = Datatype::uint64}) == Refusal::no_atomic);
 }
 
-BOOST_AUTO_TEST_CASE(an_atomic_has_whole_elements_and_no_more_than_the_rules_admit) {
+BOOST_AUTO_TEST_CASE(atomic_needs_whole_elements_within_the_limit) {
   Caller c;
   BOOST_TEST(c.check_atomic({.operand = 4096}) == Refusal::none);
   BOOST_TEST(c.check_atomic({.operand = 4104}) == Refusal::too_long);
@@ -220,8 +220,8 @@ BOOST_AUTO_TEST_CASE(an_atomic_has_whole_elements_and_no_more_than_the_rules_adm
   BOOST_TEST(std::string(c.why.what) == "result");
   Caller one([](auto& ep) { ep.rules.atomic_count_max = 1; });
   BOOST_TEST(one.check_atomic({.operand = 8}) == Refusal::none);
-  BOOST_TEST(one.check_atomic({.operand = 16}) == Refusal::too_long);
-  BOOST_TEST(one.why.limit == 8u);
+  BOOST_TEST(one.check_atomic({.operand = 16}) == Refusal::too_many_elements);
+  BOOST_TEST(one.why.limit == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(atomic_limits_are_those_of_the_rules_and_of_the_nic) {
@@ -379,6 +379,80 @@ BOOST_AUTO_TEST_CASE(every_refusal_has_words_and_a_code) {
     BOOST_TEST(text.find("refused (") == std::string::npos, text);
     BOOST_TEST(c.errno_of(why.refusal) > 0);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_key_without_a_form_that_keys_have_is_refused) {
+  Caller caller([](auto& ep) {
+    ep.caps = flag::kRma | flag::kRead | flag::kWrite | flag::kAtomic;
+    ep.max_msg_size = 1 << 12;
+    ep.rules.key_form_count = 2;
+    ep.rules.key_forms[0] = {.mask = 0xffffffff00000000, .value = 0};
+    ep.rules.key_forms[1] = {.mask = 3ull << 62,
+                             .value = 3ull << 62,
+                             .offset_mask = (1ull << 58) - 1,
+                             .offset_shift = 3,
+                             .sum_max = 1ull << 56};
+  });
+  const auto write = [&](uint64_t key, uint64_t addr, size_t length = 8) {
+    Transfer t = caller.transfer(OpKind::write, length);
+    t.key = key;
+    t.addr = addr;
+    return caller.check(t);
+  };
+  BOOST_TEST(write(0xffffffff, 0) == Refusal::none);
+  BOOST_TEST(write(0x100000000, 0) == Refusal::bad_key);
+  BOOST_TEST(caller.errno_of(Refusal::bad_key) == fi_err::kEKEYREJECTED);
+  BOOST_TEST(write(1ull << 63, 0) == Refusal::bad_key);
+  const uint64_t cached = 3ull << 62 | ((1ull << 56) - 16) << 3 | 5;
+  BOOST_TEST(write(cached, 8) == Refusal::none);
+  BOOST_TEST(write(cached, 9) == Refusal::key_offset);
+  BOOST_TEST(write(cached, ~uint64_t{0}) == Refusal::key_offset);
+  BOOST_TEST(caller.errno_of(Refusal::key_offset) == fi_err::kEINVAL);
+  // A call that is too long is refused for that.
+  BOOST_TEST(write(0x100000000, 0, 8192) == Refusal::too_long);
+  // Every kind of call: the ranges of a list have key 1, which is a good one.
+  BOOST_TEST(caller.check_list(OpKind::write, 1, 1) == Refusal::none);
+  std::vector<nic::BatchDesc> descs(2);
+  descs[1].key = 0x100000000;
+  Batch batch;
+  batch.local = caller.local(0, 8);
+  batch.descs = descs;
+  BOOST_TEST(call::check(caller.ep(), batch, &caller.why) == Refusal::bad_key);
+}
+
+BOOST_AUTO_TEST_CASE(a_fence_needs_its_capability_where_the_rules_say_so) {
+  const auto rules = [](uint64_t caps) {
+    return [caps](nic::EndpointConfig& ep) {
+      ep.caps = flag::kRma | flag::kWrite | caps;
+      ep.rules.fence_needs_cap = true;
+      ep.rules.fence_also = 1ull << 60;
+      ep.rules.flags[static_cast<size_t>(call::FlagCall::write)] |= 1ull << 60;
+    };
+  };
+  Caller without(rules(0)), with(rules(flag::kFence));
+  BOOST_TEST(without.check_list(OpKind::write, 1, 1, flag::kFence) == Refusal::no_fence);
+  BOOST_TEST(without.errno_of(Refusal::no_fence) == fi_err::kEINVAL);
+  BOOST_TEST(without.check_list(OpKind::write, 1, 1, 1ull << 60) == Refusal::none);
+  BOOST_TEST(with.check_list(OpKind::write, 1, 1, flag::kFence) == Refusal::none);
+  const wire::RmaRange range{0, 8, 1};
+  uint64_t flags = 1ull << 60;
+  BOOST_TEST(call::check_more(without.ep(), &flags, {&range, 1}, &without.why) == Refusal::none);
+  BOOST_TEST(flags == flag::kFence);
+}
+
+BOOST_AUTO_TEST_CASE(the_length_of_a_call_may_be_that_of_its_buffers_alone) {
+  Caller caller([](auto& ep) {
+    ep.caps = flag::kRma | flag::kWrite;
+    ep.rules.local_lengths = true;
+  });
+  const Local local = caller.local(0, 8);
+  const wire::RmaRange range{16, 999, 1};
+  ListTransfer t;
+  t.local = {&local, 1};
+  t.remote = {&range, 1};
+  BOOST_TEST(call::check(caller.ep(), t, &caller.why) == Refusal::none);
+  BOOST_TEST(t.remote[0].length == 8U);
+  BOOST_TEST(t.remote[0].addr == 16U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(test_peers_can_add_no_seal_to_what_they_get) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_newcomers_get_in_after_a_peer_scribbled_over_the_ring) {
+BOOST_AUTO_TEST_CASE(test_shm_new_peers_connect_after_a_ring_was_overwritten) {
   for (const int scribble : {0x00, 0x5a, 0xff}) {
     for (const bool all : {false, true}) {
       PairConfig config = pair_of(Path::ring, true);
@@ -297,12 +297,12 @@ BOOST_AUTO_TEST_CASE(test_name_that_another_user_took_keeps_nobody_out) {
   constexpr uint32_t kPid = 4711;
   for (const bool listens : {true, false}) {
     Child squatter([&](int fd) {
-      const UniqueFd name_fd(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
       sockaddr_un name{};
       name.sun_family = AF_UNIX;
       const int n =
           std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "weft-%u-0-0-0-%u", wire::kHelloVersion, kPid);
       if (::setgid(65000) != 0 || ::setuid(65000) != 0) ::_exit(6);
+      const UniqueFd name_fd(::socket(AF_UNIX, SOCK_SEQPACKET, 0));  // afterwards: a socket is its maker's
       const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
       if (::bind(name_fd.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) ::_exit(7);
       if (listens && ::listen(name_fd.get(), 8) != 0) ::_exit(8);

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(test_chosen_addresses_differ) {
 }
 
 /// Two processes that write to each other first thing: each connects, neither drops the connection that the other uses.
-BOOST_AUTO_TEST_CASE(test_peers_that_connect_to_each_other_at_the_same_time_both_succeed) {
+BOOST_AUTO_TEST_CASE(test_shm_simultaneous_connects_both_succeed) {
   for (const Path path : {Path::direct, Path::cma, Path::strict}) {
     BOOST_TEST_CONTEXT("path " << path) {
       Pair pair(pair_of(path, true));
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(test_peers_that_connect_to_each_other_at_the_same_time_both
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_second_endpoint_of_a_known_process_needs_no_second_connection) {
+BOOST_AUTO_TEST_CASE(test_second_endpoint_of_a_peer_uses_the_same_connection) {
   for (const Path path : {Path::direct, Path::strict}) {
     Pair pair(pair_of(path, true));
     expect_serves(pair);
@@ -376,7 +376,7 @@ BOOST_AUTO_TEST_CASE(test_either_side_may_be_strict) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_segments_made_after_the_connection_are_asked_for) {
+BOOST_AUTO_TEST_CASE(test_segment_made_after_the_connection_is_requested) {
   for (const bool manual : {true, false}) {
     Pair pair(pair_of(Path::direct, manual));
     expect_serves(pair);  // connected: one segment is known
@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(test_segments_made_after_the_connection_are_asked_for) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_connection_that_waits_at_a_closing_endpoint_finds_nobody) {
+BOOST_AUTO_TEST_CASE(test_connect_queued_at_a_closing_endpoint_is_no_endpoint) {
   SideConfig config = manual_side();
   Side a(config), b(config);
   const uint64_t dest = a.insert(b), word = 1;
@@ -410,7 +410,7 @@ BOOST_AUTO_TEST_CASE(test_connection_that_waits_at_a_closing_endpoint_finds_nobo
 }
 
 /// A stopped peer keeps what was sent to it, but not so much that others wait for it.
-BOOST_AUTO_TEST_CASE(test_peer_that_does_not_read_leaves_staging_memory_for_others) {
+BOOST_AUTO_TEST_CASE(test_shm_stopped_peer_leaves_staging_memory_to_others) {
   SideConfig config = manual_side();
   config.host.shm.strict = true;
   config.ep.tx_size = 4096;
@@ -597,7 +597,7 @@ BOOST_AUTO_TEST_CASE(test_forked_child_does_not_hide_its_parents_death) {
 }
 
 /// Nobody polls the initiator; its engine alone sends what found no room in the ring of a stopped target.
-BOOST_AUTO_TEST_CASE(test_engine_sends_what_found_no_room_without_being_asked) {
+BOOST_AUTO_TEST_CASE(test_engine_sends_deferred_frames_by_itself) {
   Child target([](int fd) {
     SideConfig config;
     config.host.engine_thread = false;

@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(test_cache_hit_is_an_entry_that_contains_the_range) {
   BOOST_TEST(counts.held == 1U);
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_system_memory_is_known_in_pages_and_no_further_than_asked) {
+BOOST_AUTO_TEST_CASE(test_cache_system_memory_entry_covers_the_pages_asked_for) {
   Stack s;
   const auto found = s.cache.search(10 * kPage + 10, 20, kHmemSystem, 0, [](uint64_t, uint64_t) {
     CachedMapping m;
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(test_cache_interface_and_device_are_part_of_the_key) {
   BOOST_TEST(!s.search(kPage, 64, 2, 0).cached());  // nobody watches that interface
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_change_removes_what_overlaps_and_marks_what_is_held) {
+BOOST_AUTO_TEST_CASE(test_cache_change_removes_entries_and_marks_held_refs_stale) {
   Stack s;
   const auto low = s.search(0x10 * kPage, 2 * kPage);
   const auto high = s.search(0x20 * kPage, 2 * kPage);
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(test_cache_change_while_resolving_is_not_kept) {
   BOOST_TEST(s.search(kPage, 64).cached());
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_more_changes_than_the_log_holds_forget_everything) {
+BOOST_AUTO_TEST_CASE(test_cache_log_overflow_removes_all_entries) {
   Stack s;
   (void)s.search(kPage, 64);
   (void)s.search(1000 * kPage, 64);
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(test_cache_more_changes_than_the_log_holds_forget_everythin
   BOOST_TEST(s.cache.statistics().entries == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_count_limit_evicts_the_least_recently_used_that_nobody_holds) {
+BOOST_AUTO_TEST_CASE(test_cache_count_limit_evicts_the_oldest_unheld_entry) {
   Stack s(3);
   auto held = s.search(1 * kPage, 64);
   (void)s.search(2 * kPage, 64);
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(test_cache_subscribes_each_entry_and_ends_it_with_the_entry
   BOOST_TEST(s.cache.reason() == "this kind of memory cannot be watched");
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_hit_that_the_monitor_finds_invalid_is_resolved_anew) {
+BOOST_AUTO_TEST_CASE(test_cache_hit_refused_by_the_monitor_is_resolved_again) {
   Stack s;
   const auto device = std::make_shared<FakeMonitor>();
   device->checks = true;
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(test_cache_hit_that_the_monitor_finds_invalid_is_resolved_a
   BOOST_TEST(!s.search(kPage, 64, 1, 0).cached());
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_imported_monitor_comes_first_and_gives_the_place_back) {
+BOOST_AUTO_TEST_CASE(test_cache_imported_monitor_has_precedence_until_removed) {
   Stack s;
   const auto mine = std::make_shared<FakeMonitor>();
   const auto held = s.search(kPage, 64);
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(test_cache_imported_monitor_comes_first_and_gives_the_place
   BOOST_TEST(s.monitor->ranges.size() == 1U);
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_flush_leaves_what_is_held_unless_told_otherwise) {
+BOOST_AUTO_TEST_CASE(test_cache_flush_keeps_held_entries_by_default) {
   Stack s;
   const auto held = s.search(kPage, 64);
   (void)s.search(2 * kPage, 64);
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(test_cache_flush_leaves_what_is_held_unless_told_otherwise)
   BOOST_TEST(held->user == 1U);
 }
 
-BOOST_AUTO_TEST_CASE(test_cache_resolver_that_answers_past_the_question_is_refused) {
+BOOST_AUTO_TEST_CASE(test_cache_resolver_must_contain_the_requested_range) {
   Stack s;
   BOOST_CHECK_EXCEPTION((void)s.cache.search(kPage, 64, 0, 0,
                                              [](uint64_t a, uint64_t) {

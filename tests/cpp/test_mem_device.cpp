@@ -72,7 +72,7 @@ struct Fixture {
 
 BOOST_AUTO_TEST_SUITE(mem_device)
 
-BOOST_AUTO_TEST_CASE(memory_of_a_peer_is_opened_once_and_closed_when_its_process_is_gone) {
+BOOST_AUTO_TEST_CASE(devices_open_peer_memory_once_and_close_it_at_its_death) {
   Fixture f;
   const auto first = f.devices.open(&f.owner_a, Fixture::note(0x1000));
   BOOST_TEST(first == f.devices.open(&f.owner_a, Fixture::note(0x1000)));
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_peer_is_opened_once_and_closed_when_its_process
   BOOST_TEST(f.runtime->opened.size() == 1u);  // somebody still copies
 }
 
-BOOST_AUTO_TEST_CASE(another_allocation_at_the_same_address_closes_the_one_before) {
+BOOST_AUTO_TEST_CASE(devices_close_an_older_allocation_at_the_address) {
   Fixture f;
   f.devices.open(&f.owner_a, Fixture::note(0x1000, 1));
   f.devices.open(&f.owner_b, Fixture::note(0x9000, 1));

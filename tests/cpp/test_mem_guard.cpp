@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(test_fault_outside_a_guard_ends_the_process_by_its_signal) 
              }) == SIGSEGV);
 }
 
-BOOST_AUTO_TEST_CASE(test_ignored_signal_is_ignored_when_sent_and_kills_as_a_fault) {
+BOOST_AUTO_TEST_CASE(test_guard_ignored_signal_still_kills_at_a_fault) {
   const Pages closed(Pages::closed);
   const auto ignoring = [] {
     ::signal(SIGSEGV, SIG_IGN);
@@ -235,7 +235,7 @@ std::atomic<const void*> g_address{nullptr};
 struct sigaction g_replaced;
 const std::byte* g_other = nullptr;
 
-BOOST_AUTO_TEST_CASE(test_application_handler_gets_its_own_faults_with_their_address) {
+BOOST_AUTO_TEST_CASE(test_guard_passes_other_faults_on_with_their_address) {
   const Pages closed(Pages::closed);
   const std::byte word[8] = {};
   for (const bool after_ours : {false, true}) {
@@ -278,7 +278,7 @@ void report_and_raise(int signal, siginfo_t*, void*) {
   ::raise(signal);
 }
 
-BOOST_AUTO_TEST_CASE(test_handler_that_raises_again_is_called_once_and_the_process_ends) {
+BOOST_AUTO_TEST_CASE(test_guard_handler_that_reraises_runs_once) {
   const Pages closed(Pages::closed);
   for (const bool kept : {false, true}) {
     BOOST_TEST(signal_of([&] {
@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(test_guarded_copy_survives_a_handler_installed_after_ours) 
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_guarded_copy_survives_an_application_that_resets_the_handler) {
+BOOST_AUTO_TEST_CASE(test_guarded_copy_survives_a_reset_of_the_handler) {
   const Pages closed(Pages::closed);
   const std::byte word[8] = {};
   BOOST_TEST(signal_of([&] {

@@ -134,7 +134,7 @@ BOOST_DATA_TEST_CASE(test_monitor_sees_shared_memory_detached, data::make(kNames
   BOOST_TEST(!w.knows(p + kPage));
 }
 
-BOOST_DATA_TEST_CASE(test_monitor_is_idle_before_the_first_entry_and_after_the_last, data::make(kNames), name) {
+BOOST_DATA_TEST_CASE(test_monitor_runs_only_while_there_are_entries, data::make(kNames), name) {
   Watched w(name);
   if (!w.works()) return;
   const auto* code = static_cast<const std::byte*>(::dlsym(::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "munmap"));
@@ -265,7 +265,7 @@ BOOST_DATA_TEST_CASE(test_monitor_under_fire_no_hit_is_stale, data::make(kNames)
   ::munmap(arena, kPages * kPage);
 }
 
-BOOST_DATA_TEST_CASE(test_segment_pages_that_are_mapped_over_are_no_longer_its_own, data::make(kNames), name) {
+BOOST_DATA_TEST_CASE(test_segment_pages_mapped_over_leave_the_segment, data::make(kNames), name) {
   const auto monitor = make_system_monitor(name);
   std::string why;
   if (!monitor->available(&why)) return;

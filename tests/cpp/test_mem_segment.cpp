@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(test_segment_freed_neighbours_become_one) {
   BOOST_TEST(set.allocated_bytes() == 9U * 4096);
 }
 
-BOOST_AUTO_TEST_CASE(test_segment_large_allocations_start_on_a_huge_page_and_forget_when_freed) {
+BOOST_AUTO_TEST_CASE(test_segment_large_allocation_is_huge_page_aligned_and_zero) {
   SegmentSet set;
   (void)set.allocate(4096);
   std::byte* p = set.allocate(3 << 20);
@@ -142,7 +142,7 @@ struct Reserved {
   size_t bytes;
 };
 
-BOOST_AUTO_TEST_CASE(test_placed_allocation_lies_where_it_was_wanted_and_is_segment_memory) {
+BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_has_the_wanted_address) {
   SegmentSet set;
   std::byte* anywhere = set.allocate(4096);
   const Reserved room(1 << 20);
@@ -179,7 +179,7 @@ std::byte* next_segment() {
   return probe.at;
 }
 
-BOOST_AUTO_TEST_CASE(test_placed_allocation_is_not_inside_the_segment_that_it_makes) {
+BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_avoids_its_new_segment) {
   for (const bool replace : {true, false}) {
     SegmentSet set;
     std::byte* wanted = next_segment() + kSegmentBytes / 2;
@@ -264,7 +264,7 @@ BOOST_AUTO_TEST_CASE(test_place_beside_a_held_one_is_used_again) {
 }
 
 // A place comes to rest while another thread has looked at the holds and not at the places yet.
-BOOST_AUTO_TEST_CASE(test_place_that_comes_to_rest_during_a_look_stays_held) {
+BOOST_AUTO_TEST_CASE(test_segment_place_resting_during_a_check_stays_held) {
   struct Late final : PlaceHolders {
     void held_places(std::vector<HeldPlace>& out) override {
       out.insert(out.end(), held.begin(), held.end());
@@ -292,7 +292,7 @@ BOOST_AUTO_TEST_CASE(test_place_that_comes_to_rest_during_a_look_stays_held) {
   BOOST_TEST((set.allocate(4096) != second));
 }
 
-BOOST_AUTO_TEST_CASE(test_place_that_was_never_looked_for_is_nobodys_to_hold) {
+BOOST_AUTO_TEST_CASE(test_segment_place_never_registered_has_no_holds) {
   Holders holders;
   SegmentSet set;
   set.held_by(&holders);
@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(test_place_that_was_never_looked_for_is_nobodys_to_hold) {
   BOOST_TEST(holders.looks == 0);
 }
 
-BOOST_AUTO_TEST_CASE(test_discarded_allocation_reads_as_zero_and_populated_one_is_there) {
+BOOST_AUTO_TEST_CASE(test_segment_discard_zeroes_and_populate_allocates_pages) {
   SegmentSet set;
   std::byte* p = set.allocate(16384);
   std::memset(p, 0xff, 16384);

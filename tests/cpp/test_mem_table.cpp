@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(test_region_bound_to_several_endpoints_serves_each_of_them)
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_closed_endpoint_and_its_reused_slot_refuse_the_old_generation) {
+BOOST_AUTO_TEST_CASE(test_endpoint_slot_refuses_an_old_generation) {
   Fixture f;
   f.open(1);
   f.table.close_ep(f.ep);
@@ -264,7 +264,7 @@ BOOST_AUTO_TEST_CASE(test_client_keys_are_unique_per_domain) {
   BOOST_TEST(f.check(43) == Status::no_key);
 }
 
-BOOST_AUTO_TEST_CASE(test_provider_key_of_a_closed_region_is_stale_for_ever) {
+BOOST_AUTO_TEST_CASE(test_provider_key_of_a_closed_region_stays_stale) {
   Fixture f(8, kEpBoth | kEpProvKey);
   std::vector<uint64_t> keys;
   for (int i = 0; i < 100; ++i) {
@@ -332,7 +332,7 @@ BOOST_AUTO_TEST_CASE(test_buffer_entries_of_closed_regions_join_again) {
   BOOST_TEST(f.table.mr(all).length == 10u * (kIovEntryCount - 10));
 }
 
-BOOST_AUTO_TEST_CASE(test_many_keys_open_and_close_at_random_and_all_others_stay_reachable) {
+BOOST_AUTO_TEST_CASE(test_table_random_inserts_and_closes_keep_other_keys) {
   Fixture f(1 << 12);
   std::mt19937_64 random(5);
   std::map<uint64_t, uint32_t> live;
@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(test_a_hundred_thousand_regions_are_all_reachable) {
 
 /// An owner that was killed while it rearranged its index leaves an odd version; a reader must not wait for it for
 /// ever.
-BOOST_AUTO_TEST_CASE(test_reader_gives_up_on_an_index_whose_owner_died_in_a_rebuild) {
+BOOST_AUTO_TEST_CASE(test_reader_stops_if_the_owner_died_in_a_rebuild) {
   Fixture f(64);
   f.open(1);
   f.open(2);

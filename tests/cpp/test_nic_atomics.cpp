@@ -454,7 +454,7 @@ BOOST_AUTO_TEST_CASE(test_atomics_local_buffers_may_be_unaligned) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_atomics_target_with_its_components_alignment_is_updated_plainly) {
+BOOST_AUTO_TEST_CASE(test_atomics_half_aligned_complex_target_is_updated_plainly) {
   for (size_t d = 0; d < kDatatypeCount; ++d) {
     const size_t alignment = atomic_alignment(type_at(d));
     check_pairing(AtomicOp::sum, type_at(d), alignment, 0);

@@ -358,7 +358,7 @@ BOOST_AUTO_TEST_CASE(test_peer_that_floods_a_full_queue_is_hung_up_on) {
 
 /// Operations that report nothing but their failures find the queue full of those: the call is refused, nothing is
 /// kept.
-BOOST_AUTO_TEST_CASE(test_failures_nobody_reads_are_refused_at_a_full_queue) {
+BOOST_AUTO_TEST_CASE(test_full_queue_refuses_operations_that_could_fail) {
   for (const Path path : kPaths) {
     BOOST_TEST_CONTEXT(path) {
       PairConfig config = pair_of(path, true);

@@ -194,11 +194,11 @@ void fail_each_allocation(bool in_target) {
   BOOST_TEST(rounds > 3U);
 }
 
-BOOST_AUTO_TEST_CASE(test_allocation_that_fails_in_a_target_costs_its_peer_alone) {
+BOOST_AUTO_TEST_CASE(test_target_allocation_failure_affects_one_peer) {
   fail_each_allocation(true);
 }
 
-BOOST_AUTO_TEST_CASE(test_allocation_that_fails_in_an_initiator_ends_its_operation) {
+BOOST_AUTO_TEST_CASE(test_initiator_allocation_failure_ends_its_operation) {
   fail_each_allocation(false);
 }
 

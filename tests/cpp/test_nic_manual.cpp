@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(test_a_sleeper_in_the_engines_place_is_woken_by_a_frame) {
 
 /// An application thread that polls beside the engine may take the doorbell's signal away from it: then it must also
 /// take the frame that the signal was for, since after that nobody wakes the engine.
-BOOST_AUTO_TEST_CASE(test_application_that_polls_and_leaves_keeps_no_frame_from_its_engine) {
+BOOST_AUTO_TEST_CASE(test_engine_serves_frames_after_the_application_stops_polling) {
   Pair pair(pair_of(Path::strict, false));
   const uint64_t word = 7;
   BOOST_TEST(pair.write(&word, 8, 0).error == 0);

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(test_removed_operation_leaves_nothing_to_the_next) {
   BOOST_TEST((next->remote_count == 0 && next->at_total == 0 && next->peer == nullptr && !next->flow));
 }
 
-BOOST_AUTO_TEST_CASE(test_no_number_is_that_of_no_operation_also_when_the_count_starts_again) {
+BOOST_AUTO_TEST_CASE(test_op_table_never_assigns_number_0_after_a_wrap) {
   OpTable table(0, OpTable::kSequenceMask - 2);
   std::set<uint64_t> numbers;
   for (int i = 0; i < 8; ++i) {

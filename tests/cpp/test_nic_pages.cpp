@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(test_region_that_loses_pages_answers_fault_on_every_path) {
 }
 
 /// The same of the application's own buffer: what it gives, and what it is to get.
-BOOST_AUTO_TEST_CASE(test_local_buffer_that_loses_pages_answers_fault_on_every_path) {
+BOOST_AUTO_TEST_CASE(test_local_buffer_without_pages_is_a_fault_on_every_path) {
   for (const Path path : kPaths) {
     for (const auto way : {Failing::cut_off, Failing::unmapped, Failing::closed}) {
       BOOST_TEST_CONTEXT("path " << path << ", way " << way) {

@@ -36,7 +36,7 @@ bool in_place(Path path) {
 
 BOOST_AUTO_TEST_SUITE(nic_window)
 
-BOOST_AUTO_TEST_CASE(test_operation_reports_its_completion_only_where_it_is_not_over) {
+BOOST_AUTO_TEST_CASE(test_if_unfinished_operation_completes_only_if_it_waited) {
   on_every_path([](const PairConfig& config) {
     Pair pair(config);
     warm(pair);
@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(test_operation_reports_its_completion_only_where_it_is_not_
   });
 }
 
-BOOST_AUTO_TEST_CASE(test_atomic_reports_its_completion_only_where_it_is_not_over) {
+BOOST_AUTO_TEST_CASE(test_if_unfinished_atomic_completes_only_if_it_waited) {
   on_every_path([](const PairConfig& config) {
     Pair pair(config);
     warm(pair);
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(test_atomic_reports_its_completion_only_where_it_is_not_ove
   });
 }
 
-BOOST_AUTO_TEST_CASE(test_operation_that_may_only_be_immediate_is_not_begun_otherwise) {
+BOOST_AUTO_TEST_CASE(test_only_now_operation_is_refused_if_it_would_wait) {
   on_every_path([](const PairConfig& config) {
     Pair pair(config);
     pair.fill(std::byte{0xee});
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(test_window_shows_a_peers_bytes_where_loads_get_there) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(test_lost_way_is_told_to_who_asks_and_wakes_who_sleeps) {
+BOOST_AUTO_TEST_CASE(test_lost_peer_is_reported_and_wakes_sleepers) {
   for (const Path path : {Path::direct, Path::strict, Path::tcp}) {
     BOOST_TEST_CONTEXT("path " << path) {
       Pair pair(pair_of(path));

@@ -1,108 +1,8 @@
 // tests/cpp/test_ring_mpsc.cpp: the ring's promises: order per producer, full and empty, laps, holes, the dead, the
-// broken. Stress tests run a fixed amount of work; the kill test is seeded and prints its seed. No upper bounds on
-// time.
-#include "ring/mpsc.hpp"
-
-#include <boost/test/unit_test.hpp>
-
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <csignal>
-#include <cstdlib>
-#include <deque>
-#include <map>
-#include <memory>
-#include <random>
-#include <thread>
-#include <vector>
-
-#if defined(__SANITIZE_THREAD__)
-#define WEFT_TEST_NO_FORK 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WEFT_TEST_NO_FORK 1
-#endif
-#endif
-
-namespace {
+// broken, and a model of all calls.
+#include "ring_support.hpp"
 
 using namespace weft::ring;
-
-/// Anonymous shared memory: a forked child has the same.
-class Shared {
- public:
-  explicit Shared(size_t size)
-      : size_(size), memory_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    BOOST_REQUIRE(memory_ != MAP_FAILED);
-  }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  ~Shared() { munmap(memory_, size_); }
-  std::span<std::byte> span() const { return {static_cast<std::byte*>(memory_), size_}; }
-
- private:
-  size_t size_;
-  void* memory_;
-};
-
-struct Ring {
-  explicit Ring(uint32_t slot_count, uint64_t first_ticket = 0)
-      : shared(ring_bytes(slot_count)),
-        consumer(MpscConsumer::create(shared.span(), slot_count, first_ticket).value()) {}
-  MpscProducer producer(uint16_t id) const {
-    return MpscProducer::attach(shared.span(), consumer.slot_count(), id).value();
-  }
-  detail::Header& header() const { return *reinterpret_cast<detail::Header*>(shared.span().data()); }
-  detail::Slot& slot(size_t i) const { return reinterpret_cast<detail::Slot*>(&header() + 1)[i]; }
-  Shared shared;
-  MpscConsumer consumer;
-};
-
-void fill(const Claim& claim, uint64_t sequence, size_t length) {
-  std::memcpy(claim.payload().data(), &sequence, sizeof sequence);
-  for (size_t i = 8; i < length; ++i) claim.payload()[i] = static_cast<std::byte>(sequence * 31 + i);
-}
-size_t length_of(uint64_t sequence) {
-  return 8 + sequence * 37 % (kPayloadBytes - 7);
-}
-
-bool push(MpscProducer& producer, uint64_t sequence) {
-  const Claim claim = producer.try_claim();
-  if (!claim) return false;
-  fill(claim, sequence, length_of(sequence));
-  producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
-  return true;
-}
-/// The sequence number, or none if the message is not as fill() made it.
-std::optional<uint64_t> check(const Message& message) {
-  uint64_t sequence = 0;
-  if (message.length < 8) return std::nullopt;
-  std::memcpy(&sequence, message.payload, sizeof sequence);
-  if (message.length != length_of(sequence) || message.kind != static_cast<uint32_t>(sequence)) return std::nullopt;
-  for (size_t i = 8; i < message.length; ++i)
-    if (message.payload[i] != static_cast<std::byte>(sequence * 31 + i)) return std::nullopt;
-  return sequence;
-}
-std::optional<std::pair<uint16_t, uint64_t>> take(MpscConsumer& consumer) {
-  auto message = std::make_unique<Message>();
-  const bool was_empty = consumer.empty();
-  const PollStatus status = consumer.poll(*message);
-  BOOST_TEST((status == PollStatus::empty || !was_empty));  // without concurrent producers empty() is exact
-  if (status != PollStatus::message) return std::nullopt;
-  const auto sequence = check(*message);
-  BOOST_REQUIRE(sequence.has_value());
-  return std::pair{message->producer, *sequence};
-}
-using Taken = std::pair<uint16_t, uint64_t>;
-void expect(MpscConsumer& consumer, uint16_t producer, uint64_t sequence) {
-  const auto taken = take(consumer);
-  BOOST_REQUIRE(taken.has_value());
-  BOOST_TEST(taken->first == producer);
-  BOOST_TEST(taken->second == sequence);
-}
 
 BOOST_AUTO_TEST_SUITE(ring_mpsc)
 
@@ -122,7 +22,7 @@ BOOST_AUTO_TEST_CASE(test_ring_create_refuses_bad_memory) {
   BOOST_TEST(MpscProducer::attach(shared.span(), 8, 1)->slot_count() == 8U);
 }
 
-BOOST_AUTO_TEST_CASE(test_newcomer_gets_in_although_the_header_was_scribbled) {
+BOOST_AUTO_TEST_CASE(test_ring_attaches_although_the_header_was_overwritten) {
   for (const int scribble : {0x00, 0x7f, 0xff}) {
     Ring ring(8);
     MpscProducer first = ring.producer(1);
@@ -158,7 +58,7 @@ BOOST_AUTO_TEST_CASE(test_scribbled_tail_a_little_ahead_stalls_nobody) {
   BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
 }
 
-BOOST_AUTO_TEST_CASE(test_slots_that_were_set_back_are_found_and_a_reset_serves_on) {
+BOOST_AUTO_TEST_CASE(test_ring_audit_finds_old_slots_and_reset_repairs_the_ring) {
   Ring ring(8);
   MpscProducer producer = ring.producer(1);
   Message message;
@@ -288,7 +188,7 @@ BOOST_AUTO_TEST_CASE(test_ring_unpublished_slot_delays_only_itself_for_many_laps
   BOOST_TEST(ring.consumer.statistics().corruptions == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(test_ring_producer_with_a_held_claim_holds_back_its_own_later_messages) {
+BOOST_AUTO_TEST_CASE(test_ring_open_claim_holds_back_its_producers_messages) {
   Ring ring(8);
   auto first = ring.producer(1), second = ring.producer(2);
   const Claim held = first.try_claim();
@@ -306,7 +206,7 @@ BOOST_AUTO_TEST_CASE(test_ring_producer_with_a_held_claim_holds_back_its_own_lat
 }
 
 /// The consumer looks while the slot is claimed, the producer publishes it and a later one: order is kept.
-BOOST_AUTO_TEST_CASE(test_ring_hole_published_late_comes_before_its_producers_next) {
+BOOST_AUTO_TEST_CASE(test_ring_late_hole_precedes_its_producers_next_message) {
   Ring ring(8);
   auto first = ring.producer(1), second = ring.producer(2);
   const Claim slow = first.try_claim();
@@ -636,143 +536,4 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
   }
 }
 
-// ---- threads and processes
-// ----------------------------------------------------------------------------------------------------
-
-BOOST_AUTO_TEST_CASE(test_ring_four_threads_keep_their_order) {
-  for (uint32_t slot_count : {2U, 16U}) {
-    Ring ring(slot_count);
-    constexpr uint64_t kCount = 20000;
-    std::vector<std::thread> threads;
-    for (uint16_t id = 0; id < 4; ++id)
-      threads.emplace_back([&ring, id] {
-        auto producer = ring.producer(id);
-        for (uint64_t i = 0; i < kCount; ++i) {
-          while (true) {
-            const Claim claim = producer.try_claim();
-            if (!claim) {
-              std::this_thread::yield();
-              continue;
-            }
-            if (i % 97 == 0) std::this_thread::yield();  // holes
-            fill(claim, i, length_of(i));
-            producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
-            break;
-          }
-        }
-      });
-    std::vector<uint64_t> next(4, 0);
-    uint64_t taken = 0, wrong = 0;
-    Message message;
-    while (taken < 4 * kCount) {
-      const PollStatus status = ring.consumer.poll(message);
-      if (status == PollStatus::empty) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (status != PollStatus::message || message.producer >= 4 || check(message) != next[message.producer])
-        ++wrong;
-      else
-        ++next[message.producer];
-      ++taken;
-    }
-    for (auto& thread : threads) thread.join();
-    BOOST_TEST(wrong == 0U);
-    BOOST_TEST(ring.consumer.empty());
-    BOOST_TEST_MESSAGE(slot_count << " slots: " << ring.consumer.statistics().holes_opened << " holes");
-  }
-}
-
-#if !defined(WEFT_TEST_NO_FORK)
-[[noreturn]] void produce_for_ever(std::span<std::byte> memory, uint32_t slot_count, uint16_t id) {
-  auto producer = *MpscProducer::attach(memory, slot_count, id);
-  for (uint64_t i = 0;; ++i) {
-    Claim claim = producer.try_claim();
-    while (!claim) {
-      sched_yield();
-      claim = producer.try_claim();
-    }
-    fill(claim, i, length_of(i));
-    if (i % 3 == 0) sched_yield();  // most kills land between claim and publish
-    producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
-  }
-}
-
-/// Producers are killed with SIGKILL at random instants and replaced. From each one a gapless sequence arrives, the
-/// others go on meanwhile, and at the end the ring is whole. Rounds: WEFT_KILL_ROUNDS (default 60), seed: WEFT_SEED.
-BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
-  const char* rounds_text = std::getenv("WEFT_KILL_ROUNDS");
-  const char* seed_text = std::getenv("WEFT_SEED");
-  const int rounds = rounds_text != nullptr ? std::atoi(rounds_text) : 60;
-  const uint64_t seed = seed_text != nullptr ? std::strtoull(seed_text, nullptr, 0) : std::random_device{}();
-  BOOST_TEST_MESSAGE("seed " << seed);
-  std::mt19937_64 random(seed);
-  Ring ring(8);
-  std::map<uint16_t, uint64_t> next;
-  std::vector<std::pair<pid_t, uint16_t>> children;
-  uint16_t next_id = 1;
-  const auto start = [&] {
-    const uint16_t id = next_id++;
-    const pid_t pid = fork();
-    BOOST_REQUIRE(pid >= 0);
-    if (pid == 0) produce_for_ever(ring.shared.span(), ring.consumer.slot_count(), id);
-    children.emplace_back(pid, id);
-    next[id] = 0;
-  };
-  for (int i = 0; i < 3; ++i) start();
-  Message message;
-  uint64_t wrong = 0, freed = 0;
-  const auto poll = [&] {
-    const PollStatus status = ring.consumer.poll(message);
-    if (status == PollStatus::message) {
-      auto& expected = next[message.producer];
-      if (check(message) != expected) ++wrong;
-      ++expected;
-    } else if (status == PollStatus::corrupt)
-      ++wrong;
-    return status != PollStatus::empty;
-  };
-  for (int round = 0; round < rounds; ++round) {
-    const auto wait_for = random() % 300;  // messages; the survivors' traffic is the clock
-    for (uint64_t i = 0; i < wait_for;) {
-      if (poll())
-        ++i;
-      else
-        sched_yield();
-    }
-    const size_t victim = random() % children.size();
-    const auto [pid, id] = children[victim];
-    kill(pid, SIGKILL);
-    const auto before_hearing = random() % 40;  // the others go on although nobody knows of the death yet
-    for (uint64_t i = 0; i < before_hearing;) {
-      if (poll())
-        ++i;
-      else
-        sched_yield();
-    }
-    BOOST_REQUIRE(waitpid(pid, nullptr, 0) == pid);
-    freed += ring.consumer.producer_dead(id);
-    children.erase(children.begin() + static_cast<std::ptrdiff_t>(victim));
-    start();
-  }
-  for (const auto& [pid, id] : children) kill(pid, SIGKILL);
-  for (const auto& [pid, id] : children) {
-    BOOST_REQUIRE(waitpid(pid, nullptr, 0) == pid);
-    freed += ring.consumer.producer_dead(id);
-  }
-  while (poll()) {
-  }
-  BOOST_TEST(wrong == 0U, "seed " << seed);
-  BOOST_TEST(ring.consumer.empty());
-  BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
-  auto producer = ring.producer(60000);
-  for (uint64_t i = 0; i < 8; ++i) BOOST_TEST(push(producer, i), "seed " << seed);
-  for (uint64_t i = 0; i < 8; ++i) expect(ring.consumer, 60000, i);
-  BOOST_TEST_MESSAGE(rounds << " kills, " << freed << " claims freed, " << ring.consumer.statistics().taken
-                            << " messages");
-}
-#endif
-
 BOOST_AUTO_TEST_SUITE_END()
-
-}  // namespace

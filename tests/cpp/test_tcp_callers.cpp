@@ -90,7 +90,7 @@ Completion write_to(Side& a, const wire::HostAddress& there, const std::function
 
 BOOST_AUTO_TEST_SUITE(tcp_callers)
 
-BOOST_AUTO_TEST_CASE(test_caller_that_greeted_is_kept_when_silent_ones_crowd_in) {
+BOOST_AUTO_TEST_CASE(test_caller_with_a_greeting_is_not_evicted) {
   const Side side(listening());
   Caller greeted(side);
   greeted.say_hello();
@@ -119,7 +119,7 @@ std::vector<std::unique_ptr<Caller>> stalled(const Side& side, size_t addresses)
   return callers;
 }
 
-BOOST_AUTO_TEST_CASE(test_newcomer_is_turned_away_while_all_callers_have_greeted) {
+BOOST_AUTO_TEST_CASE(test_tcp_new_caller_is_rejected_if_all_others_have_greeted) {
   const Side side(listening());
   const auto greeted = stalled(side, kAddresses - 1);
   Caller first(side, 100), second(side, 100);

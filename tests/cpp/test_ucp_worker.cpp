@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(endpoint_fails_once) {
   BOOST_TEST(ep.why() == "gone");
 }
 
-BOOST_AUTO_TEST_CASE(flush_waits_for_what_was_posted_before_on_its_endpoint_alone) {
+BOOST_AUTO_TEST_CASE(flush_waits_for_earlier_operations_of_its_endpoint) {
   Worker worker;
   Endpoint ep(worker), another(worker);
   auto before = posted(worker, ep), elsewhere = posted(worker, another);
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(flush_waits_for_what_was_posted_before_on_its_endpoint_alon
   BOOST_TEST((Flush(worker, &another).start == kDone));
 }
 
-BOOST_AUTO_TEST_CASE(flush_under_way_tells_what_it_waited_for_though_the_request_told_it) {
+BOOST_AUTO_TEST_CASE(flush_under_way_repeats_the_failure_of_a_request) {
   Worker worker;
   Endpoint ep(worker), another(worker);
   auto r = posted(worker, ep), other = posted(worker, another);
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(flush_under_way_tells_what_it_waited_for_though_the_request
   BOOST_TEST(elsewhere.request.status == kOk);
 }
 
-BOOST_AUTO_TEST_CASE(failure_of_a_request_that_nobody_has_is_told_by_the_next_flush_once) {
+BOOST_AUTO_TEST_CASE(failure_of_a_dropped_request_is_reported_by_one_flush) {
   for (const bool whole : {false, true}) {
     Worker worker;
     Endpoint ep(worker);
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(failure_of_a_request_that_nobody_has_is_told_by_the_next_fl
   }
 }
 
-BOOST_AUTO_TEST_CASE(failure_that_was_seen_is_not_told_again_and_one_that_was_not_is) {
+BOOST_AUTO_TEST_CASE(failure_is_reported_again_only_if_it_was_not_read) {
   Worker worker;
   Endpoint ep(worker);
   auto seen = posted(worker, ep), kept = posted(worker, ep);
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(failure_that_was_seen_is_not_told_again_and_one_that_was_no
   BOOST_TEST((Flush(worker, &ep).start == kDone));
 }
 
-BOOST_AUTO_TEST_CASE(failure_told_by_a_flush_request_that_nobody_looked_at_is_told_again) {
+BOOST_AUTO_TEST_CASE(failure_in_an_unread_flush_is_reported_again) {
   Worker worker;
   Endpoint ep(worker);
   {
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(failure_told_by_a_flush_request_that_nobody_looked_at_is_to
   BOOST_TEST((Flush(worker, &ep).start == kDone));
 }
 
-BOOST_AUTO_TEST_CASE(flush_that_was_looked_at_leaves_failures_of_later_operations) {
+BOOST_AUTO_TEST_CASE(flush_read_by_the_application_keeps_later_failures) {
   Worker worker;
   Endpoint ep(worker);
   auto before = posted(worker, ep);
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(quiet_and_freed_requests_leave_their_failure_to_a_flush) {
   BOOST_TEST(flush.failure.status == kNoMemory);  // the first in the order of posting
 }
 
-BOOST_AUTO_TEST_CASE(cancelled_operation_is_no_failure_unless_the_worker_closes) {
+BOOST_AUTO_TEST_CASE(canceled_operation_is_a_failure_only_at_worker_close) {
   Worker worker;
   Endpoint ep(worker);
   auto r = posted(worker, ep);
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(flush_of_a_failed_endpoint_fails_each_time) {
   BOOST_TEST((Flush(worker, nullptr).start == kDone));
 }
 
-BOOST_AUTO_TEST_CASE(closed_endpoint_tells_nothing_more_but_a_worker_flush_that_waited_does) {
+BOOST_AUTO_TEST_CASE(closed_endpoint_reports_failures_only_to_a_waiting_flush) {
   Worker worker;
   auto ep = std::make_unique<Endpoint>(worker);
   auto early = posted(worker, *ep), late = posted(worker, *ep);

@@ -19,8 +19,10 @@ from weft.fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from weft.fi.offer import Offer
 from weft.fi.policy import (
     Address,
+    AddressText,
     Asked,
     Credential,
+    Failure,
     KeyRules,
     Option,
     QueueRules,
@@ -63,6 +65,7 @@ class StrangeAddresses:
 
     format = FORMAT
     size = _LAYOUT.size
+    tells_vni = True
 
     def parse(self, address: object) -> Address:
         data = bytes(address) if isinstance(address, (bytes, bytearray, memoryview)) else b""
@@ -97,13 +100,36 @@ class StrangeAddresses:
         return address
 
 
+def call_rules(any_key: bool) -> _nic.OpRules:
+    """Rules of calls that differ: no CSWAP of 16 bytes, atomics of 64 elements, PATIENT fences, FENCE needs its
+    capability, keys of the application have four bytes, and some refusals have other error numbers."""
+    rules = _nic.OpRules()
+    rules.set_flags("write", (rules.flags("write") | PATIENT) & ~int(fi.COMMIT_COMPLETE))
+    rules.set_atomics(2, int(fi.CSWAP), rules.atomics(2, int(fi.CSWAP)) & ~(1 << int(fi.INT128) | 1 << int(fi.UINT128)))
+    rules.atomic_count_max = 64
+    rules.fence_needs_cap = True
+    rules.fence_also = PATIENT
+    rules.local_lengths = True
+    if not any_key:
+        rules.add_key_form(mask=~0xFFFFFFFF & (1 << 64) - 1, value=0)
+    rules.set_errno(_nic.Refusal.no_fence, fi.EINVAL)
+    rules.set_errno(_nic.Refusal.too_many_elements, fi.E2BIG)
+    rules.set_errno(_nic.Refusal.inject_too_long, fi.E2BIG)
+    return rules
+
+
+PATIENT = 1 << 57  # an operation flag of the provider's own: it fences
+
+
 class StrangeEndpoint(BaseEndpoint):
     """Endpoints are numbered from 7, and have an option that can be set."""
 
     pids = range(7, 4000)
+    fence_covers_all = True
 
     def __init__(self, domain: BaseDomain, info: fi.Info) -> None:
         super().__init__(domain, info)
+        self.op_rules = call_rules(domain.keys.provider or bool(domain.info.domain_attr.mr_mode & fi.MR_RAW))
         self.patience = 0
         own = {0x77: Option(get=lambda: self.patience, set=self._set_patience), 0x78: Option(set=self._set_patience)}
         self.options = {**self.options, **own}
@@ -113,28 +139,32 @@ class StrangeEndpoint(BaseEndpoint):
             raise self.refusals.refuse(Rule.OPT_READ_ONLY, f"ep.setopt: patience is a number, not {value!r}")
         self.patience = value
 
-    def alias(self, flags: int) -> Any:
-        return "alias", flags
-
 
 class StrangeDomain(BaseDomain):
     """It can be told things, and keeps a list of what was taken and given back."""
 
     endpoint_class = StrangeEndpoint
 
-    def control(self, command: int, arg: Any) -> Any:
-        return ("heard", arg) if command == 42 else super().control(command, arg)
+    def control(self, fid: Any, command: int, arg: Any) -> Any:
+        return ("heard", arg) if command == 42 else super().control(fid, command, arg)
 
-    def open_ops(self, name: str) -> Any:
-        return {"twice": lambda n: 2 * n} if name == "counting" else super().open_ops(name)
+    def open_ops(self, fid: Any, name: str, flags: int) -> Any:
+        return {"twice": lambda n: 2 * n} if name == "counting" else super().open_ops(fid, name, flags)
 
-    def get_val(self, name: int) -> Any:
-        return len(LOG) if name == 1 else super().get_val(name)
+    def get_val(self, fid: Any, name: int) -> Any:
+        return len(LOG) if name == 1 else super().get_val(fid, name)
 
-    def set_val(self, name: int, value: Any) -> None:
+    def set_val(self, fid: Any, name: int, value: Any) -> None:
         if name != 1:
-            super().set_val(name, value)
+            super().set_val(fid, name, value)
         LOG.append(value)
+
+    def outcome(self, failed: Failure) -> tuple[int, int]:
+        """Unknown keys that end in 0x77 have a number of their own, made of the VNIs too."""
+        err, number = super().outcome(failed)
+        if failed.status is _nic.Status.no_key and failed.key & 0xFF == 0x77 and failed.peer is not None:
+            return err, number + 1000 + failed.peer[2] + failed.own[2]
+        return err, number
 
     def close(self) -> None:
         LOG.append("closed")
@@ -157,6 +187,7 @@ class Strange(BaseProvider):
     name = NAME
     version = fi.VERSION(7, 7)
     addresses: Any = StrangeAddresses()
+    address_text = AddressText("strange nic {nic}, endpoint {pid}, vni {vni} (0x{nic:x})", 0xFFF)
     refusals = Refusals(
         {
             Rule.MR_BIND_STATE: fi.Errno.EINVAL,

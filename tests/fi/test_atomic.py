@@ -250,6 +250,7 @@ def test_inject_atomic_frees_the_buffer_and_is_silent(duo: Duo) -> None:
     assert initiator.cq.read() == []
 
 
+@pytest.mark.general("its error number")
 def test_inject_atomic_beyond_inject_size_is_refused(duo: Duo) -> None:
     initiator, target, peer = duo
     target_array(target, np.zeros(64, np.uint64))
@@ -386,6 +387,7 @@ def test_atomic_counters_count_each_side() -> None:
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.general("its limits")
 def test_atomicvalid_tells_how_many_elements(duo: Duo) -> None:
     initiator, target, peer = duo
     count = initiator.ep.atomicvalid(fi.UINT64, fi.SUM)
@@ -398,6 +400,7 @@ def test_atomicvalid_tells_how_many_elements(duo: Duo) -> None:
         initiator.ep.atomic(np.ones(count + 1, np.uint64), None, peer, 0, KEY, fi.UINT64, fi.SUM)
 
 
+@pytest.mark.general("its limits")
 def test_query_atomic_answers_as_the_endpoint_does(duo: Duo) -> None:
     domain, ep = duo[0].domain, duo[0].ep
     for flags, valid in (
@@ -448,7 +451,7 @@ def test_atomic_unsupported_pair_is_refused_before_it_leaves(duo: Duo) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, -(1 << 63), 1 << 70])
-def test_atomic_operation_or_datatype_that_is_no_number_of_any_is_refused(duo: Duo, number: int) -> None:
+def test_atomic_unknown_operation_or_datatype_is_refused(duo: Duo, number: int) -> None:
     initiator, target, peer = duo
     memory = np.zeros(2, np.uint64)
     target.reg(memory, requested_key=KEY)
@@ -516,7 +519,7 @@ def test_datatype_names_both_ways() -> None:
 
 
 @pytest.mark.general("the man page's error number")
-def test_update_of_a_page_that_may_only_be_read_is_an_error_completion() -> None:
+def test_atomic_on_a_read_only_page_is_an_error_completion() -> None:
     text = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value  # this process's code
     assert text is not None
     at = text & -8

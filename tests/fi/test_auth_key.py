@@ -362,7 +362,7 @@ def test_region_has_the_keys_of_its_own_vector() -> None:
 
 
 @pytest.mark.clause("mr.auth-key.src-addr", "mr.flag.auth-key-unset")
-def test_region_restricted_to_one_endpoint_admits_that_one() -> None:
+def test_region_restricted_to_an_endpoint_refuses_others() -> None:
     with (
         keyed([7], ALL_CAPS | fi.DIRECTED_RECV) as (node, handles),
         opened(with_key(7)) as chosen,

@@ -55,7 +55,7 @@ def test_av_insert_of_no_address_is_invalid_and_inserts_nothing(node: Node, bad:
 
 
 @pytest.mark.general("addresses as strings")
-def test_av_insert_sync_err_tells_of_each(node: Node) -> None:
+def test_av_insert_sync_err_reports_each_address(node: Node) -> None:
     """fi_av(3) FI_SYNC_ERR: context receives 0 or an error number for each address."""
     with node.domain.av_open() as av:
         status: list[int] = []

@@ -129,18 +129,13 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
         "msg": fi.MsgAtomic([s.word], rma_iov=[fi.RmaIoc(0, 1, KEY)], addr=s.me, datatype=fi.UINT64, op=fi.CSWAP),
         "comparev": [s.word], "compare_desc": None, "resultv": [s.word], "result_desc": None, "flags": 0,
     },
-    ("Domain", "control"): lambda s: {"command": 1},
-    ("Domain", "open_ops"): lambda s: {"name": "nothing", "flags": 0},
-    ("Domain", "get_val"): lambda s: {"name": 1},
-    ("Domain", "set_val"): lambda s: {"name": 1},
-    ("Endpoint", "control"): lambda s: {"command": 1},
-    ("Endpoint", "open_ops"): lambda s: {"name": "nothing", "flags": 0},
-    ("Endpoint", "get_val"): lambda s: {"name": 1},
-    ("Endpoint", "set_val"): lambda s: {"name": 1},
     ("Endpoint", "alias"): lambda s: {"flags": 0},
     ("AddressVector", "bind"): lambda s: {"eq": s.EventQueue, "flags": 0},
     ("AddressVector", "insert"): lambda s: {"addr": "weft://0/1/77", "count": 1, "flags": 0, "fi_addr": None},
     ("AddressVector", "insertsvc"): lambda s: {"node": "weft0", "service": "77", "flags": 0},
+    ("AddressVector", "insertsym"): lambda s: {"node": "0", "nodecnt": 1, "service": "77", "svccnt": 1, "flags": 0},
+    ("AddressVector", "set_user_id"): lambda s: {"fi_addr": s.me, "user_id": 1, "flags": 0},
+    ("AddressVector", "user_id"): lambda s: {"fi_addr": s.me},
     ("AddressVector", "remove"): lambda s: {"fi_addr": s.AddressVector.insert("weft://0/1/78"), "count": 1, "flags": 0},
     ("AddressVector", "lookup"): lambda s: {"fi_addr": s.me},
     ("AddressVector", "insert_auth_key"): lambda s: {"auth_key": b"\1\0", "auth_key_size": 2, "flags": 0},
@@ -156,6 +151,8 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
     ("Counter", "set"): lambda s: {"value": 1},
     ("Counter", "adderr"): lambda s: {"value": 0},
     ("Counter", "seterr"): lambda s: {"value": 0},
+    ("Counter", "set_wb_buffer"): lambda s: {"buffer": bytearray(8)},
+    ("Counter", "write_back_at"): lambda s: {"value": 0},
     ("Counter", "wait"): lambda s: {"threshold": 0, "timeout": 0},
     ("EventQueue", "read"): lambda s: {"flags": 0},
     ("EventQueue", "sread"): lambda s: {"timeout": 0, "flags": 0},
@@ -173,6 +170,12 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
     ("MrCache", "flush"): lambda s: {"lru_only": True},
     ("MrCache", "import_fid"): lambda s: {"monitor": None, "flags": 0},
 }  # fmt: skip
+for _name in ("Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter", "EventQueue", "MemoryRegion"):
+    CALLS[_name, "control"] = lambda s: {"command": 1}
+    CALLS[_name, "open_ops"] = lambda s: {"name": "nothing", "flags": 0}
+    CALLS[_name, "set_ops"] = lambda s: {"name": "nothing", "ops": None, "flags": 0}
+    CALLS[_name, "get_val"] = lambda s: {"name": 1}
+    CALLS[_name, "set_val"] = lambda s: {"name": 1}
 # Other names by which an argument is positional only in the extension's calls.
 WITHOUT_ARGUMENTS = {"close", "statistics", "getname", "getpeer", "enable", "listen", "signal", "trywait", "pending",
                      "count", "raw_addr"}  # fmt: skip
@@ -257,9 +260,10 @@ def test_bad_values_are_tried_on_every_call() -> None:
     missing = []
     for name, method in METHODS:
         if (
-            (name, method) in tried | {("Counter", "read"), ("Counter", "readerr")}
+            (name, method) in tried | {("Counter", "read"), ("Counter", "readerr"), ("Counter", "get_mmio")}
             or method in WITHOUT_ARGUMENTS
             or method in ANSWER_ALWAYS
+            or getattr(getattr(fi, name), method).__module__ == "weft.fi._later"
         ):
             continue
         try:

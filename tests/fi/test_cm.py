@@ -114,7 +114,7 @@ def test_connection_carries_private_data_both_ways(sides: tuple[Side, Side]) -> 
     assert "connected" in repr(ep)
 
 
-def test_rejection_is_an_error_with_the_private_data_and_may_be_followed_by_another_try(
+def test_rejected_endpoint_gets_the_private_data_and_may_retry(
     sides: tuple[Side, Side],
 ) -> None:
     active, passive = sides
@@ -132,7 +132,7 @@ def test_rejection_is_an_error_with_the_private_data_and_may_be_followed_by_anot
     assert active.event(fi.CONNECTED).fid is ep
 
 
-def test_request_that_nobody_takes_is_refused(sides: tuple[Side, Side]) -> None:
+def test_connect_to_a_closed_passive_endpoint_is_refused(sides: tuple[Side, Side]) -> None:
     active, passive = sides
     pep = passive.listener()
     name = pep.getname()
@@ -156,7 +156,7 @@ def test_connection_to_nowhere_is_an_error(sides: tuple[Side, Side]) -> None:
     assert "12345" in active.eq.strerror(failed.prov_errno, failed.err_data)
 
 
-def test_shutdown_is_told_and_ends_transfers_in_both_directions(sides: tuple[Side, Side]) -> None:
+def test_shutdown_is_an_event_and_ends_transfers_both_ways(sides: tuple[Side, Side]) -> None:
     active, passive = sides
     ep, there = connect(active, passive, passive.listener())
     for side in sides:
@@ -340,7 +340,7 @@ def test_before_it_is_connected_an_endpoint_transfers_nothing(sides: tuple[Side,
 
 
 @pytest.mark.general("addresses as strings")
-def test_only_its_peer_reaches_memory_through_a_connected_endpoint(sides: tuple[Side, Side]) -> None:
+def test_connected_endpoint_admits_only_its_peer_to_memory(sides: tuple[Side, Side]) -> None:
     """A third endpoint that knows its address and the key is refused."""
     from tests.fi.support import opened
 
@@ -358,7 +358,7 @@ def test_only_its_peer_reaches_memory_through_a_connected_endpoint(sides: tuple[
     assert memory.tolist() == [0x22] * 8
 
 
-def test_accepted_peer_may_write_before_the_other_side_reads_its_event(sides: tuple[Side, Side]) -> None:
+def test_accepted_peer_may_write_before_connected_is_read(sides: tuple[Side, Side]) -> None:
     active, passive = sides
     pep, ep = passive.listener(), active.endpoint()
     memory = np.zeros(8, np.uint8)
@@ -523,7 +523,7 @@ def test_peer_that_is_killed_is_a_shutdown(path: str) -> None:
         client.call(finish)
 
 
-def test_endpoints_that_nobody_holds_are_collected() -> None:
+def test_unreferenced_endpoints_are_collected() -> None:
     """More than there are domains: none may stay because of its connection."""
     for _ in range(300):
         side = Side()

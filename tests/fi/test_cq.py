@@ -48,6 +48,42 @@ def test_cq_entries_have_the_format_s_fields(format: int, cls: type, fields: tup
             assert event.data == 0xFFFF
 
 
+@pytest.mark.parametrize("format", [fi.CQ_FORMAT_CONTEXT, fi.CQ_FORMAT_MSG, fi.CQ_FORMAT_DATA, fi.CQ_FORMAT_TAGGED])
+def test_each_entry_has_its_own_operation_s_fields(format: int) -> None:
+    """Entries of different operations with and without contexts, read in turn: none has what another one had."""
+    with pair(format=format) as (initiator, target, peer):
+        target.reg(bytearray(64), requested_key=KEY)
+        local, context = bytearray(64), object()
+        posts = [(initiator.ep.write, fi.WRITE), (initiator.ep.read, fi.READ)]
+        asked = [(*post, n, c) for post in posts for n in (8, 8, 9, 8) for c in (None, context, None, None)]
+        for post, kind, n, given in asked:
+            post(memoryview(local)[:n], None, peer, 0, KEY, given)
+            (entry,) = initiator.wait()
+            assert entry.op_context is given
+            if format != fi.CQ_FORMAT_CONTEXT:
+                assert entry.flags & (fi.READ | fi.WRITE) == kind
+                assert entry.len == n
+
+
+def test_event_without_context_has_the_data_of_its_own_write() -> None:
+    with pair(format=fi.CQ_FORMAT_DATA) as (initiator, target, peer):
+        target.reg(bytearray(8), requested_key=KEY)
+        for data in (1, 1, 2, 1):
+            initiator.ep.writedata(b"x", data=data, dest_addr=peer, addr=0, key=KEY)
+            (event,) = target.wait()
+            assert (event.op_context, event.data) == (None, data)
+
+
+def test_each_read_makes_a_list_of_its_own(duo: tuple[Node, Node, int]) -> None:
+    initiator, target, peer = duo
+    target.reg(bytearray(8), requested_key=KEY)
+    write(initiator, peer)
+    first = initiator.cq.sread(1, timeout=30)
+    first.append("mine")
+    write(initiator, peer)
+    assert len(initiator.cq.sread(1, timeout=30)) == 1
+
+
 def test_cq_read_of_an_empty_queue_is_an_empty_list(node: Node) -> None:
     assert node.cq.read() == []
     assert node.cq.readfrom() == []

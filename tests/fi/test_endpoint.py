@@ -268,8 +268,9 @@ def test_endpoints_as_many_as_ep_cnt_says_can_be_open() -> None:
     assert ended.stdout.strip() == "True", ended.stderr
 
 
-def test_getinfo_more_endpoints_than_the_nic_has_room_for_is_refused() -> None:
+def test_getinfo_more_endpoints_than_the_nic_has_is_refused() -> None:
     most = fi.getinfo()[0].domain_attr.ep_cnt
-    assert fi.getinfo(hints=fi.Info(domain_attr=fi.DomainAttr(ep_cnt=most)))
+    weft = fi.FabricAttr(prov_name="weft")
+    assert fi.getinfo(hints=fi.Info(domain_attr=fi.DomainAttr(ep_cnt=most), fabric_attr=weft))
     with pytest.raises(fi.NoData, match="ep_cnt"):
-        fi.getinfo(hints=fi.Info(domain_attr=fi.DomainAttr(ep_cnt=most + 1)))
+        fi.getinfo(hints=fi.Info(domain_attr=fi.DomainAttr(ep_cnt=most + 1), fabric_attr=weft))

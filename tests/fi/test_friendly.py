@@ -21,8 +21,10 @@ DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
 # Methods of the binding's base classes that the Python class wraps under another name: not for applications.
 INNER = {
     "atomic_limit", "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "connect_to", "disable_core",
-    "enable_at", "insert_address", "send_cm",
-    "lookup_address", "map_key", "missing_page", "regions", "remove_address", "set_mr_plain", "unmap_handle",
+    "enable_at", "enable_core", "enable_mapped", "insert_address", "send_cm", "try_at",
+    "lookup_address", "map_key", "missing_page", "readerr_core",
+    "regions", "remove_address", "set_mr_quick", "set_mr_rules", "staged_with", "unmap_handle", "unstage",
+    "get_mmio", "set_wb_buffer", "write_back_at",
 }  # fmt: skip
 # They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.
 ANSWER_ALWAYS = {"close", "statistics", "strerror", "straddr", "post", "post_error"}
@@ -177,14 +179,6 @@ GOOD: dict[tuple[str, str], Any] = {
     ("PassiveEndpoint", "setname"): ("weft://0/1/7",),
     ("Fabric", "trywait"): ([],),
     ("Domain", "alloc"): (8,),
-    ("Domain", "control"): (1,),
-    ("Domain", "open_ops"): ("name",),
-    ("Domain", "get_val"): (1,),
-    ("Domain", "set_val"): (1, 1),
-    ("Endpoint", "control"): (1,),
-    ("Endpoint", "open_ops"): ("name",),
-    ("Endpoint", "get_val"): (1,),
-    ("Endpoint", "set_val"): (1, 1),
     ("Domain", "bind"): lambda h: (h["EventQueue"],),
     ("Domain", "map_raw"): (0, bytes(8)),
     ("AddressVector", "insert_auth_key"): (b"\1\0",),
@@ -231,6 +225,9 @@ GOOD: dict[tuple[str, str], Any] = {
     ("AddressVector", "bind"): lambda h: (h["EventQueue"],),
     ("AddressVector", "insert"): ("weft://0/1/77",),
     ("AddressVector", "insertsvc"): ("0", "77"),
+    ("AddressVector", "insertsym"): ("0",),
+    ("AddressVector", "set_user_id"): (0, 1),
+    ("AddressVector", "user_id"): (0,),
     ("AddressVector", "lookup"): (0,),
     ("AddressVector", "remove"): (0,),
     ("AddressVector", "straddr"): lambda h: (h["node"].domain.provider.addresses.emit((0, 77, 1)),),
@@ -249,3 +246,9 @@ GOOD: dict[tuple[str, str], Any] = {
     ("MrCache", "notify"): (4096, 1),
     ("MrCache", "search"): (DATA,),
 }
+for _name in ("Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter", "EventQueue", "MemoryRegion"):
+    GOOD[_name, "control"] = (1,)
+    GOOD[_name, "open_ops"] = ("name",)
+    GOOD[_name, "set_ops"] = ("name", None)
+    GOOD[_name, "get_val"] = (1,)
+    GOOD[_name, "set_val"] = (1, 1)

@@ -93,7 +93,7 @@ def test_handle_closed_ones_do_not_warn(node: Node, kind: str) -> None:
 
 
 def test_handle_child_keeps_its_parents() -> None:
-    """The parents are collected after the child that holds them, and closed by nobody: each warns, and not before."""
+    """A child keeps its parents alive. Each unclosed object warns when it is collected, and not before."""
     kept: list[Any] = []
 
     def made() -> None:

@@ -39,7 +39,7 @@ def test_av_insert_every_form_of_an_address_is_the_same(av: Any) -> None:
     assert av.count() == 1
 
 
-def test_av_insert_other_hosts_ports_nics_and_endpoints_are_others(av: Any) -> None:
+def test_av_insert_distinguishes_host_port_nic_and_endpoint(av: Any) -> None:
     names = [
         WHOLE,
         "weft://192.0.2.2:7000/0/1/7000",
@@ -71,7 +71,7 @@ def test_av_insert_other_hosts_ports_nics_and_endpoints_are_others(av: Any) -> N
         b"\2\0" + bytes(14),
     ],
 )
-def test_av_insert_what_is_no_address_is_refused(av: Any, address: Any) -> None:
+def test_av_insert_of_an_invalid_address_is_refused(av: Any, address: Any) -> None:
     with pytest.raises(fi.InvalidArgument):
         av.insert(address)
 

@@ -62,7 +62,7 @@ def test_peers_are_refused_until_the_registration_is_complete() -> None:
 
 
 @pytest.mark.clause("mr.reg.async-mr-lifetime")
-def test_region_that_nobody_holds_lives_until_its_event() -> None:
+def test_unreferenced_region_lives_until_its_event() -> None:
     with asynchronous() as (initiator, target, eq, peer):
         memory = np.zeros(8, np.uint8)
         seen = weakref.ref(target.domain.mr_reg(memory, RW, requested_key=KEY, context="mine"))

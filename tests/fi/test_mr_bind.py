@@ -1,4 +1,4 @@
-"""What a region is bound to (fi_mr_bind), and who may reach it because of that: counters, endpoints, capabilities."""
+"""Bindings of a region (fi_mr_bind) to counters and endpoints, and the accesses that they permit."""
 
 from __future__ import annotations
 

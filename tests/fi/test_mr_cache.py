@@ -40,7 +40,7 @@ def memory() -> Iterator[Addresses]:
 
 
 class Watching(fi.MemMonitor):
-    """Remembers what it is told."""
+    """Records the calls that it receives."""
 
     name = "watching"
 
@@ -97,7 +97,7 @@ def test_open_of_another_service_names_those_there_are() -> None:
         fi.open("mr_cache", attr={})
 
 
-def test_open_cache_that_nobody_closes_is_told(cache: fi.MrCache) -> None:
+def test_open_cache_without_close_warns(cache: fi.MrCache) -> None:
     with pytest.warns(ResourceWarning, match="never closed"):
         fi.open("mr_cache")
 
@@ -191,7 +191,7 @@ def test_flush_leaves_what_is_held_unless_told_otherwise(cache: fi.MrCache, memo
     held.release()
 
 
-def test_notify_tells_of_what_no_monitor_sees(cache: fi.MrCache, memory: Addresses) -> None:
+def test_notify_reports_a_change_that_no_monitor_sees(cache: fi.MrCache, memory: Addresses) -> None:
     entry = cache.search((memory.at, 2 * PAGE))
     assert cache.notify(memory.at + 2 * PAGE, PAGE) == 0
     assert cache.notify(memory.at + PAGE, 1) == 1
@@ -259,7 +259,7 @@ def test_custom_monitor_that_refuses_a_range_leaves_it_uncached(cache: fi.MrCach
     assert mine.calls == ["start", "stop"]
 
 
-def test_custom_monitor_may_notify_from_any_thread_and_from_its_own_methods(cache: fi.MrCache) -> None:
+def test_custom_monitor_notifies_from_any_thread_and_own_methods(cache: fi.MrCache) -> None:
     class Nervous(Watching):
         def valid(self, addr: int, length: int, mapping: fi.CachedMapping) -> bool:
             self.notify(addr, length)
@@ -283,7 +283,7 @@ def test_custom_monitor_may_notify_from_any_thread_and_from_its_own_methods(cach
 
 
 @pytest.mark.clause("mr.cache.uva")
-def test_cache_serves_host_and_device_memory_of_one_address_space(cache: fi.MrCache, memory: Addresses) -> None:
+def test_cache_serves_host_and_device_memory(cache: fi.MrCache, memory: Addresses) -> None:
     """With unified virtual addressing an address is the host's or the device's: both are in the one cache at once."""
     with fi.open("mr_cache") as own:
         own.import_fid(Watching(fi.HMEM_CUDA))

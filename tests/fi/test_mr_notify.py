@@ -44,7 +44,7 @@ def test_region_is_out_of_reach_until_it_is_refreshed(duo: tuple[Node, Node, int
 
 
 @pytest.mark.clause("mr.mmu-notify.meaning", "mr.refresh.failure", "mr.refresh.updates", "mr.refresh.notifies")
-def test_refresh_of_missing_pages_fails_and_of_present_ones_opens_the_region(
+def test_refresh_opens_the_region_only_if_all_pages_are_present(
     duo: tuple[Node, Node, int], addresses: Addresses
 ) -> None:
     """The notification says that all pages are there: where one is not, the region stays closed to peers."""
@@ -66,9 +66,7 @@ def test_refresh_of_missing_pages_fails_and_of_present_ones_opens_the_region(
 
 
 @pytest.mark.clause("mr.refresh.updates")
-def test_pages_put_in_place_of_others_are_reached_after_a_refresh(
-    duo: tuple[Node, Node, int], addresses: Addresses
-) -> None:
+def test_replaced_pages_are_reached_after_a_refresh(duo: tuple[Node, Node, int], addresses: Addresses) -> None:
     initiator, target, peer = duo
     addresses.back()
     addresses.array()[:] = 7

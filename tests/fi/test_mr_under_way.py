@@ -1,4 +1,4 @@
-"""A region that is closed while its memory is used: the memory stays where it is until it is used no more."""
+"""A region that is closed while its memory is in use: the memory stays until the last use has ended."""
 
 from __future__ import annotations
 

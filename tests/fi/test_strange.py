@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.fi import strange
 from tests.fi.support import RW, WATCHDOG_S
+from tests.fi.support import opened as general
 
-from weft import fi
+from weft import _keys, fi
 
 pytestmark = pytest.mark.general("it opens the strange provider itself")
 KEY = 5
@@ -258,6 +260,181 @@ def test_failed_operation_has_the_providers_numbers(opened: Opened) -> None:
     assert descs["status"].tolist() == [fi.EIO]
 
 
+def failure(one: Opened) -> fi.CqErrEntry:
+    with pytest.raises(fi.Available):
+        one.cq.sread(timeout=WATCHDOG_S)
+    found = one.cq.readerr()
+    assert isinstance(found, fi.CqErrEntry)
+    return found
+
+
+def test_provider_decides_on_a_failure_by_key_and_addresses(opened: Opened) -> None:
+    """`DomainPolicy.outcome` knows more than the status."""
+    opened.ep.write(b"12345678", dest_addr=opened.me, addr=0, key=0x277)
+    failed = failure(opened)
+    assert (failed.err, failed.prov_errno) == (fi.EIO, 2001 + 2 * strange.VNI)
+    assert failed.status is fi.Status.no_key
+
+
+def test_text_of_a_failure_names_the_peer_as_the_provider_does(opened: Opened) -> None:
+    opened.ep.write(b"12345678", dest_addr=opened.me, addr=0, key=KEY)
+    text = failure(opened).err_data.decode()
+    _, pid, _ = opened.domain.provider.addresses.parse(opened.ep.getname())
+    assert f"on strange nic 4000, endpoint {pid}, vni 9 (0xfa0): no region there has this key" in text
+    assert "weft://" not in text
+
+
+# ---- rules of calls --------------------------------------------------------------------------------------------------
+
+
+def test_key_that_no_client_key_can_be_is_rejected_at_the_call(opened: Opened) -> None:
+    for call in (
+        lambda: opened.ep.write(b"1", dest_addr=opened.me, addr=0, key=1 << 32),
+        lambda: opened.ep.inject_write(b"1", opened.me, 0, 1 << 63),
+        lambda: opened.ep.writemsg(
+            fi.MsgRma(msg_iov=[bytearray(1)], addr=opened.me, rma_iov=[fi.RmaIov(0, 1, 1 << 40)])
+        ),
+        lambda: opened.ep.atomic(np.ones(1, "i8"), None, opened.me, 0, 1 << 32, fi.INT64, fi.SUM),
+    ):
+        with pytest.raises(fi.KeyRejected, match="has no form that keys have here"):
+            call()
+    assert opened.cq.read() == []
+
+
+def test_key_of_any_form_is_taken_where_the_provider_makes_keys(provider: strange.Strange) -> None:
+    one = Opened(int(fi.MR_PROV_KEY)).enabled()
+    with one.stack:
+        one.ep.write(b"1", dest_addr=one.me, addr=0, key=1 << 63)
+        assert failure(one).status is fi.Status.no_key
+
+
+def test_length_of_a_call_is_that_of_its_buffers(opened: Opened) -> None:
+    memory = bytearray(16)
+    opened.reg(memory)
+    opened.ep.writemsg(fi.MsgRma(msg_iov=[b"four"], addr=opened.me, rma_iov=[fi.RmaIov(4, 9999, KEY)]))
+    opened.cq.sread(timeout=WATCHDOG_S)
+    assert memory == b"\0\0\0\0four" + bytes(8)
+
+
+def test_refused_calls_have_the_errors_of_the_providers_rules(opened: Opened) -> None:
+    memory = np.zeros(128, np.int64)
+    opened.reg(memory)
+    wide, result = np.zeros(65, np.int64), np.zeros(65, np.int64)
+    for errno, why, call in (
+        (fi.E2BIG, "65 elements are more than one call may carry, 64",
+         lambda: opened.ep.fetch_atomic(wide, None, result, None, opened.me, 0, KEY, fi.INT64, fi.SUM)),
+        (fi.E2BIG, "65 bytes are more than inject_size, 64",
+         lambda: opened.ep.inject_write(bytes(65), opened.me, 0, KEY)),
+        (fi.EBADFLAGS, "not for this call",
+         lambda: opened.ep.writemsg(message(opened, memory), fi.COMMIT_COMPLETE)),
+    ):  # fmt: skip
+        with pytest.raises(fi.FabricError, match=why) as caught:
+            call()
+        assert caught.value.errno == errno
+    assert opened.ep.atomicvalid(fi.INT64, fi.SUM) == 64
+
+
+def test_atomic_that_the_provider_lacks_is_refused(opened: Opened) -> None:
+    two = np.zeros(2, np.int64)
+    for datatype in (fi.INT128, fi.UINT128):
+        with pytest.raises(fi.NotSupported):
+            opened.ep.compare_atomicvalid(datatype, fi.CSWAP)
+        with pytest.raises(fi.NotSupported, match="does not exist in this family"):
+            opened.ep.compare_atomic(two, None, two, None, two.copy(), None, opened.me, 0, KEY, datatype, fi.CSWAP)
+    assert opened.ep.compare_atomicvalid(fi.INT64, fi.CSWAP) == 64
+
+
+def message(one: Opened, memory: Any) -> fi.MsgRma:
+    return fi.MsgRma(msg_iov=[b"12345678"], addr=one.me, rma_iov=[fi.RmaIov(0, 8, KEY)])
+
+
+def test_fence_needs_its_capability(opened: Opened) -> None:
+    opened.reg(bytearray(8))
+    info = fi.dupinfo(opened.info)
+    assert info.caps & fi.FENCE
+    info.caps &= ~int(fi.FENCE)
+    with opened.domain.endpoint(info) as ep:
+        ep.bind(opened.cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(opened.av)
+        ep.enable()
+        ep.writemsg(message(opened, None), strange.PATIENT)
+        opened.cq.sread(timeout=WATCHDOG_S)
+        with pytest.raises(fi.InvalidArgument, match="FENCE on an endpoint that was opened without it"):
+            ep.writemsg(message(opened, None), fi.FENCE)
+    opened.ep.writemsg(message(opened, None), fi.FENCE)
+    opened.cq.sread(timeout=WATCHDOG_S)
+
+
+def test_write_on_a_disabled_endpoint_is_refused_as_not_enabled(provider: strange.Strange) -> None:
+    one = Opened()
+    with one.stack, pytest.raises(fi.BadState, match="not enabled"):
+        one.ep.write(b"1", dest_addr=0, addr=0, key=1 << 63)
+
+
+def order_of_a_fenced_write(me: Any, slow: Any, fast: Any, flag: int) -> list[str]:
+    """What completes, in order: a write that the slow peer's full queue holds back, and a fenced one to another peer.
+
+    The slow peer reads its queue once the fenced write had its chance.
+    """
+    for one in (slow, fast):
+        one.reg(bytearray(8))
+    to_slow, to_fast = me.av.insert(slow.ep.getname()), me.av.insert(fast.ep.getname())
+
+    def read(patience: int = 200) -> list[Any]:
+        return [entry.op_context for _ in range(patience) for entry in me.cq.read()]
+
+    for _ in range(64):
+        me.ep.writedata(b"1", data=1, dest_addr=to_slow, addr=0, key=KEY, context="held back")
+        if not read():
+            break
+    else:
+        raise AssertionError("a full queue held nothing back")
+    fenced = fi.MsgRma(msg_iov=[b"2"], addr=to_fast, rma_iov=[fi.RmaIov(0, 1, KEY)], context="fenced")
+    me.ep.writemsg(fenced, flag)
+    order = read()
+    while len(order) < 2:
+        slow.cq.read()
+        order += read(1)
+    return order
+
+
+def test_fence_of_the_strange_provider_covers_every_peer(provider: strange.Strange) -> None:
+    """`EndpointPolicy.nic_config`: fence_covers_all."""
+    with contextlib.ExitStack() as stack:
+        slow, fast, me = [stack.enter_context(one.stack) and one for one in (Opened(), Opened(), Opened())]
+        for one in (slow, fast, me):
+            one.enabled()
+        assert order_of_a_fenced_write(me, slow, fast, strange.PATIENT) == ["held back", "fenced"]
+
+
+def test_fence_of_the_general_provider_covers_one_peer(provider: strange.Strange) -> None:
+    """fi_rma(3) FI_FENCE: earlier operations that target the same endpoint."""
+    with general(size=4) as slow, general(size=4) as fast, general(size=4) as me:
+        slow.reg, fast.reg = partial(slow.reg, requested_key=KEY), partial(fast.reg, requested_key=KEY)
+        assert order_of_a_fenced_write(me, slow, fast, int(fi.FENCE)) == ["fenced", "held back"]
+
+
+@pytest.mark.parametrize(("access", "fetch", "outcome"), [
+    (fi.REMOTE_WRITE, False, fi.Status.ok), (fi.REMOTE_WRITE, True, fi.Status.access),
+    (fi.REMOTE_READ, False, fi.Status.access), (fi.REMOTE_READ, True, fi.Status.access),
+    (RW, False, fi.Status.ok), (RW, True, fi.Status.ok),
+])  # fmt: skip
+def test_fetching_atomic_needs_both_rights(opened: Opened, access: int, fetch: bool, outcome: fi.Status) -> None:
+    memory, one, result = np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64)
+    mr = opened.stack.enter_context(opened.domain.mr_reg(memory, int(access), requested_key=KEY))
+    mr.bind(opened.ep)
+    mr.enable()
+    if fetch:
+        opened.ep.fetch_atomic(one, None, result, None, opened.me, 0, KEY, fi.INT64, fi.SUM)
+    else:
+        opened.ep.atomic(one, None, opened.me, 0, KEY, fi.INT64, fi.SUM)
+    if outcome is fi.Status.ok:
+        opened.cq.sread(timeout=WATCHDOG_S)
+    else:
+        assert failure(opened).status is outcome
+    assert memory[0] == (outcome is fi.Status.ok)
+
+
 # ---- queues, keys, options, calls of its own -------------------------------------------------------------------------
 
 
@@ -267,7 +444,7 @@ def test_queue_of_size_0_has_the_providers_size_and_format(opened: Opened) -> No
         opened.domain.av_open(fi.AV_MAP)
 
 
-def test_authorization_key_has_a_service_and_says_how_it_was_found(provider: strange.Strange) -> None:
+def test_auth_key_has_a_service_and_its_origin(provider: strange.Strange) -> None:
     one = Opened(auth_key=b"\x0b\0\7\0", auth_key_size=4).enabled()
     with one.stack:
         used = one.domain.policy.credential
@@ -293,7 +470,6 @@ def test_calls_of_its_own_reach_the_provider(opened: Opened) -> None:
     assert opened.domain.open_ops("counting")["twice"](21) == 42
     opened.domain.set_val(1, "told")
     assert opened.domain.get_val(1) == 1
-    assert opened.ep.alias(int(fi.DELIVERY_COMPLETE)) == ("alias", fi.DELIVERY_COMPLETE)
     for call in (
         lambda: opened.domain.control(43),
         lambda: opened.domain.open_ops("other"),
@@ -320,6 +496,41 @@ def test_domain_is_on_the_nic_of_its_provider(opened: Opened, provider: strange.
             assert other.policy.nic is not opened.domain.policy.nic
     array = opened.domain.alloc(8, np.uint8)
     assert provider.nic().statistics()["allocated_bytes"] >= array.nbytes
+
+
+def test_registration_cache_is_that_of_the_domains_nic(opened: Opened) -> None:
+    memory = np.zeros(1 << 16, np.uint8)
+    with fi.open("mr_cache", opened.domain) as own, fi.open("mr_cache") as general_one:
+        before, others = own.statistics(), general_one.statistics()
+        with own.search(memory) as entry:
+            assert entry.length >= memory.nbytes
+        after = own.statistics()
+        assert after.hits + after.misses == before.hits + before.misses + 1
+        assert general_one.statistics() == others
+        watching = fi.MemMonitor()
+        own.import_fid(watching)
+        general_one.import_fid(fi.MemMonitor())
+        with pytest.raises(fi.Busy):
+            own.import_fid(fi.MemMonitor())
+    with pytest.raises(fi.InvalidArgument, match="Domain or None"):
+        fi.open("mr_cache", opened.fabric)
+
+
+def test_packed_addresses_and_keys_name_the_nic_of_the_domain(opened: Opened) -> None:
+    mr = opened.reg(bytearray(8))
+    with general() as other:
+        here, there = _keys.of_endpoint(opened.ep), _keys.of_endpoint(other.ep)
+        assert here.process != there.process
+        assert _keys.of_region(mr, opened.ep).process == here.process
+        assert here.place.nic == strange.NIC
+
+
+@pytest.mark.parametrize("timeout", ["x", b"1", [1]])
+def test_wait_for_no_number_of_seconds_names_the_argument(opened: Opened, timeout: Any) -> None:
+    with pytest.raises(TypeError, match=r"cq\.sread: timeout must be a number of seconds, or None for no limit"):
+        opened.cq.sread(1, timeout=timeout)
+    with opened.domain.cntr_open() as cntr, pytest.raises(TypeError, match=r"cntr\.wait: timeout must be a number"):
+        cntr.wait(1, timeout=timeout)
 
 
 # ---- fabrics ---------------------------------------------------------------------------------------------------------

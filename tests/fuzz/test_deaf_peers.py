@@ -26,7 +26,7 @@ KEPT_KIB_MAX = 48 << 10  # by the owner, for two deaf peers that have asked for 
 
 
 def read_all(world: World, owner: str, count: int) -> None:
-    """Post that many reads of the whole region; nobody looks at what comes of them."""
+    """Post that many reads of the whole region without reading the completions."""
     world.idle = True
     side = world.side
     to = side.av.insert(owner)
@@ -60,7 +60,7 @@ def resident_kib(pid: int) -> int:
 
 @pytest.mark.procs
 @pytest.mark.parametrize("path", PATHS)
-def test_peers_that_never_read_cost_the_owner_little_and_others_nothing(path: str) -> None:
+def test_peers_that_never_read_cost_the_owner_little(path: str) -> None:
     settings = PATHS[path]
     manual = {**settings, "WEFT_ENGINE": "manual"}
     with Child(**settings) as owner, Child(**manual) as one, Child(**manual) as two, Child(**settings) as other:

@@ -72,12 +72,12 @@ def test_hmem_mode_goes_with_the_hmem_capability(monkeypatch: pytest.MonkeyPatch
         fi.getinfo(hints=hints(HMEM))
 
 
-def test_hmem_mode_is_cleared_where_the_provider_does_not_need_it() -> None:
+def test_getinfo_mr_hmem_is_cleared_if_not_needed() -> None:
     assert not fi.getinfo(hints=hints(HMEM, int(fi.MR_HMEM)))[0].domain_attr.mr_mode & fi.MR_HMEM
 
 
 @pytest.mark.clause("mr.p2p.no-hmem", "mr.p2p.env")
-def test_provider_that_cannot_copy_has_no_hmem_where_p2p_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hmem_is_not_offered_without_copies_and_without_p2p(monkeypatch: pytest.MonkeyPatch) -> None:
     from weft.fi import registry
     from weft.providers.general import General
 
@@ -533,7 +533,7 @@ def test_piece_outside_of_the_dmabuf_is_refused(
 
 
 @pytest.mark.parametrize("fd", [-1, 1 << 20, 1 << 40])
-def test_descriptor_that_is_none_is_refused(duo: tuple[Node, Node, int], fd: int) -> None:
+def test_descriptor_that_is_no_dmabuf_is_refused(duo: tuple[Node, Node, int], fd: int) -> None:
     with pytest.raises(fi.InvalidArgument, match="no DMA-buf"):
         duo[1].domain.mr_regattr(dmabuf_attr(fd), fi.MR_DMABUF)
 

@@ -64,7 +64,7 @@ def duo(request: pytest.FixtureRequest) -> Iterator[tuple[Child, Child, str]]:
 @pytest.mark.procs
 @pytest.mark.clause("mr.p2p.env", "mr.p2p.fallback")
 def test_who_copies_is_as_the_way_says(duo: tuple[Child, Child, str]) -> None:
-    """With peer-to-peer forbidden or impossible the target's driver copies, and nobody opens anything."""
+    """With peer-to-peer forbidden or impossible the target's driver copies, and no process opens the other's memory."""
     initiator, target, way = duo
     before = target.call(there.counts)
     assert initiator.call(there.put, PATTERN, False) == 0
@@ -114,7 +114,7 @@ def test_access_past_the_region_touches_nothing(duo: tuple[Child, Child, str]) -
 @pytest.mark.procs
 @pytest.mark.parametrize("kind", ["managed", "host"])
 @pytest.mark.parametrize("way", ["ipc", "strict"])
-def test_memory_that_is_not_the_devices_own_is_copied_by_its_owner(way: str, kind: str) -> None:
+def test_pinned_host_memory_is_copied_by_its_owner(way: str, kind: str) -> None:
     with pair(way) as (initiator, target):
         target.call(there.expose, 1 << 16, kind)
         assert initiator.call(there.put, PATTERN[: 1 << 16], False) == 0
@@ -143,7 +143,7 @@ def test_allocation_made_where_another_was_freed_is_opened_anew() -> None:
 
 @pytest.mark.procs
 @pytest.mark.clause("mr.allocated.unset-hmem", "mr.allocated.unset-hmem-fallback")
-def test_memory_that_takes_the_place_of_registered_memory_is_reached() -> None:
+def test_peer_reaches_new_memory_at_a_registered_address() -> None:
     """Without FI_MR_ALLOCATED the same region shows what is there now; nothing there is a failed operation."""
     with pair("free") as (initiator, target):
         target.call(there.expose, N)

@@ -128,7 +128,7 @@ class _Terminal:
             stdout=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=_environment(),
+            env=_environment(folder),
         )
 
     def session(self, block: Block) -> Iterator[Step]:
@@ -179,7 +179,7 @@ def _shell(block: Block, folder: str) -> Iterator[Step]:
             match[1],
             shell=True,
             cwd=folder,
-            env=_environment(),
+            env=_environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -190,9 +190,9 @@ def _shell(block: Block, folder: str) -> Iterator[Step]:
         yield line, match[1], match[2], got
 
 
-def _environment() -> dict[str, str]:
-    """This process's, without what would change Weft's ways, and with this interpreter as `python`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+def _environment(folder: str) -> dict[str, str]:
+    """This process's without Weft's variables; this interpreter is `python`; the page has CXI devices of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "FI_", "SLINGSHOT_"))}
     import weft
 
     source = str(Path(weft.__file__).parents[1])
@@ -200,6 +200,7 @@ def _environment() -> dict[str, str]:
         **kept,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH", "")])),
+        "WEFT_CXI_REGISTRY": str(Path(folder) / "cxi"),
         "PYTHONWARNINGS": "default::ResourceWarning",
         "COLUMNS": "100",
     }

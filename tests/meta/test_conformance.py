@@ -77,6 +77,33 @@ def test_clause_with_passing_test_is_shown(project: pytest.Pytester) -> None:
     assert "| `mr.reg.flags` | Unknown flags are refused. | not yet |" in table
 
 
+def test_parallel_run_writes_the_same_table(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
+    project.makepyfile(
+        test_mr="""
+        import pytest
+        @pytest.mark.clause("mr.reg.key-in-use")
+        @pytest.mark.parametrize("key", range(6))
+        def test_key(key): pass
+        @pytest.mark.clause("mr.reg.flags")
+        @pytest.mark.parametrize("flag", range(6))
+        def test_flags(flag): assert flag != 3
+        """
+    )
+    result = project.runpytest_subprocess(
+        "-p", "tests.conformance.plugin", "-n", "2", "--conformance-json=out/c.json", "-p", "no:cacheprovider"
+    )
+    result.assert_outcomes(passed=11, failed=1)
+    rows = json.loads((project.path / "out" / "c.json").read_text())
+    assert rows["mr.reg.key-in-use"] == {
+        "document": "fi_mr(3)",
+        "status": "shown",
+        "tests": ["test_mr.py::test_key"],
+    }
+    assert rows["mr.reg.flags"]["status"] == "contradicted"
+
+
 @pytest.mark.parametrize(
     ("name", "body"),
     [
@@ -208,7 +235,7 @@ WORDS = '["x.md"]\n"mr.notes.advice" = "Register large regions, please"\n'
 @pytest.mark.parametrize(
     "text", ["<!-- Register large regions, please -->", "```\nRegister large regions, please\n```", "Register large.\n"]
 )
-def test_words_that_nobody_sees_show_nothing(tmp_path: Path, text: str) -> None:
+def test_words_in_comments_and_code_show_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "fi_mr.toml").write_text(SPEC)
     known = clauses.load(tmp_path)
     (tmp_path / "words.toml").write_text(WORDS)

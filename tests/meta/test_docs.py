@@ -44,14 +44,14 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[int]]
 
 @pytest.mark.procs
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_page_shows_what_comes(page: Path, outcomes: dict[Path, Future[int]]) -> None:
+def test_page_shows_the_real_output(page: Path, outcomes: dict[Path, Future[int]]) -> None:
     """Each block that a page marks is run in a process of its own; see tests/meta/pages.py."""
     if outcomes[page].result() == 0:
         pytest.skip("every block needs a package that is not installed")
 
 
 def test_tutorials_are_run_from_end_to_end() -> None:
-    """Whoever adds a Python block to a tutorial marks it."""
+    """Every Python block of a tutorial has a run comment."""
     for page in (DOCS / "tutorial").glob("*.md"):
         text = page.read_text()
         assert text.count("```python") == len([b for b in pages.blocks(text) if b.kind != "shell"]), page.name

@@ -51,6 +51,7 @@ PY_BELOW: dict[str, set[str]] = {
     "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
     "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
     "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
+    "cxi": {"fi", "providers"},  # the public names of the CXI provider; fi first, which makes its providers known
     "ucp": _GROUND | {"memory"},  # of memory the HMEM layer
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},
@@ -61,7 +62,21 @@ PY_BELOW: dict[str, set[str]] = {
     "tools": _GROUND
     | {"settings", "fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"}
     | {"_sodium"},
-    "__init__": {"_version"},  # the rest by importlib, when it is used
+    # Type checkers see every room here; at run time each is imported when it is used (test_light_import.py).
+    "__init__": {
+        "_version",
+        "buffers",
+        "cxi",
+        "errors",
+        "fi",
+        "flags",
+        "memory",
+        "providers",
+        "settings",
+        "share",
+        "testing",
+        "ucp",
+    },
     "__main__": {"tools"},
 }
 # The package makes our own providers known, as its last import; no module of it knows a provider.

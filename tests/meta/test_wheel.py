@@ -15,7 +15,7 @@ from tests import patience
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.wheel, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.wheel, pytest.mark.sweep, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +56,12 @@ def test_wheel_has_the_package_and_nothing_else(names: list[str]) -> None:
     assert sources <= set(names)
 
 
-def test_wheel_has_licence_and_script(wheel: Path, names: list[str]) -> None:
+def test_wheel_has_licence_script_and_pytest_plugin(wheel: Path, names: list[str]) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-    assert "weft = weft.tools.cli:main" in zipfile.ZipFile(wheel).read(entry_points).decode().replace(
-        "weft=", "weft = "
-    )
+    said = zipfile.ZipFile(wheel).read(entry_points).decode().replace(" ", "")
+    assert "weft=weft.tools.cli:main" in said
+    assert "[pytest11]\nweft.testing=weft.testing" in said
 
 
 def test_wheel_works_outside_the_tree(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The harness: a child that runs until told is told, however late it is."""
+"""The harness: a stop command reaches a child that runs until it is stopped, however late the child starts."""
 
 from __future__ import annotations
 

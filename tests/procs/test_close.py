@@ -102,7 +102,7 @@ def close_and_reuse(world: World, rounds: int, foreign: bool, seed: int) -> int:
 @pytest.mark.parametrize("engine", ["thread", "manual"])
 @pytest.mark.parametrize("path", PATHS)
 def test_mr_close_under_traffic_keeps_late_writes_out(path: str, engine: str, rng: random.Random) -> None:
-    """fi_mr(3) fi_close: whoever still writes gets an error, the memory belongs to its owner again."""
+    """fi_mr(3) fi_close: later writes fail, and the memory belongs to its owner again."""
     with Child(WEFT_ENGINE=engine, **PATHS[path]) as owner, Child(WEFT_ENGINE=engine, **PATHS[path]) as writer:
         name = owner.call(peer.open_side)
         writer.call(peer.open_side)
@@ -307,6 +307,6 @@ assert [type(e) for e in found] == [fi.BadState] * 2, found
 
 @pytest.mark.parametrize("engine", ["thread", "manual"])
 def test_close_ends_the_waits_of_other_threads(engine: str) -> None:
-    """A queue or counter closed under a waiting thread: the wait ends with an error, it does not last for ever."""
+    """A queue or counter closed under a waiting thread: the wait ends with an error."""
     done = run(WAITING_ON_CLOSED, WEFT_ENGINE=engine, timeout=CALL_S)
     assert done.returncode == 0, done.stderr

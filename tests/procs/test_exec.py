@@ -178,7 +178,7 @@ def test_exec_of_the_owner_ends_its_peers_writes(how: str, settings: dict[str, s
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_owner_death_is_seen_although_a_child_has_its_descriptors(settings: dict[str, str], owners: Any) -> None:
+def test_owner_death_is_noticed_if_a_child_has_its_descriptors(settings: dict[str, str], owners: Any) -> None:
     owner = owners(WEFT_ENGINE="thread")
     with Child(**settings) as initiator:
         assert initiator.call(reach, owner.name) == 0

@@ -182,7 +182,7 @@ def test_leaks_warn_with_the_line_that_made_them() -> None:
 
 
 def test_leaks_as_errors_do_not_break_the_teardown() -> None:
-    """-W error turns the warning into an exception inside __del__: it is told, and everything is released."""
+    """-W error turns the warning into an exception inside __del__: Python prints it, and all resources are released."""
     done = run(LEAK, flags=("-W", "error::ResourceWarning"))
     assert done.returncode == 0
     assert done.stdout == "end\n"

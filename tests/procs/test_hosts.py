@@ -122,7 +122,7 @@ def test_addresses_of_other_hosts_work_in_third_processes(wire: Wire) -> None:
         assert a.call(peer.contents, "r", 0, 8) == b"\1" * 8
 
 
-def test_processes_of_one_host_go_by_shared_memory_though_they_listen(wire: Wire) -> None:
+def test_listening_processes_of_one_host_use_shared_memory(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "a") as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
@@ -185,7 +185,7 @@ def test_facts_hold_on_a_bad_wire(wire: Wire, rule: dict[str, float], name: str)
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_process_is_a_reset_and_nobody_else_notices(wire: Wire) -> None:
+def test_killed_process_is_a_reset_and_affects_no_other_peer(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "a") as witness, child(wire, "b") as b, child(wire, "b") as other:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
@@ -243,7 +243,7 @@ def test_an_idle_lost_host_is_noticed_without_an_operation(wire: Wire) -> None:
         assert not b.call(paths)
 
 
-def test_a_stopped_process_is_waited_for_while_nothing_is_due_to_it(wire: Wire) -> None:
+def test_stopped_process_without_due_data_is_not_lost(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "b") as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
@@ -314,7 +314,7 @@ def test_a_right_that_was_not_granted_is_refused_across_hosts(wire: Wire) -> Non
         assert a.call(peer.contents, "r") == bytes(NBYTES)
 
 
-def test_without_a_secret_nobody_is_called(wire: Wire) -> None:
+def test_without_a_secret_no_host_is_connected(wire: Wire) -> None:
     with child(wire, "a") as a, Child(wire.inside("b")) as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
@@ -392,7 +392,7 @@ def test_arrays_are_shared_between_hosts_by_ticket(wire: Wire) -> None:
         owner.wait()
 
 
-def test_a_ticket_of_another_host_that_does_not_listen_says_what_to_do(wire: Wire) -> None:
+def test_ticket_of_a_host_that_does_not_listen_gives_a_remedy(wire: Wire) -> None:
     code = (
         "import sys, numpy as np, weft; n = weft.open(); s = n.share(np.zeros(3)); print(s.ticket, flush=True); input()"
     )

@@ -27,7 +27,7 @@ from tests.procs.victims import fork_victim
 
 from weft import fi
 
-pytestmark = [pytest.mark.kill, pytest.mark.procs]
+pytestmark = [pytest.mark.kill, pytest.mark.procs, pytest.mark.sweep]
 
 TCP = {"WEFT_SHM": "0", "WEFT_SECRET": "of the tests, for processes that are killed"}
 PATHS = {
@@ -158,7 +158,7 @@ def chat(world: World, survivor: str, foreign: bool) -> dict[str, int]:
 
 
 def stop(world: World) -> None:
-    """What a function that runs until told is told."""
+    """The command that ends a function which runs until it is stopped."""
 
 
 # ---- the victim ------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def survive(world: World, address: str, seed: int, foreign: bool, role: str) -> 
 
 
 def renew(world: World, foreign: bool) -> bool:
-    """Close the region that the victim wrote to, use its memory for something else: nobody writes there any more."""
+    """Close the region that the victim wrote to and use its memory for something else: no write arrives any more."""
     peer.withdraw(world, "survivor")
     memory = world.arrays["survivor"]
     memory[:] = 0x5A
@@ -262,7 +262,7 @@ def free_port(rng: random.Random) -> int:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_kill_leaves_the_others_unharmed(path: str, kill_rounds: int, rng: random.Random, tmp_path: Path) -> None:
-    """The survivor's operations end, nobody hangs, the third process notices nothing, nothing is left behind."""
+    """The survivor's operations end, no process hangs, the third process is not affected, nothing is left behind."""
     folders = leftovers.Folders(tmp_path)
     settings = {**PATHS[path], **folders.settings}
     listening = {"WEFT_LISTEN": "tcp://127.0.0.1:0"} if path.startswith("tcp") else {}

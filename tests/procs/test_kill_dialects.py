@@ -27,7 +27,7 @@ from tests.procs.victims import fork_victim
 import weft
 from weft import errors, ucp
 
-pytestmark = [pytest.mark.kill, pytest.mark.procs]
+pytestmark = [pytest.mark.kill, pytest.mark.procs, pytest.mark.sweep]
 
 PATHS = {
     "direct-thread": {"WEFT_ENGINE": "thread"},
@@ -89,7 +89,7 @@ class UcpUser:
         self.buffers = [np.full(NBYTES, i, np.uint8) for i in range(4)]
 
     def step(self) -> bool:
-        """False: the peer is lost, and no more can be done."""
+        """False: the peer is lost, and operations on it are pointless."""
         self._collect()
         if len(self.under_way) >= 16:
             self.worker.progress()
@@ -286,7 +286,7 @@ def survive(world: World, dialect: str, contact: bytes, seed: int) -> dict[int, 
 
 
 def stop(world: World) -> None:
-    """What a function that runs until told is told."""
+    """The command that ends a function which runs until it is stopped."""
 
 
 # Arrays are shared only by processes with an engine thread.

@@ -113,7 +113,7 @@ def write_whole(world: World) -> int:
 @pytest.mark.parametrize("way", ["truncate", "munmap", "mprotect"])
 @pytest.mark.parametrize("path", PATHS)
 def test_owner_of_a_region_that_loses_pages_lives(path: str, way: str, again: bool, tmp_path: Path) -> None:
-    """Each access to the lost pages ends with EFAULT; the owner goes on to serve what is left."""
+    """Each access to the lost pages ends with EFAULT; the owner still serves the remaining pages."""
     settings = {"WEFT_ENGINE": "thread", **PATHS[path]}
     file = str(tmp_path / "pages")
     with Child(**settings) as owner, Child(**settings) as initiator:
@@ -221,7 +221,7 @@ def disk_contents(world: World, stop: int) -> bytes:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_write_to_a_hole_of_a_full_disk_fails_with_efault(path: str, tmp_path: Path) -> None:
-    """The disk takes what it has room for; each write beyond fails and the owner goes on to serve what is there."""
+    """Writes succeed while the disk has room; each further write fails, and the owner still serves the region."""
     settings = {"WEFT_ENGINE": "thread", **PATHS[path]}
     size = DISK // 8
     with Child(**settings) as owner, Child(**settings) as initiator:

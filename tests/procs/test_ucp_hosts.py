@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.procs import ucp_facts
+from tests.procs import ucp_pairs
 from tests.procs.children import CALL_S
 from tests.procs.hosts import Wire
 from tests.procs.peer import World
@@ -25,7 +25,7 @@ def wire(seed: int) -> Iterator[Wire]:
 
 
 def connect(world: World, address: bytes, packed: bytes) -> None:
-    """An endpoint to another host's worker that tells of its end, and a key of its memory."""
+    """An endpoint to another host's worker that reports its end, and a key of its memory."""
     world.more["told"] = told = []
     worker: ucp.Worker = world.more["worker"]
     world.more["ep"] = worker.ep_create(address, err_handler=lambda data, ep, status: told.append(status))
@@ -36,8 +36,8 @@ def put(world: World, data: bytes, at: int) -> int:
     """The status of a put and the flush behind it."""
     ep, key = world.more["ep"], world.more["key"]
     try:
-        ucp_facts.settle(ep.put_nbx(data, key.address + at, key))
-        ucp_facts.settle(ep.flush_nbx())
+        ucp_pairs.settle(ep.put_nbx(data, key.address + at, key))
+        ucp_pairs.settle(ep.flush_nbx())
     except ucp.UcsError as error:
         return int(error.status)
     return 0
@@ -46,7 +46,7 @@ def put(world: World, data: bytes, at: int) -> int:
 def add(world: World, at: int, value: int) -> int:
     ep, key = world.more["ep"], world.more["key"]
     old = bytearray(8)
-    ucp_facts.settle(ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, value, key.address + at, key, reply_buffer=old))
+    ucp_pairs.settle(ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, value, key.address + at, key, reply_buffer=old))
     return int.from_bytes(old, "little")
 
 
@@ -72,25 +72,25 @@ def told(world: World) -> list[int]:
 @pytest.mark.clause("ucp.pack.portable", "ucp.rkey-pack.portable")
 def test_ucp_reaches_memory_of_another_host(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "b") as b:
-        address = a.call(ucp_facts.open_worker)
-        packed, _ = a.call(ucp_facts.map_memory, "r", 1 << 20, False, 0, 0x303, 0, 0)
-        b.call(ucp_facts.open_worker)
+        address = a.call(ucp_pairs.open_worker)
+        packed, _ = a.call(ucp_pairs.map_memory, "r", 1 << 20, False, 0, 0x303, 0, 0)
+        b.call(ucp_pairs.open_worker)
         b.call(connect, address, packed)
         for n in (8, 5000, 1 << 20):
             assert b.call(put, bytes([n % 251]) * n, 0) == 0
-            assert a.call(ucp_facts.contents, "r", 0, n) == bytes([n % 251]) * n
-        before = int.from_bytes(a.call(ucp_facts.contents, "r", 64, 72), "little")
+            assert a.call(ucp_pairs.contents, "r", 0, n) == bytes([n % 251]) * n
+        before = int.from_bytes(a.call(ucp_pairs.contents, "r", 64, 72), "little")
         assert b.call(add, 64, 5) == before
-        assert int.from_bytes(a.call(ucp_facts.contents, "r", 64, 72), "little") == before + 5
+        assert int.from_bytes(a.call(ucp_pairs.contents, "r", 64, 72), "little") == before + 5
         assert b.call(put, b"12345678", (1 << 20) - 4) == Status.ERR_IO_ERROR
         assert b.call(pointer) == Status.ERR_UNREACHABLE  # no load gets to another host
 
 
-def test_ucp_endpoint_to_a_lost_host_fails_until_a_new_one_is_made(wire: Wire) -> None:
+def test_ucp_endpoint_to_a_lost_host_fails_for_good(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "b") as b:
-        address = a.call(ucp_facts.open_worker)
-        packed, _ = a.call(ucp_facts.map_memory, "r", 4096, False, 0, 0x303, 0, 0)
-        b.call(ucp_facts.open_worker)
+        address = a.call(ucp_pairs.open_worker)
+        packed, _ = a.call(ucp_pairs.map_memory, "r", 4096, False, 0, 0x303, 0, 0)
+        b.call(ucp_pairs.open_worker)
         b.call(connect, address, packed)
         assert b.call(put, b"before", 0) == 0
         wire.behave(loss=1)
@@ -105,4 +105,4 @@ def test_ucp_endpoint_to_a_lost_host_fails_until_a_new_one_is_made(wire: Wire) -
                 break
             assert end in (Status.ERR_ENDPOINT_TIMEOUT, Status.ERR_UNREACHABLE, Status.ERR_CONNECTION_RESET)
             assert time.monotonic() < deadline
-        assert a.call(ucp_facts.contents, "r", 0, 6) == b"after."
+        assert a.call(ucp_pairs.contents, "r", 0, 6) == b"after."

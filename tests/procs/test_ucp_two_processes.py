@@ -35,6 +35,4 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     facts.cases(ucp_facts.FACTS, ucp_facts.CLAUSES),
 )
 def test_two_processes(runner: Runner, name: str) -> None:
-    if runner.engine == "manual" and name == "shared_array_hands_out_keys_of_both_dialects":
-        pytest.skip("only a process with an engine thread shares arrays")
     runner.check(name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.procs import ucp_facts
+from tests.procs import ucp_pairs
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
 
@@ -147,7 +147,7 @@ def usage(world: World) -> tuple[int, int, int]:
 class Pair:
     def __init__(self, **settings: str) -> None:
         self.owner, self.holder = Child(**settings), Child(**settings)
-        self.address: bytes = self.owner.call(ucp_facts.open_worker)
+        self.address: bytes = self.owner.call(ucp_pairs.open_worker)
         self.holder.call(connect, self.address)
         self.names = 0
 
@@ -269,6 +269,7 @@ def test_import_of_an_owner_that_is_gone_is_refused(pair: Pair, end: str) -> Non
         other.close()
 
 
+@pytest.mark.sweep
 @pytest.mark.procs
 def test_holding_and_unmapping_over_and_over_leaves_nothing(pair: Pair) -> None:
     def cycle() -> None:

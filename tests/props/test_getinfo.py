@@ -144,6 +144,8 @@ def test_getinfo_returns_nothing_that_contradicts_the_hints(hints: fi.Info, vers
         assert explained.infos == infos
         assert str(explained)
     for info in infos:
+        if info.fabric_attr.prov_name != "weft":
+            continue  # it follows other rules: tests/cxi/test_hints.py
         assert info.caps & hints.caps == hints.caps
         assert hints.addr_format in (0, info.addr_format)
         assert info.mode & ~hints.mode == 0  # what the application has to do is among what it said it would

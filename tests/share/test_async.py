@@ -1,4 +1,4 @@
-"""Awaitable twins: the same results, a loop that goes on meanwhile, clean ends."""
+"""Awaitable calls: the same results as the waiting calls, a loop that continues meanwhile, clean ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), WATCHDOG_S))
 
 
-def test_twins_do_what_their_brothers_do(node: weft.Node) -> None:
+def test_paired_calls_do_the_same(node: weft.Node) -> None:
     local = weft.zeros((6, 4), "i8")
     local[:] = np.arange(24).reshape(6, 4)
     remote = node.attach(node.share(local))
@@ -147,7 +147,7 @@ def test_error_reaches_the_awaiter_with_its_words(node: weft.Node) -> None:
 
 
 @pytest.mark.procs
-def test_dead_owner_ends_what_waits(node: weft.Node, name: Any) -> None:
+def test_death_of_the_owner_ends_waits(node: weft.Node, name: Any) -> None:
 
     n = name("a")
     with Owner("async-", WEFT_ISOLATION="strict") as owner:
@@ -169,7 +169,7 @@ def test_dead_owner_ends_what_waits(node: weft.Node, name: Any) -> None:
 
 @pytest.mark.procs
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_closing_the_node_ends_what_waits(name: Any, where: str) -> None:
+def test_closing_the_node_ends_waits(name: Any, where: str) -> None:
 
     n = name("a")
     with Owner("async-", WEFT_ISOLATION="strict") as owner, weft.open() as node:

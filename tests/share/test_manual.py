@@ -1,4 +1,4 @@
-"""WEFT_ENGINE=manual and the arrays: who can share, who can attach, and how a call ends that nobody answers."""
+"""WEFT_ENGINE=manual and arrays: sharing is refused, attaching works, and a call without an answer times out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 
 def test_share_with_manual_progress_is_refused() -> None:
-    """Nobody could use the array: the owner would serve its peers only inside its own calls."""
+    """Peers could not use the array, because the owner would serve them only inside its own calls."""
     found = run(
         "import weft\nnode = weft.open()\ntry:\n    node.share(weft.zeros(3))\nexcept weft.errors.NotSupported as e:\n"
         "    print(e.message)",

@@ -1,4 +1,4 @@
-"""What people who know NumPy write does what NumPy does, or says that it does not; nothing is lost without a word."""
+"""Code that follows NumPy's habits does what NumPy does, or raises an error; no update is lost silently."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_wait_timeout_that_is_nan_is_refused(thing: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "text", b"text", np.datetime64(0, "s"), {}, 2**70, float("nan")])
-def test_wait_for_what_can_never_be_is_refused(thing: Any, value: Any) -> None:
+def test_wait_for_an_impossible_value_is_refused(thing: Any, value: Any) -> None:
     with pytest.raises(TypeError, match="no element of dtype int32 can equal"):
         thing.wait_until((0, 0), value)
     with pytest.raises(TypeError, match="no element of dtype int32 can equal"):

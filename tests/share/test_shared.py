@@ -1,4 +1,4 @@
-"""A Shared: used as the RemoteArray that others get, handed to workers, and what becomes of one that nobody holds."""
+"""A Shared: used as a RemoteArray, passed to workers, and collected when the program drops it."""
 
 from __future__ import annotations
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+import typer.main
 
 import weft
 from weft import fi, settings
+from weft.tools import _quick, cli
 
 from .conftest import Command
 
@@ -63,6 +67,38 @@ def test_info_options_become_hints(command: Command, arguments: tuple[str, ...])
     assert infos(command, *arguments)
 
 
+def test_options_that_are_read_quickly_are_those_of_the_command() -> None:
+    params = {p.name: p for p in typer.main.get_command(cli.app).commands["info"].params}  # type: ignore[attr-defined]
+    assert {name: tuple(p.opts) for name, p in params.items()} == {**_quick.OPTIONS, **_quick.SWITCHES}
+    assert {name for name, p in params.items() if p.is_flag} == set(_quick.SWITCHES)
+
+
+@pytest.mark.parametrize("words", [["--ep-type"], ["--ep-type", "--list"], ["-le"], ["-h"], ["--cap", "rma"], ["rma"]])
+def test_options_that_are_not_plain_are_left_to_the_command(words: list[str]) -> None:
+    assert _quick.parse(words) is None
+
+
+def test_options_are_read_quickly() -> None:
+    words = ["-p", "cxi", "--caps=rma|atomic", "--why", "-n", "cxi0", "--node", "cxi1"]
+    assert _quick.parse(words) == {"provider": "cxi", "caps": "rma|atomic", "why": True, "node": "cxi1"}
+
+
+def test_info_loads_no_library_for_options_or_tables() -> None:
+    program = (
+        "import sys\nfrom weft.tools.cli import main\nsys.argv = ['weft', 'info', '-p', 'cxi']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(*(m for m in ('typer', 'rich', 'pydantic', 'numpy', 'logging', 'weft.fi.domain') if m in sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert result.stdout.splitlines()[-1] == ""
+
+
+def test_reader_that_has_seen_enough_is_no_error() -> None:
+    line = f"{sys.executable} -m weft.tools.cli info -v | head -n 1"
+    result = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=100)
+    assert (len(result.stdout.splitlines()), result.stderr) == (1, "")
+
+
 def test_info_caps_limit_what_is_shown(command: Command) -> None:
     for one in infos(command, "--caps", "rma,remote_read"):
         assert "REMOTE_READ" in one["caps"]
@@ -88,9 +124,10 @@ def test_info_why_names_hint_asked_offered_and_reason(command: Command) -> None:
     assert ended.code == 1
     for text in ("ep_attr.type", "EP_DGRAM", "tx_attr.inject_size", "at most 256"):
         assert text in ended.out
-    assert "providers here: weft; 'verbs' is not among them" in ended.out.replace("\n", " ")
+    assert "providers here: weft, cxi; 'verbs' is not among them" in ended.out.replace("\n", " ")
     said = json.loads(command("info", "--ep-type", "dgram", "--why", "--json").out)
-    assert [candidate["type"] for candidate in said["candidates"]] == ["EP_RDM", "EP_MSG"]
+    found = [(candidate["provider"], candidate["type"]) for candidate in said["candidates"]]
+    assert list(dict.fromkeys(found)) == [("weft", "EP_RDM"), ("weft", "EP_MSG"), ("cxi", "EP_RDM")]
     for candidate in said["candidates"]:
         assert candidate["accepted"] is False
         assert candidate["rejections"][0]["hint"] == "ep_attr.type"
@@ -104,7 +141,7 @@ def test_info_why_with_a_match_says_so(command: Command) -> None:
 
 
 def test_info_list_is_one_line_an_offer(command: Command) -> None:
-    assert command("info", "--list").out == "weft 0.1: weft0, EP_RDM\nweft 0.1: weft0, EP_MSG\n"
+    assert command("info", "--list", "--provider", "weft").out == "weft 0.1: weft0, EP_RDM\nweft 0.1: weft0, EP_MSG\n"
 
 
 def test_info_verbose_has_every_field(command: Command) -> None:

@@ -101,6 +101,7 @@ def test_perf_strict_says_that_nothing_is_direct() -> None:
     assert "WEFT_ISOLATION=strict" in note
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["basic", "prov_key", "virt_addr", "endpoint", "local"])
 def test_perf_runs_under_every_registration_mode(mode: str) -> None:
     measure("--path", "direct", "--ops", "write,fetch_add,batch", "--sizes", "8", WEFT_MR_MODE=mode)

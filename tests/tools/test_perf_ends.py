@@ -1,4 +1,4 @@
-"""`weft perf` ends as it should, whoever is interrupted or killed, and leaves no process behind."""
+"""`weft perf` ends with a report when one of its processes is interrupted or killed, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_perf_killed_leaves_no_target() -> None:
     assert code == -signal.SIGKILL
 
 
-def test_perf_target_that_cannot_start_is_reported_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perf_target_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from weft.tools._pair import Target, TargetError
 
     with Target(4096, {"WEFT_MR_MODE": "sideways"}) as target, pytest.raises(TargetError, match="sideways"):

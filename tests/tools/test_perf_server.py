@@ -122,7 +122,7 @@ class Measuring:
             self.process.communicate()
 
 
-def test_perf_server_that_ends_is_reported_to_who_measures(server: Server) -> None:
+def test_perf_client_reports_a_server_that_ended(server: Server) -> None:
     with Measuring(server) as measuring:
         assert server.end() == 0
         code, errors = measuring.end()
@@ -133,7 +133,7 @@ def test_perf_server_that_ends_is_reported_to_who_measures(server: Server) -> No
         eventually(lambda: all(gone(pid) for pid in measuring.targets))
 
 
-def test_perf_server_killed_leaves_nothing_once_who_measures_ends(server: Server) -> None:
+def test_perf_killed_server_leaves_nothing_after_the_client_ends(server: Server) -> None:
     with Measuring(server) as measuring:
         assert server.end(signal.SIGKILL) == -signal.SIGKILL
         measuring.process.send_signal(signal.SIGINT)
@@ -144,7 +144,7 @@ def test_perf_server_killed_leaves_nothing_once_who_measures_ends(server: Server
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_perf_who_measures_ends_and_the_server_goes_on(server: Server, number: signal.Signals) -> None:
+def test_perf_server_continues_after_a_client_ends(server: Server, number: signal.Signals) -> None:
     with Measuring(server) as measuring:
         measuring.process.send_signal(number)
         code, errors = measuring.end()

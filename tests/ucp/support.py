@@ -147,7 +147,7 @@ sys.stdin.read()
 
 
 class SilentPeer:
-    """A process that mapped memory and stands still: what is posted to it stays under way until it goes on or ends."""
+    """A stopped process with mapped memory: operations posted to it stay under way until it continues or ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

@@ -110,7 +110,7 @@ def test_add_wraps_around(rig: Rig, size: int) -> None:
         assert not any(memh.memory[size:])
 
 
-def test_cswap_swaps_what_is_as_expected_and_leaves_alone_what_is_not(rig: Rig) -> None:
+def test_cswap_changes_only_elements_equal_to_the_comparand(rig: Rig) -> None:
     """`buffer` has the expected value, `reply_buffer` the new one on the way there and the old one on the way back."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         memh.memory[:8] = slot(10)
@@ -349,7 +349,7 @@ def test_atomic_memh_must_grant_the_access(rig: Rig) -> None:
                 wrong()
 
 
-def test_atomics_of_all_widths_and_threads_are_atomic_to_each_other(rig: Rig) -> None:
+def test_atomics_of_several_threads_are_atomic_at_all_widths(rig: Rig) -> None:
     """Four threads, each with a worker of its own, on one word: no update is lost, each old value is seen once."""
     rounds, threads = 500, 4
     with rig.alloc() as memh:

@@ -225,7 +225,7 @@ def test_memory_type_has_ucx_s_name(memory_type: ucp.MemoryType, text: str) -> N
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 4, 8, 4096])
-def test_contiguous_datatype_has_its_size_above_three_bits_of_class(nbytes: int) -> None:
+def test_dt_make_contig_stores_the_size_above_three_bits(nbytes: int) -> None:
     assert ucp.dt_make_contig(nbytes) == nbytes << 3
 
 

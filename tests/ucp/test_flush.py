@@ -111,7 +111,7 @@ def test_flush_reports_an_unreported_failure_once(rig: Rig, way: str, of: str) -
         flush(FLUSHES[of](rig))
 
 
-def test_failure_is_told_on_its_own_endpoint(rig: Rig) -> None:
+def test_flush_reports_failure_on_its_own_endpoint_only(rig: Rig) -> None:
     with rig.worker.ep_create(rig.worker.address) as ep, rig.alloc() as memh, ep.rkey_unpack(memh.pack()) as rkey:
         unheard(rig, "atomic", memh.address + PAGE, rkey, ep)
         flush(rig.ep.flush_nbx)
@@ -120,7 +120,7 @@ def test_failure_is_told_on_its_own_endpoint(rig: Rig) -> None:
         flush(rig.worker.flush_nbx)
 
 
-def test_failure_is_told_by_closing_where_no_flush_came(rig: Rig) -> None:
+def test_closing_reports_failure_if_no_flush_did(rig: Rig) -> None:
     with rig.alloc() as memh:
         for close in ("close", "with"):
             ep = rig.worker.ep_create(rig.worker.address)
@@ -172,7 +172,7 @@ def test_failure_that_a_callback_told_of_is_not_told_again(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("of", FLUSHES)
-def test_failure_of_a_dropped_request_is_told_by_the_next_flush_once(rig: Rig, of: str) -> None:
+def test_next_flush_reports_failure_of_a_dropped_request_once(rig: Rig, of: str) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         rig.ep.put_nbx(b"12345678", memh.address + PAGE, rkey)
         with refused(IO_ERROR, "passes the end of the region"):
@@ -180,8 +180,8 @@ def test_failure_of_a_dropped_request_is_told_by_the_next_flush_once(rig: Rig, o
         flush(FLUSHES[of](rig))
 
 
-def test_failure_of_a_request_that_nobody_looked_at_is_told_by_a_flush(rig: Rig) -> None:
-    """Held or not: as long as nobody was told."""
+def test_flush_reports_failure_of_an_untested_request(rig: Rig) -> None:
+    """Whether or not the program holds the request: until the failure has been reported."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         request = rig.ep.put_nbx(b"x", memh.address + PAGE, rkey)
         repr(request)
@@ -191,7 +191,7 @@ def test_failure_of_a_request_that_nobody_looked_at_is_told_by_a_flush(rig: Rig)
         flush(rig.ep.flush_nbx)
 
 
-def test_failure_of_a_dropped_request_is_told_by_closing(rig: Rig) -> None:
+def test_closing_reports_failure_of_a_dropped_request(rig: Rig) -> None:
     with rig.alloc() as memh:
         for close in ("close", "close_nbx"):
             ep = rig.worker.ep_create(rig.worker.address)
@@ -207,7 +207,7 @@ def test_failure_of_a_dropped_request_is_told_by_closing(rig: Rig) -> None:
 
 @pytest.mark.procs
 @pytest.mark.parametrize("of", FLUSHES)
-def test_flush_under_way_tells_of_the_peer_that_died_meanwhile(rig: Rig, silent: SilentPeer, of: str) -> None:
+def test_flush_under_way_reports_the_death_of_the_peer(rig: Rig, silent: SilentPeer, of: str) -> None:
     """Whether or not the operation's request tells it as well."""
     ep = rig.worker.ep_create(silent.address)
     rkey = ep.rkey_unpack(silent.key)
@@ -255,7 +255,7 @@ def test_failed_flush_request_carries_the_failure(rig: Rig) -> None:
         assert ended(pending) is OK
 
 
-def test_flush_of_what_is_closed_is_invalid(rig: Rig) -> None:
+def test_flush_of_a_closed_object_is_invalid(rig: Rig) -> None:
     worker = rig.context.worker_create()
     ep = worker.ep_create(rig.worker.address)
     ep.close()
@@ -282,7 +282,7 @@ def test_operations_behind_a_fence_are_performed_in_order(rig: Rig) -> None:
 
 
 @pytest.mark.procs
-def test_fence_waits_for_nobody_and_completes_nothing(rig: Rig, silent: SilentPeer) -> None:
+def test_fence_neither_waits_nor_completes_operations(rig: Rig, silent: SilentPeer) -> None:
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         before = ep.put_nbx(b"first", rkey.address, rkey)
         rig.worker.fence()

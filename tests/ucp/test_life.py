@@ -109,7 +109,7 @@ def fail(kept: list[Any], rig: Rig, target: ucp.MemHandle) -> None:
         raise KeyError
 
 
-def test_blocks_close_and_unmap_when_they_fail_and_hide_no_failure(rig: Rig) -> None:
+def test_with_blocks_close_on_failure_and_hide_no_error(rig: Rig) -> None:
     kept: list[Any] = []
     with rig.alloc() as target, pytest.raises(KeyError):
         fail(kept, rig, target)
@@ -133,7 +133,7 @@ def test_memory_stays_reachable_when_workers_go(rig: Rig) -> None:
             assert ended(ep.put_nbx(b"x", memh.address, rkey)) is OK
 
 
-def test_objects_that_nobody_holds_go_without_being_closed() -> None:
+def test_unreferenced_objects_are_collected_without_close() -> None:
     context = ucp.Context()
     worker = context.worker_create()
     ep = worker.ep_create(worker.address)
@@ -216,7 +216,7 @@ with opened() as rig:
 
 @pytest.mark.procs
 @pytest.mark.parametrize("engine", ["thread", "manual"])
-def test_forked_child_refuses_its_parent_s_objects_and_makes_its_own(engine: str) -> None:
+def test_forked_child_refuses_parent_s_objects_and_makes_new_ones(engine: str) -> None:
     done = run(FORK, WEFT_ENGINE=engine)
     assert done.returncode == 0, done.stderr
 

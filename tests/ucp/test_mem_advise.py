@@ -40,8 +40,8 @@ def test_willneed_has_the_pages_of_the_range_there_and_no_others(rig: Rig) -> No
 
 
 @pytest.mark.clause("ucp.enum.advice-willneed-fault", "ucp.enum.advice-willneed-speed", "ucp.enum.advice-willneed")
-def test_memory_that_will_be_needed_is_accessed_without_page_faults(rig: Rig) -> None:
-    """Where nobody advised, each first access is a fault; one call maps them all."""
+def test_mem_advise_willneed_prevents_page_faults(rig: Rig) -> None:
+    """Without advice each first access is a page fault; one call maps all pages."""
     with lazy(rig, 64) as memh:
         unadvised = faults_of_writing(memh)
     with lazy(rig, 64) as memh:
@@ -70,7 +70,7 @@ def test_advice_leaves_the_bytes_and_the_rights_as_they_are(rig: Rig, advice: in
         assert memh.query().length == 4 * PAGE
 
 
-def test_willneed_without_nonblock_and_of_registered_memory_is_fine(rig: Rig) -> None:
+def test_mem_advise_willneed_on_registered_memory_succeeds(rig: Rig) -> None:
     with rig.alloc(2 * PAGE) as memh:
         rig.context.mem_advise(memh, advice=WILLNEED)
     with rig.map(array()) as memh:

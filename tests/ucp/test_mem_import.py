@@ -87,7 +87,7 @@ def owner(request: pytest.FixtureRequest) -> Iterator[Owner]:
 
 @pytest.mark.procs
 @pytest.mark.clause("ucp.enum.export", "ucp.map.exported-peer")
-def test_registered_memory_is_imported_as_the_buffer_of_operations(rig: Rig, owner: Owner) -> None:
+def test_imported_registered_memory_is_a_buffer_of_operations(rig: Rig, owner: Owner) -> None:
     with rig.map(exported_memh_buffer=owner.exported) as theirs, rig.alloc() as target, rig.key(target) as rkey:
         at = theirs.address
         assert theirs.length == 1000
@@ -108,7 +108,7 @@ def test_registered_memory_is_imported_as_the_buffer_of_operations(rig: Rig, own
 
 @pytest.mark.procs
 @pytest.mark.parametrize("pieces", [2, 20])
-def test_lists_and_operands_of_imported_memory_go_by_way_of_the_owner(rig: Rig, owner: Owner, pieces: int) -> None:
+def test_imported_memory_owner_serves_lists_and_atomics(rig: Rig, owner: Owner, pieces: int) -> None:
     with rig.map(exported_memh_buffer=owner.exported) as theirs, rig.alloc() as target, rig.key(target) as rkey:
         at = theirs.address
         parts = [(at + n % 8, 1) for n in range(pieces)]
@@ -137,7 +137,7 @@ def test_imported_memory_that_is_not_mapped_has_no_bytes(rig: Rig, owner: Owner)
 
 @pytest.mark.procs
 @pytest.mark.parametrize("owner", ["read"], indirect=True)
-def test_rights_and_bounds_hold_for_imported_memory_that_is_not_mapped(rig: Rig, owner: Owner) -> None:
+def test_imported_unmapped_memory_keeps_rights_and_bounds(rig: Rig, owner: Owner) -> None:
     with rig.map(exported_memh_buffer=owner.exported) as theirs, rig.alloc() as target, rig.key(target) as rkey:
         assert theirs.prot == ucp.MEM_MAP_PROT_LOCAL_READ
         assert rig.put((theirs.address, 8), target.address, rkey, memh=theirs) is OK

@@ -57,7 +57,7 @@ def region(shared: Rig) -> Iterator[ucp.MemHandle]:
     "ucp.pack.function", "ucp.pack.buffer", "ucp.pack.size", "ucp.pack.as-rkey", "ucp.pack.opaque",
     "ucp.unpack.function", "ucp.unpack.origin", "ucp.type.rkey-opaque", "ucp.type.rkey-shared", "ucp.pack.share",
 )  # fmt: skip
-def test_packed_handle_is_bytes_that_unpack_to_a_key_of_the_memory(rig: Rig, other: Rig) -> None:
+def test_packed_handle_unpacks_to_a_key_of_the_memory(rig: Rig, other: Rig) -> None:
     """The bytes are all that the peer gets: without them it has nothing to reach the memory by."""
     with rig.alloc() as memh:
         packed = memh.pack()
@@ -337,7 +337,7 @@ def test_exported_handle_is_imported_as_often_as_one_likes(rig: Rig, other: Rig)
 
 
 @mapped
-def test_exported_handle_without_remote_writing_is_imported_read_only(rig: Rig, other: Rig) -> None:
+def test_imported_handle_without_remote_write_is_read_only(rig: Rig, other: Rig) -> None:
     prot = ALL_RIGHTS & ~int(ucp.MEM_MAP_PROT_REMOTE_WRITE)
     with rig.alloc(prot=prot) as memh, other.map(exported_memh_buffer=memh.pack(flags=EXPORT)) as imported:
         assert imported.prot == ucp.MEM_MAP_PROT_LOCAL_READ

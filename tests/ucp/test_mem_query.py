@@ -13,7 +13,7 @@ from weft import ucp
     "ucp.query.function", "ucp.query.fills", "ucp.attr.address", "ucp.attr.length", "ucp.attr.mem-type",
     "ucp.enum.attr-field-address", "ucp.enum.attr-field-length", "ucp.enum.attr-field-mem-type",
 )  # fmt: skip
-def test_query_answers_address_length_and_type_of_registered_memory(rig: Rig) -> None:
+def test_memh_query_returns_address_length_and_type(rig: Rig) -> None:
     data = array(1001)
     with rig.map(data) as memh:
         assert memh.query(ucp.MemAttr(1)) == ucp.MemAttr(1, data.ctypes.data, 0, ucp.MEMORY_TYPE_UNKNOWN)

@@ -63,7 +63,7 @@ def test_endpoint_that_is_closing_takes_no_more_operations(rig: Rig, silent: Any
         ep.put_nbx(b"x", rkey.address, rkey)
 
 
-def test_flush_that_is_over_has_called_its_callback_when_wait_returns(rig: Rig) -> None:
+def test_flush_callback_has_run_when_wait_returns(rig: Rig) -> None:
     calls: list[Any] = []
     rig.ep.flush_nbx(flags=int(ucp.OP_ATTR_FLAG_NO_IMM_CMPL), cb=lambda *a: calls.append(a)).wait(30)
     assert len(calls) == 1

@@ -66,9 +66,7 @@ MAP_FIELDS = {
     "ucp.map.exported-unset",
 )  # fmt: skip
 @given(optional=st.integers(0, 7), garbage=st.lists(GARBAGE, min_size=6, max_size=6))
-def test_mem_map_field_without_its_bit_is_ignored_whatever_it_holds(
-    shared: Rig, optional: int, garbage: list[Any]
-) -> None:
+def test_mem_map_field_without_its_bit_is_ignored(shared: Rig, optional: int, garbage: list[Any]) -> None:
     """address and length are given; flags, prot and memory_type at times."""
     data = array(100)
     mask = 0b11 | optional << 2
@@ -283,7 +281,7 @@ def test_endpoint_fields_without_their_bits_are_ignored(shared: Rig, garbage: li
 
 
 @pytest.mark.parametrize("bit", [0x10, 0x40, 0x100])
-def test_endpoints_of_sockets_and_connection_requests_are_unsupported(rig: Rig, bit: int) -> None:
+def test_ep_create_from_socket_or_conn_request_is_unsupported(rig: Rig, bit: int) -> None:
     with refused(UNSUPPORTED, "REMOTE_ADDRESS"):
         rig.worker.ep_create(ucp.EpParams(1 | bit, rig.worker.address))
 

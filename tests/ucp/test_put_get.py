@@ -83,7 +83,7 @@ def test_get_fills_every_form_of_writable_buffer(rig: Rig, form: str, nbytes: in
         assert data.tobytes() == bytes(memh.memory[8 : nbytes + 8])
 
 
-def test_memory_of_the_process_itself_is_reached_whoever_allocated_it(rig: Rig) -> None:
+def test_put_get_within_the_process_work_for_any_allocation(rig: Rig) -> None:
     """Registered memory and allocated memory, in every combination of source and target."""
     for make1, make2 in itertools.product((rig.alloc, lambda: rig.map(array(PAGE))), repeat=2):
         with make1() as source, make2() as target, rig.key(target) as rkey:
@@ -94,7 +94,7 @@ def test_memory_of_the_process_itself_is_reached_whoever_allocated_it(rig: Rig) 
             assert bytes(source.memory[100:106]) == b"source"
 
 
-def test_get_into_what_cannot_be_written_is_refused(rig: Rig) -> None:
+def test_get_into_read_only_memory_is_refused(rig: Rig) -> None:
     locked = array(8)
     locked.flags.writeable = False
     with rig.alloc() as memh, rig.key(memh) as rkey:
@@ -106,7 +106,7 @@ def test_get_into_what_cannot_be_written_is_refused(rig: Rig) -> None:
             assert rig.put(buffer, memh.address, rkey) is OK
 
 
-def test_buffer_that_is_none_is_refused_with_a_reason(rig: Rig) -> None:
+def test_object_without_a_buffer_is_refused_with_a_reason(rig: Rig) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         for method in (rig.ep.put_nbx, rig.ep.get_nbx):
             for wrong in (None, 5, "text", object()):
@@ -162,7 +162,7 @@ def test_list_without_bytes_is_done_whatever_the_key(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("pieces", [3, 8, 25])
-def test_list_that_passes_the_end_is_an_error_and_nothing_is_touched(rig: Rig, pieces: int) -> None:
+def test_list_past_the_end_fails_and_changes_nothing(rig: Rig, pieces: int) -> None:
     """Neither behind the end nor before it, although a long list goes in parts."""
     data = array(256)
     with rig.map(data[:100]) as memh, rig.key(memh) as rkey:
@@ -403,7 +403,7 @@ def test_remote_rights_decide_what_a_peer_may_do(rig: Rig, prot: int, allocated:
 
 
 @given(data=st.data())
-def test_access_is_performed_inside_the_region_and_refused_outside(shared: Rig, data: st.DataObject) -> None:
+def test_access_inside_the_region_works_and_outside_is_refused(shared: Rig, data: st.DataObject) -> None:
     """Against a model: all of it inside, or an error and nothing touched, at the target and in the buffer."""
     start, length = 64, data.draw(st.integers(1, 128), label="length of the region")
     around = array(256)

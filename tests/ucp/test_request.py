@@ -136,7 +136,7 @@ def test_failed_operation_tells_its_callback_the_status(rig: Rig) -> None:
         assert repr(request) == "<ucp.Request: ERR_IO_ERROR>"
 
 
-def test_operation_in_place_calls_nobody(rig: Rig) -> None:
+def test_operation_done_in_place_calls_no_callback(rig: Rig) -> None:
     calls = Calls()
     with rig.alloc() as memh, rig.key(memh) as rkey:
         for post in posts(rig, memh.address, rkey):
@@ -230,8 +230,8 @@ def test_requests_that_are_over_hold_nothing(rig: Rig) -> None:
 # ---- free and cancel -------------------------------------------------------------------------------------------------
 
 
-def test_freed_request_is_not_heard_of_again(rig: Rig) -> None:
-    """Before completion: no callback. The operation goes on."""
+def test_freed_request_calls_no_callback(rig: Rig) -> None:
+    """A request released before its completion calls no callback. The operation continues."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         calls = Calls()
         request = rig.pending(memh.address, rkey, cb=calls)
@@ -246,7 +246,7 @@ def test_freed_request_is_not_heard_of_again(rig: Rig) -> None:
         assert len(calls.seen) == 1
 
 
-def test_cancelling_what_has_begun_changes_nothing(rig: Rig) -> None:
+def test_cancel_of_a_begun_operation_changes_nothing(rig: Rig) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         calls = Calls()
         request = rig.pending(memh.address, rkey, cb=calls)
@@ -431,7 +431,7 @@ def test_awaited_request_that_somebody_else_progressed_ends_too(rig: Rig, silent
 
 
 @pytest.mark.procs
-def test_worker_that_is_closed_ends_what_is_awaited(silent: SilentPeer) -> None:
+def test_closing_the_worker_ends_awaited_requests(silent: SilentPeer) -> None:
     with ucp.Context() as context:
         worker = context.worker_create()
         ep = worker.ep_create(silent.address)
@@ -455,7 +455,7 @@ def test_worker_that_is_closed_ends_what_is_awaited(silent: SilentPeer) -> None:
 # ---- endpoints that close --------------------------------------------------------------------------------------------
 
 
-def test_closing_waits_for_what_was_posted(rig: Rig) -> None:
+def test_closing_waits_for_posted_operations(rig: Rig) -> None:
     with rig.alloc() as memh:
         for close in ("close", "close_nbx", "with"):
             ep = rig.worker.ep_create(rig.worker.address)
@@ -500,7 +500,7 @@ def test_endpoint_close_waits_for_operations_unless_forced(rig: Rig, silent: Sil
 
 @pytest.mark.procs
 @pytest.mark.parametrize("what", ["worker", "context"])
-def test_destroyed_worker_ends_what_is_under_way_as_canceled(silent: SilentPeer, what: str) -> None:
+def test_destroying_the_worker_cancels_operations_under_way(silent: SilentPeer, what: str) -> None:
     context = ucp.Context()
     worker = context.worker_create()
     ep = worker.ep_create(silent.address)

@@ -94,7 +94,7 @@ def test_key_is_good_through_every_worker_of_its_context(rig: Rig) -> None:
 
 
 def test_key_of_another_context_is_refused_by_the_owner_s_table(rig: Rig, other: Rig) -> None:
-    """Unpacking asks nobody; the access ends as an error, and touches nothing."""
+    """Unpacking does not ask the peer; the access fails and changes no memory."""
     with other.alloc() as memh, rig.key(memh) as rkey:
         for call in uses(rig.ep, memh.address, rkey)[:5]:
             assert ended(call()) is IO_ERROR
@@ -269,7 +269,7 @@ def test_symmetric_key_reaches_whichever_region_has_its_layout(rig: Rig) -> None
     rkey.destroy()
 
 
-def test_keys_of_symmetric_regions_serve_the_worker_s_other_endpoints(rig: Rig, other: Rig) -> None:
+def test_symmetric_key_serves_the_worker_s_other_endpoints(rig: Rig, other: Rig) -> None:
     data = array()
     with rig.map(data, flags=SYMMETRIC) as memh, rig.key(memh) as rkey:
         with rig.worker.ep_create(rig.worker.address) as second:

@@ -43,7 +43,7 @@ def test_keys_are_sorted_by_comparison(rig: Rig, rng: Any) -> None:
 
 
 @pytest.mark.clause("ucp.compare.equal", "ucp.enum.symmetric-interchange")
-def test_keys_that_compare_equal_reach_the_same_by_either_s_endpoint(rig: Rig, other: Rig) -> None:
+def test_equal_keys_work_on_either_endpoint(rig: Rig, other: Rig) -> None:
     """And of keys that differ none is taken by the other's endpoint, unless the region was symmetric."""
     data = array()
     regions = [
@@ -91,7 +91,7 @@ def test_symmetric_regions_of_one_layout_have_keys_that_are_equal(rig: Rig, othe
 
 
 @pytest.mark.parametrize("difference", ["address", "length", "rights"])
-def test_symmetric_regions_of_another_layout_have_keys_that_differ(rig: Rig, other: Rig, difference: str) -> None:
+def test_symmetric_regions_of_other_layouts_have_other_keys(rig: Rig, other: Rig, difference: str) -> None:
     data = array()
     at, length = (data.ctypes.data + (difference == "address"), 62 + (difference == "length"))
     prot = 0x103 if difference == "rights" else 0x303
@@ -106,7 +106,7 @@ def test_symmetric_regions_of_another_layout_have_keys_that_differ(rig: Rig, oth
 
 
 @pytest.mark.clause("ucp.enum.symmetric-hint")
-def test_second_region_of_a_symmetric_layout_gets_an_ordinary_key(rig: Rig) -> None:
+def test_second_symmetric_region_gets_an_ordinary_key(rig: Rig) -> None:
     data = array()
     one, two = rig.map(data, flags=SYMMETRIC), rig.map(data, flags=SYMMETRIC)
     with rig.key(one) as key1, rig.key(two) as key2:
@@ -119,7 +119,7 @@ def test_second_region_of_a_symmetric_layout_gets_an_ordinary_key(rig: Rig) -> N
         assert rig.put(b"y", two.address, key2) is OK
 
 
-def test_zero_length_and_allocated_regions_take_the_symmetric_flag(rig: Rig) -> None:
+def test_symmetric_flag_works_for_empty_and_allocated_regions(rig: Rig) -> None:
     assert rig.map(length=0, flags=SYMMETRIC).length == 0
     with rig.alloc(symmetric=True) as memh, rig.key(memh) as rkey:
         assert rkey.symmetric

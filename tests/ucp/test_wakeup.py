@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_descriptor_is_the_worker_s_and_the_same_each_time(rig: Rig) -> None:
         assert more.get_efd() != fd
 
 
-def test_armed_descriptor_becomes_readable_with_the_next_completion(rig: Rig) -> None:
+def test_armed_descriptor_is_readable_at_the_next_completion(rig: Rig) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         assert armed(rig.worker) is True
         assert not readable(rig.worker)
@@ -86,7 +87,7 @@ def test_signal_makes_the_descriptor_readable_and_arm_busy_once(rig: Rig) -> Non
     assert armed(rig.worker) is True
 
 
-def test_wait_returns_at_once_when_a_signal_or_a_completion_is_pending(rig: Rig) -> None:
+def test_wait_returns_at_once_if_signal_or_completion_is_pending(rig: Rig) -> None:
     rig.worker.signal()
     assert rig.worker.wait(WATCHDOG_S) is True
     assert armed(rig.worker)
@@ -122,7 +123,7 @@ def test_signal_of_another_thread_ends_a_wait(rig: Rig) -> None:
 
 @pytest.mark.procs
 @pytest.mark.skipif(os.environ.get("WEFT_ENGINE") == "manual", reason="nothing moves without progress()")
-def test_descriptor_tells_of_a_peer_that_answers(rig: Rig, silent: SilentPeer) -> None:
+def test_descriptor_becomes_readable_when_a_peer_answers(rig: Rig, silent: SilentPeer) -> None:
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         request = ep.put_nbx(b"x", rkey.address, rkey)
         silent.go_on()
@@ -135,7 +136,7 @@ def test_descriptor_tells_of_a_peer_that_answers(rig: Rig, silent: SilentPeer) -
 
 
 @pytest.mark.procs
-def test_descriptor_tells_of_a_peer_that_died(rig: Rig, silent: SilentPeer) -> None:
+def test_descriptor_becomes_readable_when_a_peer_dies(rig: Rig, silent: SilentPeer) -> None:
     told: list[Any] = []
     ep = rig.worker.ep_create(silent.address, err_handler=lambda *a: told.append(a))
     rkey = ep.rkey_unpack(silent.key)
@@ -195,6 +196,27 @@ def test_wait_mem_of_no_time_looks_once(rig: Rig) -> None:
     for timeout in (0, -1):
         assert rig.worker.wait_mem(slot(5), 5, timeout) is True
         assert rig.worker.wait_mem(slot(5), 6, timeout) is False
+
+
+def test_wait_mem_lets_other_threads_run_and_keeps_its_deadline(rig: Rig) -> None:
+    word = slot(5)
+    waits = in_thread(lambda: rig.worker.wait_mem(word, 6, WATCHDOG_S))
+    start = time.monotonic()
+    assert rig.worker.wait_mem(word, 7, 0.12) is False  # longer than a wait goes on before it looks for Ctrl-C
+    assert time.monotonic() - start >= 0.12
+    word[:] = slot(6)
+    assert waits() is True
+
+
+@pytest.mark.parametrize("first", [1, 4, 7])
+def test_wait_mem_of_a_word_that_is_not_aligned_is_refused(rig: Rig, first: int) -> None:
+    with refused(INVALID_PARAM, "no aligned 8-byte word"):
+        rig.worker.wait_mem(memoryview(bytearray(32))[first : first + 8], 0, 1)
+
+
+def test_wait_mem_of_less_than_a_word_is_refused(rig: Rig) -> None:
+    with refused(INVALID_PARAM, "no aligned 8-byte word"):
+        rig.worker.wait_mem(bytearray(7), 0, 1)
 
 
 @pytest.mark.parametrize("timeout", ["a second", object(), float("nan")])

@@ -16,7 +16,7 @@ from weft import ucp
 
 @pytest.mark.procs
 @pytest.mark.parametrize("what", ["worker", "context"])
-def test_closing_calls_the_callbacks_of_what_it_cancels_once(silent: SilentPeer, what: str) -> None:
+def test_closing_calls_the_callbacks_of_canceled_requests_once(silent: SilentPeer, what: str) -> None:
     calls: list[tuple[Any, int, Any]] = []
 
     def call(request: ucp.Request, status: int, user_data: Any) -> None:

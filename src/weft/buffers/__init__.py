@@ -1,23 +1,22 @@
-"""Address and length of anything that Python calls an array.
+"""Address and length of arrays.
 
-Everything with the buffer protocol (bytes, bytearray, memoryview, array.array, mmap, ctypes, NumPy),
-`__array_interface__`, `__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`, is
-accepted:
+`describe` accepts objects with the buffer protocol (bytes, bytearray, memoryview, array.array, mmap, ctypes, NumPy),
+`__array_interface__`, `__cuda_array_interface__` or DLPack (PyTorch, CuPy, JAX), and a bare `(address, length)`:
 
     info = describe(array, writable=True)
     info.address, info.nbytes, info.readonly, info.device, info.keepalive
 
 Memory whose elements are Python objects (dtype object, StringDType, a structure with such a field, ctypes' py_object)
-is refused with TypeError: the elements are pointers of this process, and a peer's write would crash it. Memory given as
+raises TypeError: the elements are pointers of this process, and a peer's write would crash it. Memory given as
 `(address, length)` is not checked.
 
-Nothing is copied. An array that is not one contiguous piece is refused, with a remedy in the message; `scatter_list`
-gives its pieces instead. The memory stays valid, and for the buffer protocol exported (a bytearray cannot be resized, a
-memoryview not released), for as long as `keepalive` lives. No array library is imported. The extension has a fast path
-in C++ for the common kinds; this package handles all kinds, and is the reference.
+No data is copied. An array that is not contiguous raises NotContiguous, with a remedy in the message; `scatter_list`
+returns its pieces instead. While `keepalive` exists, the memory stays valid, and a buffer-protocol export stays open (a
+bytearray cannot be resized, a memoryview not released). The package imports no array library. The extension has a fast
+path in C++ for the common kinds; this package handles all kinds and is the reference.
 
 Protocols are tried in this order: `(address, length)`, buffer protocol, `__array_interface__`,
-`__cuda_array_interface__`, DLPack. Host protocols come first because a device may synchronize when it is asked.
+`__cuda_array_interface__`, DLPack. Host protocols come first because the device protocols may synchronize the device.
 
 Source: PEP 3118; the NumPy array interface, version 3; the CUDA array interface, version 3; DLPack 1.1 dlpack.h.
 """
@@ -56,11 +55,11 @@ __all__ = [
 def describe(obj: object, writable: bool = False) -> BufferInfo:
     """Address and length of the memory behind `obj`, which must be one contiguous piece.
 
-    obj       see the module; for `(address, length)` two ints, length in bytes.
-    writable  the memory will be written to: read-only memory is refused.
+    obj       see the module's docstring; for `(address, length)` two ints, length in bytes.
+    writable  True: the caller will write to the memory, so read-only memory raises ReadOnly.
 
-    Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or a kind of memory that
-    Weft does not know), TypeError (not an array), ValueError (an address or an interface that contradicts itself).
+    Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or Weft does not know the
+    kind of memory), TypeError (not an array), ValueError (an invalid address, or contradictory fields).
     """
     info = _inspect(obj)
     if writable and info.readonly:
@@ -73,8 +72,8 @@ def describe(obj: object, writable: bool = False) -> BufferInfo:
 def scatter_list(obj: object, writable: bool = False) -> ScatterList:
     """The memory behind `obj` as (address, length) pieces, in C order; one piece if it is contiguous, none if empty.
 
-    Raises as `describe`, except that strides are accepted; writable memory whose elements overlap by a stride of 0
-    (a broadcast) is refused with ValueError, because the result would depend on the order of the writes.
+    Raises like `describe`, except that strides are allowed. Writable memory whose elements overlap by a stride of 0 (a
+    broadcast) raises ValueError, because the result would depend on the order of the writes.
     """
     info = _inspect(obj)
     if writable and info.readonly:
@@ -89,7 +88,7 @@ def scatter_list(obj: object, writable: bool = False) -> ScatterList:
             f"  try: numpy.ascontiguousarray(a), which gives each element its own memory"
         )
     block = info.itemsize
-    while dimensions and dimensions[-1][1] == block:  # the inner dimensions that are one piece
+    while dimensions and dimensions[-1][1] == block:  # join the contiguous inner dimensions
         block *= dimensions.pop()[0]
     pieces: list[tuple[int, int]] = []
     end = -1
@@ -163,7 +162,7 @@ def _refuse_strides(obj: object, info: BufferInfo) -> NoReturn:
 
 
 def from_address(pair: tuple[Any, ...]) -> BufferInfo:
-    """A virtual address, as in fi_rma(3): the caller is responsible for the memory, nothing is kept alive."""
+    """A virtual address, as in fi_rma(3). The caller keeps the memory valid."""
     if len(pair) != 2 or any(isinstance(x, bool) or not hasattr(x, "__index__") for x in pair):
         raise TypeError(f"cannot use {pair!r} as a buffer: a tuple must be (address, length), two ints")
     address, length = operator.index(pair[0]), operator.index(pair[1])

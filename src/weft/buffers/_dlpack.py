@@ -71,7 +71,7 @@ _DL_DEVICES = {  # enum DLDeviceType: name, fi_hmem_iface, can the CPU load and 
     14: ("oneAPI", HMEM_ZE, False),
 }
 
-# A capsule keeps a pointer to its name, not a copy: these live as long as the process.
+# A capsule stores a pointer to its name, not a copy, so these names must live as long as the process.
 _NAME, _NAME_USED = b"dltensor", b"used_dltensor"
 _NAME_VERSIONED, _NAME_VERSIONED_USED = b"dltensor_versioned", b"used_dltensor_versioned"
 
@@ -85,12 +85,12 @@ _capsule_rename = ctypes.pythonapi.PyCapsule_SetName
 _capsule_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _capsule_rename.restype = ctypes.c_int
 
-# Called with the GIL held, which every deleter copes with (the usual ones take it themselves, recursively).
+# Called with the GIL held, which every deleter allows (the usual ones take the GIL themselves, recursively).
 _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _DLPackHold(Hold):
-    """A consumed DLPack tensor: its deleter is ours to call, once."""
+    """A consumed DLPack tensor; `close` calls its deleter once."""
 
     def __init__(self, obj: object, managed: int, deleter: int | None) -> None:
         self._obj: object = obj
@@ -123,7 +123,7 @@ def from_dlpack(obj: object) -> BufferInfo | None:
     if _capsule_is_valid(capsule, _NAME_VERSIONED):
         pointer = _capsule_pointer(capsule, _NAME_VERSIONED)
         versioned = _DLManagedTensorVersioned.from_address(pointer)
-        _capsule_rename(capsule, _NAME_VERSIONED_USED)  # from here on the deleter is ours, on errors too
+        _capsule_rename(capsule, _NAME_VERSIONED_USED)  # now Weft must call the deleter, on errors too
         hold = _DLPackHold(obj, pointer, versioned.deleter)
         if versioned.major != 1:
             raise BufferError(

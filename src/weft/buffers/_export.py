@@ -43,7 +43,7 @@ _release_buffer.restype = None
 
 
 class _Export(Hold):
-    """A held Py_buffer. A memoryview does not serve: it rejects exporters whose format the struct module does not know,
+    """An exported Py_buffer. A memoryview is not sufficient: it rejects formats that the struct module does not know,
     and does not give the address of read-only memory."""
 
     def __init__(self, obj: object, flags: int) -> None:
@@ -62,15 +62,14 @@ class _Export(Hold):
 
 
 def from_buffer(obj: object) -> BufferInfo | None:
-    if isinstance(obj, ctypes.py_object):  # a ctypes call would be given the object that it refers to
+    if isinstance(obj, ctypes.py_object):  # a ctypes call would receive the referenced object instead
         refuse_objects(obj)
     if not _check_buffer(obj):
         return None
     try:
         export = _Export(obj, _BUF_STRIDES | _BUF_FORMAT)
     except (BufferError, ValueError, TypeError) as with_format:
-        # NumPy has dtypes that PEP 3118 cannot spell (datetime64, ml_dtypes' bfloat16 and float8): without a format
-        # then.
+        # Some NumPy dtypes have no PEP 3118 format (datetime64, ml_dtypes' bfloat16 and float8): export without format.
         try:
             export = _Export(obj, _BUF_STRIDES)
         except (BufferError, ValueError, TypeError):
@@ -106,13 +105,13 @@ def _typestr_of(obj: object) -> str:
 
 
 def _holds_objects(code: str) -> bool:
-    """PEP 3118: O is a Python object. Field names, between colons, do not count."""
+    """True if a PEP 3118 format contains O, a Python object. Field names (between colons) are ignored."""
     return "O" in re.sub(r":[^:]*:", "", code)
 
 
 def _ctypes_holds_objects(kind: Any) -> bool:
-    """Is a ctypes type, or one of its fields or elements, a py_object? ctypes gives unions and packed structures the
-    format "B", so that their format says nothing."""
+    """True if a ctypes type, or one of its fields or elements, is a py_object. The format does not tell: ctypes gives
+    unions and packed structures the format "B"."""
     if issubclass(kind, ctypes.py_object):
         return True
     if issubclass(kind, ctypes.Array):

@@ -9,7 +9,7 @@ from typing import NoReturn
 __all__ = ["BufferInfo", "NotContiguous", "ReadOnly", "ScatterList", "is_contiguous"]
 
 HMEM_SYSTEM, HMEM_CUDA, HMEM_ROCR, HMEM_ZE = 0, 1, 2, 3  # enum fi_hmem_iface, fi_mr(3)
-DEVICE_ID_UNKNOWN = -1  # the CUDA array interface does not say on which device its pointer lies
+DEVICE_ID_UNKNOWN = -1  # the CUDA array interface does not give the device of its pointer
 ADDRESS_LIMIT = 1 << 64
 DLPACK_CUDA = 2  # enum DLDeviceType
 
@@ -19,11 +19,11 @@ class NotContiguous(BufferError):
 
 
 class ReadOnly(BufferError):
-    """The memory is read-only and was asked for writing (fi_mr(3): FI_EACCES)."""
+    """The memory is read-only, and the caller wants to write to it (fi_mr(3): FI_EACCES)."""
 
 
 class Hold:
-    """An export that Weft gives back, once."""
+    """An export; `close` releases it once."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -33,7 +33,7 @@ class Hold:
 class BufferInfo:
     """Memory behind a Python object.
 
-    address    of the first byte (of the first element, where strides are negative); may be 0 when nbytes is 0.
+    address    of the first byte (of the first element if strides are negative); may be 0 if nbytes is 0.
     nbytes     itemsize times the number of elements.
     readonly   True if the exporter forbids writing. (An unversioned DLPack capsule cannot say, and counts as writable.)
     device     enum fi_hmem_iface: 0 system, 1 CUDA, 2 ROCR, 3 ZE. Pinned host memory is system.
@@ -41,7 +41,7 @@ class BufferInfo:
     host_access  True if the CPU can load and store it: system, pinned and managed memory.
     keepalive  keep a reference while the memory is used; dropping the last reference releases the export.
     shape, strides  in elements and bytes; () for a scalar. format: PEP 3118 or array-interface code, "" if unknown.
-    door       the protocol that answered.
+    door       the protocol that supplied the description.
     """
 
     address: int
@@ -69,7 +69,7 @@ class BufferInfo:
 
 
 class ScatterList(list[tuple[int, int]]):
-    """(address, length) pieces in the C order of an array's elements; neighbours that touch are joined.
+    """(address, length) pieces in the C order of an array's elements; adjacent neighbours are joined.
 
     `info` describes the whole array; keep `info` or this list while the pieces are used.
     """

@@ -28,14 +28,14 @@ __all__ = ["from_array_interface", "from_cuda_array_interface"]
 
 
 def _descr_holds_objects(descr: Any) -> bool:
-    """The fields of an array interface: (name, typestr or fields, shape), whichever a field gives."""
+    """True if the `descr` of an array interface, a list of (name, typestr or fields, shape), has a field of objects."""
     if isinstance(descr, str):
         return re.match(r"[<>|=]?O", descr) is not None
     return any(_descr_holds_objects(field[1]) for field in descr if isinstance(field, tuple) and len(field) > 1)
 
 
 def _interface(obj: object, name: str) -> Mapping[str, Any] | None:
-    """The interface's dictionary. Looked up on instances too, as NumPy does; None if the object has none."""
+    """The interface's dictionary, or None. As in NumPy, an attribute of the instance counts too."""
     if isinstance(obj, type):
         return None
     try:
@@ -139,7 +139,7 @@ def from_cuda_array_interface(obj: object) -> BufferInfo | None:
     if not isinstance(data, tuple) or len(data) != 2:
         raise ValueError(f"{door} of {name_of(obj)}: data must be (address, read-only)")
     device_id = DEVICE_ID_UNKNOWN
-    if hasattr(obj, "__dlpack_device__"):  # says what this interface leaves out
+    if hasattr(obj, "__dlpack_device__"):  # gives the device, which this interface omits
         device_type, ordinal = obj.__dlpack_device__()
         device_id = int(ordinal) if int(device_type) == DLPACK_CUDA else DEVICE_ID_UNKNOWN
     info = BufferInfo(

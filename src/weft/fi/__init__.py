@@ -16,6 +16,7 @@ Names are the C names without `fi_` and `FI_`: `fi_mr_reg` is `Domain.mr_reg`, `
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .. import _process as _process  # it gives the NIC our errors, and the door for arrays
@@ -23,14 +24,6 @@ from .. import errors, flags
 from .._nic import Status as Status
 from ..errors import *  # noqa: F403
 from ..flags import *  # noqa: F403
-from ._tostr import tostr as tostr
-from .atomic import AtomicAttr as AtomicAttr
-from .atomic import Ioc as Ioc
-from .atomic import MsgAtomic as MsgAtomic
-from .atomic import RmaIoc as RmaIoc
-from .atomic import datatype_of as datatype_of
-from .atomic import datatype_size as datatype_size
-from .atomic import dtype_of as dtype_of
 from .attrs import DomainAttr as DomainAttr
 from .attrs import EpAttr as EpAttr
 from .attrs import FabricAttr as FabricAttr
@@ -40,117 +33,178 @@ from .attrs import RxAttr as RxAttr
 from .attrs import TxAttr as TxAttr
 from .attrs import allocinfo as allocinfo
 from .attrs import dupinfo as dupinfo
-from .av import AddressVector as AddressVector
-from .cm import ConnectionRequest as ConnectionRequest
-from .cm import PassiveEndpoint as PassiveEndpoint
-from .cntr import Counter as Counter
-from .cq import CompletionQueue as CompletionQueue
-from .cq import CqDataEntry as CqDataEntry
-from .cq import CqEntry as CqEntry
-from .cq import CqErrEntry as CqErrEntry
-from .cq import CqMsgEntry as CqMsgEntry
-from .cq import CqTaggedEntry as CqTaggedEntry
-from .domain import Domain as Domain
-from .endpoint import Endpoint as Endpoint
-from .endpoint import EndpointStatistics as EndpointStatistics
-from .eq import EqCmEntry as EqCmEntry
-from .eq import EqEntry as EqEntry
-from .eq import EqErrEntry as EqErrEntry
-from .eq import EventQueue as EventQueue
-from .fabric import Fabric as Fabric
 from .info import getinfo as getinfo
 from .info import version as version
-from .mr import MemoryRegion as MemoryRegion
-from .mr_attr import MrAttr as MrAttr
-from .mr_attr import MrAuthKey as MrAuthKey
-from .mr_attr import MrDmabuf as MrDmabuf
-from .mr_cache import CachedMapping as CachedMapping
-from .mr_cache import CacheStatistics as CacheStatistics
-from .mr_cache import MemMonitor as MemMonitor
-from .mr_cache import MrCache as MrCache
-from .mr_cache import MrCacheEntry as MrCacheEntry
-from .mr_cache import open as open
 from .offer import Candidate as Candidate
 from .offer import Explanation as Explanation
 from .offer import Rejection as Rejection
-from .rma import MsgRma as MsgRma
-from .rma import RmaIov as RmaIov
-
-# Our own providers register themselves. The last import: they are made of what stands above.
-import weft.providers.general  # isort: skip
 
 # Our own providers register themselves. Last: they are made of what is imported above.
 from ..providers import general as _general  # isort: skip
+from ..providers.cxi import provider as _cxi  # isort: skip
 
-if TYPE_CHECKING:
+# Names of objects and of what goes with them, each loaded with its module when it is used first: getinfo needs none.
+_ON_USE = {
+    "tostr": "_tostr",
+    "AtomicAttr": "atomic",
+    "Ioc": "atomic",
+    "MsgAtomic": "atomic",
+    "RmaIoc": "atomic",
+    "datatype_of": "atomic",
+    "datatype_size": "atomic",
+    "dtype_of": "atomic",
+    "AddressVector": "av",
+    "ConnectionRequest": "cm",
+    "PassiveEndpoint": "cm",
+    "Counter": "cntr",
+    "CompletionQueue": "cq",
+    "CqDataEntry": "cq",
+    "CqEntry": "cq",
+    "CqErrEntry": "cq",
+    "CqMsgEntry": "cq",
+    "CqTaggedEntry": "cq",
+    "Domain": "domain",
+    "Endpoint": "endpoint",
+    "EndpointStatistics": "endpoint",
+    "EndpointAlias": "ep_alias",
+    "EqCmEntry": "eq",
+    "EqEntry": "eq",
+    "EqErrEntry": "eq",
+    "EventQueue": "eq",
+    "Fabric": "fabric",
+    "trywait": "fabric",
+    "MemoryRegion": "mr",
+    "MrAttr": "mr_attr",
+    "MrAuthKey": "mr_attr",
+    "MrDmabuf": "mr_attr",
+    "CachedMapping": "mr_cache",
+    "CacheStatistics": "mr_cache",
+    "MemMonitor": "mr_cache",
+    "MrCache": "mr_cache",
+    "MrCacheEntry": "mr_cache",
+    "open": "mr_cache",
+    "MsgRma": "rma",
+    "RmaIov": "rma",
+}
+
+if TYPE_CHECKING:  # what __getattr__ imports at run time
     import numpy as np
+
+    from ._tostr import tostr as tostr
+    from .atomic import AtomicAttr as AtomicAttr
+    from .atomic import Ioc as Ioc
+    from .atomic import MsgAtomic as MsgAtomic
+    from .atomic import RmaIoc as RmaIoc
+    from .atomic import datatype_of as datatype_of
+    from .atomic import datatype_size as datatype_size
+    from .atomic import dtype_of as dtype_of
+    from .av import AddressVector as AddressVector
+    from .cm import ConnectionRequest as ConnectionRequest
+    from .cm import PassiveEndpoint as PassiveEndpoint
+    from .cntr import Counter as Counter
+    from .cq import CompletionQueue as CompletionQueue
+    from .cq import CqDataEntry as CqDataEntry
+    from .cq import CqEntry as CqEntry
+    from .cq import CqErrEntry as CqErrEntry
+    from .cq import CqMsgEntry as CqMsgEntry
+    from .cq import CqTaggedEntry as CqTaggedEntry
+    from .domain import Domain as Domain
+    from .endpoint import Endpoint as Endpoint
+    from .endpoint import EndpointStatistics as EndpointStatistics
+    from .ep_alias import EndpointAlias as EndpointAlias
+    from .eq import EqCmEntry as EqCmEntry
+    from .eq import EqEntry as EqEntry
+    from .eq import EqErrEntry as EqErrEntry
+    from .eq import EventQueue as EventQueue
+    from .fabric import Fabric as Fabric
+    from .fabric import trywait as trywait
+    from .mr import MemoryRegion as MemoryRegion
+    from .mr_attr import MrAttr as MrAttr
+    from .mr_attr import MrAuthKey as MrAuthKey
+    from .mr_attr import MrDmabuf as MrDmabuf
+    from .mr_cache import CachedMapping as CachedMapping
+    from .mr_cache import CacheStatistics as CacheStatistics
+    from .mr_cache import MemMonitor as MemMonitor
+    from .mr_cache import MrCache as MrCache
+    from .mr_cache import MrCacheEntry as MrCacheEntry
+    from .mr_cache import open as open
+    from .rma import MsgRma as MsgRma
+    from .rma import RmaIov as RmaIov
 
     RMA_DESC: np.dtype[np.void]
 
-__all__ = [
-    "RMA_DESC",
-    "AddressVector",
-    "AtomicAttr",
-    "CacheStatistics",
-    "CachedMapping",
-    "Candidate",
-    "CompletionQueue",
-    "ConnectionRequest",
-    "Counter",
-    "CqDataEntry",
-    "CqEntry",
-    "CqErrEntry",
-    "CqMsgEntry",
-    "CqTaggedEntry",
-    "Domain",
-    "DomainAttr",
-    "Endpoint",
-    "EndpointStatistics",
-    "EpAttr",
-    "EqCmEntry",
-    "EqEntry",
-    "EqErrEntry",
-    "EventQueue",
-    "Explanation",
-    "Fabric",
-    "FabricAttr",
-    "Info",
-    "Ioc",
-    "MemMonitor",
-    "MemoryRegion",
-    "MrAttr",
-    "MrAuthKey",
-    "MrCache",
-    "MrCacheEntry",
-    "MrDmabuf",
-    "MsgAtomic",
-    "MsgRma",
-    "NicAttr",
-    "PassiveEndpoint",
-    "Rejection",
-    "RmaIoc",
-    "RmaIov",
-    "RxAttr",
-    "Status",
-    "TxAttr",
-    "allocinfo",
-    "datatype_of",
-    "datatype_size",
-    "dtype_of",
-    "dupinfo",
-    "getinfo",
-    "open",
-    "tostr",
-    "version",
-]
-__all__ += errors.__all__
-__all__ += flags.__all__
+# Hidden from type checkers. mypy does not follow `+=` of another module's __all__ and would hide every name of `flags`;
+# and if it saw __getattr__, it would accept every misspelt name. Without both it sees what is imported above.
+if not TYPE_CHECKING:
+    __all__ = [
+        "RMA_DESC",
+        "AddressVector",
+        "AtomicAttr",
+        "CacheStatistics",
+        "CachedMapping",
+        "Candidate",
+        "CompletionQueue",
+        "ConnectionRequest",
+        "Counter",
+        "CqDataEntry",
+        "CqEntry",
+        "CqErrEntry",
+        "CqMsgEntry",
+        "CqTaggedEntry",
+        "Domain",
+        "DomainAttr",
+        "Endpoint",
+        "EndpointAlias",
+        "EndpointStatistics",
+        "EpAttr",
+        "EqCmEntry",
+        "EqEntry",
+        "EqErrEntry",
+        "EventQueue",
+        "Explanation",
+        "Fabric",
+        "FabricAttr",
+        "Info",
+        "Ioc",
+        "MemMonitor",
+        "MemoryRegion",
+        "MrAttr",
+        "MrAuthKey",
+        "MrCache",
+        "MrCacheEntry",
+        "MrDmabuf",
+        "MsgAtomic",
+        "MsgRma",
+        "NicAttr",
+        "PassiveEndpoint",
+        "Rejection",
+        "RmaIoc",
+        "RmaIov",
+        "RxAttr",
+        "Status",
+        "TxAttr",
+        "allocinfo",
+        "datatype_of",
+        "datatype_size",
+        "dtype_of",
+        "dupinfo",
+        "getinfo",
+        "open",
+        "tostr",
+        "trywait",
+        "version",
+    ]
+    __all__ += errors.__all__
+    __all__ += flags.__all__
 
+    def __getattr__(name: str) -> Any:
+        if name in _ON_USE:
+            found = getattr(importlib.import_module(f"{__name__}.{_ON_USE[name]}"), name)
+            globals()[name] = found
+            return found
+        # NumPy is imported when something needs it, not with this package.
+        if name == "RMA_DESC":
+            from .rma import rma_desc
 
-def __getattr__(name: str) -> Any:
-    # NumPy is imported when something needs it, not with this package.
-    if name == "RMA_DESC":
-        from .rma import rma_desc
-
-        return rma_desc()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return rma_desc()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

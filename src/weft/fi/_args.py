@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from .. import errors
 
-__all__ = ["U64_MAX", "each", "integer", "least", "maybe", "octets", "seconds", "text", "whole"]
+__all__ = ["U64_MAX", "command", "each", "integer", "least", "maybe", "octets", "seconds", "text", "whole"]
 
 U64_MAX = (1 << 64) - 1
 
@@ -39,6 +39,18 @@ def _index(op: str, name: str, value: Any, kind: str) -> None:
         raise TypeError(f"{op}: {name} must be {kind}, not {value!r}") from None
     if not 0 <= number <= U64_MAX:
         raise errors.InvalidArgument(f"{op}: {name} is {number}; it has to be 0 to 2**64 - 1")
+
+
+def command(op: str, /, **one: Any) -> int:
+    """A command or the name of a value, as the C int that it is: -2**31 to 2**31 - 1, or the same as unsigned."""
+    ((name, value),) = one.items()
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{op}: {name} must be an int, not {value!r}") from None
+    if not -(1 << 31) <= number < 1 << 32:
+        raise errors.InvalidArgument(f"{op}: {name} is {number}; it has to be a C int")
+    return number - (1 << 32) if number >= 1 << 31 else number
 
 
 def least(op: str, most: int, /, **sizes: Any) -> None:

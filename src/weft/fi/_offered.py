@@ -1,7 +1,7 @@
-"""What may be opened: an attribute struct held against what its provider offers.
+"""Checks the attribute structs of opening calls against the provider's offers.
 
 `Fabric`, `Fabric.domain` and `Domain.endpoint` take structs that getinfo returned. An application may edit them, or
-make them by hand; what no offer has is refused here, by the rules of getinfo with the struct in the place of the hints.
+make them by hand. A struct that no offer matches is refused, by the rules of getinfo with the struct as the hints.
 
 Source: fi_fabric(3), fi_domain(3), fi_endpoint(3), fi_mr(3).
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import errors
 from ..flags import MrMode
 from .attrs import LIBRARY_VERSION, Info, dupinfo
-from .match import complete, match_caps, match_kinds, match_limits, modes_needed, negotiate_mr_mode, widen_keys
+from .match import complete, match_caps, match_kinds, match_limits, modes_needed, widen_keys
 from .offer import Offer, Rejection
 from .policy import Asked
 from .rules import Rule
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["domain", "endpoint", "fabric"]
 
+_ENDPOINT = ("caps", "tx_attr", "rx_attr", "ep_attr")
 _TRY = "\n  try: an Info that getinfo returned for these as hints"
 
 
@@ -46,29 +48,52 @@ def domain(provider: Provider, info: Info) -> Offer:
             Rule.DOMAIN_UNKNOWN,
             f"domain: {provider.name} has no domain {name!r}\n  try: an Info that getinfo returned",
         )
-    offer = next((o for o in named if o.info.ep_attr.type == info.ep_attr.type), named[0])
+    kind = [o for o in named if o.info.ep_attr.type == info.ep_attr.type] or named
+    # An Info of getinfo matches its own offer; an edited one may match another. If none matches, report the differences
+    # to the closest offer: one whose modes are honoured, with the fewest differing fields.
+    refused: list[tuple[int, errors.FabricError]] = []
+    for offer in kind:
+        wrong = _domain_of(provider, offer, info)
+        if wrong is None:
+            return offer
+        refused.append(wrong)
+    raise min(refused, key=lambda one: one[0])[1]
+
+
+_DOMAIN = ("caps", "tx_attr", "rx_attr", "ep_attr", "domain_attr")
+_MODE_DIFFERS = 1000  # a mode is further from the offer than any number of fields
+
+
+def _domain_of(provider: Provider, offer: Offer, info: Info) -> tuple[int, errors.FabricError] | None:
+    """Is the domain one of this offer? How far it is from that otherwise, and the refusal."""
     asked = MrMode(info.domain_attr.mr_mode)
-    found = negotiate_mr_mode(modes_needed(info, offer), asked, info.mode, LIBRARY_VERSION)
+    rejections = _rejections(provider, offer, info, _DOMAIN)
+    required = modes_needed(info, offer)
+    found = provider.mr_mode(required, info.caps, asked, info.mode, LIBRARY_VERSION)
     if isinstance(found, str):
-        raise provider.refusals.refuse(
+        missing = bin(required & ~asked).count("1")
+        return _MODE_DIFFERS * (missing + 1) + len(rejections), provider.refusals.refuse(
             Rule.DOMAIN_MR_MODE,
             f"domain: mr_mode {asked!s}: {found}\n"
             "  rule: a bit that getinfo leaves set is required; others may be added, fi_mr(3)\n"
             "  try: domain_attr.mr_mode as getinfo returned it",
         )
-    _refuse(
-        provider, "domain", _rejections(provider, offer, info, ("caps", "tx_attr", "rx_attr", "ep_attr", "domain_attr"))
-    )
-    return offer
+    return (len(rejections), _not_offered(provider, "domain", rejections)) if rejections else None
 
 
 def endpoint(provider: Provider, offer: Offer, info: Info) -> None:
-    """Has the domain's offer the capabilities, flags and sizes of the endpoint?"""
-    _refuse(provider, "endpoint", _rejections(provider, offer, info, ("caps", "tx_attr", "rx_attr", "ep_attr")))
+    """Has the domain's offer, or another of the same NIC, the capabilities, flags and sizes of the endpoint?"""
+    found = _rejections(provider, offer, info, _ENDPOINT)
+    if found:
+        named = [o for o in provider.offers(_asked(info)) if o.info.domain_attr.name == offer.info.domain_attr.name]
+        same = (o for o in named if o.info.ep_attr.type == offer.info.ep_attr.type)
+        if any(not _rejections(provider, o, info, _ENDPOINT) for o in same):
+            return
+        raise _not_offered(provider, "endpoint", found)
 
 
 def _asked(info: Info | None = None) -> Asked:
-    """What getinfo would be asked for to get an Info again."""
+    """The request with which getinfo would return an Info again."""
     return Asked(LIBRARY_VERSION, hints=None if info is None else complete(info))
 
 
@@ -86,7 +111,6 @@ def _rejections(provider: Provider, offer: Offer, info: Info, parts: tuple[str, 
     return [r for r in found if r.hint.partition(".")[0] in parts]
 
 
-def _refuse(provider: Provider, op: str, rejections: list[Rejection]) -> None:
-    if rejections:
-        lines = "\n".join(f"  {r}" for r in rejections)
-        raise provider.refusals.refuse(Rule.NOT_OFFERED, f"{op}: no offer has what the Info asks for\n{lines}{_TRY}")
+def _not_offered(provider: Provider, op: str, rejections: list[Rejection]) -> errors.FabricError:
+    lines = "\n".join(f"  {r}" for r in rejections)
+    return provider.refusals.refuse(Rule.NOT_OFFERED, f"{op}: no offer has what the Info asks for\n{lines}{_TRY}")

@@ -88,6 +88,8 @@ class AtomicAttr:
     size: int
 
 
+_NUMBERS = frozenset(int(one) for one in Datatype)
+_OPS = frozenset(int(one) for one in Op)
 _FAMILY_NAME = ("atomic", "fetch_atomic", "compare_atomic")
 
 
@@ -105,9 +107,13 @@ def query(
 
     Raises NotSupported, naming the pair. Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
     """
-    # The extension takes 32 bits; no datatype or operation has a number as large.
-    known = max(datatype, op) < 1 << 32
-    count, size = limit(int(datatype), int(op), family) if known else (0, 0)
+    if datatype not in _NUMBERS or op not in _OPS:
+        raise refusals.refuse(
+            Rule.ATOMIC_NUMBER,
+            f"{_FAMILY_NAME[family]}: {_named(Op, op)} on {_named(Datatype, datatype)}: no such operation or datatype",
+            op=_FAMILY_NAME[family],
+        )
+    count, size = limit(int(datatype), int(op), family)
     if not count:
         raise refusals.refuse(
             Rule.ATOMIC_PAIR,

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import errors
 from ..flags import (
     VERSION,
     AddrFormat,
@@ -171,6 +172,16 @@ class NicAttr(Table):
     network_type: str | None = None
     prov_attr: Any = None
 
+    def control(self, command: int, arg: Any = None) -> Any:
+        """A command of the provider for this NIC (fi_control on fid_nic).
+
+        Raises NoSys where the provider has none for NICs, and what the provider raises for an unknown one.
+        """
+        found = getattr(self.prov_attr, "control", None)
+        if found is None:
+            raise errors.NoSys(f"nic.control: the provider of {self.name} has no commands for NICs, not {command}")
+        return found(command, arg)
+
 
 @dataclass(repr=False, slots=True)
 class Info(Table):
@@ -223,4 +234,6 @@ def dupinfo(info: Info | None) -> Info:
     for name in ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "nic"):
         part = getattr(info, name)
         setattr(copy, name, None if part is None else dataclasses.replace(part))
+    if copy.nic is not None and dataclasses.is_dataclass(copy.nic.prov_attr):
+        copy.nic.prov_attr = dataclasses.replace(copy.nic.prov_attr)  # type: ignore[type-var]
     return copy

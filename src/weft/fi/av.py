@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, AvFlag, AvType, EqEvent, Errno, Flag
 from . import _args, _handle
+from ._control import Controlled
 from .attrs import LIBRARY_VERSION
 from .auth_key import auth_key_bytes, keys_of_vector
 from .eq import EqEntry, EqErrEntry, EventQueue
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AddressVector"]
 
 
-class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
+class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
 
     An inserted address gets the lowest free index, from 0; both types work that way (fi_av(3) asks FI_AV_MAP to follow
@@ -28,6 +29,8 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
 
     Thread safety: any thread. Source: fi_av(3).
     """
+
+    _called = "av"
 
     def __init__(
         self,
@@ -44,7 +47,15 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         rules = domain.policy.vectors
         self._refuse = domain.policy.refusals.refuse
         if flags & ~rules.open_flags:
-            raise self._refuse(Rule.AV_OPEN_FLAGS, f"av_open: flags {AvFlag(flags)!s}; EVENT is supported")
+            raise self._refuse(
+                Rule.AV_OPEN_FLAGS, f"av_open: flags {AvFlag(flags)!s}; known here: {AvFlag(rules.open_flags)!s}"
+            )
+        if flags & Flag.AV_USER_ID and not domain.attr.caps & Flag.AV_USER_ID:
+            raise self._refuse(
+                Rule.AV_USER_ID,
+                "av_open: AV_USER_ID, and the domain was opened without that capability\n"
+                "  try: fi.AV_USER_ID among domain_attr.caps of the hints",
+            )
         if name is not None:
             raise self._refuse(
                 Rule.AV_OPEN_NAME,
@@ -67,7 +78,10 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         self._eq: EventQueue | None = None
         self._children: _handle.Children = {}
         self._keys: list[Credential | None] = []  # by fi_addr
+        self._key_uses: dict[int, int] = {}  # fi_addr of a key -> how often it was inserted
         self._key_of: dict[int, int] = {}  # fi_addr of a peer -> that of its key
+        self._uses: dict[int, int] = {}  # fi_addr of a peer -> number of insertions, if the provider counts them
+        self._user_ids: dict[int, int] = {}  # fi_addr of a peer -> its user id in completions
         super().__init__(domain)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
@@ -81,9 +95,16 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         Raises BadFlags, BadState (one of the two is closed). Source: fi_av(3) fi_av_bind.
         """
         _handle.check(self, "av.bind")
+        if not self.domain.policy.vectors.binds:
+            raise self._refuse(
+                Rule.AV_BIND,
+                f"av.bind: {self.domain.provider.name} reports insertions by their return value",
+                op="av.bind",
+            )
         _handle.expect(eq, EventQueue, "av.bind", "eq")
         _handle.check(eq, "av.bind")
         _args.whole("av.bind", flags=flags)
+        flags = int(flags)
         if flags:
             raise self._refuse(Rule.AV_BIND_FLAGS, f"av.bind: flags {flags:#x}; they are reserved and must be 0")
         self._eq = eq
@@ -107,7 +128,7 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         flags: int = 0,
         context: Any = None,
         *,
-        fi_addr: int | None = None,
+        fi_addr: int | Iterable[int] | None = None,
     ) -> list[int]: ...
     def insert(
         self,
@@ -116,18 +137,19 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         flags: int = 0,
         context: Any = None,
         *,
-        fi_addr: int | None = None,
+        fi_addr: int | Iterable[int] | None = None,
     ) -> int | list[int]:
         """Insert addresses (fi_av_insert).
 
-        addr      an address as `Endpoint.getname()` returns it, or several. `(host, port)`, a struct sockaddr_in or
-                  sockaddr_in6 mean the endpoint on that host and port whose number is the port.
-        count     how many of several are read; None for all.
+        addr      an address from `Endpoint.getname()`, or several. `(host, port)`, a struct sockaddr_in or sockaddr_in6
+                  mean endpoint number `port` of the process that listens at that host and port.
+        count     number of addresses to read; None: all.
         flags     `fi.MORE` (a hint). `fi.SYNC_ERR`: context is a list that receives an error number for each address,
                   0 for those inserted; bad addresses then do not raise.
         context   of the event, for a vector opened with `fi.EVENT`.
-        fi_addr   with the flag `fi.AUTH_KEY`, which a domain opened with `fi.AV_AUTH_KEY` wants: the authorization key
-                  that these peers use, as insert_auth_key returned it.
+        fi_addr   with the flag `fi.AUTH_KEY`, required on a domain opened with `fi.AV_AUTH_KEY`: the authorization key
+                  of these peers, from insert_auth_key. With the flag `fi.AV_USER_ID`: the peer's id in completions, or
+                  a list with an id for each address.
 
         Returns the fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
         Raises InvalidArgument (a bad address; nothing is inserted), NoEq (opened with `fi.EVENT`, no event
@@ -136,12 +158,20 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         """
         _handle.check(self, "av.insert")
         _args.whole("av.insert", flags=flags)
-        _args.maybe("av.insert", count=count, fi_addr=fi_addr)
-        if flags & ~self.domain.policy.vectors.insert_flags:
+        flags = int(flags)
+        _args.maybe("av.insert", count=count)
+        known = self.domain.policy.vectors.insert_flags
+        if flags & ~known:
             raise self._refuse(
-                Rule.AV_INSERT_FLAGS, f"av.insert: flags {AvFlag(flags)!s}; MORE, SYNC_ERR and AUTH_KEY are supported"
+                Rule.AV_INSERT_FLAGS, f"av.insert: flags {AvFlag(flags)!s}; known here: {AvFlag(known)!s}"
             )
-        vni = self._vni_for("av.insert", flags, fi_addr)
+        ids = self._ids_of(flags, fi_addr)
+        if ids is not None:
+            key = None
+        else:
+            _args.maybe("av.insert", fi_addr=fi_addr)
+            key = fi_addr if isinstance(fi_addr, int) else None
+        vni = self._vni_for("av.insert", flags, key)
         codec = self.domain.provider.addresses
         packed = codec.split(addr)
         one = packed is None and codec.single(addr)
@@ -164,6 +194,8 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
             for entry in parsed:
                 if isinstance(entry, errors.FabricError):
                     raise entry
+        if ids is not None and len(ids) < len(parsed):
+            raise self._refuse(Rule.AV_USER_ID, f"av.insert: {len(ids)} user ids for {len(parsed)} addresses")
         found: list[int] = []
         status: list[int] = []
         for entry in parsed:
@@ -173,8 +205,12 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
             else:
                 found.append(self.insert_address(*entry))
                 status.append(0)
-                if fi_addr is not None:
-                    self._key_of[found[-1]] = fi_addr
+                if self.domain.policy.vectors.counted:
+                    self._uses[found[-1]] = self._uses.get(found[-1], 0) + 1
+                if key is not None:
+                    self._key_of[found[-1]] = key
+                if ids is not None:
+                    self._user_ids[found[-1]] = ids[len(found) - 1]
         if sync_err:
             context[:] = status
         if self._eq is not None:
@@ -182,7 +218,7 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
                 if err:
                     self._eq.post_error(EqErrEntry(self, context, i, err))
             self._eq.post(EqEvent.AV_COMPLETE, EqEntry(self, context, status.count(0)))
-        return found[0] if one else found
+        return found[0] if one and found else found
 
     def insertsvc(self, node: str | None, service: str | None = None, flags: int = 0, context: Any = None) -> int:
         """Insert an address given as node and service, as for getinfo (fi_av_insertsvc).
@@ -196,12 +232,95 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
         _args.whole("av.insertsvc", flags=flags)
+        flags = int(flags)
         asked = Asked(LIBRARY_VERSION, node, service)
-        _, dest = self.domain.provider.resolve(asked, None)
+        if not self.domain.policy.vectors.service_alone and (node is None or service is None):
+            raise self._refuse(
+                Rule.AV_INSERTSVC_NAME, f"av.insertsvc: node {node!r}, service {service!r}: both are needed here"
+            )
+        try:
+            _, dest = self.domain.provider.resolve(asked, None)
+        except errors.InvalidArgument as reason:
+            raise self._refuse(Rule.AV_INSERTSVC_SENSE, reason.message, op="av.insertsvc") from None
+        except errors.NotAvailable as reason:
+            raise self._refuse(Rule.AV_INSERTSVC_UNKNOWN, reason.message, op="av.insertsvc") from None
         if dest is None:
             raise self._refuse(Rule.AV_INSERTSVC_NAME, "av.insertsvc: neither node nor service was given")
         found: int = self.insert(dest, None, flags, context)
         return found
+
+    def insertsym(
+        self,
+        node: str | None,
+        nodecnt: int = 1,
+        service: str | None = None,
+        svccnt: int = 1,
+        flags: int = 0,
+        context: Any = None,
+    ) -> list[int]:
+        """Insert the addresses of numbered nodes and services (fi_av_insertsym). No provider here has it: raises NoSys.
+
+        Source: fi_av(3) fi_av_insertsym.
+        """
+        _handle.check(self, "av.insertsym")
+        _args.text("av.insertsym", node=node, service=service)
+        _args.whole("av.insertsym", nodecnt=nodecnt, svccnt=svccnt, flags=flags)
+        flags = int(flags)
+        raise self._refuse(
+            Rule.AV_INSERTSYM,
+            "av.insertsym: ranges of host names are not made up here\n  try: insert(addresses) or insertsvc for each",
+            op="av.insertsym",
+        )
+
+    def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
+        """What completions name a peer by, in place of its fi_addr (fi_av_set_user_id).
+
+        flags   0.
+
+        Raises InvalidArgument (a vector opened without `fi.AV_USER_ID`; a fi_addr that is not in use), BadFlags.
+        Source: fi_av(3) fi_av_set_user_id.
+        """
+        op = "av.set_user_id"
+        _handle.check(self, op)
+        _args.whole(op, fi_addr=fi_addr, user_id=user_id, flags=flags)
+        flags = int(flags)
+        if flags:
+            raise self._refuse(Rule.AV_INSERT_FLAGS, f"{op}: flags {AvFlag(flags)!s}; they have to be 0", op=op)
+        if not self.flags & Flag.AV_USER_ID:
+            raise self._refuse(
+                Rule.AV_USER_ID,
+                f"{op}: {self!r} was not opened with AV_USER_ID\n  try: av_open(flags=fi.AV_USER_ID)",
+                op=op,
+            )
+        self.lookup_address(fi_addr)  # raises for one that is not in use
+        self._user_ids[fi_addr] = user_id
+
+    def user_id(self, fi_addr: int) -> int:
+        """The id of a peer in completions: its user id, or its fi_addr if it has none. Not part of libfabric's
+        interface."""
+        _handle.check(self, "av.user_id")
+        _args.whole("av.user_id", fi_addr=fi_addr)
+        return self._user_ids.get(fi_addr, fi_addr)
+
+    def _ids_of(self, flags: int, fi_addr: Any) -> list[int] | None:
+        """The user ids of an insertion; None without FI_AV_USER_ID."""
+        if not flags & Flag.AV_USER_ID:
+            return None
+        why = None
+        if flags & AvFlag.AUTH_KEY:
+            why = "AUTH_KEY uses fi_addr for the key"
+        elif self.flags & Flag.AV_USER_ID:
+            why = "the vector was opened with AV_USER_ID: set_user_id() gives the ids"
+        elif self.flags & AvFlag.SYMMETRIC:
+            why = "a symmetric vector names peers by their index"
+        elif fi_addr is None:
+            why = "fi_addr has to have the ids"
+        if why is not None:
+            raise self._refuse(Rule.AV_USER_ID, f"av.insert: flags {AvFlag(flags)!s}: {why}")
+        ids = [fi_addr] if isinstance(fi_addr, int) else _args.each("av.insert", "fi_addr", fi_addr, "numbers, or one")
+        for one in ids:
+            _args.whole("av.insert", fi_addr=one)
+        return ids
 
     def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
         """Remove addresses (fi_av_remove). Their fi_addr may be given to other addresses later.
@@ -215,6 +334,7 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         """
         _handle.check(self, "av.remove")
         _args.whole("av.remove", flags=flags)
+        flags = int(flags)
         _args.maybe("av.remove", count=count)
         if flags & ~int(AvFlag.AUTH_KEY):
             raise self._refuse(Rule.AV_REMOVE_FLAGS, f"av.remove: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
@@ -225,6 +345,8 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
             _args.whole("av.remove", fi_addr=index)
             if flags & AvFlag.AUTH_KEY:
                 self._remove_auth_key(index)
+            elif self._uses.get(index, 0) > 1:
+                self._uses[index] -= 1
             else:
                 try:
                     self.remove_address(index)
@@ -232,7 +354,8 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
                     if self.domain.policy.vectors.remove_unknown == "ignore":
                         continue
                     raise self._refuse(Rule.AV_REMOVE_UNKNOWN, unknown.message) from None
-                self._key_of.pop(index, None)
+                for kept in (self._key_of, self._uses, self._user_ids):
+                    kept.pop(index, None)
 
     def lookup(self, fi_addr: int) -> Any:
         """The address of a fi_addr, as it was inserted (fi_av_lookup).
@@ -257,7 +380,7 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         auth_key_size   how many; 0 for all.
         flags           0.
 
-        Returns its fi_addr, of a numbering of its own; the same for a key that is there already.
+        Returns the key's fi_addr, numbered separately from peers; for a known key the same number again.
         Raises InvalidArgument (no key; a domain opened without `fi.AV_AUTH_KEY`), NoSpace (more than
         domain_attr.max_ep_auth_key), Busy (an endpoint of the vector is enabled), BadFlags.
         Source: fi_av(3) fi_av_insert_auth_key.
@@ -265,27 +388,37 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         op = "av.insert_auth_key"
         _handle.check(self, op)
         _args.whole(op, auth_key_size=auth_key_size, flags=flags)
+        flags = int(flags)
         if flags:
             raise self._refuse(Rule.AV_AUTH_KEY_FLAGS, f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
         self._keyed(op)
         provider = self.domain.provider
         key = self.domain.policy.credential_of(auth_key_bytes(provider, auth_key, auth_key_size))
-        if key in self._keys:
-            return self._keys.index(key)
-        self._no_enabled(op)
+        rules = self.domain.policy.vectors
         most = self.domain.attr.max_ep_auth_key
+        full = self._refuse(
+            Rule.AV_AUTH_KEY_COUNT,
+            f"{op}: {self!r} holds {most} keys, max_ep_auth_key\n"
+            "  try: a larger domain_attr.max_ep_auth_key in the hints",
+        )
+        if rules.counted and len(self.vnis) >= most:
+            raise full
+        if key in self._keys:
+            at = self._keys.index(key)
+            self._key_uses[at] += 1
+            return at
+        if not rules.keys_later:
+            self._no_enabled(op)
         if len(self.vnis) >= most:
-            raise self._refuse(
-                Rule.AV_AUTH_KEY_COUNT,
-                f"{op}: {self!r} holds {most} keys, max_ep_auth_key\n"
-                "  try: a larger domain_attr.max_ep_auth_key in the hints",
-            )
+            raise full
         if None in self._keys:
             at = self._keys.index(None)
             self._keys[at] = key
-            return at
-        self._keys.append(key)
-        return len(self._keys) - 1
+        else:
+            at = len(self._keys)
+            self._keys.append(key)
+        self._key_uses[at] = 1
+        return at
 
     def lookup_auth_key(self, fi_addr: int) -> bytes:
         """The authorization key of a fi_addr that `insert_auth_key` returned (fi_av_lookup_auth_key).
@@ -295,7 +428,7 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         _handle.check(self, "av.lookup_auth_key")
         _args.whole("av.lookup_auth_key", fi_addr=fi_addr)
         self._keyed("av.lookup_auth_key")
-        return self._key(fi_addr).raw
+        return self.domain.policy.key_of(self._key(fi_addr))
 
     def _keyed(self, op: str) -> None:
         if not keys_of_vector(self.domain.info):
@@ -338,6 +471,9 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
         op = "av.remove"
         self._keyed(op)
         self._key(fi_addr)
+        if self._key_uses[fi_addr] > 1 and self.domain.policy.vectors.counted:
+            self._key_uses[fi_addr] -= 1
+            return
         self._no_enabled(op)
         if fi_addr in self._key_of.values():
             raise self._refuse(
@@ -362,18 +498,13 @@ class AddressVector(_handle.LifeInDomain, _nic.AddressVectorCore):
 
     def _parse(self, name: Any, key_vni: int | None = None) -> tuple[int, int, int] | errors.FabricError:
         try:
-            nic, pid, vni = self.domain.provider.addresses.parse(name)
+            nic, pid, vni = self.domain.policy.peer(self.domain.provider.addresses.parse(name), key_vni)
         except errors.FabricError as e:
             return e
         if pid is None:
             return self._refuse(
                 Rule.AV_INSERT_ADDRESS,
                 f"av.insert: {name!r} names no endpoint: the pid is missing\n  try: the peer's Endpoint.getname()",
-            )
-        if key_vni is not None and vni != key_vni:
-            return self._refuse(
-                Rule.AV_INSERT_KEY,
-                f"av.insert: {name!r} is on VNI {vni}, its authorization key is for VNI {key_vni}",
             )
         return nic, pid, vni
 

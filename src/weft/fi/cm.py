@@ -7,7 +7,7 @@
     ep = domain.endpoint(info); ep.bind(eq); ep.bind(cq, ...)          # the other
     ep.connect(pep_name, b"private data")
 
-Both then read a CONNECTED event. The NIC carries the messages (cpp/nic/cm.hpp); this file decides who is connected.
+Both sides then read a CONNECTED event. The NIC carries the messages (cpp/nic/cm.hpp); this file keeps the states.
 
 Source: fi_cm(3), fi_endpoint(3).
 """
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["CmEvent", "ConnectionRequest", "PassiveEndpoint"]
 
 CmFound = tuple[int, int, int, tuple[int, int, int], int, Status, bytes]
-"""A message as the NIC's queue has it: token, kind, what, source, connection, status, data."""
+"""A message from the NIC's queue: token, kind, what, source, connection, status, data."""
 
 _tokens = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class CmEvent:
-    """A message that came for an endpoint."""
+    """A connection message that arrived for an endpoint."""
 
     kind: CmKind
     what: CmKind | None
@@ -91,18 +91,18 @@ def private_data(op: str, param: Any, paramlen: int | None, refusals: Refusals) 
 
 
 def attach(eq: EventQueue, core: Any, owner: Any, policy: DomainPolicy, listens: bool = False) -> None:
-    """Lead what arrives for an endpoint into an event queue."""
+    """Report the connection messages of an endpoint in an event queue."""
     token = next(_tokens)
     core.bind_cm(eq._attach(token, owner, policy), token, listens)
 
 
 def new_connection() -> int:
-    """A number for a connection that no other has."""
+    """A random number that identifies a connection."""
     return int.from_bytes(os.urandom(8), "little") >> 1
 
 
 class PassiveEndpoint(_handle.Life):
-    """An endpoint that waits for connection requests (struct fid_pep). Made by `Fabric.passive_ep`.
+    """An endpoint that receives connection requests (struct fid_pep). Made by `Fabric.passive_ep`.
 
     Thread safety: any thread. Source: fi_endpoint(3) fi_passive_ep, fi_cm(3).
     """
@@ -150,7 +150,7 @@ class PassiveEndpoint(_handle.Life):
         _handle.adopt(self, fabric)
 
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
-        """Say where requests are reported (fi_pep_bind), before listen().
+        """Set the event queue for connection requests (fi_pep_bind), before listen().
 
         flags   0.
 
@@ -162,6 +162,7 @@ class PassiveEndpoint(_handle.Life):
         _handle.expect(eq, EventQueue, op, "eq")
         _handle.check(eq, op)
         _args.whole(op, flags=flags)
+        flags = int(flags)
         if flags:
             raise self._refuse(Rule.PEP_BIND_FLAGS, f"{op}: flags {flags:#x}; they have to be 0\n  try: {op}(eq)")
         if eq.fabric is not self.fabric:
@@ -205,9 +206,9 @@ class PassiveEndpoint(_handle.Life):
         return self.provider.addresses.emit(self.provider.addresses.public(self._address))
 
     def listen(self) -> None:
-        """Take requests from here on (fi_listen): each is a CONNREQ event. Listening again changes nothing.
+        """Start to receive requests (fi_listen): each is a CONNREQ event. A second call changes nothing.
 
-        They wait in the event queue, up to 65536 of them; a peer that finds no room is refused.
+        Up to 65536 requests wait in the event queue; further peers are refused.
         Raises NoEq (no event queue bound), AddressInUse. Source: fi_cm(3) fi_listen.
         """
         _handle.check(self, "pep.listen")
@@ -243,7 +244,7 @@ class PassiveEndpoint(_handle.Life):
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
         event = CmEvent.of(found)
         if event.kind is not CmKind.request or self._closed:
-            return  # of a rejection: whether it arrived is the peer's affair
+            return  # for example the delivery report of a rejection, which needs no reaction
         info = dupinfo(self.info)
         info.src_addr = None
         info.dest_addr = self.provider.addresses.emit(event.source)
@@ -251,7 +252,7 @@ class PassiveEndpoint(_handle.Life):
         eq.post(EqEvent.CONNREQ, EqCmEntry(self, info, event.data))
 
     def close(self) -> None:
-        """Close it (fi_close): later requests are refused. Endpoints made of earlier ones stay."""
+        """Close the endpoint (fi_close): later requests are refused. Endpoints of earlier requests stay open."""
         _handle.close(self, self._release, self._children, self._parents())
 
     def _release(self) -> None:
@@ -280,12 +281,13 @@ def _to(address: Address) -> tuple[int, int, int]:
 
 
 class Connection:
-    """The state of one connected endpoint: what Endpoint's calls of fi_cm(3) do, and what comes from the peer.
+    """The state of one connected endpoint. `Endpoint`'s calls of fi_cm(3) and messages of the peer change it.
 
     state   "idle", "connecting", "accepting", "connected", "shut down".
     """
 
-    # It does not hold its endpoint: the collector does not see a cycle through an object of the extension.
+    # A Connection holds no reference to its endpoint: the garbage collector would not find that cycle, because it does
+    # not see references inside objects of the extension.
     def __init__(self) -> None:
         self.state = "idle"
         self.peer: Address | None = None
@@ -302,7 +304,7 @@ class Connection:
         request.answered = True
         self.number, self.peer = request.connection, request.source
         self.state = "accepting"
-        ep.connect_to(_to(request.source))  # before the peer knows: it may write at once
+        ep.connect_to(_to(request.source))  # first: the peer may write at once
         ep.send_cm(_to(request.source), CmKind.accept, self.number, data)
 
     def shutdown(self, ep: Any) -> None:
@@ -318,7 +320,7 @@ class Connection:
             raise ep._refuse(rule, f"{op}: {ep!r} is {self.state}\n  try: a new endpoint for another connection")
 
     def on_cm(self, ep: Any, eq: EventQueue, event: CmEvent) -> None:
-        """What came of a request or an answer, or from the peer."""
+        """Handle the outcome of a request or an answer, or a message of the peer."""
         kind = event.kind
         if kind is CmKind.accept and self.state == "connecting" and event.connection == self.number:
             self.peer = event.source

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from .. import _nic
 from ..flags import CntrEvents
 from . import _handle
+from ._control import WAITING, Controlled
 from .cq import waitable
+from .policy import CounterPolicy
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Counter"]
 
 
-class Counter(_handle.LifeInDomain, _nic.CounterCore):
+class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
     """Counts completed operations and failed operations (struct fid_cntr). Made by `Domain.cntr_open`.
 
     read(), readerr()            the success value and the error value.
@@ -24,34 +26,63 @@ class Counter(_handle.LifeInDomain, _nic.CounterCore):
     wait(threshold, timeout)     until the success value is at least threshold; timeout in seconds, None: no limit.
     fd                           readable after a change (wait_obj=fi.WAIT_FD), else -1.
 
-    `wait` raises TimedOut when the time is over, and Available when the error value grew instead.
+
+    `wait` raises TimedOut when the time is over, and Available when the error value changed instead.
+    The provider limits the values; a counter saturates at its largest value, and larger arguments are refused.
     Thread safety: any thread. Source: fi_cntr(3).
     """
 
+    _called = "cntr"
+    _commands = WAITING
+
     def __init__(self, domain: Domain, *, events: int, wait_obj: int, flags: int, context: Any) -> None:
-        rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
-        if flags:
-            raise refuse(Rule.CNTR_OPEN_FLAGS, f"cntr_open: flags {flags:#x}; they are reserved and must be 0")
+        rules, refuse = domain.policy.counters, domain.policy.refusals.refuse
+        if flags & ~rules.flags:
+            known = hex(rules.flags) if rules.flags else "none"
+            raise refuse(Rule.CNTR_OPEN_FLAGS, f"cntr_open: flags {flags:#x}; flags of counters here: {known}")
         if events not in CntrEvents.__members__.values():
             raise refuse(Rule.CNTR_EVENTS, f"cntr_open: events {events!r} is not one of FI_CNTR_EVENTS_*")
-        if CntrEvents(events) not in rules.counter_events:
-            known = ", ".join(str(kind) for kind in CntrEvents if kind in rules.counter_events)
+        if CntrEvents(events) not in rules.events:
+            known = ", ".join(str(kind) for kind in CntrEvents if kind in rules.events)
             raise refuse(Rule.CNTR_EVENTS_UNSUPPORTED, f"cntr_open: no {CntrEvents(events)} here; there are {known}")
         self.domain = domain
         self.context = context
         self.events = CntrEvents(events)
         self.wait_obj = waitable("cntr_open", wait_obj, rules, domain.policy.refusals)
+        self.policy = domain.policy.counter()
         self._children: _handle.Children = {}
-        super().__init__(domain, events=int(events), wait_obj=int(self.wait_obj))
+        errno = domain.policy.refusals.errno
+        try:
+            super().__init__(
+                domain,
+                events=int(events),
+                wait_obj=int(self.wait_obj),
+                value_max=rules.value_max,
+                errors_max=rules.errors_max,
+                refusals=(int(errno(Rule.CNTR_VALUE)), int(errno(Rule.CNTR_ERRORS)), int(errno(Rule.CNTR_THRESHOLD))),
+                client_memory=rules.client_memory,
+                cached=bool(flags & rules.cached),
+            )
+        except BaseException:
+            self.policy.close()
+            raise
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
+    @property
+    def _extensions(self) -> CounterPolicy:
+        return self.policy
+
     def close(self) -> None:
         """Close the counter (fi_close); regions that it counts stay. Raises Busy while an endpoint uses it."""
-        _handle.close(self, super().close, self._children, (self.domain,))
+        _handle.close(self, self._release, self._children, (self.domain,))
+
+    def _release(self) -> None:
+        super().close()
+        self.policy.close()
 
     def __del__(self) -> None:
-        _handle.finalize(self, super().close, (self.domain,) if self._site else ())
+        _handle.finalize(self, self._release, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.events.name.removeprefix("CNTR_EVENTS_")

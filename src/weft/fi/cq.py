@@ -1,7 +1,7 @@
 """Completion queues (fi_cq).
 
-`read readfrom readerr sread sreadfrom signal` are the extension's and run no Python of ours. What they return are the
-tuples below, one class for each format.
+`read readfrom sread sreadfrom signal` are the extension's and run no Python of ours; `readerr` asks the provider. What
+they return are the tuples below, one class for each format.
 
 Source: fi_cq(3).
 """
@@ -15,7 +15,8 @@ from .. import _nic, errors
 from .._nic import Status
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
-from .policy import QueueRules
+from ._control import WAITING, Controlled
+from .policy import CounterRules, Failure, QueueRules
 from .rules import Refusals, Rule
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _entry_repr(entry: Any) -> str:
 _nic.set_entry_types(CqEntry, CqMsgEntry, CqDataEntry, CqTaggedEntry, CqErrEntry)
 
 
-class CompletionQueue(_handle.LifeInDomain, _nic.CompletionQueueCore):
+class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore):
     """A queue of completions (struct fid_cq). Made by `Domain.cq_open`.
 
     read(count=64)                       a list of at most count completions; empty if there is none.
@@ -164,34 +165,69 @@ class CompletionQueue(_handle.LifeInDomain, _nic.CompletionQueueCore):
     Thread safety: any thread. Source: fi_cq(3).
     """
 
+    _called = "cq"
+    _commands = WAITING
+
     def __init__(
         self, domain: Domain, *, size: int, flags: int, format: int, wait_obj: int, wait_cond: int, context: Any
     ) -> None:
         rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
-        if flags & ~rules.flags:
-            raise refuse(Rule.CQ_OPEN_FLAGS, f"cq_open: flags {Flag(flags)!s}; only AFFINITY is known, as a hint")
         if format not in CqFormat.__members__.values():
             raise refuse(Rule.CQ_FORMAT, f"cq_open: format {format!r} is not one of FI_CQ_FORMAT_*")
         self.format = CqFormat(format) if format else rules.format_unspec
         if self.format not in rules.formats:
             known = ", ".join(str(kind) for kind in CqFormat if kind in rules.formats)
             raise refuse(Rule.CQ_FORMAT_UNSUPPORTED, f"cq_open: no {self.format} here; there are {known}")
-        if wait_cond not in CqWaitCond.__members__.values():
+        self.wait_obj = waitable("cq_open", wait_obj, rules, domain.policy.refusals)
+        if flags & ~rules.flags:
+            raise refuse(
+                Rule.CQ_OPEN_FLAGS,
+                f"cq_open: flags {Flag(flags)!s}; known here: {Flag(rules.flags)!s}, AFFINITY as a hint",
+            )
+        if flags & Flag.PEER:
+            raise refuse(Rule.CQ_PEER, "cq_open: PEER: queues of another provider come in a later version of Weft")
+        if rules.wait_conds and wait_cond not in CqWaitCond.__members__.values():
             raise refuse(Rule.CQ_WAIT_COND, f"cq_open: wait_cond {wait_cond!r} is not one of FI_CQ_COND_*")
         self.domain = domain
         self.context = context
-        self.wait_obj = waitable("cq_open", wait_obj, rules, domain.policy.refusals)
-        self.wait_cond = CqWaitCond(wait_cond)
+        self.wait_cond = CqWaitCond(wait_cond) if rules.wait_conds else CqWaitCond.CQ_COND_NONE
         self._children: _handle.Children = {}
-        super().__init__(domain, size=int(size or rules.size), format=int(self.format), wait_obj=int(self.wait_obj))
+        how = WaitObj.WAIT_FD if self.wait_obj == WaitObj.WAIT_POLLFD else self.wait_obj
+        entries = min(max(int(size or rules.size), rules.size_least), CQ_SIZE_MAX)
+        self._entries = entries
+        entries = max(entries * rules.fill_percent // 100, 1)
+        domain.policy.take_queue()
+        try:
+            super().__init__(domain, size=entries, format=int(self.format), wait_obj=int(how))
+        except BaseException:
+            domain.policy.give_queue()
+            raise
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
+    @property
+    def capacity(self) -> int:
+        """Entries that it has. Under a provider that calls a queue saturated before it is full, fewer can be used."""
+        return self._entries
+
+    def readerr(self, flags: int = 0) -> Any:
+        """Take the error entry at the head (fi_cq_readerr): a CqErrEntry, whose err_data is the text of the error.
+
+        Raises Again if there is none. Source: fi_cq(3) fi_cq_readerr.
+        """
+        return self.readerr_core(flags, self._outcome)
+
+    def _outcome(
+        self, status: Status, key: int, peer: tuple[int, int, int] | None, own: tuple[int, int, int]
+    ) -> tuple[int, int]:
+        err, prov_errno = self.domain.policy.outcome(Failure(status, key, peer, own))
+        return int(err), int(prov_errno)
+
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
-        """What a provider error number of `readerr` means (fi_cq_strerror).
+        """The text of a provider error number of `readerr` (fi_cq_strerror).
 
         prov_errno   `CqErrEntry.prov_errno`.
-        err_data     `CqErrEntry.err_data`; with it the text says what was asked and found.
+        err_data     `CqErrEntry.err_data`; if given, its text is returned.
 
         Source: fi_cq(3) fi_cq_strerror.
         """
@@ -200,10 +236,14 @@ class CompletionQueue(_handle.LifeInDomain, _nic.CompletionQueueCore):
 
     def close(self) -> None:
         """Close the queue (fi_close); unread completions are lost. Raises Busy while an endpoint uses it."""
-        _handle.close(self, super().close, self._children, (self.domain,))
+        _handle.close(self, self._release, self._children, (self.domain,))
+
+    def _release(self) -> None:
+        super().close()
+        self.domain.policy.give_queue()
 
     def __del__(self) -> None:
-        _handle.finalize(self, super().close, (self.domain,) if self._site else ())
+        _handle.finalize(self, self._release if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.format.name.removeprefix("CQ_FORMAT_")
@@ -226,7 +266,9 @@ class PollingQueue(CompletionQueue):
         raise self._no_wait("sreadfrom")
 
     def signal(self) -> None:
-        """Raises InvalidArgument."""
+        """Raises InvalidArgument, or NoSys where the provider wakes no readers."""
+        if not self.domain.policy.queues.signals:
+            raise _no_signal(self)
         raise self._no_wait("signal")
 
     def _no_wait(self, op: str) -> errors.FabricError:
@@ -237,18 +279,40 @@ class PollingQueue(CompletionQueue):
         )
 
 
-def waitable(op: str, wait_obj: int, rules: QueueRules, refusals: Refusals) -> WaitObj:
-    """A wait object that there is, or the error that says which there are."""
+class UnsignaledQueue(CompletionQueue):
+    """A queue of a provider that wakes no readers."""
+
+    def signal(self) -> None:
+        """Raises NoSys."""
+        raise _no_signal(self)
+
+
+def _no_signal(cq: CompletionQueue) -> errors.FabricError:
+    _handle.check(cq, "cq.signal")
+    return cq.domain.policy.refusals.refuse(
+        Rule.CQ_SIGNAL,
+        f"cq.signal: {cq.domain.provider.name} does not wake readers\n  try: sread with a timeout",
+        op="signal",
+    )
+
+
+_WAITS = {
+    WaitObj.WAIT_UNSPEC: " (sread, wait)",
+    WaitObj.WAIT_FD: " (select, asyncio)",
+    WaitObj.WAIT_NONE: " (read only)",
+}
+
+
+def waitable(op: str, wait_obj: int, rules: QueueRules | CounterRules, refusals: Refusals) -> WaitObj:
+    """A supported wait object; raises an error that lists the supported ones."""
     refuse = refusals.refuse
     try:
         kind = WaitObj(wait_obj)
     except ValueError:
         raise refuse(Rule.WAIT_OBJ, f"{op}: wait_obj {wait_obj!r} is not one of FI_WAIT_*") from None
-    if kind == WaitObj.WAIT_YIELD:
-        return WaitObj.WAIT_UNSPEC  # waiting here spins and yields before it sleeps
     if kind not in rules.wait_objs:
-        raise refuse(
-            Rule.WAIT_OBJ_UNSUPPORTED,
-            f"{op}: no {kind} here; use WAIT_UNSPEC (sread, wait), WAIT_FD (select, asyncio) or WAIT_NONE (read only)",
-        )
-    return kind
+        known = ", ".join(f"{one}{_WAITS.get(one, '')}" for one in WaitObj if one in rules.wait_objs)
+        raise refuse(Rule.WAIT_OBJ_UNSUPPORTED, f"{op}: no {kind} here\n  known: {known}")
+    if kind == WaitObj.WAIT_UNSPEC:
+        return rules.wait_unspec
+    return WaitObj.WAIT_UNSPEC if kind == WaitObj.WAIT_YIELD else kind  # waiting spins and yields before it sleeps

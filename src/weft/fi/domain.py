@@ -9,6 +9,7 @@ from .. import _nic, _process, errors
 from ..flags import (
     AvType,
     CntrEvents,
+    Control,
     CqFormat,
     CqWaitCond,
     Flag,
@@ -18,17 +19,19 @@ from ..flags import (
 )
 from ..memory import hmem
 from . import _args, _handle, _offered
+from ._control import Controlled
+from ._later import DomainLater
 from .atomic import AtomicAttr, family_of, query
 from .attrs import DomainAttr, Info, dupinfo
 from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
-from .cq import CQ_SIZE_MAX, CompletionQueue, PollingQueue
+from .cq import CompletionQueue, PollingQueue, UnsignaledQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
 from .mr import MemoryRegion
 from .mr_attr import MrAttr
-from .mr_register import ACCESS, cut, plain_registration, register, register_attr
+from .mr_register import cut, quick_rules, register, register_attr
 from .raw_key import parse_raw_key
 from .rules import Rule
 
@@ -36,27 +39,22 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .fabric import Fabric
-    from .policy import Provider
+    from .policy import Extensions, Provider
 
 __all__ = ["Domain"]
 
-# Without these modes the extension registers a region by itself.
-_SPECIAL_MODES = (
-    MrMode.MR_BASIC
-    | MrMode.MR_PROV_KEY
-    | MrMode.MR_RAW
-    | MrMode.MR_ENDPOINT
-    | MrMode.MR_RMA_EVENT
-    | MrMode.MR_MMU_NOTIFY
-    | MrMode.MR_HMEM
-)
 
-
-class Domain(_handle.Life, _nic.DomainCore):
+class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     """A NIC opened for use (struct fid_domain). Made by `Fabric.domain`.
 
     Thread safety: any thread. Source: fi_domain(3).
     """
+
+    _called = "domain"
+    _commands = {  # noqa: RUF012
+        int(Control.MAP_RAW_MR): lambda domain, arg: domain.map_raw(*_mapped(arg)),
+        int(Control.UNMAP_KEY): lambda domain, arg: domain.unmap_key(arg),
+    }
 
     def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:
         self.fabric = fabric
@@ -76,6 +74,7 @@ class Domain(_handle.Life, _nic.DomainCore):
         self._offer = _offered.domain(self.provider, self.info)
         mode = MrMode(attr.mr_mode)
         self._mr_mode = mode
+        self._mode_bits = int(mode)
         attr.mr_key_size = self.provider.key_size(mode)
         self._av_auth_key = keys_of_vector(self.info)
         if self._av_auth_key:
@@ -88,13 +87,21 @@ class Domain(_handle.Life, _nic.DomainCore):
         self._refuse = self.policy.refusals.refuse
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
         self._hmem = bool(self.info.caps & Flag.HMEM)
-        if self._hmem:
-            hmem.load(self.policy.nic)
-        super().__init__(self.policy.nic, **self.policy.nic_config())
-        plain = not mode & _SPECIAL_MODES and not self._av_auth_key and plain_registration(self.policy)
-        self.set_mr_plain(plain, _ACCESS)
+        try:
+            if self._hmem:
+                hmem.load(self.policy.nic)
+            super().__init__(self.policy.nic, **self.policy.nic_config())
+        except BaseException:
+            self.policy.close()
+            raise
+        self.set_mr_rules(**quick_rules(self))
+        self.policy.opened(self)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
+
+    @property
+    def _extensions(self) -> Extensions:
+        return self.policy
 
     # ---- attributes --------------------------------------------------------------------------------------------------
 
@@ -115,7 +122,7 @@ class Domain(_handle.Life, _nic.DomainCore):
 
     @property
     def virt_addr(self) -> bool:
-        """True where peers name remote memory by virtual address, False where by offset."""
+        """True if peers address remote memory by virtual address, False if by offset."""
         return self._virt_addr
 
     # ---- objects -----------------------------------------------------------------------------------------------------
@@ -158,6 +165,7 @@ class Domain(_handle.Life, _nic.DomainCore):
         """
         _handle.check(self, "av_open")
         _args.whole("av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags)
+        flags = int(flags)
         _args.text("av_open", name=name)
         return AddressVector(
             self,
@@ -194,9 +202,13 @@ class Domain(_handle.Life, _nic.DomainCore):
         object). Source: fi_cq(3) fi_cq_open.
         """
         _handle.check(self, "cq_open")
-        _args.least("cq_open", CQ_SIZE_MAX, size=size)
+        most = self.policy.queues.size_max
+        _args.least("cq_open", _args.U64_MAX if most is None else most, size=size)
         _args.whole("cq_open", flags=flags, format=format, signaling_vector=signaling_vector, wait_cond=wait_cond)
-        cls = PollingQueue if wait_obj == WaitObj.WAIT_NONE else CompletionQueue
+        flags = int(flags)
+        cls = CompletionQueue if self.policy.queues.signals else UnsignaledQueue
+        if wait_obj == WaitObj.WAIT_NONE:
+            cls = PollingQueue
         return cls(self, size=size, flags=flags, format=format, wait_obj=wait_obj, wait_cond=wait_cond, context=context)
 
     def cntr_open(
@@ -217,6 +229,7 @@ class Domain(_handle.Life, _nic.DomainCore):
         """
         _handle.check(self, "cntr_open")
         _args.whole("cntr_open", events=events, flags=flags)
+        flags = int(flags)
         cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
         return cls(self, events=events, wait_obj=wait_obj, flags=flags, context=context)
 
@@ -299,7 +312,9 @@ class Domain(_handle.Life, _nic.DomainCore):
         Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
         """
         _handle.check(self, "map_raw")
+        self._has(Control.MAP_RAW_MR)
         _args.whole("map_raw", base_addr=base_addr, flags=flags)
+        flags = int(flags)
         _args.maybe("map_raw", key_size=key_size)
         if flags:
             raise self._refuse(Rule.MR_MAP_RAW_FLAGS, f"map_raw: flags {flags:#x}; they have to be 0")
@@ -317,6 +332,7 @@ class Domain(_handle.Life, _nic.DomainCore):
         Raises InvalidArgument for a key that is not mapped. Source: fi_mr(3) fi_mr_unmap_key.
         """
         _handle.check(self, "unmap_key")
+        self._has(Control.UNMAP_KEY)
         _args.whole("unmap_key", key=key)
         count = self._mapped.get(key, 0)
         if not count:
@@ -356,6 +372,7 @@ class Domain(_handle.Life, _nic.DomainCore):
             raise errors.InvalidArgument(f"domain.bind: a domain takes an EventQueue, not {eq!r}")
         _handle.check(eq, "domain.bind")
         _args.whole("domain.bind", flags=flags)
+        flags = int(flags)
         if flags not in (0, RegisterMode.REG_MR):
             raise self._refuse(Rule.DOMAIN_BIND_FLAGS, f"domain.bind: flags {flags:#x}; 0 or REG_MR")
         if self._eq is not None:
@@ -363,7 +380,7 @@ class Domain(_handle.Life, _nic.DomainCore):
         self._eq = eq
         if flags:
             self._mr_eq = eq
-            self.set_mr_plain(False, _ACCESS)
+            self.set_mr_quick(False)
         self._bound.append(eq)
         _handle.adopt(self, eq)
 
@@ -377,48 +394,16 @@ class Domain(_handle.Life, _nic.DomainCore):
         """
         _handle.check(self, "query_atomic")
         _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
-        return query(datatype, op, family_of(flags, self.policy.refusals), self.policy.refusals)
-
-    # ---- extensions of the provider ----------------------------------------------------------------------------------
-
-    def control(self, command: int, arg: Any = None) -> Any:
-        """Run a command of the provider (fi_control).
-
-        command   a command of the provider; arg: its argument.
-
-        Raises NoSys for a command that the provider does not have. Source: fi_control(3).
-        """
-        _handle.check(self, "domain.control")
-        _args.whole("domain.control", command=command)
-        return self.policy.control(command, arg)
-
-    def open_ops(self, name: str, flags: int = 0) -> Any:
-        """Calls of the provider beyond the interface (fi_open_ops).
-
-        name    of the set of calls.
-        flags   0.
-
-        Raises NoSys for a name that the provider does not have, BadFlags. Source: fi_open_ops(3).
-        """
-        _handle.check(self, "domain.open_ops")
-        if not isinstance(name, str):
-            raise TypeError(f"domain.open_ops: name must be a str, not {name!r}")
-        _args.whole("domain.open_ops", flags=flags)
-        if flags:
-            raise self._refuse(Rule.OPS_FLAGS, f"domain.open_ops: flags {flags:#x}; they have to be 0")
-        return self.policy.open_ops(name)
-
-    def get_val(self, name: int) -> Any:
-        """A value of the provider (fi_get_val). Raises NoSys for a value that the provider does not have."""
-        _handle.check(self, "domain.get_val")
-        _args.whole("domain.get_val", name=name)
-        return self.policy.get_val(name)
-
-    def set_val(self, name: int, value: Any) -> None:
-        """Set a value of the provider (fi_set_val). Raises NoSys for a value that the provider does not have."""
-        _handle.check(self, "domain.set_val")
-        _args.whole("domain.set_val", name=name)
-        self.policy.set_val(name, value)
+        flags = int(flags)
+        policy = self.policy
+        family = family_of(flags & ~policy.query_flags, policy.refusals)
+        return query(
+            datatype,
+            op,
+            family,
+            policy.refusals,
+            lambda kind, what, form: policy.atomic_limit(kind, what, form, flags & policy.query_flags),
+        )
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -454,7 +439,12 @@ class Domain(_handle.Life, _nic.DomainCore):
         for child in self._users():
             kinds[type(child).__name__] = kinds.get(type(child).__name__, 0) + 1
         held = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
-        return f"<Domain {self.name} {held or 'empty'}>"
+        about = f" ({self.policy.text})" if self.policy.text else ""
+        return f"<Domain {self.name}{about} {held or 'empty'}>"
 
 
-_ACCESS = int(ACCESS)
+def _mapped(arg: Any) -> tuple[Any, ...]:
+    """The argument of FI_MAP_RAW_MR: (base_addr, raw_key[, key_size[, flags]])."""
+    if not isinstance(arg, tuple) or not 2 <= len(arg) <= 4:
+        raise errors.InvalidArgument(f"domain.control: MAP_RAW_MR takes (base_addr, raw_key), not {arg!r}")
+    return arg

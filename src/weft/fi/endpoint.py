@@ -1,27 +1,34 @@
 """Endpoints (fi_endpoint): where operations start and where peers arrive.
 
-The data path -- fi_rma(3) and fi_atomic(3) -- is the extension's: those methods are inherited as they are, so that an
-operation crosses into the NIC once and meets no Python of ours.
+The data path, fi_rma(3) and fi_atomic(3), is in the extension: the class inherits those methods unchanged, so that an
+operation crosses into the NIC once and runs no Python code of Weft.
 
 Source: fi_endpoint(3), fi_cm(3), fi_rma(3), fi_atomic(3).
 """
 
 from __future__ import annotations
 
+import functools
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
 from ..flags import BindFlag, EpType, Flag, Opt, OptLevel
 from . import _args, _handle, _offered
+from ._control import Controlled
+from ._flagged import Flagged
+from ._later import EndpointLater
+from ._ops_flag import COMMANDS, OpFlags, WithoutData
 from .atomic import query
 from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
 from .cm import CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
 from .cq import CompletionQueue
+from .ep_alias import EndpointAlias
 from .eq import EventQueue
-from .policy import AddressCodec
+from .policy import Address, AddressCodec, Extensions
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -40,14 +47,14 @@ class EndpointStatistics:
     """A snapshot of `Endpoint.statistics`.
 
     tx_pending   operations under way.
-    tx_size      how many there may be.
+    tx_size      most operations under way.
     """
 
     tx_pending: int
     tx_size: int
 
 
-class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
+class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
     """An endpoint (struct fid_ep), reliable-datagram or connected. Made by `Domain.endpoint`.
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
@@ -60,13 +67,16 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
     caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   what it was opened with.
 
     A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, and
-    read the CONNECTED event. Its transfers go to its peer, whatever dest_addr says.
+    read the CONNECTED event. Its transfers go to its peer; dest_addr is ignored.
 
     A transfer raises Again while the transmit queue is full: read the completion queue and retry.
     Thread safety: any thread. Source: fi_endpoint(3).
     """
 
+    _called = "ep"
+    _commands = COMMANDS
     _enabled = False
+    info: Info
 
     def __init__(self, domain: Domain, info: Info, context: Any) -> None:
         self._refuse = domain.policy.refusals.refuse
@@ -86,13 +96,16 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         self._cntrs: dict[int, Counter] = {}
         self._av: AddressVector | None = None
         self._eq: EventQueue | None = None
+        self._op_flags = {int(Flag.TRANSMIT): int(info.tx_attr.op_flags), int(Flag.RECV): int(info.rx_attr.op_flags)}
         self._connected = domain.info.ep_attr.type == EpType.EP_MSG
         super().__init__(domain, **self.policy.nic_config())
         self._connection = Connection()
         if self._connected:
-            # The vector of one peer that the NIC wants; nobody sees it.
+            # The NIC needs an address vector; the application does not see this one, which has one peer.
             self._own_av = _nic.AddressVectorCore(domain)
             self.bind_av(self._own_av)
+        if not self.policy.data_writes:
+            self._become(WithoutData)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -103,17 +116,17 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
 
     @property
     def caps(self) -> Flag:
-        """The capabilities that it was opened with."""
+        """The capabilities that the endpoint was opened with."""
         return Flag(self.info.caps)
 
     @property
     def tx_size(self) -> int:
-        """Operations that may be under way at a time."""
+        """Most operations under way at a time."""
         return int(self.info.tx_attr.size)
 
     @property
     def inject_size(self) -> int:
-        """Bytes that an inject call carries at most."""
+        """Maximum bytes of an inject call."""
         return int(self.info.tx_attr.inject_size)
 
     @property
@@ -158,8 +171,23 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
             )
         _handle.check(fid, "ep.bind")
         _args.whole("ep.bind", flags=flags)
+        flags = int(flags)
         if self._enabled:
             raise self._refuse(Rule.EP_BIND_STATE, f"ep.bind: {self!r} is enabled\n  try: bind before enable()")
+        if isinstance(fid, CompletionQueue):
+            bound = self._bind_cq(fid, int(flags))
+        elif isinstance(fid, Counter):
+            bound = self._bind_cntr(fid, int(flags))
+        else:
+            if flags:
+                raise self._refuse(Rule.EP_BIND_FLAGS, f"ep.bind: flags {Flag(flags)!s} for {fid!r}; they have to be 0")
+            self._same_domain(fid)
+            bound = self._bind_eq(fid) if isinstance(fid, EventQueue) else self._bind_av(fid)
+        if bound:
+            self._bound.append(fid)
+            _handle.adopt(self, fid)
+
+    def _same_domain(self, fid: Any) -> None:
         if isinstance(fid, EventQueue):
             if fid.fabric is not self.domain.fabric:
                 raise self._refuse(Rule.EP_BIND_DOMAIN, f"ep.bind: {fid!r} belongs to another fabric")
@@ -167,44 +195,40 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
             raise self._refuse(
                 Rule.EP_BIND_DOMAIN, f"ep.bind: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}"
             )
-        if isinstance(fid, CompletionQueue):
-            self._bind_cq(fid, int(flags))
-        elif isinstance(fid, Counter):
-            self._bind_cntr(fid, int(flags))
-        else:
-            if flags:
-                raise self._refuse(Rule.EP_BIND_FLAGS, f"ep.bind: flags {Flag(flags)!s} for {fid!r}; they have to be 0")
-            if isinstance(fid, EventQueue):
-                if self._eq is not None:
-                    raise self._refuse(Rule.EP_BIND_TAKEN, f"ep.bind: the endpoint reports to {self._eq!r} already")
-                self._eq = fid
-                attach(fid, self, self, self.domain.policy)
-            if isinstance(fid, AddressVector) and self._connected:
-                raise self._refuse(
-                    Rule.EP_BIND_CONNECTED,
-                    "ep.bind: a connected endpoint has one peer and no address vector\n  try: connect() or accept()",
-                )
-            if isinstance(fid, AddressVector):
-                if self._av is not None:
-                    raise self._refuse(
-                        Rule.EP_BIND_TAKEN, f"ep.bind: the endpoint has an address vector already, {self._av!r}"
-                    )
-                self.bind_av(fid)
-                self._av = fid
-        self._bound.append(fid)
-        _handle.adopt(self, fid)
 
-    def _bind_cq(self, cq: CompletionQueue, flags: int) -> None:
+    def _bind_eq(self, eq: EventQueue) -> bool:
+        if self._eq is not None:
+            raise self._refuse(Rule.EP_BIND_TAKEN, f"ep.bind: the endpoint reports to {self._eq!r} already")
+        self._eq = eq
+        attach(eq, self, self, self.domain.policy)
+        return True
+
+    def _bind_av(self, av: AddressVector) -> bool:
+        if self._connected:
+            raise self._refuse(
+                Rule.EP_BIND_CONNECTED,
+                "ep.bind: a connected endpoint has one peer and no address vector\n  try: connect() or accept()",
+            )
+        if self._av is not None:
+            raise self._refuse(Rule.EP_BIND_TAKEN, f"ep.bind: the endpoint has an address vector already, {self._av!r}")
+        self.bind_av(av)
+        self._av = av
+        return True
+
+    def _bind_cq(self, cq: CompletionQueue, flags: int) -> bool:
         if flags & ~_CQ_FLAGS:
             raise self._refuse(
                 Rule.EP_BIND_FLAGS,
                 f"ep.bind: flags {BindFlag(flags)!s} for a completion queue\n"
                 "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION",
             )
+        self._same_domain(cq)
         sides = flags & int(Flag.TRANSMIT | Flag.RECV)
+        if not sides and self.policy.binds.nothing:
+            return False
         if not sides:
             raise self._refuse(
-                Rule.EP_BIND_FLAGS, "ep.bind: say what the completion queue is for: TRANSMIT, RECV or both"
+                Rule.EP_BIND_NOTHING, "ep.bind: say what the completion queue is for: TRANSMIT, RECV or both"
             )
         for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
             if sides & side and side in self._cqs:
@@ -213,19 +237,26 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
             if sides & side:
                 self._cqs[side] = cq
+                if not flags & BindFlag.SELECTIVE_COMPLETION:
+                    self._op_flags[side] |= int(Flag.COMPLETION)
+        return True
 
-    def _bind_cntr(self, cntr: Counter, flags: int) -> None:
+    def _bind_cntr(self, cntr: Counter, flags: int) -> bool:
         if flags & ~(_LOCAL_COUNTS | _REMOTE_COUNTS):
             raise self._refuse(
                 Rule.EP_BIND_FLAGS,
                 f"ep.bind: flags {Flag(flags)!s} for a counter\n"
                 "  known: SEND, RECV, READ, WRITE, REMOTE_READ, REMOTE_WRITE",
             )
+        self._same_domain(cntr)
+        rules = self.policy.binds
+        if not flags and rules.nothing:
+            return False
         if not flags:
             raise self._refuse(
-                Rule.EP_BIND_FLAGS, "ep.bind: say what the counter counts: READ, WRITE, REMOTE_READ, REMOTE_WRITE ..."
+                Rule.EP_BIND_NOTHING, "ep.bind: say what the counter counts: READ, WRITE, REMOTE_READ, REMOTE_WRITE ..."
             )
-        if flags & _REMOTE_COUNTS and not self.info.caps & Flag.RMA_EVENT:
+        if rules.remote_counts and flags & _REMOTE_COUNTS and not self.info.caps & Flag.RMA_EVENT:
             raise self._refuse(
                 Rule.EP_BIND_EVENT,
                 f"ep.bind: {Flag(flags & _REMOTE_COUNTS)!s} needs an endpoint opened with RMA_EVENT\n"
@@ -236,10 +267,13 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
                 raise self._refuse(
                     Rule.EP_BIND_TAKEN, f"ep.bind: {Flag(bit)!s} is counted by {self._cntrs[bit]!r} already"
                 )
-        self.bind_cntr(cntr, flags)
+        counted = flags if rules.remote_counts else flags & ~_REMOTE_COUNTS
+        if counted:
+            self.bind_cntr(cntr, counted)
         for bit in (1 << n for n in range(flags.bit_length())):
             if flags & bit:
                 self._cntrs[bit] = cntr
+        return True
 
     def enable(self) -> None:
         """Make the endpoint ready for transfers and claim its address (fi_enable). Enabling again changes nothing.
@@ -268,13 +302,22 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         try:
             self._address = (nic, self.enable_at(nic, pid, vnis), vni)
         except errors.AddressInUse as taken:
-            raise self._refuse(Rule.EP_ADDRESS_TAKEN, taken.message) from None
+            self.policy.close()
+            raise self._taken((nic, pid, vni), taken) from None
         self._enabled = True
+
+    def _taken(self, address: Address, why: errors.AddressInUse) -> errors.FabricError:
+        """The refusal of an address that another endpoint has, as the provider writes addresses."""
+        text = self.domain.provider.addresses.text(address)
+        refused: errors.FabricError = self._refuse(
+            Rule.EP_ADDRESS_TAKEN, f"ep.enable: {text} is taken\n  {why.message}"
+        )
+        return refused
 
     def getname(self) -> Any:
         """The endpoint's address, to be given to peers (fi_getname): a str under FI_ADDR_STR.
 
-        Where this process listens for other hosts (`weft.open(listen=...)`, `WEFT_LISTEN`) they can use it, too.
+        If this process listens for other hosts (`weft.open(listen=...)`, `WEFT_LISTEN`), they can use the address too.
 
         Raises BadState before enable(). Source: fi_cm(3) fi_getname.
         """
@@ -291,6 +334,12 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         Raises BadState after enable(), InvalidArgument. Source: fi_cm(3) fi_setname.
         """
         _handle.check(self, "ep.setname")
+        if not self.policy.binds.named:
+            raise self._refuse(
+                Rule.EP_SETNAME,
+                "ep.setname: addresses are asked for with getinfo(node, service, fi.SOURCE) and opened with that info",
+                op="ep.setname",
+            )
         if self._enabled:
             raise self._refuse(Rule.EP_SETNAME_STATE, f"ep.setname: {self!r} has its address since enable()")
         nic, pid, vni = self._codec.own(self._codec.parse(addr))
@@ -304,10 +353,11 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
     # ---- connections (fi_cm) -----------------------------------------------------------------------------------------
 
     def connect(self, addr: object = None, param: Any = None, paramlen: int | None = None) -> None:
-        """Ask a passive endpoint for a connection (fi_connect). What comes of it is an event: CONNECTED with the peer's
-        private data; or an error, ECONNREFUSED where it rejects (its private data is err_data) or nobody listens.
+        """Ask a passive endpoint for a connection (fi_connect). The result is an event: CONNECTED with the peer's
+        private data; or an error, ECONNREFUSED if the peer rejects (err_data has its private data) or no endpoint
+        listens.
 
-        addr       as `PassiveEndpoint.getname()` returned it; `info.dest_addr` where None.
+        addr       from `PassiveEndpoint.getname()`; None: `info.dest_addr`.
         param      up to 256 B of private data for the peer; paramlen bytes of it.
 
         Enables the endpoint. After a refusal it may ask again.
@@ -356,13 +406,14 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         return EndpointStatistics(**super().statistics())
 
     def shutdown(self, flags: int = 0) -> None:
-        """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither reaches the other any more.
+        """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither side reaches the other again.
 
         Raises BadFlags (flags other than 0), NotSupported, FabricError with ENOTCONN. Source: fi_cm(3) fi_shutdown.
         """
         op = "ep.shutdown"
         self._connectable(op)
         _args.whole(op, flags=flags)
+        flags = int(flags)
         if flags:
             raise self._refuse(Rule.EP_SHUTDOWN_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
         self._of_peer(op)
@@ -388,7 +439,7 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
     def _of_peer(self, op: str) -> tuple[int, int | None, int]:
         connection = self._connection
         if self._eq is not None:
-            self._eq.pending()  # what has arrived counts
+            self._eq.pending()  # takes messages that have arrived
         if connection.state != "connected" or connection.peer is None:
             raise self._refuse(Rule.EP_NOT_CONNECTED, f"{op}: {self!r} is not connected ({connection.state})")
         return connection.peer
@@ -408,7 +459,8 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         Raises NoProtocolOption. Source: fi_endpoint(3) "fi_getopt / fi_setopt".
         """
         _handle.check(self, "ep.getopt")
-        _args.whole("ep.getopt", level=level, optname=optname)
+        _args.whole("ep.getopt", level=level)
+        optname = _args.command("ep.getopt", optname=optname)
         self._level("ep.getopt", level)
         option = self.policy.options.get(optname)
         if option is None or option.get is None:
@@ -417,13 +469,14 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
         return option.get()
 
     def setopt(self, level: int, optname: int, optval: Any) -> None:
-        """Set an endpoint option (fi_setopt). The general provider has none to set: sizes are asked for in the hints of
+        """Set an endpoint option (fi_setopt). The general provider has none to set: request sizes in the hints of
         getinfo.
 
-        Raises NoProtocolOption, and what the provider says of the value. Source: fi_endpoint(3).
+        Raises NoProtocolOption, and the provider's refusals of the value. Source: fi_endpoint(3).
         """
         _handle.check(self, "ep.setopt")
-        _args.whole("ep.setopt", level=level, optname=optname)
+        _args.whole("ep.setopt", level=level)
+        optname = _args.command("ep.setopt", optname=optname)
         self._level("ep.setopt", level)
         option = self.policy.options.get(optname)
         if option is None or option.set is None:
@@ -441,15 +494,15 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
     # ---- queries -----------------------------------------------------------------------------------------------------
 
     def atomicvalid(self, datatype: int, op: int) -> int:
-        """Elements that one `atomic` may hold (fi_atomicvalid). Raises NotSupported for other pairs."""
+        """Maximum elements of one `atomic` (fi_atomicvalid). Raises NotSupported for unsupported pairs."""
         return self._valid(datatype, op, 0)
 
     def fetch_atomicvalid(self, datatype: int, op: int) -> int:
-        """Elements that one `fetch_atomic` may hold (fi_fetch_atomicvalid). Raises NotSupported."""
+        """Maximum elements of one `fetch_atomic` (fi_fetch_atomicvalid). Raises NotSupported."""
         return self._valid(datatype, op, 1)
 
     def compare_atomicvalid(self, datatype: int, op: int) -> int:
-        """Elements that one `compare_atomic` may hold (fi_compare_atomicvalid). Raises NotSupported."""
+        """Maximum elements of one `compare_atomic` (fi_compare_atomicvalid). Raises NotSupported."""
         return self._valid(datatype, op, 2)
 
     def _valid(self, datatype: int, op: int, family: int) -> int:
@@ -461,69 +514,78 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
             )
         return query(datatype, op, family, self.domain.policy.refusals, self.atomic_limit).count
 
-    # ---- what the provider has of its own ----------------------------------------------------------------------------
+    def cancel(self, context: object) -> None:
+        """Cancel operations with this context that have not started (fi_cancel); each completes as canceled.
 
-    def control(self, command: int, arg: Any = None) -> Any:
-        """A command of the provider (fi_control).
-
-        command   a command of the provider; arg: its argument.
-
-        Raises NoSys for a command that the provider does not have. Source: fi_control(3).
+        Raises NotFound (no such operation; it may just have completed), BadState. Source: fi_endpoint(3) fi_cancel.
         """
-        _handle.check(self, "ep.control")
-        _args.whole("ep.control", command=command)
-        return self.policy.control(command, arg)
+        _handle.check(self, "ep.cancel")
+        if self.policy.cancels:
+            super().cancel(context)
+            return
+        if self.info.caps & Flag.RECV and not self._enabled:
+            raise self._refuse(Rule.EP_CANCEL_STATE, f"ep.cancel: {self!r} is not enabled", op="ep.cancel")
+        raise self._refuse(
+            Rule.EP_CANCEL_NONE,
+            "ep.cancel: no receive has this context; transfers cannot be cancelled under this provider",
+            op="ep.cancel",
+        )
 
-    def open_ops(self, name: str, flags: int = 0) -> Any:
-        """Calls that the provider has beyond the interface (fi_open_ops).
+    # ---- operation flags ---------------------------------------------------------------------------------------------
 
-        name    of the set of calls.
-        flags   0.
+    def alias(self, flags: int = 0, context: Any = None) -> EndpointAlias:
+        """Another view of the endpoint, with its own operation flags (fi_ep_alias).
 
-        Raises NoSys for a name that the provider does not have, BadFlags. Source: fi_open_ops(3).
+        flags     `fi.TRANSMIT` or `fi.RECV`, and the default flags of operations of that side.
+        context   any object, kept as `alias.context`.
+
+        Close the alias before the endpoint. Transfers of the alias run some Python code, those of the endpoint none.
+        Raises InvalidArgument (no side, or both), BadFlags (flags that the provider does not have).
+        Source: fi_endpoint(3) fi_ep_alias.
         """
-        _handle.check(self, "ep.open_ops")
-        if not isinstance(name, str):
-            raise TypeError(f"ep.open_ops: name must be a str, not {name!r}")
-        _args.whole("ep.open_ops", flags=flags)
-        if flags:
-            raise self._refuse(Rule.OPS_FLAGS, f"ep.open_ops: flags {flags:#x}; they have to be 0")
-        return self.policy.open_ops(name)
+        side, op_flags = self._of_alias(flags)
+        return EndpointAlias(self, self, side, op_flags, context)
 
-    def get_val(self, name: int) -> Any:
-        """A value of the provider (fi_get_val). Raises NoSys for a value that the provider does not have."""
-        _handle.check(self, "ep.get_val")
-        _args.whole("ep.get_val", name=name)
-        return self.policy.get_val(name)
+    @property
+    def _extensions(self) -> Extensions:
+        return self.policy
 
-    def set_val(self, name: int, value: Any) -> None:
-        """Set a value of the provider (fi_set_val). Raises NoSys for a value that the provider does not have."""
-        _handle.check(self, "ep.set_val")
-        _args.whole("ep.set_val", name=name)
-        self.policy.set_val(name, value)
+    @property
+    def _target(self) -> _nic.EndpointCore:
+        return self
 
-    def alias(self, flags: int = 0) -> Any:
-        """Another view of the endpoint with flags of its own (fi_ep_alias), where the provider has such.
+    def _set_ops_flag(self, arg: Any) -> None:
+        super()._set_ops_flag(arg)
+        if not isinstance(self, Flagged):
+            # The NIC keeps the flags of the opening, so calls must pass their flags from now on.
+            self._become(Flagged)
 
-        flags   operation flags of the alias.
+    @property
+    def _core(self) -> _nic.EndpointCore:
+        return self
 
-        Raises NoSys where it has none: the general provider. Source: fi_endpoint(3) fi_ep_alias.
-        """
-        _handle.check(self, "ep.alias")
-        _args.whole("ep.alias", flags=flags)
-        return self.policy.alias(flags)
+    def _become(self, part: type) -> None:
+        """Give the endpoint the calls of `part`."""
+        self.__class__ = _with(part, type(self))  # type: ignore[arg-type]
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the endpoint (fi_close): its address is free, operations under way complete as canceled."""
-        _handle.close(self, self._release, self._children, (self.domain, *self._bound))
+        _handle.close(self, self._release, {**self._children, **self._staged()}, (self.domain, *self._bound))
+
+    def _staged(self) -> _handle.Children:
+        """Regions that the extension bound to it, where those keep it from being closed."""
+        if self._closed or self.domain.policy.regions.busy != "ep" or _handle.elsewhere(self):
+            return {}
+        return {id(mr): weakref.ref(mr) for mr in self.domain.staged_with(self)}
 
     def _release(self) -> None:
         if self._connected:
-            self._connection.shutdown(self)  # the peer is told
+            self._connection.shutdown(self)  # notifies the peer
             self._own_av.close()
         super().close()
+        self.policy.close()
 
     def __del__(self) -> None:
         _handle.finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())
@@ -547,13 +609,33 @@ class Endpoint(_handle.LifeInDomain, _nic.EndpointCore):
 
 
 class _Bound:
-    """What an endpoint is bound to, for its policy."""
+    """The bindings of an endpoint, for its policy."""
 
     def __init__(self, ep: Endpoint) -> None:
         self.connected = ep._connected
         self.has_av = ep._av is not None
         self.has_tx_cq = int(Flag.TRANSMIT) in ep._cqs
         self.has_rx_cq = int(Flag.RECV) in ep._cqs
+        self.keys = 0 if ep._av is None else len(ep._av.vnis)
+        self._ep = ep
+
+    def try_address(self) -> None:
+        ep = self._ep
+        nic, pid, _ = ep._address
+        vnis = ep._av.vnis if ep._av is not None and keys_of_vector(ep.domain.info) else []
+        try:
+            ep.try_at(nic, pid, vnis)
+        except errors.AddressInUse as taken:
+            raise ep._taken(ep._address, taken) from None
+
+
+@functools.cache
+def _with(part: type, cls: type[Endpoint]) -> type[Endpoint]:
+    """The same class with the calls of `part`."""
+    own: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
+    if issubclass(cls, WithoutData):  # keep refusing writes with data
+        own.update(writedata=cls.writedata, inject_writedata=cls.inject_writedata)
+    return type(cls.__name__, (part, cls), own)
 
 
 def _opt(optname: int) -> str:

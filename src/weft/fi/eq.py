@@ -1,5 +1,5 @@
-"""Event queues (fi_eq): events of control operations. Nothing on them is fast, so they are Python; what peers say about
-connections comes from the NIC (cm.py).
+"""Event queues (fi_eq): events of control operations. They need no speed, so they are in Python; connection messages of
+peers come from the NIC (cm.py).
 
 Source: fi_eq(3).
 """
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import _nic, _process, errors
 from ..flags import Flag, Progress, WaitObj
 from . import _args, _handle
+from ._control import WAITING, Controlled
 from .cq import waitable
-from .policy import DomainPolicy
+from .policy import DomainPolicy, Extensions
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
 
 _SLICE_S = 0.05  # a thread that waits for peers checks again after this time
-_SLICE_MANUAL_S = 0.001  # the same where only the waiting thread makes progress
+_SLICE_MANUAL_S = 0.001  # the same if only the waiting thread makes progress
 _PULLED_MAX = 64  # events taken from the NIC before the application reads them
 
 
 class EqEntry(NamedTuple):
     """An event of a control operation (struct fi_eq_entry).
 
-    fid       the object that it happened to.
+    fid       the object that the operation was called on.
     context   of the operation.
     data      a number that depends on the event: AV_COMPLETE has how many addresses were inserted.
     """
@@ -52,7 +53,7 @@ class EqCmEntry(NamedTuple):
     """An event of a connection (struct fi_eq_cm_entry).
 
     fid    CONNREQ: the PassiveEndpoint; CONNECTED, SHUTDOWN: the Endpoint.
-    info   CONNREQ: what to open an endpoint with that accepts; else None.
+    info   CONNREQ: the Info with which to open an endpoint that accepts the request; else None.
     data   private data of the peer.
     """
 
@@ -77,11 +78,14 @@ class EqErrEntry(NamedTuple):
     err_data: bytes = b""
 
 
-class EventQueue(_handle.Life):
+class EventQueue(Controlled, _handle.Life):
     """A queue of control events (struct fid_eq). Made by `Fabric.eq_open`.
 
     Thread safety: any thread. Source: fi_eq(3).
     """
+
+    _called = "eq"
+    _commands = WAITING
 
     def __init__(self, fabric: Fabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
         self.fabric = fabric
@@ -106,8 +110,12 @@ class EventQueue(_handle.Life):
         _handle.adopt(self, fabric)
 
     @property
+    def _extensions(self) -> Extensions:
+        return self.fabric.provider
+
+    @property
     def fd(self) -> int:
-        """Readable while there is something to read (wait_obj=fi.WAIT_FD), else -1."""
+        """A descriptor that is readable while the queue has an event or error (wait_obj=fi.WAIT_FD); else -1."""
         return self._fd if self.wait_obj == WaitObj.WAIT_FD else -1
 
     def read(self, flags: int = 0) -> tuple[int, Any] | None:
@@ -138,7 +146,8 @@ class EventQueue(_handle.Life):
         self._known_flags("eq.sread", flags, Flag.PEEK)
         if self.wait_obj == WaitObj.WAIT_NONE:
             raise self.fabric.provider.refusals.refuse(
-                Rule.WAIT_NONE, "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC"
+                Rule.EQ_WAIT_NONE,
+                "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC",
             )
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -156,7 +165,8 @@ class EventQueue(_handle.Life):
                 if not self._cms:
                     self._changed.wait(left)
                     continue
-                fd = os.dup(self._fd)  # the NIC rings it, and post(); close() of another thread takes it away
+                # The NIC and post() signal the descriptor. A copy: another thread's close() closes the original.
+                fd = os.dup(self._fd)
             try:
                 most = _SLICE_MANUAL_S if any(manual for _, manual in self._cms.values()) else _SLICE_S
                 select.select([fd], [], [], most if left is None else min(left, most))
@@ -166,7 +176,7 @@ class EventQueue(_handle.Life):
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr).
 
-        flags   `fi.PEEK` leaves it in the queue.
+        flags   `fi.PEEK` leaves the error in the queue.
 
         Raises Again if there is no error entry, BadFlags. Source: fi_eq(3) fi_eq_readerr.
         """
@@ -183,7 +193,7 @@ class EventQueue(_handle.Life):
             return self._errors.popleft()
 
     def write(self, event: int, entry: Any, flags: int = 0) -> None:
-        """Put an event of the application's own into the queue (fi_eq_write).
+        """Insert the application's own event into the queue (fi_eq_write).
 
         event   any number; `fi.NOTIFY` and the other events of fi_eq(3) are `fi.EqEvent`.
         entry   what `read` returns with it: an EqEntry, or any object.
@@ -228,7 +238,7 @@ class EventQueue(_handle.Life):
             return len(self._events) + len(self._errors)
 
     def trywait(self) -> bool:
-        """True where nothing is there to read, so that it makes sense to wait on `fd`."""
+        """True if the queue is empty, so that the caller may wait on `fd`."""
         _handle.check(self, "eq.trywait")
         return not self.pending()
 
@@ -239,10 +249,10 @@ class EventQueue(_handle.Life):
     # ---- connections -------------------------------------------------------------------------------------------------
 
     def _attach(self, token: int, owner: Any, policy: DomainPolicy) -> _nic.CmQueue:
-        """The NIC's queue for what concerns an endpoint. Not part of libfabric's interface.
+        """The NIC's queue of an endpoint's connection messages. Not part of libfabric's interface.
 
         policy  of the endpoint's domain, which has the NIC.
-        owner   its `_on_cm(eq, found)` is called, under the queue's lock, with what `CmQueue.pop` had for the token.
+        owner   its `_on_cm(eq, found)` is called under the queue's lock with each message that `CmQueue.pop` returns.
         """
         with self._changed:
             if self._fd < 0:
@@ -261,13 +271,13 @@ class EventQueue(_handle.Life):
                     nic.progress()
 
     def _pull(self) -> None:
-        """Turn what the NIC has into events. With the lock."""
+        """Convert messages of the NIC to events. The caller holds the lock."""
         if not self._cms or self._closed:
             return
-        # The descriptor first: what comes after that rings again.
+        # Clear the descriptor first: a message that arrives later signals again.
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
-        # What is unread here is bounded, and what peers send beyond that waits in the NIC, which refuses more.
+        # At most _PULLED_MAX events are unread here. Further messages wait in the NIC, whose queue is bounded, too.
         for queue, _ in self._cms.values():
             while len(self._events) < _PULLED_MAX and (found := queue.pop()) is not None:
                 owner = self._owners.get(found[0])
@@ -296,7 +306,7 @@ class EventQueue(_handle.Life):
         self._changed.notify()
 
     def _drain(self) -> None:
-        # About to take one entry: the descriptor stays readable only while others remain.
+        # The caller is about to take one entry. If it is the last one, the descriptor must not stay readable.
         if self._fd >= 0 and len(self._events) + len(self._errors) == 1:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
@@ -313,6 +323,7 @@ class EventQueue(_handle.Life):
 
     def _known_flags(self, op: str, flags: int, known: int) -> None:
         _args.whole(op, flags=flags)
+        flags = int(flags)
         if flags & ~int(known):
             raise self.fabric.provider.refusals.refuse(
                 Rule.EQ_READ_FLAGS, f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}"

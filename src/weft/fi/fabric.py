@@ -18,7 +18,7 @@ from .policy import Provider
 from .registry import find, providers
 from .rules import Refusals, Rule
 
-__all__ = ["Fabric"]
+__all__ = ["Fabric", "trywait"]
 
 
 class Fabric(_handle.Life):
@@ -71,6 +71,7 @@ class Fabric(_handle.Life):
         _handle.check(self, "domain")
         _handle.expect(info, Info, "domain", "info")
         _args.whole("domain", flags=flags)
+        flags = int(flags)
         return Domain(self, info, flags, context)
 
     def eq_open(
@@ -87,6 +88,7 @@ class Fabric(_handle.Life):
         _handle.check(self, "eq_open")
         _args.least("eq_open", _args.U64_MAX, size=size)
         _args.whole("eq_open", flags=flags)
+        flags = int(flags)
         return EventQueue(self, size=size, flags=flags, wait_obj=wait_obj, context=context)
 
     def passive_ep(self, info: Info, context: Any = None) -> PassiveEndpoint:
@@ -102,16 +104,23 @@ class Fabric(_handle.Life):
         return PassiveEndpoint(self, info, context)
 
     def trywait(self, fids: Iterable[CompletionQueue | Counter | EventQueue]) -> None:
-        """Whether it is safe to sleep on the descriptors of these objects (fi_trywait).
+        """Check that it is safe to sleep on the descriptors of these objects (fi_trywait).
 
-        Returns where nothing is there to read in any of them; raises Again where something is: read it first.
-        Source: fi_poll(3) fi_trywait.
+        Returns if none of the objects has an entry to read. Raises Again if one has (read it first), InvalidArgument
+        for an object opened with WAIT_NONE. Source: fi_poll(3) fi_trywait.
         """
         _handle.check(self, "trywait")
+        refuse = self.provider.refusals.refuse
         for fid in _args.each("trywait", "fids", fids, "queues and counters"):
             if not isinstance(fid, (CompletionQueue, Counter, EventQueue)):
                 raise TypeError(f"trywait: fids are queues and counters, not {fid!r}")
             _handle.check(fid, "trywait")
+            if fid._called not in self.provider.trywaits:
+                raise refuse(Rule.TRYWAIT_KIND, f"trywait: {self.provider.name} has it not for {fid!r}", op="trywait")
+            if fid.wait_obj == WaitObj.WAIT_NONE:
+                raise refuse(
+                    Rule.TRYWAIT_NONE, f"trywait: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op="trywait"
+                )
             ready = not fid.trywait() if not isinstance(fid, Counter) else False
             if ready:
                 raise errors.Again(f"trywait: {fid!r} has something to read", op="trywait")
@@ -125,3 +134,15 @@ class Fabric(_handle.Life):
 
     def __repr__(self) -> str:
         return f"<Fabric {self.name} {'closed' if self._closed else 'open'}>"
+
+
+def trywait(fabric: Fabric, fids: Iterable[CompletionQueue | Counter | EventQueue], count: int | None = None) -> None:
+    """`Fabric.trywait` under C's name (fi_trywait).
+
+    count   how many of the objects are looked at; None for all.
+
+    Source: fi_poll(3) fi_trywait.
+    """
+    _handle.expect(fabric, Fabric, "trywait", "fabric")
+    _args.maybe("trywait", count=count)
+    fabric.trywait(_args.each("trywait", "fids", fids, "queues and counters")[:count])

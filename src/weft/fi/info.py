@@ -61,9 +61,9 @@ def getinfo(
 ) -> list[Info] | Explanation:
     """Find endpoints that meet the hints (fi_getinfo).
 
-    version   interface version that the caller was written for, `fi.VERSION(2, 1)`; the library's where None.
-    node      name or address to resolve: the destination, or with `fi.SOURCE` the local address. A whole address string
-              (FI_ADDR_STR) goes here alone.
+    version   interface version that the caller was written for, `fi.VERSION(2, 1)`; None: the library's.
+    node      name or address to resolve: the destination, or with `fi.SOURCE` the local address. The provider defines
+              the names: "weft0", a host, a complete address string (FI_ADDR_STR, without a service); "cxi0".
     service   the endpoint's number at that node, as text.
     flags     `fi.SOURCE`, `fi.NUMERICHOST`, `fi.PROV_ATTR_ONLY`, `fi.RESCAN`.
     hints     an Info with the wishes set; None asks for everything there is.
@@ -98,6 +98,7 @@ def getinfo(
     if flags & Flag.SOURCE and node is None and service is None:
         raise errors.InvalidArgument("getinfo: FI_SOURCE says that node and service are local, but neither was given")
     found = Explanation([])
+    name = hints.fabric_attr.prov_name if hints is not None and hints.fabric_attr is not None else None
     known = providers()
     asked = Asked(version, node, service, int(flags), None if hints is None else complete(hints))
     if flags & GetinfoFlag.PROV_ATTR_ONLY:
@@ -106,8 +107,16 @@ def getinfo(
             found.candidates.append(Candidate(p.name, "", EpType.EP_UNSPEC, Info(fabric_attr=attr), []))
     else:
         for p in known:
-            found.candidates += p.select([match_offer(p, offer, asked) for offer in p.offers(asked)], asked)
-    name = hints.fabric_attr.prov_name if hints is not None and hints.fabric_attr is not None else None
+            try:
+                offers = p.offers(asked)
+            except errors.FabricError as reason:
+                if name == p.name:
+                    raise
+                found.notes.append(f"{p.name} offers nothing: {reason.message}")
+                continue
+            if name == p.name and not offers:
+                found.notes.append(f"{p.name} offers nothing: {p.nothing}")
+            found.candidates += p.select([match_offer(p, offer, asked) for offer in offers], asked)
     if name is not None and not any(p.name == name for p in known):
         found.notes.append(f"providers here: {', '.join(p.name for p in known)}; {name!r} is not among them")
     if explain:

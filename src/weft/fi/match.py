@@ -86,8 +86,9 @@ _PRIMARY = (
     | Flag.TAGGED_MULTI_RECV
     | Flag.EXACT_DIRECTED_RECV
 )
+_OF_DOMAINS = Flag.AV_USER_ID | Flag.PEER
 TX_CAPS = (
-    _PRIMARY & ~(Flag.NAMED_RX_CTX | Flag.DIRECTED_RECV)
+    _PRIMARY & ~(Flag.NAMED_RX_CTX | Flag.DIRECTED_RECV | _OF_DOMAINS)
     | Flag.READ
     | Flag.WRITE
     | Flag.SEND
@@ -95,7 +96,7 @@ TX_CAPS = (
     | Flag.TRIGGER
 )
 RX_CAPS = (
-    _PRIMARY
+    _PRIMARY & ~_OF_DOMAINS
     | Flag.REMOTE_READ
     | Flag.REMOTE_WRITE
     | Flag.RECV
@@ -104,7 +105,7 @@ RX_CAPS = (
     | Flag.SOURCE_ERR
     | Flag.MULTI_RECV
 )
-DOMAIN_CAPS = Flag.LOCAL_COMM | Flag.REMOTE_COMM | Flag.SHARED_AV
+DOMAIN_CAPS = Flag.LOCAL_COMM | Flag.REMOTE_COMM | Flag.SHARED_AV | _OF_DOMAINS
 
 # A value satisfies a hint if it demands no more of the application: a higher rank means fewer duties.
 _THREADING = {
@@ -156,12 +157,12 @@ _LIMITS = {
         "max_err_cntr_value",
     ),
 }
-# Flag sets of which the hints may name any part; the answer has all that is offered.
+# Flag sets of which the hints may request any part; the answer has all offered flags.
 _SUBSETS: tuple[tuple[str, str, type[Any]], ...] = (
     ("tx_attr", "msg_order", Order),
     ("rx_attr", "msg_order", Order),
 )
-# ... and those where the answer has what was asked for, because they change what operations do.
+# Flag sets for which the answer has the hints' flags, because these flags change the operations.
 _CHOSEN: tuple[tuple[str, str, type[Any]], ...] = (
     ("tx_attr", "op_flags", Flag),
     ("rx_attr", "op_flags", Flag),
@@ -169,7 +170,7 @@ _CHOSEN: tuple[tuple[str, str, type[Any]], ...] = (
 
 
 def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
-    """Hold one offer against what was asked for."""
+    """Match one offer with the request."""
     version, h = asked.version, asked.hints
     info = dupinfo(offer.info)
     info.fabric_attr.api_version = version
@@ -180,7 +181,7 @@ def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
     if h is not None:
         _match_names(offer, h, no)
         match_caps(offer, h, info, no)
-        _match_modes(offer, h, info, version, no)
+        _match_modes(provider, offer, h, info, version, no)
         widen_keys(provider, info)
         match_kinds(provider, offer, h, info, no)
         match_limits(offer, h, info, no)
@@ -189,8 +190,10 @@ def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
     else:
         widen_keys(provider, info)
 
+    # Names and addresses that are meant for another provider are not read: "cxi0" is no host to look up.
+    foreign = any(r.hint in ("fabric_attr.prov_name", "addr_format") for r in rejections)
     try:
-        src, dest = provider.resolve(asked, offer)
+        src, dest = (None, None) if foreign else provider.resolve(asked, offer)
     except errors.FabricError as e:
         if isinstance(e, errors.InvalidArgument):
             raise
@@ -271,6 +274,15 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
                     "they limit RMA and ATOMIC; ask for one of these as well",
                 )
             )
+        if asked & _MSG_MODIFIERS & offered and not asked & (messages | Flag.COLLECTIVE):
+            no(
+                Rejection(
+                    "caps",
+                    str(asked & _MSG_MODIFIERS),
+                    "them with MSG or TAGGED",
+                    "they limit MSG and TAGGED; ask for one of these as well",
+                )
+            )
         caps = asked & _PRIMARY
         if asked & data:
             caps |= asked & _RMA_MODIFIERS or _RMA_MODIFIERS
@@ -290,6 +302,8 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
     for part, mask in (("tx_attr", TX_CAPS), ("rx_attr", RX_CAPS), ("domain_attr", DOMAIN_CAPS)):
         have = Flag(info.caps) & mask
         want = Flag(getattr(h, part).caps)
+        if part == "domain_attr":  # capabilities of the domain are requested there too
+            have |= want & Flag(offer.info.domain_attr.caps)
         if int(want) & ~int(have):
             no(
                 Rejection(
@@ -299,7 +313,7 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
         getattr(info, part).caps = have
 
 
-def _match_modes(offer: Offer, h: Info, info: Info, version: int, no: Any) -> None:
+def _match_modes(provider: Provider, offer: Offer, h: Info, info: Info, version: int, no: Any) -> None:
     needed = Mode(offer.info.mode)
     if needed & ~h.mode:
         no(
@@ -312,12 +326,12 @@ def _match_modes(offer: Offer, h: Info, info: Info, version: int, no: Any) -> No
         )
     asked = MrMode(h.domain_attr.mr_mode)
     required = modes_needed(info, offer)
-    found = negotiate_mr_mode(required, asked, h.mode, version)
+    found = provider.mr_mode(required, info.caps, asked, h.mode, version)
     if isinstance(found, str):
         no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {required}", found))
         return
     info.domain_attr.mr_mode = found
-    # FI_LOCAL_MR stands in for FI_MR_LOCAL where the latter cannot be said.
+    # FI_LOCAL_MR replaces FI_MR_LOCAL for interface versions without that bit.
     if offer.required & MrMode.MR_LOCAL and not found & MrMode.MR_LOCAL:
         info.mode = info.mode | Mode.LOCAL_MR
 
@@ -326,10 +340,10 @@ _MODE_OF_CAPABILITY = ((MrMode.MR_HMEM, Flag.HMEM), (MrMode.MR_COLLECTIVE, Flag.
 
 
 def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) -> MrMode | str:
-    """The mr_mode in force for what a provider requires and a caller offers, or the reason why there is none.
+    """The mr_mode in force for the provider's required and the caller's offered bits, or the reason of a rejection.
 
     required   bits that the provider needs.
-    asked      bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE have to stand alone.
+    asked      bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE exclude other bits.
     mode       fi_info.mode of the hints (FI_LOCAL_MR).
     version    interface version of the caller: before 1.5 a zero means "any".
 
@@ -368,7 +382,9 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
         reason = offer.remarks.get(f"ep_attr.type={h.ep_attr.type:d}", "")
         no(Rejection("ep_attr.type", str(_kind(EpType, h.ep_attr.type)), str(_kind(EpType, mine.ep_attr.type)), reason))
     if h.ep_attr.protocol not in (Protocol.PROTO_UNSPEC, mine.ep_attr.protocol):
-        no(Rejection("ep_attr.protocol", str(_kind(Protocol, h.ep_attr.protocol)), f"{mine.ep_attr.protocol:#x}"))
+        offered = str(_kind(Protocol, mine.ep_attr.protocol))
+        reason = offer.remarks.get("ep_attr.protocol", "")
+        no(Rejection("ep_attr.protocol", str(_kind(Protocol, h.ep_attr.protocol)), offered, reason))
     asked, have = h.domain_attr.threading, mine.domain_attr.threading
     if _THREADING.get(asked, 9) > _THREADING[have]:  # type: ignore[call-overload, index]
         no(Rejection("domain_attr.threading", str(_kind(Threading, asked)), str(have)))
@@ -398,7 +414,12 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
         info.domain_attr.av_type = _kind(AvType, h.domain_attr.av_type)
     for part in ("tx_attr", "domain_attr"):
         tclass = getattr(h, part).tclass
-        if tclass not in (Tc.TC_UNSPEC, getattr(mine, part).tclass):
+        if f"{part}.tclass" in offer.taken:  # the class is checked when the object is opened
+            getattr(info, part).tclass = _kind(Tc, tclass or getattr(mine, part).tclass)
+            continue
+        if tclass in offer.tclasses:
+            getattr(info, part).tclass = tclass
+        elif tclass not in (Tc.TC_UNSPEC, getattr(mine, part).tclass):
             no(
                 Rejection(
                     f"{part}.tclass",
@@ -462,7 +483,7 @@ def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: 
 def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> None:
     """The addresses are on the VNI of the authorization key."""
     key = info.ep_attr.auth_key or info.domain_attr.auth_key
-    if key is None:
+    if key is None or not provider.addresses.tells_vni:
         return
     vni = provider.credential_of(key).vni
     if info.src_addr is not None:
@@ -482,6 +503,8 @@ def match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
         for name in names:
             asked = getattr(getattr(h, part), name)
             have = getattr(getattr(info, part), name)
+            if f"{part}.{name}" in offer.advisory:
+                continue
             top = offer.ceilings.get(f"{part}.{name}", have)
             if asked > top:
                 no(
@@ -489,14 +512,14 @@ def match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
                         f"{part}.{name}", show(asked), f"at most {show(top)}", offer.remarks.get(f"{part}.{name}", "")
                     )
                 )
-            elif asked > have:
+            elif asked > have or (asked and f"{part}.{name}" in offer.taken):
                 setattr(getattr(info, part), name, asked)
     for part, name, kind in (*_SUBSETS, *_CHOSEN):
         asked = kind(getattr(getattr(h, part), name))
         top_flags = kind(offer.ceilings.get(f"{part}.{name}", getattr(getattr(offer.info, part), name)))
         if int(asked) & ~int(top_flags):
             no(Rejection(f"{part}.{name}", str(asked), str(top_flags), offer.remarks.get(f"{part}.{name}", "")))
-        elif (part, name, kind) in _CHOSEN and asked:
+        elif (part, name, kind) in _CHOSEN and (asked or f"{part}.{name}" in offer.taken):
             setattr(getattr(info, part), name, asked)
 
 

@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from ..flags import KEY_NOTAVAIL, Flag, HmemIface, MrMode
+from ..flags import KEY_NOTAVAIL, Control, Flag, HmemIface, MrMode
 from ..memory.pages import other_page_size
 from . import _args, _handle
+from ._control import Controlled
 from ._ranges import within
 from .cntr import Counter
 from .endpoint import Endpoint
+from .policy import RegionFacts, RegionPolicy
 from .raw_key import make_raw_key
 from .rules import Rule
 
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryRegion"]
 
+# Operators of the enumerations cost a microsecond each.
+_REMOTE, _ENDPOINT = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE), int(MrMode.MR_ENDPOINT)
 
-class MemoryRegion(_nic.MemoryRegionCore):
+
+class MemoryRegion(Controlled, _nic.MemoryRegionCore):
     """Memory that peers may reach with a key (struct fid_mr).
 
     key       remote key (fi_mr_key); `fi.KEY_NOTAVAIL` on a domain opened with `fi.MR_RAW`.
@@ -44,27 +49,39 @@ class MemoryRegion(_nic.MemoryRegionCore):
     Source: fi_mr(3).
     """
 
-    # Registration is a hot path: this class has no __init__ of its own, and the extension keeps `_closed`, `_site` and
-    # `domain` (set after construction, which enters the region in the domain's list), so that a plain region has no
-    # __dict__. `_special` tells `close()` to call `_close` below, for state that the extension does not know.
+    # Registration is a hot path: this class has no __init__ of its own, and the extension keeps `_closed`, `_site`,
+    # `_fixed`, `_associated` and `domain` (set after construction, which enters the region in the domain's list), so
+    # that an ordinary region has no __dict__. `bind`, `enable` and `close` are the extension's: they call the methods
+    # below for what is refused and for other regions. `_special` tells `close()` to call `_close`, for state that the
+    # extension does not know.
+    _called = "mr"
+    _commands = {  # noqa: RUF012
+        int(Control.ENABLE): lambda mr, _: mr.enable(),
+        int(Control.GET_RAW_MR): lambda mr, arg: mr.raw_attr(arg),
+        int(Control.REFRESH): lambda mr, arg: mr.refresh(arg),
+    }
     if TYPE_CHECKING:
         domain: Domain
         _closed: bool
         _site: _handle.Site | None
         _special: bool
+        _staged: bool  # the extension registered it, and may bind and enable it
+        _fixed: bool  # enable() was called: no further bindings
+        _associated: tuple[Any, ...]  # the endpoints and counters that it is bound to
     _keep: Any = None
     _by_owner = False  # only this process's engine can copy it
     _base_addr: int | None = None  # of a DMA-buf: the virtual address of its first byte
     _spans: tuple[tuple[int, int], ...] = ()
     _base: MemoryRegion | None = None
-    _associated: tuple[Any, ...] = ()
     _subs: _handle.Children | None = None
-    _fixed = False  # fi_mr_enable was called: no further bindings
     _wants_event = False  # registered with FI_RMA_EVENT
     _pending = False  # asynchronous registration: its event was not read yet
     _auth_av: Any = None  # the address vector of its authorization keys
     _page_size = 0
     _unnotified = False  # under FI_MR_MMU_NOTIFY: fi_mr_refresh has not been called yet
+    _decided: RegionPolicy | None = None  # the provider's policy of this region
+    _facts: RegionFacts | None = None
+    _published = False  # peers have reached it, or might have
 
     @property
     def _made_in(self) -> int:
@@ -88,29 +105,13 @@ class MemoryRegion(_nic.MemoryRegionCore):
         """The region that this sub-MR was made of, or None."""
         return self._base
 
-    def bind(self, fid: Counter | Endpoint, flags: int = 0) -> None:
-        """Associate the region with a counter or an endpoint (fi_mr_bind).
-
-        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one
-                through which peers may reach the region, otherwise an association without effect, so that a program
-                written for `fi.MR_ENDPOINT` runs unchanged.
-        flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made through
-                an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that failed
-                and so changed nothing. For an endpoint 0.
-
-        A region may be bound to several objects: each of its counters counts every access, each of its endpoints
-        serves it. Binding the same object again changes nothing. A binding ends with its endpoint; endpoints that
-        are opened later do not serve the region.
-
-        Raises BadFlags; BadState (the region was enabled with `enable()` already; a counter under `fi.MR_RMA_EVENT`
-        on a region registered without `fi.RMA_EVENT`); WrongDomain; InvalidArgument (some other object).
-        Source: fi_mr(3) fi_mr_bind.
-        """
+    def _bind(self, fid: Counter | Endpoint, flags: int = 0) -> None:
         _handle.check(self, "mr.bind")
         if not isinstance(fid, (Counter, Endpoint)):
             raise self._refuse(Rule.MR_BIND_OBJECT, f"mr.bind: a region takes a Counter or an Endpoint, not {fid!r}")
         _handle.check(fid, "mr.bind")
         _args.whole("mr.bind", flags=flags)
+        flags = int(flags)
         if fid.domain is not self.domain:
             raise self._refuse(
                 Rule.MR_BIND_DOMAIN, f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}"
@@ -122,21 +123,36 @@ class MemoryRegion(_nic.MemoryRegionCore):
                 "  rule: bindings come before fi_mr_enable, fi_mr(3)\n"
                 "  try: bind, then enable()",
             )
+        self._unstage()
         if isinstance(fid, Counter):
+            self._check_count(fid, self.domain.policy.regions.counters_max)
             self._bind_cntr(fid, flags)
         else:
+            self._check_count(fid, self.domain.policy.regions.endpoints_max)
             self._bind_ep(fid, flags)
         self._associated += (fid,)
         if self.domain.policy.regions.busy == "ep":
             _handle.adopt(self, fid)
         self._special = True
 
+    def _check_count(self, fid: Counter | Endpoint, most: int | None) -> None:
+        kind = Counter if isinstance(fid, Counter) else Endpoint
+        bound = [a for a in self._associated if isinstance(a, kind)]
+        if most is not None and len(bound) >= most:
+            raise self._refuse(
+                Rule.MR_BIND_COUNT,
+                f"mr.bind: {self!r} is bound to {bound[0]!r} already\n"
+                f"  rule: {self.domain.provider.name} binds a region to at most {most} {kind.__name__}\n"
+                "  try: another region of the same memory",
+            )
+
     def _bind_cntr(self, cntr: Counter, flags: int) -> None:
         if not self.domain.policy.regions.events:
             raise self._refuse(
                 Rule.MR_BIND_EVENTS, f"mr.bind: {self.domain.provider.name} cannot report accesses to a region"
             )
-        if flags != Flag.REMOTE_WRITE:
+        exact = self.domain.policy.regions.bind_flags == "exact"
+        if flags != Flag.REMOTE_WRITE if exact else not flags & Flag.REMOTE_WRITE:
             raise self._refuse(
                 Rule.MR_BIND_FLAGS, f"mr.bind: flags {Flag(flags)!s} for a counter; REMOTE_WRITE is what can be counted"
             )
@@ -146,10 +162,10 @@ class MemoryRegion(_nic.MemoryRegionCore):
                 "mr.bind: the domain requires MR_RMA_EVENT and this region was registered without RMA_EVENT\n"
                 "  try: mr_reg(..., flags=fi.RMA_EVENT), bind, enable()",
             )
-        self.bind_cntr(cntr, int(flags))
+        self.bind_cntr(cntr, int(Flag.REMOTE_WRITE))
 
     def _bind_ep(self, ep: Endpoint, flags: int) -> None:
-        if flags:
+        if flags and self.domain.policy.regions.bind_flags == "exact":
             raise self._refuse(Rule.MR_BIND_FLAGS, f"mr.bind: flags {Flag(flags)!s} for an endpoint; they have to be 0")
         if self.domain.mr_mode & MrMode.MR_ENDPOINT:
             if self._auth_av is not None and ep._av is not self._auth_av:
@@ -158,30 +174,86 @@ class MemoryRegion(_nic.MemoryRegionCore):
                     f"mr.bind: the region's authorization keys are of {self._auth_av!r}, the endpoint uses {ep._av!r}\n"
                     "  rule: under MR_ENDPOINT both are the same vector, fi_mr(3) av",
                 )
-            self.bind_ep(ep)
+            if not ep.enabled:
+                raise self._refuse(
+                    Rule.MR_BIND_ENDPOINT,
+                    f"mr.bind: {ep!r} is not enabled\n"
+                    "  rule: a region is bound to an endpoint that has its address\n"
+                    "  try: ep.enable() first",
+                )
+            if self._wants_event and self.domain.policy.regions.asked and not ep.caps & Flag.RMA_EVENT:
+                raise self._refuse(
+                    Rule.MR_BIND_EP_EVENT,
+                    f"mr.bind: {self!r} was registered with RMA_EVENT, {ep!r} was opened without that capability\n"
+                    "  try: fi.RMA_EVENT among the capabilities of the hints",
+                )
+            if not self._local_free:
+                self.bind_ep(ep)
 
-    def enable(self) -> None:
-        """Make a region that was created disabled usable (fi_mr_enable). No bindings after it.
+    @property
+    def _local_free(self) -> bool:
+        return self.domain.policy.regions.local_free and not self.access & _REMOTE
 
-        Regions are created disabled under `fi.MR_ENDPOINT`, and under `fi.MR_RMA_EVENT` with the flag `fi.RMA_EVENT`.
-        Enabling an enabled region changes nothing.
+    def _unstage(self) -> None:
+        """Go on in Python with a region that the extension registered by itself."""
+        if not self._staged:
+            return
+        regions = self.domain.policy.regions
+        if regions.busy == "ep":
+            _handle.adopt(self, *self._associated)
+        self.unstage()
+        self._special = True
+        if regions.asked:
+            owner = _nic.region_exporters(self)[0]
+            self._facts = RegionFacts(
+                address=self.address,
+                length=self.length,
+                access=self.access,
+                flags=0,
+                requested_key=0 if self.domain.policy.keys.provider else self.key,
+                readonly=self.readonly,
+                iface=self.iface,
+                owner=None if isinstance(owner, tuple) else owner,
+                domain=self.domain,
+            )
+            self._decided = self.domain.policy.region(self._facts)
 
-        Raises BadState under `fi.MR_ENDPOINT` before the region is bound to an endpoint.
-        Source: fi_mr(3) fi_mr_enable.
-        """
+    def _enable(self) -> None:
         _handle.check(self, "mr.enable")
         if self._fixed:
             return
-        bound_first = self.domain.policy.regions.needs_bind and self.domain.mr_mode & MrMode.MR_ENDPOINT
+        bound_first = self.domain.policy.regions.needs_bind and self.domain._mode_bits & _ENDPOINT
         if bound_first and not any(isinstance(a, Endpoint) for a in self._associated):
             raise self._refuse(
                 Rule.MR_ENABLE_UNBOUND,
                 "mr.enable: the domain requires MR_ENDPOINT and the region is bound to no endpoint\n"
                 "  try: mr.bind(ep) first",
             )
-        self._fixed = True
+        self._unstage()
         if not self._unnotified and not self._pending:
-            super().enable()
+            self._publish()
+        self._fixed = True
+
+    def _publish(self) -> None:
+        """Enable the region for peers; at the first time through the region's policy."""
+        if self._decided is None or self._published or self._local_free:
+            self.enable_core()
+            return
+        assert self._facts is not None
+        found = self._decided.enable(
+            self._facts._replace(
+                endpoints=tuple([a for a in self._associated if isinstance(a, Endpoint)]),
+                counters=tuple([a for a in self._associated if isinstance(a, Counter)]),
+            )
+        )
+        try:
+            if isinstance(found, _nic.Mapping):
+                self.enable_mapped(found)
+            else:
+                self.enable_core(found)
+        except errors.NoKey as taken:
+            raise self._refuse(Rule.MR_KEY_TAKEN, taken.message, op="mr.enable") from None
+        self._published = True
 
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
         """Base address and raw key (fi_mr_raw_attr), for `Domain.map_raw` at the peer.
@@ -193,7 +265,9 @@ class MemoryRegion(_nic.MemoryRegionCore):
         Source: fi_mr(3) fi_mr_raw_attr.
         """
         _handle.check(self, "mr.raw_attr")
+        self._has(Control.GET_RAW_MR)
         _args.whole("mr.raw_attr", flags=flags)
+        flags = int(flags)
         _args.maybe("mr.raw_attr", key_size=key_size)
         if flags:
             raise self._refuse(Rule.MR_RAW_ATTR_FLAGS, f"mr.raw_attr: flags {flags:#x}; they have to be 0")
@@ -204,29 +278,35 @@ class MemoryRegion(_nic.MemoryRegionCore):
             )
             failed.needed = size  # type: ignore[attr-defined]
             raise failed
+        if self._late and self._real_key() == KEY_NOTAVAIL:
+            raise self._refuse(
+                Rule.MR_INCOMPLETE, f"mr.raw_attr: {self!r} has no key yet\n  try: enable() first", op="mr.raw_attr"
+            )
         base = 0
         if self.domain.virt_addr:
             base = self.address if self._base_addr is None else self._base_addr
         return base, make_raw_key(self.domain, self._real_key())
 
     def refresh(self, iov: Sequence[Any] | None = None, count: int | None = None, flags: int = 0) -> None:
-        """Tell the provider that pages are behind the region, or that they changed (fi_mr_refresh).
+        """Notify the provider that the region's pages exist now, or have changed (fi_mr_refresh).
 
-        For domains opened with `fi.MR_MMU_NOTIFY`. A region of such a domain can be reached once it was refreshed for
-        the first time. During a refresh peers are refused; afterwards the region has the current pages.
+        For domains opened with `fi.MR_MMU_NOTIFY`. Peers can access a region of such a domain after its first refresh.
+        During a refresh peers are refused; afterwards the region has the current pages.
 
-        iov     buffers within the region whose pages changed; None for the whole region. Only these pages are checked.
-        count   how many of them are used; None for all.
+        iov     buffers within the region whose pages changed; None: the whole region. Only these pages are checked.
+        count   number of these buffers to use; None: all.
         flags   0.
 
-        Raises Fault where a page is missing (before the first refresh the region then stays out of reach);
+        Raises Fault for a missing page (before the first refresh the region then stays inaccessible);
         InvalidArgument (not within the region; pages of another size than the region's page_size), BadFlags; NoSys on
-        other domains, where it is not needed: accesses go through this process's page tables.
+        other domains, which do not need the call: accesses go through this process's page tables.
         Source: fi_mr(3) fi_mr_refresh.
         """
         op = "mr.refresh"
         _handle.check(self, op)
+        self._has(Control.REFRESH)
         _args.whole(op, flags=flags)
+        flags = int(flags)
         _args.maybe(op, count=count)
         notified = bool(self.domain.mr_mode & MrMode.MR_MMU_NOTIFY)
         if not notified and not self.domain.policy.regions.refreshes:
@@ -263,14 +343,14 @@ class MemoryRegion(_nic.MemoryRegionCore):
                 _check_pages(self, op, self._page_size, pieces)
             except errors.FabricError:
                 if notified and usable and not self._unnotified:
-                    super().enable()
+                    self._publish()
                 raise
         missing = next((page for piece in pieces if (page := self.missing_page(*piece)) is not None), None)
         if missing is None:
             self._unnotified = False
             usable = usable or self._fixed or not self._needs_enable
         if notified and usable:
-            super().enable()
+            self._publish()
         if missing is not None:
             raise self._refuse(
                 Rule.MR_REFRESH_PAGES,
@@ -280,11 +360,19 @@ class MemoryRegion(_nic.MemoryRegionCore):
             )
 
     @property
+    def _late(self) -> bool:
+        """Its key is made when it is enabled."""
+        keys = self.domain.policy.keys
+        return keys.provider and keys.known_at == "enable"
+
+    @property
     def _needs_enable(self) -> bool:
         mode = self.domain.mr_mode
+        if self._local_free:
+            return False
         return bool(mode & MrMode.MR_ENDPOINT) or bool(self._wants_event and mode & MrMode.MR_RMA_EVENT)
 
-    # close() is the extension's; it calls this where somebody else is concerned.
+    # The extension's close() calls this for regions with bindings, sub-MRs or a policy.
     def _close(self) -> None:
         if self._closed:
             return
@@ -292,7 +380,13 @@ class MemoryRegion(_nic.MemoryRegionCore):
             users = [a for a in self._associated if not a._closed]
             if users and self._made_in == users[0]._made_in:
                 raise self._refuse(Rule.MR_CLOSE_BOUND, _handle.users_text(self, users), op="close")
-        _handle.close(self, self.close_core, self._subs or {}, self._parents())
+        _handle.close(self, self._end, self._subs or {}, self._parents())
+
+    def _end(self) -> None:
+        self.close_core()
+        if self._decided is not None:
+            self._decided.close()
+            self._decided = self._facts = None  # drops their references to the memory's owner
 
     def _parents(self) -> tuple[Any, ...]:
         held = self._associated if self.domain.policy.regions.busy == "ep" else ()
@@ -322,8 +416,8 @@ class MemoryRegion(_nic.MemoryRegionCore):
         _handle.exit(self, kind, error, trace)
 
     def _finalize(self) -> None:
-        """Called by the extension when a region is collected that nobody closed."""
-        _handle.finalize(self, self.close_core, self._parents())
+        """Called by the extension when a region is collected without close()."""
+        _handle.finalize(self, self._end, self._parents())
 
     def __repr__(self) -> str:
         if self._closed:
@@ -339,27 +433,6 @@ class RawMemoryRegion(MemoryRegion):
     def key(self) -> int:
         """`fi.KEY_NOTAVAIL`: use `raw_attr()` here and `Domain.map_raw` at the peer."""
         return KEY_NOTAVAIL
-
-    def _real_key(self) -> int:
-        return _core_key.__get__(self)  # type: ignore[no-any-return]
-
-
-class LateMemoryRegion(MemoryRegion):
-    """A region whose key the provider makes when the region is enabled."""
-
-    @property
-    def key(self) -> int:
-        """Remote key (fi_mr_key); `fi.KEY_NOTAVAIL` before enable()."""
-        return KEY_NOTAVAIL if self._needs_enable and not self._fixed else self._real_key()
-
-    def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
-        """As `MemoryRegion.raw_attr`; raises BadState before enable()."""
-        _handle.check(self, "mr.raw_attr")
-        if self.key == KEY_NOTAVAIL:
-            raise self._refuse(
-                Rule.MR_INCOMPLETE, f"mr.raw_attr: {self!r} has no key yet\n  try: enable() first", op="mr.raw_attr"
-            )
-        return super().raw_attr(key_size, flags)
 
     def _real_key(self) -> int:
         return _core_key.__get__(self)  # type: ignore[no-any-return]
@@ -401,7 +474,7 @@ class AsyncMemoryRegion(MemoryRegion):
             return
         self._pending = False
         if not self._closed and not self._unnotified and (self._fixed or not self._needs_enable):
-            _nic.MemoryRegionCore.enable(self)
+            self._publish()
 
     def _real_key(self) -> int:
         return _core_key.__get__(self)  # type: ignore[no-any-return]

@@ -37,9 +37,9 @@ class MrDmabuf:
 class MrAuthKey:
     """Authorization keys out of an address vector (struct fi_mr_auth_key), for MrAttr.auth_key.
 
-    av         the vector that holds them: all of them admit, unless
-    src_addr   restricts the region to one endpoint of that vector; or, with the flag `fi.AUTH_KEY`, to one key: what
-               `AddressVector.insert_auth_key` returned. Needs a domain opened with `fi.DIRECTED_RECV`.
+    av         the vector with the keys; all of them admit peers, unless src_addr restricts the region.
+    src_addr   restricts the region to one endpoint of that vector, or, with the flag `fi.AUTH_KEY`, to one key from
+               `AddressVector.insert_auth_key`. Needs a domain opened with `fi.DIRECTED_RECV`.
 
     Source: fi_mr(3) "av", "addr".
     """

@@ -10,12 +10,15 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import _nic, _process, errors
 from ..flags import FidClass, HmemIface
 from ..memory.cache import CacheState, CacheStatistics, cache_settings, cache_state, statistics
 from . import _args, _handle
+
+if TYPE_CHECKING:
+    from .domain import Domain
 
 __all__ = ["CacheStatistics", "CachedMapping", "MemMonitor", "MrCache", "MrCacheEntry", "open"]
 
@@ -25,8 +28,8 @@ SERVICES = ("mr_cache",)
 def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> MrCache:
     """Open a service of the library by its name (fi_open).
 
-    name      "mr_cache": the registration cache of this process.
-    attr      None: the service has no attributes.
+    name      "mr_cache": the registration cache.
+    attr      a Domain: the cache that it uses, which is its NIC's; None: that of the process's own NIC.
     flags     0.
     context   kept, not used.
 
@@ -37,18 +40,23 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
     _args.whole("open", flags=flags)
     if name not in SERVICES:
         raise errors.NoSys(f"open: no service is called {name!r}; here: {', '.join(SERVICES)}", op="open")
-    if attr is not None:
-        raise errors.InvalidArgument(f"open: {name} has no attributes, attr has to be None, not {attr!r}", op="open")
+    if attr is not None and not isinstance(attr, _nic.DomainCore):
+        raise errors.InvalidArgument(f"open: attr of {name} has to be an fi.Domain or None, not {attr!r}", op="open")
     if flags != 0:
         raise errors.BadFlags(f"open: flags {flags!r}; they have to be 0", op="open")
-    _process.nic()
-    state = cache_state()
+    nic = _process.nic() if attr is None else _nic_of(cast("Domain", attr))
+    state = cache_state(nic)
     if not state.works and cache_settings().cache_monitor:
         raise errors.NoSys(
             f"open: FI_MR_CACHE_MONITOR={cache_settings().cache_monitor} does not work here\n  found: {state.why}",
             op="open",
         )
-    return MrCache(context)
+    return MrCache(context, nic)
+
+
+def _nic_of(domain: Domain) -> _nic.Nic:
+    _handle.check(domain, "open")
+    return domain.policy.nic
 
 
 def _known_iface(op: str, iface: int) -> None:
@@ -246,9 +254,9 @@ class MrCacheEntry:
 
 
 class MrCache:
-    """The registration cache of this process (struct fid of class FI_CLASS_MR_CACHE). Made by `fi.open("mr_cache")`.
+    """The registration cache of a NIC (struct fid of class FI_CLASS_MR_CACHE). Made by `fi.open("mr_cache")`.
 
-    All open MrCache objects are the same cache; closing one removes the monitors that were imported through it.
+    All open MrCache objects of a NIC are the same cache; closing one removes the monitors imported through it.
     Thread safety: any thread. Source: fi_mr(3) "Memory registration cache".
     """
 
@@ -256,9 +264,9 @@ class MrCache:
     _closed = False
     _site: _handle.Site | None = None
 
-    def __init__(self, context: Any = None) -> None:
+    def __init__(self, context: Any = None, nic: _nic.Nic | None = None) -> None:
         self.context = context
-        self._nic = _process.nic()
+        self._nic = nic or _process.nic()
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._mine: dict[int, MemMonitor] = {}
@@ -272,7 +280,7 @@ class MrCache:
     @property
     def state(self) -> CacheState:
         """Whether system memory is cached, and by which monitor; `str()` of the state is a sentence."""
-        return cache_state()
+        return cache_state(self._nic)
 
     def search(
         self,
@@ -350,7 +358,7 @@ class MrCache:
         if self.state.count_max == 0:
             raise errors.NoSys(f"{op}: caching is off, FI_MR_CACHE_MAX_COUNT is 0: no monitor is ever asked", op=op)
         with _import_lock:
-            here = (self._made_in, int(iface))
+            here = (id(self._nic), int(iface))
             if here in _imported:
                 raise errors.Busy(
                     f"{op}: {_imported[here]!r} watches {iface!s} already; close its MrCache first", op=op
@@ -360,8 +368,8 @@ class MrCache:
             _imported[here] = self._mine[int(iface)] = monitor
 
     def statistics(self) -> CacheStatistics:
-        """Counts since the process first used its NIC."""
-        return statistics()
+        """Counts since the NIC was made."""
+        return statistics(self._nic)
 
     def close(self) -> None:
         """Remove the monitors that were imported through this object (fi_close). The cache and its entries stay."""
@@ -371,7 +379,7 @@ class MrCache:
         with _import_lock:
             for iface in list(self._mine):
                 del self._mine[iface]
-                _imported.pop((self._made_in, iface), None)
+                _imported.pop((id(self._nic), iface), None)
                 _nic.cache_set_monitor(self._nic, iface, None, "")
 
     def __enter__(self) -> MrCache:

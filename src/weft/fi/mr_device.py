@@ -1,4 +1,4 @@
-"""Regions of device memory: what the caller declared against what the runtime says, and DMA-bufs.
+"""Regions of device memory: checks of the declared iface and device against the runtime, and DMA-bufs.
 
 Source: fi_mr(3) "iface", "device", "dmabuf", FLAGS.
 """
@@ -43,7 +43,7 @@ def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
 
 
 def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: int) -> Extra:
-    """Hold iface, device and flags against what the runtime says lies there."""
+    """Check iface, device and flags against the runtime's facts about the memory."""
     if not domain._hmem:
         return PLAIN
     if attr.iface not in HmemIface.__members__.values():

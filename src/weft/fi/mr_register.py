@@ -15,25 +15,53 @@ from ._ranges import within
 from .auth_key import auth_key_bytes, keys_in_force
 from .av import AddressVector
 from .eq import EqEntry
-from .mr import AsyncMemoryRegion, LateMemoryRegion, MemoryRegion, RawMemoryRegion
+from .mr import AsyncMemoryRegion, MemoryRegion, RawMemoryRegion
 from .mr_attr import PLAIN, Extra, MrAttr, MrAuthKey
 from .mr_device import DEVICE_FLAGS, declared, map_dmabuf, refuse_undeclared
-from .policy import DomainPolicy
+from .policy import RegionFacts
 from .rules import Rule
 
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["ACCESS", "cut", "plain_registration", "register", "register_attr"]
+__all__ = ["ACCESS", "cut", "quick_rules", "register", "register_attr"]
 
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
 
 
-def plain_registration(policy: DomainPolicy) -> bool:
-    """Whether the extension may make regions without asking: its rules and errors are the policy's."""
-    special = policy.keys.client_bits < 64 or policy.keys.meanings
-    asked = {Rule.MR_KEY_TAKEN, Rule.MR_READ_ONLY} & set(policy.refusals.override)
-    return not special and not asked
+# Under these modes `register` looks at each region.
+_SPECIAL_MODES = MrMode.MR_BASIC | MrMode.MR_RAW | MrMode.MR_MMU_NOTIFY | MrMode.MR_HMEM
+
+
+def quick_rules(domain: Domain) -> dict[str, Any]:
+    """What the extension does with regions by itself, for `_nic.DomainCore.set_mr_rules`: the policy's rules as data.
+
+    It registers one buffer without flags, and binds and enables such regions. What is refused comes back here.
+    """
+    policy, mode = domain.policy, domain.mr_mode
+    keys, regions = policy.keys, policy.regions
+    disabled = bool(mode & MrMode.MR_ENDPOINT)
+    late = keys.provider and keys.known_at == "enable"
+    takes = policy.region_takes() if regions.asked else None
+    quick = not mode & _SPECIAL_MODES and not domain._av_auth_key
+    if late or regions.asked:
+        quick = quick and disabled and (takes is not None or not regions.asked)
+    elif keys.provider and keys.maker == "policy":
+        quick = False
+    return {
+        "quick": bool(quick),
+        "access": int(ACCESS),
+        "disabled": disabled,
+        "key_ignored": keys.provider,
+        "key_later": late,
+        "key_end": min(1 << keys.client_bits, KEY_NOTAVAIL),
+        "key_meanings": keys.meanings,
+        "local_free": regions.local_free,
+        "needs_bind": regions.needs_bind,
+        "ep_busy": regions.busy == "ep",
+        "decided": regions.asked,
+        "takes": takes,
+    }
 
 
 def register(
@@ -50,7 +78,7 @@ def register(
     depth: int = 3,
     extra: Extra | None = None,
 ) -> MemoryRegion:
-    """All registration calls end here, unless nothing about them is special."""
+    """Register a region by every rule. The extension's Domain.mr_reg calls this only for regions that are not plain."""
     _handle.check(domain, op)
     if extra is None:
         if domain._av_auth_key:
@@ -65,6 +93,7 @@ def register(
             refuse_undeclared(domain, op, buffers)
         extra = PLAIN
     _args.whole(op, access=access, offset=offset, flags=flags)
+    access = int(access)  # a number of NumPy's cannot be combined with larger ones
     if access & ~int(ACCESS):
         raise domain.policy.refusals.refuse(
             Rule.MR_ACCESS,
@@ -72,7 +101,7 @@ def register(
             + _perhaps_length(op, buffers, access),
             op=op,
         )
-    if offset:
+    if offset and domain.policy.regions.offset == "reserved":
         raise domain.policy.refusals.refuse(
             Rule.MR_OFFSET,
             f"{op}: offset {offset} is reserved and must be 0, fi_mr(3)" + _perhaps_length(op, buffers, access),
@@ -80,7 +109,7 @@ def register(
         )
     _check_flags(domain, op, flags)
     if not buffers:
-        raise domain.policy.refusals.refuse(Rule.MR_IOV_LIMIT, f"{op}: a region needs at least one buffer", op=op)
+        raise domain.policy.refusals.refuse(Rule.MR_NO_BUFFER, f"{op}: a region needs at least one buffer", op=op)
     if len(buffers) > domain.attr.mr_iov_limit:
         raise domain.policy.refusals.refuse(
             Rule.MR_IOV_LIMIT,
@@ -89,7 +118,9 @@ def register(
         )
     keys, regions = domain.policy.keys, domain.policy.regions
     _args.integer(op, requested_key=requested_key)
-    if keys.provider:
+    remote = bool(access & (Flag.REMOTE_READ | Flag.REMOTE_WRITE))
+    asked_key = requested_key
+    if keys.provider or (regions.local_free and not remote):
         requested_key = 0
     elif requested_key and not keys.client_bits:
         raise domain.policy.refusals.refuse(
@@ -118,7 +149,7 @@ def register(
         unnotified
         or bool(domain.mr_mode & MrMode.MR_ENDPOINT)
         or bool(wants_event and domain.mr_mode & MrMode.MR_RMA_EVENT)
-    )
+    ) and (remote or not regions.local_free)
     if flags & Flag.RMA_PMEM:
         _check_persistent(domain, op, buffers)
     if regions.allocated and domain.mr_mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC) and not extra.unowned:
@@ -127,27 +158,40 @@ def register(
         extra = replace(extra, by_owner=True)
     pending = domain._mr_eq is not None
     cls: type[MemoryRegion] = RawMemoryRegion if domain.mr_mode & MrMode.MR_RAW else MemoryRegion
-    if keys.provider and keys.known_at == "enable" and cls is MemoryRegion:
-        cls = LateMemoryRegion
     if pending:
         cls = AsyncMemoryRegion
-    mr = _made(
-        cls,
-        domain,
-        buffers,
-        access=int(access),
-        requested_key=requested_key,
-        flags=int(flags),
-        context=context,
-        enabled=not disabled and not pending,
-        owned=keep is not None or extra.owned,
-        unowned=extra.unowned,
-        by_owner=extra.by_owner,
-        base=extra.base_addr,
-        vnis=extra.vnis,
-        source=extra.source,
-    )
+    late = keys.provider and keys.known_at == "enable" and remote
+    decided, facts = None, None
+    if regions.asked:
+        facts = _facts(domain, buffers, int(access), int(flags), asked_key)
+        decided = domain.policy.region(facts)
+        if decided is not None and keys.provider and keys.maker == "policy" and not late:
+            requested_key = decided.key
+    try:
+        mr = _made(
+            cls,
+            domain,
+            buffers,
+            access=int(access),
+            requested_key=requested_key,
+            flags=int(flags),
+            context=context,
+            enabled=not disabled and not pending and not late and decided is None,
+            key_later=late,
+            owned=keep is not None or extra.owned,
+            unowned=extra.unowned,
+            by_owner=extra.by_owner,
+            base=extra.base_addr,
+            vnis=extra.vnis,
+            source=extra.source,
+        )
+    except BaseException:
+        if decided is not None:
+            decided.close()
+        raise
     mr.domain = domain
+    if decided is not None:
+        mr._decided, mr._facts, mr._special = decided, facts, True
     if extra is not PLAIN:
         mr._by_owner = extra.by_owner
         mr._base_addr = extra.base_addr
@@ -165,6 +209,13 @@ def register(
     if len(buffers) > 1:
         mr._spans = tuple(_nic.describe_buffer(b)[:2] for b in buffers)
     mr._site = _handle.here(depth)
+    if not disabled and not pending and (late or decided is not None):
+        try:
+            mr._publish()
+        except BaseException:
+            mr._site = None
+            mr.close()
+            raise
     if base is not None:
         _handle.adopt(mr, base)
     if domain._mr_eq is not None:
@@ -173,8 +224,23 @@ def register(
     return mr
 
 
+def _facts(domain: Domain, buffers: Sequence[Any], access: int, flags: int, requested_key: int) -> RegionFacts:
+    found = [_nic.describe_buffer(b)[:4] for b in buffers]
+    return RegionFacts(
+        address=found[0][0],
+        length=sum(one[1] for one in found),
+        access=access,
+        flags=flags,
+        requested_key=requested_key,
+        readonly=any(one[2] for one in found),
+        iface=found[0][3],
+        owner=buffers[0] if len(buffers) == 1 and not isinstance(buffers[0], tuple) else None,
+        domain=domain,
+    )
+
+
 def _made(cls: type[MemoryRegion], domain: Domain, buffers: Sequence[Any], **how: Any) -> MemoryRegion:
-    """The region, or the provider's error for what the NIC refuses."""
+    """The region; raises the provider's error if the NIC refuses."""
     try:
         return cls(domain, buffers, **how)
     except errors.NoKey as taken:
@@ -237,13 +303,13 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
 
 
 def _authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
-    """Whom the region admits."""
+    """Add the peers that the region's authorization key admits."""
     if not keys_in_force(domain.info):
         return extra
     if domain._av_auth_key:
         return _authorized_by_av(domain, op, attr, flags, extra)
     if not attr.auth_key_size:
-        return extra  # the domain's key, whatever stands in auth_key: fi_mr(3) auth_key
+        return extra  # size 0 means the domain's key; auth_key is ignored: fi_mr(3) auth_key
     if attr.auth_key is None:
         raise domain.policy.refusals.refuse(
             Rule.MR_AUTH_KEY,
@@ -291,14 +357,14 @@ def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: 
 
 
 def _perhaps_length(op: str, buffers: Sequence[Any], access: int) -> str:
-    """What to try where the access looks like the length that C has in its place."""
+    """A hint for callers who pass the buffer's length as the access, as in the argument order of C; "" for others."""
     if op != "mr_reg" or access != int(_nic.describe_buffer(buffers[0])[1]):
         return ""
     return f"\n  try: mr_reg(buf, access, ..., len={access}): the length is an argument of its own, the buffer has it"
 
 
 def cut(domain: Domain, op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], Any]:
-    """The first `length` bytes of a buffer, as (address, length), and what keeps them alive."""
+    """The first `length` bytes of a buffer as (address, length), and the object that keeps the memory alive."""
     _args.whole(op, access=access)
     _args.integer(op, len=length)
     address, nbytes, readonly, _, keep = _nic.describe_buffer(buf)
@@ -354,9 +420,9 @@ def _names(flags: int) -> str:
 
 
 def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
-    """Is what is registered with FI_RMA_PMEM a shared mapping of a file? Anything else ends with the process.
+    """Refuse FI_RMA_PMEM for memory that is not a shared mapping of a file, because other memory ends with the process.
 
-    Goes through the registration cache: to ask the system takes 10 us and more, a hit none.
+    Uses the registration cache: asking the system takes 10 us and more, a hit does not ask.
     """
     for buffer in buffers:
         start, size = _nic.describe_buffer(buffer)[:2]
@@ -377,7 +443,10 @@ def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
 
 
 def _check_backed(op: str, domain: Domain, buffers: Sequence[Any]) -> None:
-    """Under FI_MR_ALLOCATED pages are behind the whole region. Objects have them; bare addresses are tried."""
+    """Refuse a region with missing pages under FI_MR_ALLOCATED.
+
+    Python objects always have pages, so only bare (address, length) pairs are checked.
+    """
     for buffer in buffers:
         if isinstance(buffer, tuple) and len(buffer) == 2 and isinstance(buffer[0], int):
             start, size = _nic.describe_buffer(buffer)[:2]

@@ -1,7 +1,7 @@
-"""What providers offer, and the result of matching the offers against the hints of getinfo.
+"""Providers' offers, and the result of matching them with the hints of getinfo.
 
-A provider makes `Offer`s: what it returns to a caller without hints, how far hints may raise its limits, and the
-registration modes that it requires. `match.py` makes a `Candidate` of each, and an `Explanation` of all.
+A provider makes `Offer`s: the answer to a caller without hints, the limits up to which hints may raise it, and the
+required registration modes. `match.py` makes a `Candidate` of each offer, and an `Explanation` of all.
 
 Source: fi_getinfo(3).
 """
@@ -21,12 +21,15 @@ __all__ = ["Candidate", "Explanation", "Offer", "Rejection"]
 
 @dataclass
 class Offer:
-    """What a provider has: the answer to a caller without hints, and how far hints may change the answer.
+    """An offer of a provider: the answer to a caller without hints, and how far hints may change the answer.
 
-    info       returned where the hints are zero.
-    ceilings   "part.field" -> the highest value that hints may ask for, if higher than the value in info.
+    info       the answer for fields that are zero in the hints.
+    ceilings   "part.field" -> the highest value that hints may request, if higher than the value in info.
     required   mr_mode bits that the application must honour.
-    quiet      secondary capabilities with a cost: reported only if the hints ask for them, or ask for nothing.
+    quiet      secondary capabilities with a cost: reported only if the hints request them, or request nothing.
+    taken      "part.field" whose value comes from the hints, even if it is lower than the offer or 0.
+    advisory   "part.field" that is not compared: the answer has the offer's value.
+    tclasses   traffic classes that hints may request.
     remarks    capability bit, or "part.field" -> why it is not offered and what to do.
     """
 
@@ -35,15 +38,18 @@ class Offer:
     required: int = 0
     quiet: int = 0
     remarks: dict[int | str, str] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    advisory: frozenset[str] = frozenset()
+    tclasses: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Rejection:
     """One hint that an offer does not meet.
 
-    hint      which: "caps", "domain_attr.mr_key_size" ...
-    asked     its value, as text.
-    offered   what the offer has.
+    hint      the field: "caps", "domain_attr.mr_key_size" ...
+    asked     the hint's value, as text.
+    offered   the offer's value, as text.
     reason    why, and what to do; "" if the numbers explain themselves.
     """
 
@@ -73,7 +79,7 @@ class Candidate:
 
     @property
     def accepted(self) -> bool:
-        """True where the offer meets every hint."""
+        """True if the offer meets every hint."""
         return self.info is not None
 
     def __str__(self) -> str:
@@ -96,7 +102,7 @@ class Explanation:
 
     @property
     def infos(self) -> list[Info]:
-        """What getinfo returns (an empty list where it raises NoData)."""
+        """The result of getinfo (an empty list if it raises NoData)."""
         return [c.info for c in self.candidates if c.info is not None]
 
     @property

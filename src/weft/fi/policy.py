@@ -1,24 +1,35 @@
-"""What a provider decides: data and protocols, and nothing that acts.
+"""A provider's decisions, as data and protocols; nothing here acts.
 
-The calls of this package ask. A `Provider` says what getinfo offers and opens domains; its `DomainPolicy` has the rules
-of one opened domain (keys, regions, queues, vectors, who the domain is to its peers), and an `EndpointPolicy` those of
-one endpoint. What hardware does with the answers is the NIC's: it takes them as numbers when domain and endpoint
-are opened (`nic_config`).
+The calls of `weft.fi` ask these objects. A `Provider` makes getinfo's offers and opens domains. Its `DomainPolicy`
+has the rules of one opened domain (keys, regions, queues, vectors, the domain's identity), and an `EndpointPolicy` the
+rules of one endpoint. The NIC does what hardware does; it gets the answers as numbers when a domain or endpoint is
+opened (`nic_config`).
 
-Where a call refuses something that another provider might answer differently, the refusal has a name (rules.py).
+If another provider might answer a refusal differently, the refusal has a name (rules.py).
 
-`weft.providers.base` has all of this with the man pages' answers, for providers that differ in a few.
+`weft.providers.base` implements all protocols with the man pages' answers, for providers that differ in some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .. import _nic
 from .._nic import Status
-from ..flags import AddrFormat, AvFlag, AvType, CntrEvents, CqFormat, Flag, MrFlag, MrMode, Progress, WaitObj
+from ..flags import AddrFormat, MrMode, Progress
+from .policy_rules import (
+    BindRules,
+    CommandRules,
+    CounterRules,
+    KeyRules,
+    Option,
+    QueueRules,
+    RegionFacts,
+    RegionRules,
+    VectorRules,
+)
 from .rules import Refusals
 
 if TYPE_CHECKING:
@@ -29,15 +40,24 @@ __all__ = [
     "CM_DATA_SIZE",
     "Address",
     "AddressCodec",
+    "AddressText",
     "Asked",
+    "BindRules",
+    "CommandRules",
+    "CounterPolicy",
+    "CounterRules",
     "Credential",
     "DomainPolicy",
     "EndpointPolicy",
     "EndpointState",
+    "Extensions",
+    "Failure",
     "KeyRules",
     "Option",
     "Provider",
     "QueueRules",
+    "RegionFacts",
+    "RegionPolicy",
     "RegionRules",
     "StatusMap",
     "VectorRules",
@@ -45,13 +65,13 @@ __all__ = [
 ]
 
 Address = tuple[int, int | None, int]
-"""(nic, pid or None, vni): an endpoint's identity as the NIC has it; without a pid, one that the NIC will choose."""
+"""(nic, pid or None, vni): an endpoint's address in the NIC; None: the NIC will choose the pid."""
 
 CM_DATA_SIZE = _nic.limits().cm_bytes
 """Bytes of private data that a connection request or an answer may carry."""
 
 StatusMap = Mapping[Status, tuple[int, int]]
-"""Status of the NIC -> (err, prov_errno) as error entries report it."""
+"""Status of the NIC -> (err, prov_errno) of error entries."""
 
 
 def man_page_statuses() -> dict[Status, tuple[int, int]]:
@@ -64,12 +84,12 @@ def man_page_statuses() -> dict[Status, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Credential:
-    """What admits an object to a part of the fabric: an authorization key, understood.
+    """A decoded authorization key, which admits an object to a part of the fabric.
 
-    vni       virtual network: peers of another one are not reached.
+    vni       virtual network; endpoints reach only peers of the same one.
     service   the provider's service (its resources); 0: none.
     raw       the key as bytes, as an application would pass it.
-    found     how the credential was chosen, step by step, for errors and diagnostics.
+    found     the steps that led to the credential, for errors and diagnostics.
     """
 
     vni: int
@@ -79,23 +99,26 @@ class Credential:
 
 
 class AddressCodec(Protocol):
-    """How addresses look to applications: strings, or binary of one size.
+    """The form of addresses for applications: strings, or binary of one size.
 
     format   fi_info.addr_format.
     size     bytes of an address; None: strings, of any length.
+    tells_vni   an address contains its VNI; otherwise parse() returns 0, and the VNI comes from the user's key.
     """
 
     @property
     def format(self) -> AddrFormat: ...
     @property
     def size(self) -> int | None: ...
+    @property
+    def tells_vni(self) -> bool: ...
 
     def parse(self, address: object) -> Address:
-        """Take an address apart. Raises InvalidArgument, saying what an address looks like."""
+        """Parse an address. Raises InvalidArgument, with the form of an address."""
         ...
 
     def emit(self, address: Address) -> Any:
-        """The reverse of `parse`: what getname returns and peers insert."""
+        """The reverse of `parse`: the address that getname returns and peers insert."""
         ...
 
     def split(self, given: object) -> list[Any] | None:
@@ -103,7 +126,7 @@ class AddressCodec(Protocol):
         ...
 
     def single(self, given: object) -> bool:
-        """Whether `given` is one address rather than an iterable of addresses; the address may still be invalid."""
+        """True if `given` is one address, not an iterable of addresses; the address may still be invalid."""
         ...
 
     def text(self, address: Address) -> str:
@@ -111,112 +134,12 @@ class AddressCodec(Protocol):
         ...
 
     def public(self, address: Address) -> Address:
-        """An address of this process as others use it."""
+        """An address of this process in the form for other processes."""
         ...
 
     def own(self, address: Address) -> Address:
-        """The reverse of `public`; addresses of other processes stay as they are."""
+        """The reverse of `public`; addresses of other processes are returned unchanged."""
         ...
-
-
-# ---- rules of a domain -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class KeyRules:
-    """The keys of regions.
-
-    client_bits   bits of a key that an application may choose; 0: it may choose none.
-    provider      the provider makes the keys, requested_key is ignored (FI_MR_PROV_KEY in force).
-    known_at      when the key of a region is known: "register", or "enable" (fi_mr_key is FI_KEY_NOTAVAIL until then).
-    meanings      bits of a requested key that the provider has a use of its own for; they have to be 0.
-    raw_size      bytes of a raw key under FI_MR_RAW.
-    """
-
-    client_bits: int = 64
-    provider: bool = False
-    known_at: Literal["register", "enable"] = "register"
-    meanings: int = 0
-    raw_size: int = 16
-
-    def size(self, mr_mode: int) -> int:
-        """Bytes of a key under an mr_mode (domain_attr.mr_key_size): keys that the NIC makes have eight."""
-        if mr_mode & MrMode.MR_RAW:
-            return self.raw_size
-        if mr_mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC) or not self.client_bits:
-            return 8
-        return (self.client_bits + 7) // 8
-
-
-@dataclass(frozen=True)
-class RegionRules:
-    """Registered memory.
-
-    bytes_min    bytes of a region at least; 0: regions of nothing are made.
-    flags        registration flags that are known.
-    busy         which object cannot be closed while a region is bound to an endpoint or a counter: the region ("mr",
-                 fi_mr(3)), or the endpoint or counter ("ep").
-    needs_bind   fi_mr_enable needs a binding to an endpoint under FI_MR_ENDPOINT.
-    events       accesses can be counted (fi_mr_bind of a counter).
-    refreshes    fi_mr_refresh works also where FI_MR_MMU_NOTIFY does not ask for it.
-    allocated    under FI_MR_ALLOCATED, that pages are there is looked at during registration.
-    """
-
-    bytes_min: int = 1
-    flags: int = int(Flag.RMA_EVENT | Flag.RMA_PMEM) | int(MrFlag.MR_SINGLE_USE)
-    busy: Literal["mr", "ep"] = "mr"
-    needs_bind: bool = True
-    events: bool = True
-    refreshes: bool = False
-    allocated: bool = True
-
-
-@dataclass(frozen=True)
-class QueueRules:
-    """Completion queues and counters.
-
-    size            entries of a queue opened with size 0.
-    flags           flags of cq_open that are known.
-    formats         the formats that there are; format_unspec is the one for FI_CQ_FORMAT_UNSPEC.
-    wait_objs       the wait objects that there are; wait_unspec is the one for FI_WAIT_UNSPEC.
-    counter_events  the kinds of counters that there are.
-    """
-
-    size: int = 1024
-    flags: int = int(Flag.AFFINITY)
-    formats: frozenset[CqFormat] = frozenset(set(CqFormat) - {CqFormat.CQ_FORMAT_UNSPEC})
-    format_unspec: CqFormat = CqFormat.CQ_FORMAT_DATA
-    wait_objs: frozenset[WaitObj] = frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD})
-    counter_events: frozenset[CntrEvents] = frozenset(CntrEvents)
-
-
-@dataclass(frozen=True)
-class VectorRules:
-    """Address vectors.
-
-    open_flags       flags of av_open that are known.
-    insert_flags     flags of insert that are known.
-    types            the types that there are; type_unspec is the one for FI_AV_UNSPEC.
-    remove_unknown   removing a fi_addr that is not in use is an error, or is ignored.
-    """
-
-    open_flags: int = int(Flag.EVENT)
-    insert_flags: int = int(Flag.MORE) | int(AvFlag.SYNC_ERR) | int(AvFlag.AUTH_KEY)
-    types: frozenset[AvType] = frozenset({AvType.AV_MAP, AvType.AV_TABLE})
-    type_unspec: AvType = AvType.AV_TABLE
-    remove_unknown: Literal["error", "ignore"] = "error"
-
-
-@dataclass(frozen=True)
-class Option:
-    """An endpoint option (fi_getopt, fi_setopt).
-
-    get   its value now; None: it can only be set.
-    set   takes the new value, and raises what a refusal is; None: it can only be read.
-    """
-
-    get: Callable[[], Any] | None = None
-    set: Callable[[Any], None] | None = None
 
 
 # ---- the protocols ---------------------------------------------------------------------------------------------------
@@ -234,7 +157,10 @@ class Asked:
 
 
 class EndpointState(Protocol):
-    """What `EndpointPolicy.check_enable` may look at: what is bound."""
+    """The bindings of an endpoint, for `EndpointPolicy.check_enable`.
+
+    keys   authorization keys in the address vector.
+    """
 
     @property
     def connected(self) -> bool: ...
@@ -244,61 +170,162 @@ class EndpointState(Protocol):
     def has_tx_cq(self) -> bool: ...
     @property
     def has_rx_cq(self) -> bool: ...
+    @property
+    def keys(self) -> int: ...
+    def try_address(self) -> None:
+        """Raises the refusal of enable() if another endpoint has the address, or if all addresses are in use."""
 
 
-class EndpointPolicy(Protocol):
-    """What is decided of one endpoint.
+@dataclass(frozen=True)
+class AddressText:
+    """The form of endpoints' addresses in texts of the NIC.
 
-    address      where it will be: with a pid where the application named one.
-    credential   the authorization key that it uses.
-    options      option -> what getopt and setopt do.
+    form       {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers; empty: `weft://...`.
+    nic_mask   the bits of the NIC's number to show.
+    """
+
+    form: str = ""
+    nic_mask: int = (1 << 32) - 1
+
+
+class Failure(NamedTuple):
+    """An operation that failed, for `DomainPolicy.outcome`.
+
+    status   the NIC's status.
+    key      the remote key.
+    peer     the target's address; None if the operation had none.
+    own      the endpoint's own address.
+    """
+
+    status: Status
+    key: int
+    peer: Address | None
+    own: Address
+
+
+class RegionPolicy(Protocol):
+    """The policy of one region, under `RegionRules.asked`.
+
+    key   the region's key, if the policy makes keys that are known at registration; otherwise ignored.
+    """
+
+    key: int
+
+    def enable(self, region: RegionFacts) -> int | _nic.Mapping | None:
+        """Take the resources that peers' access to the region needs, before the first access.
+
+        If the policy makes keys that are known when a region is enabled, returns the key, or a mapping: peers then
+        access the memory through the mapping, by its key, and closing the region revokes nothing (the policy closes the
+        mapping, or the NIC does with its endpoint). Otherwise returns None.
+
+        Raises the refusal; the region is then unchanged, and may be enabled later. Not called for regions without
+        rights for peers, under `RegionRules.local_free`.
+        """
+        ...
+
+    def close(self) -> None:
+        """The region is closed, or its registration failed: return its resources."""
+
+
+class Extensions(Protocol):
+    """The object that answers fi_control, fi_open_ops, fi_set_ops, fi_get_val and fi_set_val.
+
+    commands   the supported commands of the man pages.
+    fid        the object that the call was made on.
+    """
+
+    commands: CommandRules
+
+    def control(self, fid: Any, command: int, arg: Any) -> Any:
+        """Run a command of the provider. Raises for an unknown one."""
+        ...
+
+    def open_ops(self, fid: Any, name: str, flags: int) -> Any:
+        """The provider's own calls. Raises for an unknown name."""
+        ...
+
+    def set_ops(self, fid: Any, name: str, flags: int, ops: Any) -> None:
+        """Set calls of the application for the provider's use. Raises for an unknown name."""
+
+    def get_val(self, fid: Any, name: int) -> Any:
+        """A value. Raises for an unknown name."""
+        ...
+
+    def set_val(self, fid: Any, name: int, value: Any) -> None:
+        """Set a value. Raises for an unknown name."""
+
+
+class EndpointPolicy(Extensions, Protocol):
+    """The policy of one endpoint, or of one alias.
+
+    address      the endpoint's address; with a PID if the application chose one.
+    credential   its authorization key.
+    options      option -> its getter and setter.
+    binds        the rules of its bindings.
+    data_writes  writes with remote CQ data (fi_writedata) are supported.
+    cancels      transfers that have not started can be cancelled.
+    call_flags   flags of every operation, besides those of its call.
+    op_rules     the rules of calls; None: everything that the NIC can do.
+    lane         order of its operations (FI_ORDER_ bits), and the number of their traffic class in telemetry, 0 to 4.
     """
 
     address: Address
     credential: Credential
     options: Mapping[int, Option]
+    binds: BindRules
+    data_writes: bool
+    cancels: bool
+    call_flags: int
+    op_rules: _nic.OpRules | None
+
+    @property
+    def lane(self) -> tuple[int, int]: ...
 
     def nic_config(self) -> dict[str, Any]:
-        """The arguments of `_nic.EndpointCore`: what the NIC enforces on its calls."""
+        """The arguments of `_nic.EndpointCore`: the rules that the NIC enforces."""
         ...
 
     def check_enable(self, state: EndpointState) -> None:
-        """Raise where it may not be enabled yet."""
+        """Raise if the endpoint may not be enabled yet; take its resources. Called again after a failure."""
+
+    def close(self) -> None:
+        """Return the endpoint's resources: it is closed, or enabling failed and may be repeated."""
+
+    def op_flags(self, side: int, flags: int) -> int:
+        """The default flags of operations after FI_SETOPSFLAG, or of a new alias. Raises the refusal.
+
+        side   FI_TRANSMIT or FI_RECV.
+        """
         ...
 
-    def alias(self, flags: int) -> Any:
-        """An alias of the endpoint (fi_ep_alias). Raises if the provider has no aliases."""
-        ...
-
-    def control(self, command: int, arg: Any) -> Any:
-        """fi_control on the endpoint. Raises for a command that is not known."""
-        ...
-
-    def open_ops(self, name: str) -> Any:
-        """The provider's own calls of an endpoint (fi_open_ops). Raises for a name that is not known."""
-        ...
-
-    def get_val(self, name: int) -> Any:
-        """fi_get_val. Raises for a name that is not known."""
-        ...
-
-    def set_val(self, name: int, value: Any) -> None:
-        """fi_set_val. Raises for a name that is not known."""
+    def alias(self) -> EndpointPolicy:
+        """The policy of a new alias: a copy of this policy, which then changes independently (fi_ep_alias)."""
         ...
 
 
-class DomainPolicy(Protocol):
-    """What is decided of one domain, when it is opened.
+class CounterPolicy(Extensions, Protocol):
+    """The policy of one counter."""
 
-    nic          the NIC that everything on the domain is made on.
+    def close(self) -> None:
+        """Return the counter's resources."""
+
+
+class DomainPolicy(Extensions, Protocol):
+    """The policy of one domain, and of its objects other than endpoints and counters.
+
+    nic          the NIC of the domain's objects.
     source       default address of its endpoints.
-    credential   the authorization key that it was opened with, or the default.
+    credential   its authorization key, or the default.
     refusals     the error numbers of refusals.
-    statuses     what failed operations are reported as.
-    progress     how operations of this domain make progress: PROGRESS_AUTO, or PROGRESS_MANUAL.
-    keys, regions, queues, vectors   the rules of what is made on it.
+    statuses     (err, prov_errno) of failed operations.
+    progress     PROGRESS_AUTO or PROGRESS_MANUAL.
+    keys, regions, queues, counters, vectors   the rules of the domain's objects.
+    query_flags  flags of fi_query_atomic besides the man page's.
+    text         a part of the domain's repr, after its name; "": none.
     """
 
+    query_flags: int
+    text: str
     nic: _nic.Nic
     source: Address
     credential: Credential
@@ -308,52 +335,92 @@ class DomainPolicy(Protocol):
     keys: KeyRules
     regions: RegionRules
     queues: QueueRules
+    counters: CounterRules
     vectors: VectorRules
 
     def nic_config(self) -> dict[str, Any]:
-        """The arguments of `_nic.DomainCore`: what the NIC enforces."""
+        """The arguments of `_nic.DomainCore`: the rules that the NIC enforces."""
         ...
+
+    def opened(self, domain: _nic.DomainCore) -> None:
+        """The domain is open; `domain` is the NIC's object, which lists its regions. Must not raise."""
 
     def credential_of(self, key: bytes) -> Credential:
         """Understand an authorization key. Raises InvalidArgument, saying what a key looks like."""
         ...
 
+    def take_queue(self) -> None:
+        """Take the resources of a new completion queue. Raises the refusal."""
+
+    def give_queue(self) -> None:
+        """The reverse: the queue is closed."""
+
+    def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
+        """(most elements of a call, bytes of an element); (0, size) if the operation does not exist.
+
+        family   0 base, 1 fetch, 2 compare; flags: the given flags out of `query_flags`.
+        """
+        ...
+
+    def key_of(self, credential: Credential) -> bytes:
+        """An authorization key in the form of fi_av_lookup_auth_key."""
+        ...
+
+    def peer(self, address: Address, vni: int | None) -> Address:
+        """The NIC's address of a peer for this domain.
+
+        address   from the codec's `parse`.
+        vni       of the authorization key that the peer is inserted with (FI_AV_AUTH_KEY); None: no key.
+
+        Raises the refusal if the two contradict each other.
+        """
+        ...
+
+    def outcome(self, failed: Failure) -> tuple[int, int]:
+        """(err, prov_errno) of an error entry: from `statuses`, unless more than the status decides.
+
+        Called when an error entry is read. Parts of a vectored call use only `statuses`.
+        """
+        ...
+
+    def region(self, region: RegionFacts) -> RegionPolicy | None:
+        """The policy of a new region, called under `RegionRules.asked`. Raises the refusal."""
+        ...
+
+    def region_takes(self) -> _nic.RegionTakes | None:
+        """What the domain's regions take, as data; asked once, where `RegionRules.asked`.
+
+        With it, registration of one buffer without flags and its enable take that without a question, and `region` is
+        asked only about other regions, and about all when they are enabled where the policy makes the keys. None:
+        `region` is asked about each.
+        """
+        ...
+
     def endpoint(self, info: Info) -> EndpointPolicy:
-        """Open an endpoint: take its resources, decide its address and key. Raises what a refusal is."""
+        """Open an endpoint: take its resources, decide its address and key. Raises the refusal."""
         ...
 
-    def control(self, command: int, arg: Any) -> Any:
-        """fi_control on the domain. Raises for a command that is not known."""
-        ...
-
-    def open_ops(self, name: str) -> Any:
-        """The provider's own calls of a domain (fi_open_ops). Raises for a name that is not known."""
-        ...
-
-    def get_val(self, name: int) -> Any:
-        """fi_get_val. Raises for a name that is not known."""
-        ...
-
-    def set_val(self, name: int, value: Any) -> None:
-        """fi_set_val. Raises for a name that is not known."""
+    def counter(self) -> CounterPolicy:
+        """Open a counter: take its resources. Raises the refusal."""
         ...
 
     def close(self) -> None:
-        """Give back what the domain took."""
-        ...
+        """Return the domain's resources."""
 
 
-class Provider(Protocol):
-    """A provider of fabrics.
+class Provider(Extensions, Protocol):
+    """A provider of fabrics; also the policy of event queues.
 
     name, version     as in fi_fabric_attr.
-    addresses         how its addresses look.
+    addresses         the form of its addresses.
     refusals          the error numbers of refusals before a domain is open.
-    queues            what event queues may be opened with.
-    vectors           the address vectors that there are, for getinfo.
+    queues            the rules of event queues.
+    vectors           the supported address vectors, for getinfo.
     auth_key_size     bytes of an authorization key.
     max_ep_auth_key   authorization keys that an endpoint may have at a time (FI_AV_AUTH_KEY).
+    trywaits          the kinds of objects that fi_trywait accepts: "cq", "cntr", "eq".
     fabric_class      the class that `fi.Fabric(attr)` makes for this provider; None: `fi.Fabric` itself.
+    nothing           why the provider may have no offers, and what to do; for hints that name the provider.
     """
 
     name: str
@@ -364,10 +431,12 @@ class Provider(Protocol):
     max_ep_auth_key: int
     queues: QueueRules
     vectors: VectorRules
+    trywaits: frozenset[str]
     fabric_class: type | None
+    nothing: str
 
     def offers(self, asked: Asked) -> list[Offer]:
-        """What getinfo chooses from, best first."""
+        """The offers for getinfo, best first."""
         ...
 
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[Any, Any]:
@@ -375,13 +444,22 @@ class Provider(Protocol):
 
         offer   None for fi_av_insertsvc.
 
-        Raises NotAvailable where there is no such address, InvalidArgument where it makes no sense.
+        Raises NotAvailable (no such address), InvalidArgument (invalid node or service).
+        """
+        ...
+
+    def mr_mode(self, required: MrMode, caps: int, asked: MrMode, mode: int, version: int) -> MrMode | str:
+        """The mr_mode in force, or the reason of a rejection.
+
+        required      what the offer requires.
+        caps          the capabilities that the result would have.
+        asked, mode   of the hints: domain_attr.mr_mode, and fi_info.mode for FI_LOCAL_MR.
+        version       interface version of the caller.
         """
         ...
 
     def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
-        """After the common rules: change what getinfo is about to return for an offer, or reject the hints."""
-        ...
+        """After the common rules: change getinfo's result for an offer, or reject the hints."""
 
     def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:
         """Which of its candidates getinfo returns, and in which order."""
@@ -400,5 +478,12 @@ class Provider(Protocol):
         ...
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:
-        """A provider error number in words (fi_cq_strerror)."""
+        """The text of a provider error number (fi_cq_strerror)."""
+        ...
+
+    def environment(self) -> Sequence[tuple[str, str, str, str, str, str]]:
+        """This provider's environment variables, as fi_info -e shows them.
+
+        Rows of: variable, value in force, "environment" or "default", valid values, meaning, effect.
+        """
         ...

@@ -18,7 +18,7 @@ _RAW_VERSION = 1
 
 
 def make_raw_key(domain: Domain, key: int) -> bytes:
-    """A key as bytes: of eight where keys have 64 bits; under FI_MR_RAW of more, with a version and a checksum."""
+    """A key as mr_key_size bytes; under FI_MR_RAW with a version and a checksum."""
     if not domain.mr_mode & MrMode.MR_RAW:
         return key.to_bytes(domain.attr.mr_key_size, "little")
     plain = key.to_bytes(KEY_SIZE, "little")
@@ -27,7 +27,7 @@ def make_raw_key(domain: Domain, key: int) -> bytes:
 
 
 def parse_raw_key(domain: Domain, raw: bytes) -> int:
-    """The reverse. Raises InvalidArgument for what is no raw key."""
+    """The reverse. Raises InvalidArgument for an invalid raw key."""
     size = domain.attr.mr_key_size
     if len(raw) != size:
         raise domain.policy.refusals.refuse(Rule.MR_RAW_KEY, f"map_raw: a raw key has {size} B, this one {len(raw)}")

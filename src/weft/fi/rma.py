@@ -1,4 +1,4 @@
-"""Descriptors of fi_rma(3): what the data path takes besides buffers.
+"""Descriptors of fi_rma(3): the structs of the data path.
 
 The eleven calls are methods of `Endpoint`: `read readv readmsg write writev writemsg inject_write writedata
 inject_writedata`, and Weft's `read_batch` and `write_batch`, which take many transfers in one call.

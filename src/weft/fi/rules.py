@@ -1,8 +1,8 @@
-"""The rules that calls enforce, by name, and the errors that a provider answers with.
+"""The named rules that calls enforce, and a provider's errors for them.
 
-Where a call refuses something that another provider might answer differently, the refusal is a `Rule` and a text. The
-rule has the man page's error; `Refusals` gives another one where a provider's documents have it. The text is the same
-under every provider: what was asked, what was found, which rule, what to do next.
+A refusal that another provider might answer differently is a `Rule` and a text. The rule has the man page's error;
+`Refusals` replaces the error if a provider's documents have another. The text is the same under every provider: what
+was asked, what was found, which rule, what to do next.
 """
 
 # ruff: noqa: PIE796 (several rules have the same error; each is a member of its own)
@@ -19,7 +19,7 @@ __all__ = ["Refusals", "Rule"]
 
 
 class Rule(enum.Enum):
-    """A rule that a call enforces and a provider may answer for; `errno` is the man page's error number."""
+    """A rule that a call enforces; `errno` is the man page's error number, which a provider may replace."""
 
     errno: Errno
 
@@ -35,10 +35,28 @@ class Rule(enum.Enum):
     DOMAIN_FLAGS = Errno.EBADFLAGS
     DOMAIN_MR_MODE = Errno.EINVAL
     NOT_OFFERED = Errno.EINVAL
+    DOMAIN_AUTH_KEY = Errno.EINVAL
+    DOMAIN_NO_AUTH_KEY = Errno.ENOSYS
     DOMAIN_BIND_FLAGS = Errno.EBADFLAGS
     DOMAIN_BIND_TAKEN = Errno.EINVAL
     DOMAIN_KEYS_MAPPED = Errno.EBUSY
-    CONTROL_UNKNOWN = Errno.ENOSYS
+    DOMAIN_RESOURCES = Errno.ENOSPC
+    DOMAIN_TCLASS = Errno.EINVAL
+    DOMAIN_VALUE = Errno.EINVAL
+    OPS_FID = Errno.EINVAL
+    OPS_ARGUMENT = Errno.EINVAL
+    OPS_STATE = Errno.EOPBADSTATE
+    CQ_RESOURCES = Errno.ENOSPC
+    # fi_control(3), fi_open_ops(3): of the kind of object
+    DOMAIN_CONTROL = Errno.ENOSYS
+    EP_CONTROL = Errno.ENOSYS
+    MR_CONTROL = Errno.ENOSYS
+    AV_CONTROL = Errno.ENOSYS
+    CQ_CONTROL = Errno.ENOSYS
+    CNTR_CONTROL = Errno.ENOSYS
+    EQ_CONTROL = Errno.ENOSYS
+    DOMAIN_OPS = Errno.ENOSYS
+    CNTR_OPS = Errno.ENOSYS
     OPS_UNKNOWN = Errno.ENOSYS
     OPS_FLAGS = Errno.EBADFLAGS
     VAL_UNKNOWN = Errno.ENOSYS
@@ -49,20 +67,34 @@ class Rule(enum.Enum):
     EP_BIND_STATE = Errno.EOPBADSTATE
     EP_BIND_DOMAIN = Errno.EDOMAIN
     EP_BIND_FLAGS = Errno.EBADFLAGS
+    EP_BIND_NOTHING = Errno.EBADFLAGS
     EP_BIND_TAKEN = Errno.EINVAL
     EP_BIND_CONNECTED = Errno.EINVAL
     EP_BIND_EVENT = Errno.EBADFLAGS
     EP_ENABLE_AV = Errno.ENOAV
     EP_ENABLE_CQ = Errno.ENOCQ
     EP_ENABLE_KEYS = Errno.EINVAL
+    EP_RESOURCES = Errno.ENOSPC
+    EP_TCLASS = Errno.EINVAL
+    EP_PLACE = Errno.EINVAL
+    EP_MSG_ORDER = Errno.EINVAL
+    EP_PROTOCOL = Errno.EINVAL
+    OPT_VALUE = Errno.EINVAL
+    OPT_DEVICE = Errno.EOPNOTSUPP
     EP_ADDRESS_TAKEN = Errno.EADDRINUSE
     EP_CLOSE_REGION = Errno.EBUSY
-    EP_ALIAS = Errno.ENOSYS
+    EP_ALIAS_FLAGS = Errno.EINVAL
+    EP_OPS_FLAG = Errno.EINVAL
+    EP_OPS_FLAG_UNKNOWN = Errno.EBADFLAGS
+    EP_WRITEDATA = Errno.ENOSYS
+    EP_CANCEL_STATE = Errno.EOPBADSTATE
+    EP_CANCEL_NONE = Errno.ENOENT
     OPT_LEVEL = Errno.ENOPROTOOPT
     OPT_UNKNOWN = Errno.ENOPROTOOPT
     OPT_READ_ONLY = Errno.ENOPROTOOPT
     # fi_cm(3)
     EP_GETNAME_STATE = Errno.EOPBADSTATE
+    EP_SETNAME = Errno.ENOSYS
     EP_SETNAME_STATE = Errno.EOPBADSTATE
     EP_SETNAME_PLACE = Errno.EINVAL
     EP_CONNECT_ADDRESS = Errno.EINVAL
@@ -81,6 +113,7 @@ class Rule(enum.Enum):
     # fi_atomic(3)
     ATOMIC_NO_CAP = Errno.EOPNOTSUPP
     ATOMIC_PAIR = Errno.EOPNOTSUPP
+    ATOMIC_NUMBER = Errno.EOPNOTSUPP
     ATOMIC_FLAGS = Errno.EBADFLAGS
     ATOMIC_TAGGED = Errno.EOPNOTSUPP
     # fi_av(3)
@@ -88,6 +121,8 @@ class Rule(enum.Enum):
     AV_OPEN_NAME = Errno.ENOSYS
     AV_OPEN_RX_CTX_BITS = Errno.EINVAL
     AV_OPEN_TYPE = Errno.EINVAL
+    AV_USER_ID = Errno.EINVAL
+    AV_BIND = Errno.ENOSYS
     AV_BIND_FLAGS = Errno.EBADFLAGS
     AV_INSERT_FLAGS = Errno.EBADFLAGS
     AV_INSERT_CONTEXT = Errno.EINVAL
@@ -95,6 +130,9 @@ class Rule(enum.Enum):
     AV_INSERT_ADDRESS = Errno.EINVAL
     AV_INSERT_KEY = Errno.EINVAL
     AV_INSERTSVC_NAME = Errno.EINVAL
+    AV_INSERTSVC_SENSE = Errno.EINVAL
+    AV_INSERTSVC_UNKNOWN = Errno.EADDRNOTAVAIL
+    AV_INSERTSYM = Errno.ENOSYS
     AV_REMOVE_FLAGS = Errno.EBADFLAGS
     AV_REMOVE_UNKNOWN = Errno.EINVAL
     AV_AUTH_KEY_FLAGS = Errno.EBADFLAGS
@@ -110,9 +148,19 @@ class Rule(enum.Enum):
     WAIT_OBJ = Errno.EINVAL
     WAIT_OBJ_UNSUPPORTED = Errno.ENOSYS
     WAIT_NONE = Errno.EINVAL
+    GETWAIT_NONE = Errno.ENODATA
+    TRYWAIT_KIND = Errno.ENOSYS
+    TRYWAIT_NONE = Errno.EINVAL
+    EQ_WAIT_NONE = Errno.EINVAL
+    CQ_SIGNAL = Errno.ENOSYS
+    CQ_PEER = Errno.ENOSYS
     CNTR_OPEN_FLAGS = Errno.EBADFLAGS
     CNTR_EVENTS = Errno.EINVAL
     CNTR_EVENTS_UNSUPPORTED = Errno.ENOSYS
+    CNTR_RESOURCES = Errno.ENOSPC
+    CNTR_VALUE = Errno.EINVAL
+    CNTR_ERRORS = Errno.EINVAL
+    CNTR_THRESHOLD = Errno.EINVAL
     EQ_OPEN_FLAGS = Errno.EBADFLAGS
     EQ_READ_FLAGS = Errno.EBADFLAGS
     EQ_WRITE = Errno.EINVAL
@@ -121,6 +169,7 @@ class Rule(enum.Enum):
     MR_OFFSET = Errno.EINVAL
     MR_FLAGS = Errno.EBADFLAGS
     MR_EMPTY = Errno.EINVAL
+    MR_NO_BUFFER = Errno.EINVAL
     MR_IOV_LIMIT = Errno.EINVAL
     MR_READ_ONLY = Errno.EACCES
     MR_KEY_PROVIDER = Errno.EKEYREJECTED
@@ -140,8 +189,13 @@ class Rule(enum.Enum):
     MR_DMABUF = Errno.EINVAL
     MR_DMABUF_MAP = Errno.EOPNOTSUPP
     MR_BIND_OBJECT = Errno.EINVAL
+    MR_BIND_EP_EVENT = Errno.EINVAL
+    MR_RESOURCES = Errno.ENOSPC
+    MR_KEYS = Errno.ENOSPC
     MR_BIND_DOMAIN = Errno.EDOMAIN
     MR_BIND_STATE = Errno.EOPBADSTATE
+    MR_BIND_ENDPOINT = Errno.EOPBADSTATE
+    MR_BIND_COUNT = Errno.EINVAL
     MR_BIND_FLAGS = Errno.EBADFLAGS
     MR_BIND_EVENTS = Errno.ENOSYS
     MR_BIND_NO_EVENT = Errno.EOPBADSTATE
@@ -170,11 +224,11 @@ class Refusals:
     override: Mapping[Rule, Errno] = field(default_factory=dict)
 
     def errno(self, rule: Rule) -> Errno:
-        """The error number that a call which breaks the rule ends with."""
+        """The error number of a call that breaks the rule."""
         return self.override.get(rule, rule.errno)
 
     def refuse(self, rule: Rule, message: str, *, op: str | None = None) -> errors.FabricError:
-        """The error to raise where a call breaks a rule.
+        """The error to raise when a call breaks a rule.
 
         message   what was asked, what was found, which rule, what to do next: the same under every provider.
         """

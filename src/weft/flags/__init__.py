@@ -18,6 +18,8 @@ Source: <rdma/fabric.h>, <rdma/fi_domain.h>, <rdma/fi_eq.h>, <rdma/fi_errno.h>, 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import _names, bits, constants, enums, errno
 from ._names import *  # noqa: F403
 from .bits import *  # noqa: F403
@@ -25,9 +27,10 @@ from .constants import *  # noqa: F403
 from .enums import *  # noqa: F403
 from .errno import *  # noqa: F403
 
-__all__: list[str] = []
-__all__ += bits.__all__
-__all__ += enums.__all__
-__all__ += errno.__all__
-__all__ += constants.__all__
-__all__ += _names.__all__
+if not TYPE_CHECKING:  # mypy does not follow `+=` of another module's __all__ and would hide the names imported above
+    __all__ = []
+    __all__ += bits.__all__
+    __all__ += enums.__all__
+    __all__ += errno.__all__
+    __all__ += constants.__all__
+    __all__ += _names.__all__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from typing import Any, TypeVar
 
 __all__ = ["Enum", "Flags", "space", "spaces"]
@@ -30,6 +31,11 @@ class Flags(enum.IntFlag):
 
     __ror__ = __or__
 
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        # A number of another library, as NumPy's, has no `&` and `|` with members that enum could use.
+        return super()._missing_(value if isinstance(value, int) else _number(cls, value))
+
     def __repr__(self) -> str:
         names = _bit_names(self.__class__, int(self))
         return " | ".join(f"fi.{n}" if not n.startswith("0x") else n for n in names) or f"fi.{type(self).__name__}(0)"
@@ -52,6 +58,13 @@ class Enum(enum.IntEnum):
 
     def __format__(self, spec: str) -> str:
         return int.__format__(self, spec) if spec else str(self)
+
+
+def _number(cls: type[Any], value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{value!r} is no number, and no {cls.__name__}") from None
 
 
 def _class_of_both(a: type[Any], b: type[Any]) -> type[Any] | None:

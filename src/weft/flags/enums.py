@@ -323,8 +323,8 @@ class Tc(Enum):
 
     TC_UNSPEC = 0x0
     TC_DSCP = 0x100
-    TC_LABEL = 0x200
     TC_BEST_EFFORT = 0x200
+    TC_LABEL = 0x200  # where the labels begin
     TC_LOW_LATENCY = 0x201
     TC_DEDICATED_ACCESS = 0x202
     TC_BULK_DATA = 0x203

@@ -30,7 +30,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
-    """As `empty`, filled with zeros: 0, False, "", and these in every field of a structured dtype."""
+    """Like `empty`, filled with zeros: 0, False, "", also in every field of a structured dtype."""
     return _process.array(shape, dtype, zero=True, call="zeros")
 
 

@@ -78,9 +78,9 @@ def cache_settings() -> settings.CacheSettings:
     return settings.load_cache()
 
 
-def cache_state() -> CacheState:
-    """The state of this process's cache; before the first use of the NIC, the state that it will have."""
-    nic = _process.nic_if_open()
+def cache_state(nic: _nic.Nic | None = None) -> CacheState:
+    """The state of a NIC's cache (None: the process's NIC). Without a NIC: the state that its cache will have."""
+    nic = nic or _process.nic_if_open()
     if nic is not None:
         d = _nic.cache_state(nic)
         size = d["bytes_max"]
@@ -94,9 +94,9 @@ def cache_state() -> CacheState:
     return CacheState(name, works, False, said.cache_max_count, said.cache_max_size, why)
 
 
-def statistics() -> CacheStatistics:
-    """Counts since the NIC was made; zeros before."""
-    nic = _process.nic_if_open()
+def statistics(nic: _nic.Nic | None = None) -> CacheStatistics:
+    """Counts since a NIC was made (None: the process's NIC). Without a NIC: zeros."""
+    nic = nic or _process.nic_if_open()
     if nic is None:
         return CacheStatistics()
     d = _nic.cache_state(nic)

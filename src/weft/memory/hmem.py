@@ -6,7 +6,7 @@
 Runtimes are loaded by name when a domain is opened with `fi.HMEM`, and only then: Weft installs and runs without them.
 The NIC does the copies (cpp/mem/device.hpp).
 
-| interface | library               | here                                                                             |
+| interface | library               | support in Weft                                                                  |
 |-----------|-----------------------|----------------------------------------------------------------------------------|
 | CUDA      | `libcuda.so.1`        | device, managed and pinned memory; IPC between processes; DMA-buf export         |
 | ROCR      | `libhsa-runtime64.so.1` | device and pinned memory; IPC; DMA-buf export. Never run on a real device      |
@@ -82,8 +82,8 @@ _loaded: tuple[Nic, tuple[Interface, ...]] | None = None
 def load(nic: Nic) -> tuple[Interface, ...]:
     """Load every runtime of this machine into a NIC, once; returns the state of each interface.
 
-    The environment names other libraries (`WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY`) and forbids device peer-to-peer
-    (`FI_HMEM_DISABLE_P2P`). Raises InvalidArgument for a bad value.
+    Environment: `WEFT_CUDA_LIBRARY` and `WEFT_ROCR_LIBRARY` select other libraries; `FI_HMEM_DISABLE_P2P` forbids
+    device peer-to-peer. Raises InvalidArgument for a bad value.
     """
     global _loaded
     if _loaded is None or _loaded[0] is not nic:
@@ -133,10 +133,11 @@ def require(iface: HmemIface, op: str) -> Interface:
 
 
 def device_number(iface: int, device: int) -> int:
-    """The device number in the union member of fi_mr_attr.device that an interface reads.
+    """The device number in fi_mr_attr.device, read as the union member of an interface.
 
-    device   the union's 64 bits. For CUDA (the CUdevice), ZE (`fi.hmem_ze_device`), NEURON, SYNAPSEAI and ROCR the low
-             32 as a signed int; for FI_HMEM_SYSTEM, and numbers of no standard interface, all 64 ("reserved").
+    device   the union's 64 bits. For CUDA (the CUdevice), ZE (`fi.hmem_ze_device`), NEURON, SYNAPSEAI and ROCR the
+             number is the low 32 bits as a signed int; for FI_HMEM_SYSTEM and unknown interfaces all 64 bits
+             ("reserved").
 
     Raises InvalidArgument if the value has more than 64 bits. Source: fi_mr(3) "device".
     """
@@ -155,9 +156,9 @@ def locate(address: int) -> Memory | None:
 
 
 def export_dmabuf(buffer: Any) -> tuple[int, int]:
-    """A DMA-buf of device memory, as (descriptor, offset of the buffer in it): what MrDmabuf takes.
+    """A DMA-buf of device memory, as (descriptor, offset of the buffer in the DMA-buf), for MrDmabuf.
 
-    buffer   an array in device memory, or (address, length). The whole of its allocation is exported.
+    buffer   an array in device memory, or (address, length). The call exports the whole allocation.
 
     The caller closes the descriptor. The memory stays valid while the descriptor or the allocation is open.
     Raises InvalidArgument (not device memory), NotSupported (the driver or the device cannot export the allocation).

@@ -1,4 +1,4 @@
-"""Page sizes: which this system has, and which lie behind a range of addresses."""
+"""Page sizes of this system, and of the memory mapped at a range of addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _huge_page_sizes() -> Iterator[int]:
 
 
 def other_page_size(expected: int, pieces: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first page behind (address, bytes) ranges whose size is not `expected`: (address, its size), or None."""
+    """(address, size) of the first page in the (address, bytes) ranges whose size is not `expected`, or None."""
     with open("/proc/self/smaps") as file:
         low = high = 0
         for line in file:

@@ -1,4 +1,4 @@
-"""Addresses of the general provider: `weft://<nic>/<vni>/<pid>`; those of other hosts are hosts.py's."""
+"""Addresses of the general provider: `weft://<nic>/<vni>/<pid>`; hosts.py has those of other hosts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _ADDRESS = re.compile(r"weft://(\d+)(?:/(\d+)(?:/(\d+))?)?/?\Z", re.ASCII)
 
 
 class WeftAddresses:
-    """Strings (FI_ADDR_STR), and what sockets call an address; an `AddressCodec`."""
+    """An `AddressCodec` for strings (FI_ADDR_STR), which also accepts socket addresses."""
 
     format = AddrFormat.ADDR_STR
     size = None
+    tells_vni = True
 
     def parse(self, address: object) -> Address:
         """Read `weft://[host:port/]nic/vni/pid` (str or bytes), `(host, port)` or a struct sockaddr_in or _in6."""
@@ -57,12 +58,12 @@ class WeftAddresses:
         return None
 
     def single(self, given: object) -> bool:
-        """A str or bytes is one address, and so is `(host, port)`: a tuple of addresses has no number in it."""
+        """True for a str, bytes or `(host, port)`; a tuple of addresses contains no number."""
         pair = isinstance(given, tuple) and len(given) in (2, 4) and isinstance(given[1], int)
         return pair or isinstance(given, (str, bytes, bytearray))
 
     def public(self, address: Address) -> Address:
-        """The address with the host and port where this process listens, if it does."""
+        """The address with this process's host and port, if the process listens."""
         nic, pid, vni = address
         return _process.public_nic(nic), pid, vni
 

@@ -1,32 +1,41 @@
-"""The man pages' answers to everything that a provider decides, for providers that differ in a few of them.
+"""Policies with the man pages' answers, as base classes for providers that differ in some of them.
 
-A provider derives from `BaseProvider`, says what it offers and how its addresses look, and puts its own rules in the
-place of those here: `keys`, `regions`, `queues`, `vectors`, `refusals`, `statuses`. A provider that decides more has a
-`domain_class` or `endpoint_class` of its own. `docs/design/providers.md` is the guide.
+A provider derives from `BaseProvider`, defines its offers and the form of its addresses, and replaces rules: `keys`,
+`regions`, `queues`, `vectors`, `refusals`, `statuses`. For further decisions it defines its own `domain_class` or
+`endpoint_class`. `docs/design/providers.md` is the guide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import _nic, _process, errors
 from ..fi.attrs import FabricAttr, Info
 from ..fi.auth_key import keys_in_force, keys_of_vector
+from ..fi.match import negotiate_mr_mode
 from ..fi.offer import Candidate, Offer, Rejection
 from ..fi.policy import (
     CM_DATA_SIZE,
     Address,
     AddressCodec,
+    AddressText,
     Asked,
+    BindRules,
+    CommandRules,
+    CounterPolicy,
+    CounterRules,
     Credential,
     DomainPolicy,
     EndpointPolicy,
     EndpointState,
+    Failure,
     KeyRules,
     Option,
     QueueRules,
+    RegionFacts,
+    RegionPolicy,
     RegionRules,
     StatusMap,
     VectorRules,
@@ -35,6 +44,7 @@ from ..fi.policy import (
 from ..fi.rules import Refusals, Rule
 from ..flags import (
     VERSION,
+    Control,
     EpType,
     Errno,
     Flag,
@@ -45,52 +55,87 @@ from ..flags import (
     ResourceMgmt,
 )
 
-__all__ = ["PIDS", "BaseDomain", "BaseEndpoint", "BaseProvider"]
+__all__ = ["PIDS", "BaseCounter", "BaseDomain", "BaseEndpoint", "BaseProvider"]
 
 PIDS = range(0x40000000, 0x80000000)
-"""Endpoint numbers from which the NIC chooses, unless a provider says otherwise."""
+"""The range from which the NIC chooses endpoint numbers, unless a provider has another."""
 
 
 class _Unknown:
-    """fi_control, fi_open_ops, fi_get_val and fi_set_val of a provider without commands, operations and values."""
+    """The extension calls of a provider without its own commands, calls and values: all refuse."""
 
     refusals: Refusals
-    _what: str
+    commands = CommandRules()
 
-    def control(self, command: int, arg: Any) -> Any:
-        """Refuses: there is no command here."""
-        raise self.refusals.refuse(Rule.CONTROL_UNKNOWN, f"{self._what}.control: no command {command} here")
+    def control(self, fid: Any, command: int, arg: Any) -> Any:
+        """Refuses: the object has no such command."""
+        called = fid._called
+        raise self.refusals.refuse(
+            Rule[f"{called.upper()}_CONTROL"],
+            f"{called}.control: no command {_command(command)} here",
+            op=f"{called}.control",
+        )
 
-    def open_ops(self, name: str) -> Any:
-        """Refuses: there are no such calls here."""
-        raise self.refusals.refuse(Rule.OPS_UNKNOWN, f"{self._what}.open_ops: no operations {name!r} here")
+    def open_ops(self, fid: Any, name: str, flags: int) -> Any:
+        """Refuses: the object has no such calls."""
+        op = f"{fid._called}.open_ops"
+        if flags:
+            raise self.refusals.refuse(Rule.OPS_FLAGS, f"{op}: flags {flags:#x}; they have to be 0", op=op)
+        rule = {"domain": Rule.DOMAIN_OPS, "cntr": Rule.CNTR_OPS}.get(fid._called, Rule.OPS_UNKNOWN)
+        raise self.refusals.refuse(rule, f"{op}: no operations {name!r} here", op=op)
 
-    def get_val(self, name: int) -> Any:
-        """Refuses: there is no such value here."""
-        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{self._what}.get_val: no value {name} here")
+    def set_ops(self, fid: Any, name: str, flags: int, ops: Any) -> None:
+        """Refuses: the provider has no such calls to replace."""
+        op = f"{fid._called}.set_ops"
+        raise self.refusals.refuse(Rule.OPS_UNKNOWN, f"{op}: no operations {name!r} to replace here", op=op)
 
-    def set_val(self, name: int, value: Any) -> None:
-        """Refuses: there is no such value here."""
-        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{self._what}.set_val: no value {name} here")
+    def get_val(self, fid: Any, name: int) -> Any:
+        """Refuses: there is no such value of the object."""
+        op = f"{fid._called}.get_val"
+        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{op}: no value {name} here", op=op)
+
+    def set_val(self, fid: Any, name: int, value: Any) -> None:
+        """Refuses: there is no such value of the object."""
+        op = f"{fid._called}.set_val"
+        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{op}: no value {name} here", op=op)
+
+
+def _command(number: int) -> str:
+    try:
+        return str(Control(number))
+    except ValueError:
+        return str(number)
 
 
 class BaseEndpoint(_Unknown):
-    """What is decided of one endpoint: `EndpointPolicy` with the man pages' answers."""
+    """The policy of one endpoint: `EndpointPolicy` with the man pages' answers."""
 
-    _what = "ep"
     pids = PIDS
-    op_rules: _nic.OpRules | None = None  # what calls may ask for; None: what the NIC can do
+    binds = BindRules()
+    data_writes = True
+    cancels = True
+    call_flags = 0
+    op_rules: _nic.OpRules | None = None  # the rules of calls; None: everything that the NIC can do
+    holds_more = False  # operations with FI_MORE wait for the next one without it
+    traffic: _nic.TrafficRules | None = None  # the packet formats that telemetry counts; None: not counted
     iov_max = _nic.limits().iov_count
+    fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
 
     def __init__(self, domain: BaseDomain, info: Info) -> None:
         self.domain = domain
         self.refusals = domain.refusals
         self.info = info
-        codec = domain.provider.addresses
-        nic, pid, vni = codec.own(codec.parse(info.src_addr)) if info.src_addr is not None else domain.source
+        nic, pid, vni = self._place()
         self.credential = self._credential(vni)
         self.address: Address = nic, pid, self.credential.vni
         self.options: Mapping[int, Option] = {int(name): self._reads(read) for name, read in _OPTIONS.items()}
+
+    def _place(self) -> Address:
+        """The address that the application requests, or the domain's default."""
+        if self.info.src_addr is None:
+            return self.domain.source
+        codec = self.domain.provider.addresses
+        return self.domain.peer(codec.own(codec.parse(self.info.src_addr)), None)
 
     def _reads(self, read: _Read) -> Option:
         return Option(get=lambda: int(read(self.info)))
@@ -113,10 +158,15 @@ class BaseEndpoint(_Unknown):
             return domain.credential
         return Credential(vni, found=("src_addr",))
 
+    @property
+    def lane(self) -> tuple[int, int]:
+        """The endpoint's order; one class for all."""
+        return int(self.info.tx_attr.msg_order), 0
+
     def nic_config(self) -> dict[str, Any]:
-        """What the NIC enforces: capabilities, sizes, order, and the numbers that it may choose from."""
+        """The NIC's configuration: capabilities, sizes, order, and the range of endpoint numbers."""
         tx, ep = self.info.tx_attr, self.info.ep_attr
-        offered = self.domain.offer.info.tx_attr  # where the application names no limit
+        offered = self.domain.offer.info.tx_attr  # the limits if the application gives none
         return {
             "caps": int(self.info.caps),
             "tx_size": int(tx.size),
@@ -130,7 +180,10 @@ class BaseEndpoint(_Unknown):
             "foreign_key": not keys_of_vector(self.domain.info) and self.credential.vni != self.domain.credential.vni,
             "connected": ep.type == EpType.EP_MSG or self.domain.info.ep_attr.type == EpType.EP_MSG,
             "pids": (self.pids.start, self.pids.stop - 1),
+            "fence_covers_all": self.fence_covers_all,
             "rules": self.op_rules,
+            "holds_more": self.holds_more,
+            "traffic": self.traffic,
         }
 
     def check_enable(self, state: EndpointState) -> None:
@@ -150,9 +203,23 @@ class BaseEndpoint(_Unknown):
                 "ep.enable: no completion queue is bound for RECV\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)",
             )
 
-    def alias(self, flags: int) -> Any:
-        """Refuses: there are no aliases here."""
-        raise self.refusals.refuse(Rule.EP_ALIAS, "ep.alias: this provider has no aliases of endpoints")
+    def close(self) -> None:
+        """Nothing was taken."""
+
+    def op_flags(self, side: int, flags: int) -> int:
+        """The flags, if the offer has them."""
+        part = "tx_attr" if side == Flag.TRANSMIT else "rx_attr"
+        known = self.domain.offer.ceilings.get(f"{part}.op_flags", getattr(self.domain.offer.info, part).op_flags)
+        if flags & ~known:
+            raise self.refusals.refuse(
+                Rule.EP_OPS_FLAG_UNKNOWN,
+                f"ep: op_flags {Flag(flags & ~known)!s}; this provider has {Flag(known)!s} for {Flag(side)!s}",
+            )
+        return flags
+
+    def alias(self) -> EndpointPolicy:
+        """The same policy, because an alias cannot change it."""
+        return self
 
 
 _Read = Callable[[Info], int]
@@ -185,11 +252,25 @@ _OPTIONS: dict[Opt, _Read] = {
 }
 
 
-class BaseDomain(_Unknown):
-    """What is decided of one domain: `DomainPolicy` with the man pages' answers."""
+class BaseCounter(_Unknown):
+    """The policy of one counter: `CounterPolicy` with the man pages' answers."""
 
-    _what = "domain"
+    def __init__(self, domain: BaseDomain) -> None:
+        self.domain = domain
+        self.refusals = domain.refusals
+        self.commands = domain.commands
+
+    def close(self) -> None:
+        """Nothing was taken."""
+
+
+class BaseDomain(_Unknown):
+    """The policy of one domain: `DomainPolicy` with the man pages' answers."""
+
     endpoint_class: type[BaseEndpoint] = BaseEndpoint
+    text = ""
+    query_flags = 0
+    counter_class: type[BaseCounter] = BaseCounter
 
     def __init__(self, provider: BaseProvider, info: Info, offer: Offer) -> None:
         self.provider = provider
@@ -204,6 +285,7 @@ class BaseDomain(_Unknown):
         self.keys = replace(provider.keys, provider=bool(mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC)))
         self.regions = provider.regions
         self.queues = provider.queues
+        self.counters = provider.counters
         self.vectors = provider.vectors
         self.progress = Progress(info.domain_attr.data_progress or offer.info.domain_attr.data_progress)
         self.credential = self._credential()
@@ -218,14 +300,31 @@ class BaseDomain(_Unknown):
         """The provider's reading of an authorization key."""
         return self.provider.credential_of(key)
 
+    def opened(self, domain: _nic.DomainCore) -> None:
+        """Does nothing."""
+
+    def take_queue(self) -> None:
+        """Does nothing: a queue needs only memory."""
+
+    def give_queue(self) -> None:
+        """Nothing was taken."""
+
+    def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
+        """The NIC's limits."""
+        return _nic.atomic_valid(datatype, op, family)
+
+    def key_of(self, credential: Credential) -> bytes:
+        """The inserted bytes."""
+        return credential.raw
+
     def nic_config(self) -> dict[str, Any]:
-        """What the NIC does under the domain's modes, and what it reports."""
+        """The NIC's configuration: the domain's modes and the map of statuses."""
         info, attr = self.info, self.info.domain_attr
         mode = MrMode(attr.mr_mode)
         hmem = bool(info.caps & Flag.HMEM)
         return {
             "nic_index": self.source[0],
-            "prov_key": self.keys.provider,
+            "prov_key": self.keys.provider and self.keys.maker == "nic",
             "virt_addr": bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC)),
             "mr_local": bool(mode & MrMode.MR_LOCAL) or bool(info.mode & Mode.LOCAL_MR),
             "rm_enabled": attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
@@ -235,51 +334,87 @@ class BaseDomain(_Unknown):
             "raw_keys": bool(mode & MrMode.MR_RAW),
             "desc_ignored": info.fabric_attr.api_version < VERSION(1, 22) and not mode & MrMode.MR_LOCAL,
             "empty_region_errno": int(self.refusals.errno(Rule.MR_EMPTY)) if self.regions.bytes_min else 0,
+            "address_text": self.provider.address_text.form,
+            "address_nic_mask": self.provider.address_text.nic_mask,
             "statuses": [self.statuses[status] for status in _nic.Status],
         }
+
+    def peer(self, address: Address, vni: int | None) -> Address:
+        """The address itself, which contains its VNI; it must equal the VNI of the peer's key, if there is one."""
+        if vni is not None and address[2] != vni:
+            raise self.refusals.refuse(
+                Rule.AV_INSERT_KEY,
+                f"av.insert: {self.provider.addresses.text(address)} is on VNI {address[2]}, its authorization key is "
+                f"for VNI {vni}",
+            )
+        return address
+
+    def outcome(self, failed: Failure) -> tuple[int, int]:
+        """The entry of `statuses`."""
+        return self.statuses[failed.status]
+
+    def region(self, region: RegionFacts) -> RegionPolicy | None:
+        """None: no policy for single regions."""
+        return None
+
+    def region_takes(self) -> _nic.RegionTakes | None:
+        """Nothing as data."""
+        return None
 
     def endpoint(self, info: Info) -> EndpointPolicy:
         """An endpoint of the domain."""
         return self.endpoint_class(self, info)
 
+    def counter(self) -> CounterPolicy:
+        """A counter of the domain."""
+        return self.counter_class(self)
+
     def close(self) -> None:
         """Nothing was taken."""
 
 
-class BaseProvider:
-    """`Provider` with the man pages' answers; a provider adds `offers`, `resolve` and what it does differently."""
+class BaseProvider(_Unknown):
+    """`Provider` with the man pages' answers; a provider adds `offers` and `resolve`, and overrides others."""
 
     name = ""
     version = VERSION(0, 1)
     addresses: AddressCodec
+    address_text = AddressText()  # the form of endpoints' addresses in the NIC's texts
     refusals = Refusals()
     keys = KeyRules()
     regions = RegionRules()
     queues = QueueRules()
+    counters = CounterRules()
     vectors = VectorRules()
     statuses: StatusMap = man_page_statuses()
     auth_key_size = 2
     max_ep_auth_key = _nic.limits().region_vni_count  # a region admits all keys of its vector
+    trywaits = frozenset({"cq", "cntr", "eq"})
     fabric_class: type | None = None
+    nothing = "it has no device here"
     domain_class: type[BaseDomain] = BaseDomain
 
     def nic(self) -> _nic.Nic:
-        """The NIC of its domains: the process's."""
+        """The NIC of the provider's domains: the process's."""
         return _process.nic()
 
     def offers(self, asked: Asked) -> list[Offer]:
-        """What getinfo chooses from, best first."""
+        """The offers for getinfo, best first."""
         raise NotImplementedError
 
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[Any, Any]:
         """Source and destination address for an offer."""
         raise NotImplementedError
 
+    def mr_mode(self, required: MrMode, caps: int, asked: MrMode, mode: int, version: int) -> MrMode | str:
+        """fi_mr(3)'s rule."""
+        return negotiate_mr_mode(required, asked, mode, version)
+
     def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
-        """The common rules are all of them."""
+        """Does nothing: only the common rules apply."""
 
     def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:
-        """All of its candidates, as they were offered."""
+        """All candidates, in the order of the offers."""
         return candidates
 
     def key_size(self, mr_mode: int) -> int:
@@ -287,7 +422,7 @@ class BaseProvider:
         return self.keys.size(mr_mode)
 
     def credential_of(self, key: bytes) -> Credential:
-        """As many bytes as `auth_key_size`, little-endian: the VNI, 1 to 65535."""
+        """The VNI, 1 to 65535, from `auth_key_size` bytes, little-endian."""
         vni = int.from_bytes(key, "little")
         if len(key) != self.auth_key_size or not 0 < vni < 1 << 16:
             raise errors.InvalidArgument(
@@ -309,3 +444,7 @@ class BaseProvider:
             if prov == prov_errno:
                 return errors.strerror(err) if err != Errno.SUCCESS else "no provider error"
         return f"unknown provider error {prov_errno}"
+
+    def environment(self) -> Sequence[tuple[str, str, str, str, str, str]]:
+        """No variables; `weft.settings` has the variables of all providers."""
+        return ()

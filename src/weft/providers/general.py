@@ -1,10 +1,10 @@
 """The general provider, "weft": fi_mr(3) and fi_rma(3) to the letter, on the software NIC.
 
-Addresses are strings (FI_ADDR_STR), `weft://<nic>/<vni>/<pid>`, and of a process that other hosts can call
-`weft://<host>:<port>/<nic>/<vni>/<pid>` (hosts.py). Without a pid an endpoint takes one that is free.
+Addresses are strings (FI_ADDR_STR): `weft://<nic>/<vni>/<pid>`, or `weft://<host>:<port>/<nic>/<vni>/<pid>` if the
+process listens for other hosts (hosts.py). Without a pid an endpoint takes a free one.
 
-It requires no mr_mode of its own; `WEFT_MR_MODE` makes it require some, so that a program can be run against every mode
-of registration. A domain honours every bit of the mr_mode that it is opened with, required or not.
+By default the provider requires no mr_mode bits; `WEFT_MR_MODE` makes it require some, so that a program can run under
+every registration mode. A domain honours every bit of its mr_mode, required or not.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class General(BaseProvider):
     name = "weft"
     version = VERSION(0, 1)
     addresses: AddressCodec = WeftAddresses()
-    copies_device_memory = True  # where peer-to-peer is forbidden; a subclass that cannot then has no FI_HMEM
+    copies_device_memory = True  # if peer-to-peer is forbidden; a subclass without copies does not offer FI_HMEM then
 
     def offers(self, asked: Asked) -> list[Offer]:
         """One reliable-datagram endpoint on the one virtual NIC."""
@@ -215,7 +215,7 @@ class General(BaseProvider):
         ]
 
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[object | None, object | None]:
-        """node is an address string, `weft0` or 0; service is a pid. Or node is a host, and service the port there."""
+        """node is an address string, `weft0` or 0, and service a pid. Or node is a host, and service its port."""
         node, service, hints = asked.node, asked.service, asked.hints
         source = bool(asked.flags & Flag.SOURCE)
         named = self._named(node, service) if node is not None or service is not None else None
@@ -226,7 +226,7 @@ class General(BaseProvider):
         return src, dest
 
     def _own(self, address: object | None) -> object | None:
-        """A source address without the host, which has to be this one."""
+        """A source address without its host, which must be this one."""
         if address is None:
             return None
         own = self.addresses.own(self.addresses.parse(address))
@@ -260,7 +260,7 @@ class General(BaseProvider):
         return self.addresses.emit((0, None if service is None else int(service), VNI_DEFAULT))
 
     def explain_error(self, prov_errno: int, err_data: object) -> str:
-        """What the NIC said, or what the number means."""
+        """The NIC's text, or the meaning of the number."""
         if isinstance(err_data, (bytes, bytearray)) and err_data:
             return bytes(err_data).decode("utf-8", "replace")
         return PROV_ERRORS.get(prov_errno, f"unknown provider error {prov_errno}")

@@ -1,4 +1,4 @@
-"""Addresses of endpoints on other hosts: `weft://<host>:<port>/<nic>/<vni>/<pid>`, and what sockets call an address.
+"""Addresses of endpoints on other hosts: `weft://<host>:<port>/<nic>/<vni>/<pid>`, and socket addresses.
 
 The endpoint's process listens at host and port (`weft.open(listen=...)`, `WEFT_LISTEN`). `weft://<host>:<port>` alone,
 `(host, port)` or a struct sockaddr_in means endpoint number `port` on that host: open an endpoint with
@@ -10,7 +10,6 @@ This process gives each NIC of another host a local number (`_nic.route_number`)
 from __future__ import annotations
 
 import re
-import socket
 import struct
 import sys
 
@@ -18,7 +17,7 @@ from .. import _nic, errors
 from .._keys import REMOTE_NIC, VNI_DEFAULT
 from ..fi.policy import Address
 
-__all__ = ["REMOTE_NIC", "named", "parse", "sockaddr"]
+__all__ = ["REMOTE_NIC", "ip_of", "named", "parse", "sockaddr"]
 
 
 _HOST = re.compile(
@@ -35,8 +34,10 @@ def _port(text: str, whole: object) -> int:
     return port
 
 
-def _ip(host: str, port: int) -> str:
-    """A numeric address of a host. Raises NotAvailable where the name is not known."""
+def ip_of(host: str, port: int) -> str:
+    """A numeric address of a host. Raises NotAvailable for an unknown name."""
+    import socket  # imported here because it is slow to import and most programs stay on their host
+
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as reason:
@@ -49,7 +50,7 @@ def _ip(host: str, port: int) -> str:
 
 
 def parse(text: str) -> Address | None:
-    """(nic, pid, vni) of an address that names a host; None for any other text."""
+    """(nic, pid, vni) of an address with a host; None for any other text."""
     found = _HOST.match(text)
     if found is None:
         return None
@@ -59,7 +60,7 @@ def parse(text: str) -> Address | None:
     pid = int(found["pid"]) if found["pid"] is not None else port if found["nic"] is None else None
     if nic >= REMOTE_NIC or vni >= 1 << 16 or (pid or 0) >= 1 << 32:
         raise errors.InvalidArgument(f"{text!r}: nic has 31 bits, vni 16, pid 32")
-    return _nic.route_number(_ip(found["host"], port), port, nic), pid, vni
+    return _nic.route_number(ip_of(found["host"], port), port, nic), pid, vni
 
 
 def named(node: str, service: str | None) -> Address | None:
@@ -68,22 +69,24 @@ def named(node: str, service: str | None) -> Address | None:
     number = int(service) if service is not None and service.isascii() and service.isdecimal() else None
     if found is not None:
         port = _port(found["port"], node)
-        return _nic.route_number(_ip(found["host"], port), port), port if service is None else number, VNI_DEFAULT
+        return _nic.route_number(ip_of(found["host"], port), port), port if service is None else number, VNI_DEFAULT
     if number is None:
         return None
     port = _port(str(number), service)
-    return _nic.route_number(_ip(node, port), port), port, VNI_DEFAULT
+    return _nic.route_number(ip_of(node, port), port), port, VNI_DEFAULT
 
 
 def sockaddr(address: object) -> Address | None:
-    """The endpoint of `(host, port)` as Python's sockets have it, or of a struct sockaddr_in or sockaddr_in6."""
+    """The endpoint of a Python socket address `(host, port)`, or of a struct sockaddr_in or sockaddr_in6."""
     if isinstance(address, tuple):
         if len(address) in (2, 4) and isinstance(address[0], str) and isinstance(address[1], int):
             port = _port(str(address[1]), address)
-            return _nic.route_number(_ip(address[0], port), port), port, VNI_DEFAULT
+            return _nic.route_number(ip_of(address[0], port), port), port, VNI_DEFAULT
         return None
     if not isinstance(address, (bytes, bytearray)) or len(address) < 16:
         return None
+    import socket
+
     data = bytes(address)
     (family,) = struct.unpack_from("=H", data)
     (port,) = struct.unpack_from("!H", data, 2)

@@ -38,7 +38,7 @@ class Attached(View):
     """See above. A view without a node attaches through the process's default node when it is first used.
 
     _pop, _push   take an idle lane of the node, and put one back: methods of its list of them, so that the short ways
-                  need no Python call. _pop raises IndexError where none is idle, or nothing is attached yet.
+                  need no Python call. _pop raises IndexError if no lane is idle, or the array is not attached yet.
     """
 
     __slots__ = ("_node", "_pop", "_push")

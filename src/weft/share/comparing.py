@@ -37,7 +37,7 @@ class Comparing:
     __hash__ = object.__hash__  # by identity, so that arrays can be keys
 
     def __bool__(self) -> bool:
-        """The truth of one element, which is read; ValueError for none or several, as NumPy's."""
+        """The truth value of the one element, which is read. Raises ValueError for other sizes, as NumPy does."""
         array: Any = self
         if array.size != 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""From a call to operations: what is posted for a read, a write, a fill, rows by index arrays.
+"""Convert a call to operations: those of a read, a write, a fill, or rows by index arrays.
 
 A selection (indexing.py) is a byte offset, a shape and byte strides; its contiguous pieces become one read or write, or
 one vectored operation with a descriptor for each piece. A `Job` holds what is to be posted.

@@ -202,7 +202,7 @@ class NameServer:
         self._lock = threading.Lock()
         self._listeners: dict[int, tuple[socket.socket, str, str]] = {}  # fd: socket, name, ticket
         self._wake: tuple[int, int] | None = None
-        self._spare = -1  # a descriptor that gives way to a caller where the process has none left
+        self._spare = -1  # a spare descriptor, closed to accept a caller when the process has no other left
         self._thread: threading.Thread | None = None
         _servers.add(self)
 
@@ -252,7 +252,7 @@ class NameServer:
                     del self._listeners[fd]
                     listener.close()
         self._poke()
-        # The thread's poll() holds the socket, and with it the name, until it was poked out of it.
+        # The thread's poll() keeps the socket, and so the name, alive until the thread is woken.
         deadline = time.monotonic() + _RELEASE_S
         while name in names() and time.monotonic() < deadline:
             time.sleep(0.0002)

@@ -244,7 +244,7 @@ class Node:
         """Names that can be attached on this host at the moment, sorted."""
         return names()
 
-    # ---- what it knows ----------------------------------------------------------------------------------------------
+    # ---- state of the node -----------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:

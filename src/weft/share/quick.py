@@ -139,7 +139,7 @@ class Quick(Attached):
                     if family == COMPARE:
                         cell[5][0] = expected
                 except (OverflowError, ValueError):
-                    self._push(lane)  # the long way says what is wrong, or wraps
+                    self._push(lane)  # the long way raises the error, or wraps a negative index
                     return self._run(atomic_job(self, family, op, index, value, expected, call))
                 addr = self._base + at
                 ep, peer, key = lane.ep, self._peer, self._key
@@ -178,7 +178,7 @@ class Quick(Attached):
 
     def _element(self, key: Any) -> int | None:
         """Byte offset of one element, or of one row where that is contiguous: `key` an integer, or a tuple of as
-        many as there are dimensions. None for what the long way has to look at."""
+        many as there are dimensions. None for an index that the long way has to examine."""
         if type(key) is int:
             n, step = self._n, self._step
             if not step:

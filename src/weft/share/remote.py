@@ -304,7 +304,7 @@ class RemoteArray(Quick, Comparing):
                 raise timed_out(self, index, value, timeout, found)
             await asyncio.sleep(max(pause, 0))
 
-    # ---- what it is -------------------------------------------------------------------------------------------------
+    # ---- properties -------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:

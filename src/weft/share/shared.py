@@ -151,7 +151,7 @@ class Shared(Comparing):
     # ---- as a RemoteArray -------------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        # Asked for what is not found otherwise: read, write, at, take, fetch_add, aread ...
+        # Called for attributes that the class does not have: read, write, at, take, fetch_add, aread ...
         if name in _REMOTE_NAMES:
             return getattr(self.remote, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)

@@ -1,4 +1,4 @@
-"""Which Unix sockets with abstract names this network namespace has, and whose they are.
+"""The Unix sockets with abstract names in this network namespace, and the users that own them.
 
 Asked from the kernel: sock_diag(7), which names each socket's user (Linux 5.3), or /proc/net/unix, which does not.
 """
@@ -28,7 +28,7 @@ _TIMEOUT_S = 5.0
 def bound(prefix: str) -> list[tuple[str, int | None]]:
     """(abstract name, uid of the socket's user) of each bound or listening socket whose name starts with `prefix`.
 
-    The uid is None where the kernel does not tell. Empty where nothing can be asked.
+    The uid is None if the kernel does not report it. The result is empty if the kernel answers no queries.
     """
     try:
         return _by_diag(prefix)

@@ -40,8 +40,8 @@ DEADLINE_S = 20.0
 
 LINE_BYTES = 4096  # the first bytes of the scratch memory: the word that both processes play ping-pong with
 _POLLS = 256  # of an empty queue before the clock is read
-_ONCE = range(1)
-_LOOKS = 32  # at a word in memory before a wait that gives the core away when there are others for it
+_LOOKS = 32  # at a message, and at the queue that it comes through, before the deadline is looked at
+_LOOK_S = 0.002  # for a word in memory, before the NIC and the deadline are looked at
 
 KINDS = {"direct": 1, "foreign": 2}
 """Kinds of memory, and the keys that they are registered with where the application chooses keys."""
@@ -77,6 +77,7 @@ class Side:
 
         with contextlib.ExitStack() as stack:
             hints = fi.Info(caps=fi.RMA | fi.ATOMIC, domain_attr=fi.DomainAttr(mr_mode=MODES))
+            hints.addr_format = fi.ADDR_STR  # the two processes tell each other their names as text
             info = fi.getinfo(hints=hints)[0]
             self.fabric = stack.enter_context(fi.Fabric(info.fabric_attr))
             self.domain = stack.enter_context(self.fabric.domain(info))
@@ -246,15 +247,13 @@ def echo(
     local = side.mr[kind][len(memory) - size :]
     last = len(inbox) - 1
     base, key = there.base, there.key
-    inject, poll = side.ep.inject_write, side.cq.read
+    inject, poll, came = side.ep.inject_write, side.cq.read, _nic.poll_u64
+    watched, at = side.memory[kind], last * 8
     looks = range(_LOOKS)
-    missed = 0  # waits in a row that looking did not end
     deadline = time.monotonic() + DEADLINE_S
 
     def not_yet() -> None:
-        # Gives the core away when others want it. When nothing came: drives the NIC, and raises what failed.
-        if words and not ring and _nic.poll_u64(memory, last * 8, value, 0.002):
-            return
+        # Nothing came: drives the NIC, and raises what failed.
         try:
             side.cq.read(1)
         except fi.Available:
@@ -274,24 +273,24 @@ def echo(
         outbox[last] = value
         if first:
             inject(local, peer, base, key)
-        # More pollers than cores: looking only keeps the peer off the core. Every 64th wait tries it again.
-        turns = looks if ring or not words or missed % 64 == 0 else _ONCE
-        while True:
-            try:
-                for _ in turns:
-                    if inbox[last] == value:
-                        break
-                    if ring:
-                        poll(1)
-                else:
-                    missed += 1
-                    not_yet()
-                    continue
-                if turns is looks:
-                    missed = 0
-            except fi.Available:
-                not_yet()  # which says what failed
-            break
+        if words and not ring:
+            # One call a wait, which gives the core away when others want it.
+            while not came(watched, at, value, _LOOK_S):
+                not_yet()
+        else:
+            waits = True
+            while waits:
+                try:
+                    for _ in looks:
+                        if inbox[last] == value:
+                            waits = False
+                            break
+                        if ring:
+                            poll(1)
+                    else:
+                        not_yet()
+                except fi.Available:
+                    not_yet()  # which says what failed
         if not first:
             inject(local, peer, base, key)
     return (time.perf_counter_ns() - start) / (2 * rounds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 __all__ = [
     "PLACE",
@@ -25,7 +25,9 @@ __all__ = [
     "parse_enum",
     "parse_flags",
     "parse_names",
+    "parse_number",
     "parse_sizes",
+    "plain_table",
 ]
 
 SIZE_MAX = 1 << 30
@@ -95,6 +97,17 @@ def parse_count(option: str, text: str) -> int:
     return value
 
 
+def parse_number(option: str, text: str) -> int:
+    """A whole number, as 64 or 0x40."""
+    try:
+        value = int(text, 0)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise UsageError(f"{option}: {text!r} is no whole number\n  try: one such as 64 or 0x40")
+    return value
+
+
 def known_words(cls: type[enum.IntEnum] | type[enum.IntFlag], prefix: str = "", mask: int = -1) -> dict[str, int]:
     """The words that an option accepts for an enumeration: names in lower case, without the common prefix; of flags
     those in mask. A zero, which means "anything", has no word: leave the option out.
@@ -131,6 +144,8 @@ def parse_enum(option: str, text: str, known: dict[str, int], prefix: str = "") 
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -174,5 +189,16 @@ def console() -> Console:
     """Where tables go: stdout, which has no width of its own where it is a file or a pipe."""
     from rich.console import Console
 
-    found = Console(highlight=False, markup=False)
-    return found if found.is_terminal else Console(width=112, highlight=False, markup=False)
+    found = Console(highlight=False, markup=False, emoji=False)
+    return found if found.is_terminal else Console(width=112, highlight=False, markup=False, emoji=False)
+
+
+def plain_table(title: str, *columns: str) -> Table:
+    """A table without lines but one under its head."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -6,25 +6,21 @@ Options are fi_info's, where it has them. Source: fi_info(1), fi_getinfo(3).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
-import json
 import os
-import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__, fi, memory, settings
+from ..fi import registry
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ..memory import hmem
-from ._text import console, known_words, parse_count, parse_enum, parse_flags
+from ._table import Printer, Table
+from ._text import known_words, parse_count, parse_enum, parse_flags
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["Wishes", "info", "settings_in_force"]
+__all__ = ["Wishes", "info", "run", "settings_in_force"]
 
 _CAPS = TX_CAPS | RX_CAPS | DOMAIN_CAPS
 
@@ -38,6 +34,7 @@ _SHOWN: dict[str, dict[str, str]] = {
         "address": "src_addr",
         "address format": "addr_format",
         "network": "nic.network_type",
+        "NIC": "nic.prov_attr",
     },
     "capabilities": {"caps": "caps"},
     "duties of the application": {
@@ -63,8 +60,10 @@ _SHOWN: dict[str, dict[str, str]] = {
         "ep_cnt": "domain_attr.ep_cnt",
         "cq_cnt": "domain_attr.cq_cnt",
         "cntr_cnt": "domain_attr.cntr_cnt",
+        "max_ep_auth_key": "domain_attr.max_ep_auth_key",
     },
 }
+_OPTIONAL = {"nic.prov_attr"}
 
 
 @dataclass
@@ -127,6 +126,16 @@ class Wishes:
         return h
 
 
+_WISHES = {f.name for f in dataclasses.fields(Wishes)}
+
+
+def run(given: Mapping[str, Any]) -> int:
+    """The command with its options by name."""
+    switches = {name: bool(given.get(name)) for name in ("why", "brief", "verbose", "env")}
+    wishes = Wishes(**{name: text for name, text in given.items() if name in _WISHES})
+    return info(wishes, as_json=bool(given.get("json")), **switches)
+
+
 def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool, env: bool) -> int:
     """The command; its exit status: 1 where nothing matches.
 
@@ -137,17 +146,25 @@ def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool
         found = fi.getinfo(node=wishes.node, service=wishes.service, hints=wishes.hints(), explain=True)
     matches = found is None or bool(found.infos)
     if as_json:
-        print(json.dumps(_as_json(found, why), indent=1))
+        import json
+
+        said = _as_json(found, why)
+        if own := _own(wishes):
+            said["environment"] = [dict(zip(_OWN, row, strict=True)) for row in own]
+        print(json.dumps(said, indent=1))
     elif matches or why:
-        out = console()
+        out = Printer()
         if found is not None:
-            for item in _offers(found, why, brief, verbose):
-                out.print(item)
+            _print_offers(out, found, why, brief, verbose)
         if not brief:
-            out.print(_settings_table())
-            out.print(_registration_table())
+            out.table(_settings_table())
+            if own := _own(wishes):
+                out.heading("environment of the provider")
+                for row in own:
+                    print(_own_text(row))
+            out.table(_registration_table())
             for text in _slips():
-                out.print(f"note: {text}", style="yellow")
+                out.note(text)
     if found is None or matches:
         return 0
     if not why:
@@ -163,37 +180,45 @@ def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool
 # ---- offers --------------------------------------------------------------------------------------------------------
 
 
-def _offers(found: fi.Explanation, why: bool, brief: bool, verbose: bool) -> Iterator[Any]:
-    from rich.text import Text
-
+def _print_offers(out: Printer, found: fi.Explanation, why: bool, brief: bool, verbose: bool) -> None:
     if why:
-        yield _why_table(found)
+        out.table(_why_table(found))
         for note in found.notes:
-            yield Text(f"note: {note}", style="yellow")
+            out.note(note)
+    before: dict[str, fi.Info] = {}
     for one in found.infos:
         attr = one.fabric_attr
         head = f"{attr.prov_name} {_dotted(attr.prov_version)}: {one.domain_attr.name}, {one.ep_attr.type!s}"
         if brief:
-            yield Text(head)
+            print(head)
         elif verbose:
-            yield Text(head, style="bold")
-            yield Text(repr(one))
+            out.heading(head)
+            print(repr(one))
         else:
-            yield _info_table(head, one)
+            out.table(_info_table(head, one, before.get(head)))
+            before[head] = one
 
 
-def _info_table(head: str, one: fi.Info) -> Table:
-    table = _table(head, "", "", "")
+def _info_table(head: str, one: fi.Info, before: fi.Info | None) -> Table:
+    """The fields of an info; of one more with the same heading, those in which it differs from the last."""
+    table = Table(f"{head}, as above but for" if before is not None else head, "", "", "")
     for title, fields in _SHOWN.items():
-        for i, (name, path) in enumerate(fields.items()):
-            value, kind = _field(one, path)
-            table.add_row("" if i else title, name, _shown(value, kind))
-        table.add_section()
+        first = True
+        for name, path in fields.items():
+            shown = _shown(*_field(one, path))
+            if before is not None and shown == _shown(*_field(before, path)):
+                continue
+            if not shown and path in _OPTIONAL:
+                continue
+            table.add_row(title if first else "", name, shown)
+            first = False
+        if not first:
+            table.add_section()
     return table
 
 
 def _why_table(found: fi.Explanation) -> Table:
-    table = _table("offers held against the hints", "offer", "hint", "asked", "offered", "why not")
+    table = Table("offers held against the hints", "offer", "hint", "asked", "offered", "why not")
     for one in found.candidates:
         name = f"{one.provider}: {one.domain}, {one.type}"
         if one.accepted:
@@ -203,23 +228,6 @@ def _why_table(found: fi.Explanation) -> Table:
                 "" if i else name, r.hint, *(text.replace("|", " | ") for text in (r.asked, r.offered)), r.reason
             )
         table.add_section()
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_header=any(columns),
-    )
-    for column in columns:
-        table.add_column(column, overflow="fold")
     return table
 
 
@@ -315,6 +323,8 @@ def _word(value: Any) -> str:
 
 def _slips() -> Iterator[str]:
     """Variables that Weft does not read, and whose names resemble one that it reads."""
+    import difflib
+
     known = list(settings_in_force())
     for name in sorted(os.environ):
         if (
@@ -326,15 +336,30 @@ def _slips() -> Iterator[str]:
 
 
 def _settings_table() -> Table:
-    table = _table("settings (environment)", "variable", "value", "from", "values", "meaning")
+    table = Table("settings (environment)", "variable", "value", "from", "values", "meaning")
     meaning = {v.name: v.meaning for v in settings.variables()}
     for name, (value, said, values) in settings_in_force().items():
         table.add_row(name, value, "environment" if said else "default", values, meaning[name])
     return table
 
 
+_OWN = ("variable", "value", "from", "values", "meaning", "effect")
+
+
+def _own(wishes: Wishes) -> Sequence[tuple[str, ...]]:
+    """Variables of the environment that are the provider's own, where one was asked for."""
+    provider = registry.find(wishes.provider)
+    return () if provider is None else provider.environment()
+
+
+def _own_text(row: tuple[str, ...]) -> str:
+    """As fi_info -e: what may be said and what for, then what is in force."""
+    name, value, origin, values, meaning, effect = row
+    return f"# {name}: {values}\n# {meaning}\n# effect here: {effect}\n{name.split()[0]}={value} ({origin})\n"
+
+
 def _registration_table() -> Table:
-    table = _table("registration", "", "")
+    table = Table("registration", "", "")
     for name, text in registration().items():
         table.add_row(name, text)
     return table
@@ -344,6 +369,8 @@ def _registration_table() -> Table:
 
 
 def _as_json(found: fi.Explanation | None, why: bool) -> dict[str, Any]:
+    import platform
+
     said: dict[str, Any] = {
         "weft": __version__,
         "libfabric": _dotted(fi.version()),

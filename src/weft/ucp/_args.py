@@ -15,20 +15,20 @@ __all__ = ["expect", "function", "integer", "needed", "text", "whole"]
 
 
 def integer(op: str, /, **numbers: Any) -> None:
-    """Each is a whole number, or None where it was not given; which ones are of use, the caller decides."""
+    """Check that each argument is a whole number, or None (not given). The caller checks the range."""
     for name, value in numbers.items():
         if value is not None:
             _index(op, name, value)
 
 
 def needed(op: str, /, **numbers: Any) -> None:
-    """Each is a whole number, and not None."""
+    """Check that each argument is a whole number."""
     for name, value in numbers.items():
         _index(op, name, value)
 
 
 def whole(op: str, /, **numbers: Any) -> None:
-    """Each is a whole number of 64 bits, 0 to 2**64 - 1, or None where it was not given."""
+    """Check that each argument is a whole number from 0 to 2**64 - 1, or None (not given)."""
     for name, value in numbers.items():
         if value is not None and not 0 <= _index(op, name, value) < 1 << 64:
             raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {name} is {value}; it has to be 0 to 2**64 - 1")
@@ -49,7 +49,7 @@ def text(op: str, /, **texts: Any) -> None:
 
 
 def function(op: str, name: str, value: Any) -> None:
-    """It can be called, or is None."""
+    """Check that the argument is callable, or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{op}: {name} must be a function or None, not {value!r:.60}")
 

@@ -173,7 +173,7 @@ class MemAttrField(enum.IntFlag):
 
 
 class MemoryType(enum.IntEnum):
-    """Whose memory it is (ucs_memory_type_t of UCX 1.22; UNKNOWN's number grows with the releases)."""
+    """Types of memory (ucs_memory_type_t of UCX 1.22; the number of UNKNOWN grows with the releases)."""
 
     HOST = 0
     CUDA = 1

@@ -167,12 +167,12 @@ class Context(_nic.UcpContextCore):
         mem.advise(memh, params)
 
     def mem_print_info(self, mem_spec: str, stream: IO[str] | None = None) -> None:
-        """Allocate memory, print what came of it, and unmap it (ucp_mem_print_info).
+        """Allocate memory, print its properties, and unmap it (ucp_mem_print_info).
 
         mem_spec   "<size>[,<type>]": "32768", "1m,cuda".
-        stream     where to; standard output where None.
+        stream     the output; None: standard output.
 
-        What is wrong with mem_spec is printed on standard output, in angle brackets, as UCX does.
+        An error in mem_spec is printed on standard output, in angle brackets, as UCX does.
         Source: UCP, "ucp_mem_print_info".
         """
         self._check("mem_print_info")

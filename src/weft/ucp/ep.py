@@ -1,7 +1,7 @@
 """Endpoints (ucp_ep_h): the way to one peer's worker.
 
 put_nbx, get_nbx, atomic_op_nbx and flush_nbx are the extension's and inherited as they are: an operation crosses into
-the NIC once and meets no Python of ours.
+the NIC once and runs no Python code of Weft.
 
 Source: UCP of UCX 1.17, "ucp_ep_create", "ucp_ep_rkey_unpack".
 """
@@ -37,8 +37,8 @@ class Endpoint(_nic.UcpEndpointCore):
     rkey_unpack(buffer)                        the keys that they need
     close() close_nbx()                        its end
 
-    An endpoint whose peer is gone has failed: its operations under way and later ones end with the status, and where it
-    was made with ERR_HANDLING_MODE_PEER, err_handler(user_data, ep, status) is called, once, by progress().
+    An endpoint whose peer is gone has failed: its present and later operations end with the status. If the endpoint
+    was made with ERR_HANDLING_MODE_PEER, progress() calls err_handler(user_data, ep, status) once.
 
     Thread safety: any thread. Source: UCP, "ucp_ep_h".
     """
@@ -74,10 +74,10 @@ class Endpoint(_nic.UcpEndpointCore):
     def rkey_unpack(self, rkey_buffer: Any) -> RemoteKey:
         """A remote key that is ready for use on this endpoint (ucp_ep_rkey_unpack).
 
-        rkey_buffer   what `MemHandle.pack` made in the peer's process, as bytes.
+        rkey_buffer   the bytes that `MemHandle.pack` returned in the peer's process.
 
-        Destroy it when it is no longer needed, before the endpoint. Unpacking asks the peer nothing: what is wrong with
-        the key there is told by the operations that use it.
+        Destroy the key when it is no longer needed, before the endpoint. Unpacking does not ask the peer; if the peer
+        refuses the key, the operations that use it fail.
 
         Raises UcsError: INVALID_PARAM (no key, one that was cut short or changed, a closed endpoint), UNREACHABLE (the
         key names an endpoint of another process than this one's peer). Source: UCP, "ucp_ep_rkey_unpack".
@@ -131,7 +131,7 @@ class Endpoint(_nic.UcpEndpointCore):
         self.worker._endpoints.discard(self)
 
     def _close_failed(self) -> None:
-        """Close an endpoint whose peer is gone. Operations under way have failed already, so nothing is waited for."""
+        """Close an endpoint whose peer is gone. Its operations have already failed, so there is nothing to wait for."""
         try:
             self.worker.progress()
             self.tell_failure()

@@ -30,7 +30,7 @@ class MemHandle:
     prot              `Prot`: what may be done with it.
     unmapped          True after mem_unmap.
 
-    memh[a:b] is a part of it, the quickest local buffer of an operation; `memory` all of it as bytes.
+    memh[a:b] is a part of the memory, the quickest local buffer of an operation; `memory` is all of it as bytes.
 
     Thread safety: any thread. Source: UCP, "ucp_mem_h", "ucp_mem_map".
     """

@@ -71,7 +71,7 @@ def release(buffer: object, by: str, op: str) -> None:
 
 
 def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Packed:
-    """The contents of a packed buffer. Raises UcsError (INVALID_PARAM), which says what is wrong with the buffer."""
+    """The contents of a packed buffer. Raises UcsError (INVALID_PARAM), naming the fault of the buffer."""
     if isinstance(buffer, PackedBuffer) and buffer._released:
         raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer was released\n  try: pack the handle again")
     try:

@@ -90,7 +90,7 @@ class MemMapParams:
     length       bytes.
     flags        `MemMapFlag`.
     prot         `Prot`; all four where its bit is not set.
-    memory_type  `MemoryType`; UNKNOWN: what is found there.
+    memory_type  `MemoryType`; UNKNOWN: Weft finds the type.
     exported_memh_buffer   what `MemHandle.pack` made with EXPORT, in another process.
     """
 

@@ -39,7 +39,7 @@ def type_of(address: int) -> MemoryType:
 
 
 class Allocated:
-    """Memory that mem_map allocated. buffer is what is registered."""
+    """Memory that mem_map allocated. `buffer` is the registered range."""
 
     method = "memfd"  # in one word, as ucp_mem_print_info has it
 
@@ -50,11 +50,11 @@ class Allocated:
         self.nbytes = memory.nbytes
 
     def view(self) -> memoryview:
-        """The memory as bytes; it lives as long as a view of it."""
+        """The memory as bytes. The memory lives as long as any view of it."""
         return memoryview(self._memory)  # type: ignore[arg-type]
 
     def free(self) -> None:
-        """Free it once no view of it exists any more."""
+        """Free the memory once it has no views any more."""
         self._memory = self.buffer = None
 
 
@@ -102,7 +102,7 @@ def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: boo
     """Memory of whole pages that reads as zero.
 
     address   0: anywhere; where it should lie, or with `fixed` has to.
-    lazy      no page of it is there before it is touched.
+    lazy      a page exists only after its first access.
 
     Raises UcsError (NO_MEMORY).
     """

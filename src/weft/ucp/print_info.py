@@ -23,7 +23,7 @@ _UNITS = "kmgtp"
 
 
 def size_of(text: str) -> int | None:
-    """Bytes of "32768", "4k", "1M", "2GB"; None for anything else."""
+    """The number of bytes that "32768", "4k", "1M" or "2GB" names; None for any other text."""
     found = _SIZE.match(text.strip())
     if found is None:
         return None

@@ -34,7 +34,7 @@ _NOWHERE = _keys.Place("", 0, 0, 0, 0)
 
 
 class Region(_nic.MemoryRegionCore, MemHandle):
-    """Memory of this process. The extension makes those of plain buffers, which have no attributes of their own."""
+    """Registered memory of this process. For plain buffers the extension makes the object, without extra attributes."""
 
     flags = 0
     _closed: bool

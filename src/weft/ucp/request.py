@@ -18,7 +18,7 @@ __all__ = ["DONE", "Request"]
 
 
 def deadline_of(timeout: Any, op: str) -> float | None:
-    """When a wait of so many seconds ends; None: never. Raises TypeError, UcsError (INVALID_PARAM) for no number."""
+    """The end of a wait of so many seconds; None: no end. Raises TypeError, UcsError (INVALID_PARAM)."""
     if timeout is None:
         return None
     if not isinstance(timeout, (int, float)):
@@ -42,7 +42,7 @@ class Request(_nic.UcpRequestCore):
         if request:
             request.wait()
 
-    worker   that progresses it; ep: the endpoint that it was posted on, None for a worker's flush.
+    worker   the worker that progresses the request; ep: the endpoint of the operation, None for a worker's flush.
     text     why it failed, in words.
 
     The callback, `status`, `result()`, `wait()` and `await` report a failure. If none of them has reported it, because
@@ -79,7 +79,7 @@ class Request(_nic.UcpRequestCore):
     def wait(self, timeout: float | None = None) -> None:
         """Progress the worker until the operation has ended.
 
-        timeout   seconds; None: forever; 0 or less: as often as there is something to progress, and no sleep.
+        timeout   seconds; None: no limit; 0 or less: progress while there is work, without sleeping.
 
         Several threads may wait, each for requests of its own or for the same.
         Raises UcsError: how the operation failed; TIMED_OUT, and it is still under way.

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["RemoteKey"]
 
 _WAIT_S = 10.0  # for the way to a peer's memory, which is there within milliseconds
-_AGAIN = 16  # the NIC's status "not yet"
+_AGAIN = int(_nic.Status.again)
 
 
 class RemoteKey(_nic.UcpRkeyCore):
     """A peer's region, as one endpoint reaches it (ucp_rkey_h). Made by `Endpoint.rkey_unpack`; a context manager.
 
     address, length   of the region in the peer's process: where remote addresses may lie.
-    memory_type, prot   of it, as the peer mapped it.
+    memory_type, prot   of the memory, as the peer mapped it.
     endpoint          that unpacked it.
     symmetric         True: it serves the worker's other endpoints, too; see below.
     in_flight         operations under way that use it.
@@ -78,7 +78,7 @@ class RemoteKey(_nic.UcpRkeyCore):
         """As ptr(), as bytes that hold the memory, also after the key was destroyed; read-only where the region does
         not grant REMOTE_WRITE.
 
-        Raises as ptr(); what was unmapped is refused, while earlier views of it stay as they were.
+        Raises as ptr(). Unmapped memory is refused; earlier views stay valid.
         """
         self._check("rkey_ptr", raddr, length)
         at = raddr - self.address
@@ -128,7 +128,7 @@ class RemoteKey(_nic.UcpRkeyCore):
         return found
 
     def _map_if_near(self, writable: bool) -> _nic.PeerMemory | None:
-        """The peer's memory as this process has it; None where loads and stores do not get there."""
+        """The peer's memory, mapped in this process; None if loads and stores cannot reach it."""
         if self._window is not None:
             if self._window.current:
                 return self._window
@@ -160,7 +160,7 @@ class RemoteKey(_nic.UcpRkeyCore):
             worker.progress()
 
     def _order(self) -> tuple[int, ...]:
-        """What rkey_compare compares: keys whose tuples are equal are interchangeable."""
+        """The tuple that rkey_compare compares: keys with equal tuples are interchangeable."""
         p = self._packed
         whose = (0, 0, 0) if p.flags & _keys.SYMMETRIC else (1, self.endpoint._number, p.context)
         return (*whose, p.key, p.address, p.length, p.prot, p.memory_type)

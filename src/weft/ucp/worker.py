@@ -74,9 +74,9 @@ def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
 class Worker(_nic.UcpWorkerCore):
     """A worker (ucp_worker_h). Made by `Context.worker_create`; a context manager.
 
-    get_address() ep_create()             what peers need of it, and what it makes of theirs
-    progress() wait() arm() get_efd() signal()   moving operations on, and sleeping until there is something to move
-    flush_nbx() fence()                   all endpoints of it
+    get_address() ep_create()             the address for peers, and an endpoint made of a peer's address
+    progress() wait() arm() get_efd() signal()   progress, and sleeping until there is work
+    flush_nbx() fence()                   for all endpoints of the worker
     rkey_compare()                        are two remote keys interchangeable?
 
     Peers are served by the NIC's engine: a worker need not progress for what others do to its process's memory.
@@ -198,7 +198,7 @@ class Worker(_nic.UcpWorkerCore):
     # ---- order and completion ----------------------------------------------------------------------------------------
 
     def fence(self) -> None:
-        """Operations posted from here on come after those before, on each endpoint (ucp_worker_fence).
+        """Order later operations after earlier ones, on each endpoint (ucp_worker_fence).
 
         It does not wait. Source: UCP, "ucp_worker_fence".
         """
@@ -206,7 +206,7 @@ class Worker(_nic.UcpWorkerCore):
         super().fence()
 
     def request_cancel(self, request: Request) -> None:
-        """Ask an operation to end early (ucp_request_cancel): CANCELED, where it had not begun; else it goes on."""
+        """Cancel an operation that has not begun (ucp_request_cancel): CANCELED. An operation under way continues."""
         self._check("request_cancel")
         if not isinstance(request, Request):
             raise UcsError(Status.ERR_INVALID_PARAM, f"request_cancel: {request!r:.60} is no request")
@@ -222,10 +222,10 @@ class Worker(_nic.UcpWorkerCore):
             pass
 
     def rkey_compare(self, rkey1: RemoteKey, rkey2: RemoteKey, params: RkeyCompareParams | None = None) -> int:
-        """-1, 0 or 1: how two remote keys stand to each other (ucp_rkey_compare).
+        """Compare two remote keys: -1, 0 or 1 (ucp_rkey_compare).
 
-        Equal keys may be used in place of each other: those of regions of the same layout that peers mapped with
-        MEM_MAP_SYMMETRIC_RKEY, and those that one endpoint unpacked of the same region. The order holds for the life of
+        Equal keys are interchangeable: keys of regions of the same layout that peers mapped with
+        MEM_MAP_SYMMETRIC_RKEY, and keys that one endpoint unpacked for the same region. The order holds for the life of
         this process: functools.cmp_to_key(worker.rkey_compare) sorts.
 
         Raises UcsError (INVALID_PARAM): a key of another worker, a destroyed key, field_mask not 0.
@@ -277,7 +277,7 @@ class Worker(_nic.UcpWorkerCore):
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until progress() has something to do, or signal() is called (ucp_worker_wait).
 
-        timeout   seconds; None: forever; 0 or less: only look. Returns False at the timeout.
+        timeout   seconds; None: no limit; 0 or less: test once. Returns False at the timeout.
         Source: UCP, "ucp_worker_wait".
         """
         self._need_wakeup("worker_wait")
@@ -285,11 +285,11 @@ class Worker(_nic.UcpWorkerCore):
         return bool(self.wait_core(timeout))
 
     def wait_mem(self, memory: Any, value: int, timeout: float | None = None) -> bool:
-        """Wait until the 8-byte word at the start of a local buffer is `value`; False after timeout seconds.
+        """Wait until the aligned 8-byte word at the start of a local buffer is `value`; False after timeout seconds.
 
-        timeout   seconds; None: forever; 0 or less: only look.
+        timeout   seconds; None: no limit; 0 or less: test once.
 
-        UCP's waits until the word changes, for any reason or none. Source: UCP, "ucp_worker_wait_mem".
+        UCP's call waits until the word changes, and may return without a change. Source: UCP, "ucp_worker_wait_mem".
         """
         self._check("worker_wait_mem")
         deadline = deadline_of(timeout, "worker_wait_mem")

@@ -1,4 +1,4 @@
-"""weft.testing: the fixture runs a test under every registration mode, and the same exchange works under all."""
+"""weft.testing: `mr_mode` runs a test under every registration mode, and the same exchange works under all."""
 
 from __future__ import annotations
 

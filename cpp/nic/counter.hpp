@@ -1,0 +1,81 @@
+// cpp/nic/counter.hpp: counters: how many operations succeeded, and how many failed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "nic/event.hpp"
+
+namespace weft::nic {
+
+class ClientMemory;  // client_memory.hpp
+
+// The largest values of a counter. A count saturates: a wrapped count would hide failures, and a peer can announce any
+// number of bytes.
+struct CounterLimits {
+  uint64_t value_max = ~uint64_t{0};
+  uint64_t errors_max = ~uint64_t{0};
+};
+
+class Counter {
+ public:
+  explicit Counter(const CounterLimits& limits = {}) noexcept;
+  ~Counter();
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
+
+  [[nodiscard]] uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
+  [[nodiscard]] uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
+  [[nodiscard]] const CounterLimits& limits() const noexcept { return limits_; }
+  // Atomic: the application and the NIC add from several threads. HOT: add().
+  void add(uint64_t n) noexcept {
+    (void)add_to(value_, n, limits_.value_max);
+    if (memory_ != nullptr) [[unlikely]]
+      tell_memory(false);
+    event.notify();
+  }
+  void set(uint64_t n) noexcept {
+    value_.store(n, std::memory_order_release);
+    if (memory_ != nullptr) [[unlikely]]
+      tell_memory(n == 0);
+    event.notify();
+  }
+  void add_errors(uint64_t n) noexcept {
+    const uint64_t old = add_to(errors_, n, limits_.errors_max);
+    if (memory_ != nullptr) [[unlikely]]
+      tell_memory(old == 0 && n != 0);
+    event.notify();
+  }
+  void set_errors(uint64_t n) noexcept {
+    const uint64_t old = errors_.exchange(n, std::memory_order_acq_rel);
+    if (memory_ != nullptr) [[unlikely]]
+      tell_memory(n == 0 || old == 0);
+    event.notify();
+  }
+  bool counts_bytes = false;  // FI_CNTR_EVENTS_BYTES
+
+  // The counter's client memory, or null. Set before the counter is used.
+  [[nodiscard]] ClientMemory* memory() const noexcept { return memory_.get(); }
+  void set_memory(std::unique_ptr<ClientMemory> memory) noexcept;
+
+  Event event;
+
+ private:
+  [[gnu::noinline]] void tell_memory(bool write_back) noexcept;
+  // Adds, saturating at `max`; returns the old value.
+  static uint64_t add_to(std::atomic<uint64_t>& to, uint64_t n, uint64_t max) noexcept {
+    uint64_t old = to.load(std::memory_order_relaxed), sum;
+    do {
+      if (__builtin_add_overflow(old, n, &sum) || sum > max) sum = max;
+    } while (!to.compare_exchange_weak(old, sum, std::memory_order_release, std::memory_order_relaxed));
+    return old;
+  }
+
+  std::atomic<uint64_t> value_{0};
+  std::atomic<uint64_t> errors_{0};
+  CounterLimits limits_;
+  std::unique_ptr<ClientMemory> memory_;
+};
+
+}  // namespace weft::nic

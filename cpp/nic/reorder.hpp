@@ -1,0 +1,93 @@
+// cpp/nic/reorder.hpp: operations of an endpoint overtake each other wherever no rule orders them, to find programs
+// that rely on more order than they requested. One seed gives one sequence of decisions.
+//
+// An operation may be *kept*, so that later operations pass it. A write may land *late*: its initiator has the
+// completion, but the data is not, or only partly, in the target's memory; FI_TRANSMIT_COMPLETE permits that. The
+// endpoint submits a kept operation when another must follow it, after some later operations, when the application
+// polls, and at the first progress after kDueNs. No operation is lost: closing the endpoint submits its kept
+// operations, and closing a region waits for the late writes to it.
+//
+// Source: fi_endpoint(3) "msg_order", fi_cxi(7) "Message Ordering", "PCIe Ordering", "High Rate Put", "Unreliable
+// AMOs".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "link/link.hpp"
+#include "nic/op.hpp"
+#include "nic/order.hpp"
+
+namespace weft::nic {
+
+struct ReorderConfig {
+  bool on = false;
+  uint64_t seed = 0;
+  // Bytes up to which the order of a read after a write, a write after a read and a write after a write holds.
+  uint64_t raw_bytes = ~uint64_t{0}, war_bytes = ~uint64_t{0}, waw_bytes = ~uint64_t{0};
+};
+
+// The properties of an operation that decide which others it may pass.
+struct Ordered {
+  const Flow* flow = nullptr;
+  uint64_t bytes = 0;
+  OpClass cls = OpClass::write;
+  uint8_t lane = 0;  // 0: the endpoint; others: its aliases
+  bool reads = false, writes = false;
+  bool unordered = false;  // unreliable atomics and High Rate Puts
+  bool pcie = false;       // atomics over PCIe: other operations are not ordered with them
+};
+
+bool must_follow(const Ordered& earlier, const Ordered& later, uint64_t msg_order,
+                 const ReorderConfig& limits) noexcept;
+
+class Reorder {
+ public:
+  static constexpr uint64_t kDueNs = 20'000'000;
+  static constexpr size_t kKeptMax = 16, kLateMax = 4;
+  static constexpr uint64_t kLateBytesMax = uint64_t{64} << 10;
+
+  struct Kept {
+    Op* op;
+    Ordered what;
+    uint32_t lag;  // submitted after this many later operations
+    uint64_t due_ns;
+  };
+  // A write whose initiator has the completion. packets: those that are not in the target's memory yet.
+  struct Late {
+    Ordered what;
+    std::shared_ptr<Flow> flow;
+    std::shared_ptr<link::Peer> peer;  // keeps the memory mapped
+    std::byte* there;
+    std::vector<std::byte> data;
+    std::vector<bool> packets;
+    bool hrp;
+    uint32_t activity;
+    uint32_t lag;
+    uint64_t due_ns;
+  };
+
+  explicit Reorder(const ReorderConfig& config) noexcept : limits(config), state_(config.seed) {}
+
+  // A number below n, by splitmix64.
+  uint64_t below(uint64_t n) noexcept {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (z ^ z >> 31) % n;
+  }
+  // The packets of a write that land at once, while the rest is late. A strictly ordered packet lands after all packets
+  // before it: the last packet of an ordered write, every packet of an unordered write. The others may pass each other.
+  std::vector<bool> land_some(uint64_t bytes, bool ordered);
+
+  ReorderConfig limits;
+  std::vector<Kept> kept;
+  std::vector<Late> late;
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace weft::nic

@@ -1,0 +1,77 @@
+"""Calls of libfabric that come in a later version of Weft: each refuses, and says so.
+
+Source: fi_msg(3), fi_tagged(3), fi_endpoint(3), fi_collective(3).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from .. import errors
+from . import _handle
+
+__all__ = ["DomainLater", "EndpointLater"]
+
+
+def _refuse(fid: Any, call: str, what: str) -> errors.FabricError:
+    op = f"{fid._called}.{call}"
+    _handle.check(fid, op)
+    return errors.NoSys(f"{op}: {what}, whatever its arguments are", op=op)
+
+
+_MESSAGES = "two-sided messages come in a later version of Weft; this one has RMA and atomics"
+_CONTEXTS = "scalable endpoints and shared contexts are not supported"
+_COLLECTIVES = "collectives come in a later version of Weft"
+
+
+def _later(name: str, what: str, source: str) -> Any:
+    def call(self: Any, *args: object, **more: object) -> Any:
+        raise _refuse(self, name, what)
+
+    call.__name__ = name
+    call.__doc__ = f"Not in this version: raises NoSys (fi_{name}). Source: {source}."
+    return call
+
+
+class EndpointLater:
+    """Messages, collectives and contexts of an endpoint."""
+
+    __slots__ = ()
+    _called: ClassVar[str]
+
+    send = _later("send", _MESSAGES, "fi_msg(3)")
+    sendv = _later("sendv", _MESSAGES, "fi_msg(3)")
+    sendmsg = _later("sendmsg", _MESSAGES, "fi_msg(3)")
+    senddata = _later("senddata", _MESSAGES, "fi_msg(3)")
+    inject = _later("inject", _MESSAGES, "fi_msg(3)")
+    injectdata = _later("injectdata", _MESSAGES, "fi_msg(3)")
+    recv = _later("recv", _MESSAGES, "fi_msg(3)")
+    recvv = _later("recvv", _MESSAGES, "fi_msg(3)")
+    recvmsg = _later("recvmsg", _MESSAGES, "fi_msg(3)")
+    tsend = _later("tsend", _MESSAGES, "fi_tagged(3)")
+    tsendv = _later("tsendv", _MESSAGES, "fi_tagged(3)")
+    tsendmsg = _later("tsendmsg", _MESSAGES, "fi_tagged(3)")
+    tsenddata = _later("tsenddata", _MESSAGES, "fi_tagged(3)")
+    tinject = _later("tinject", _MESSAGES, "fi_tagged(3)")
+    tinjectdata = _later("tinjectdata", _MESSAGES, "fi_tagged(3)")
+    trecv = _later("trecv", _MESSAGES, "fi_tagged(3)")
+    trecvv = _later("trecvv", _MESSAGES, "fi_tagged(3)")
+    trecvmsg = _later("trecvmsg", _MESSAGES, "fi_tagged(3)")
+    join_collective = _later("join_collective", _COLLECTIVES, "fi_collective(3)")
+    barrier = _later("barrier", _COLLECTIVES, "fi_collective(3)")
+    tx_context = _later("tx_context", _CONTEXTS, "fi_endpoint(3)")
+    rx_context = _later("rx_context", _CONTEXTS, "fi_endpoint(3)")
+    tx_size_left = _later("tx_size_left", "there is no such count (deprecated)", "fi_endpoint(3)")
+    rx_size_left = _later("rx_size_left", "there is no such count (deprecated)", "fi_endpoint(3)")
+
+
+class DomainLater:
+    """Scalable endpoints, shared contexts and collectives of a domain."""
+
+    __slots__ = ()
+    _called: ClassVar[str]
+
+    scalable_ep = _later("scalable_ep", _CONTEXTS, "fi_endpoint(3)")
+    stx_context = _later("stx_context", _CONTEXTS, "fi_endpoint(3)")
+    srx_context = _later("srx_context", _CONTEXTS, "fi_endpoint(3)")
+    query_collective = _later("query_collective", _COLLECTIVES, "fi_collective(3)")

@@ -1,0 +1,98 @@
+"""The operation flags of an endpoint and of its aliases: FI_GETOPSFLAG, FI_SETOPSFLAG, FI_ALIAS.
+
+Source: fi_endpoint(3) fi_control, fi_ep_alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..flags import Control, Flag
+from . import _args, _handle
+from .rules import Rule
+
+if TYPE_CHECKING:
+    from .. import _nic
+    from .ep_alias import EndpointAlias
+    from .policy import EndpointPolicy
+
+__all__ = ["COMMANDS", "OpFlags", "WithoutData"]
+
+_SIDES = int(Flag.TRANSMIT | Flag.RECV)
+
+
+class OpFlags:
+    """What endpoints and aliases share: flags of operations that name none, by side."""
+
+    if TYPE_CHECKING:
+        policy: EndpointPolicy
+        _op_flags: dict[int, int]
+        _refuse: Any
+
+        @property
+        def _core(self) -> _nic.EndpointCore: ...
+        def enable(self) -> None: ...
+        def alias(self, flags: int = 0, context: Any = None) -> EndpointAlias: ...
+
+    def _side(self, op: str, rule: Rule, flags: Any) -> int:
+        """The one side that flags name."""
+        if flags is not None:
+            _args.whole(op, flags=flags)
+        side = 0 if flags is None else int(flags) & _SIDES
+        if side not in (int(Flag.TRANSMIT), int(Flag.RECV)):
+            raise self._refuse(
+                rule,
+                f"{op}: flags {flags if flags is None else Flag(flags)!s}: TRANSMIT or RECV, not both, has to be there",
+            )
+        return side
+
+    def _get_ops_flag(self, arg: Any) -> int:
+        return self._op_flags[self._side("ep.control(GETOPSFLAG)", Rule.EP_OPS_FLAG, arg)]
+
+    def _set_ops_flag(self, arg: Any) -> None:
+        side = self._side("ep.control(SETOPSFLAG)", Rule.EP_OPS_FLAG, arg)
+        self._op_flags[side] = self.policy.op_flags(side, int(arg) & ~_SIDES)
+
+    def set_val(self, name: int, value: Any) -> None:
+        """Set a value of the provider (fi_set_val). Raises NoSys for a value that the provider does not have."""
+        super().set_val(name, value)  # type: ignore[misc]  # Controlled's
+        self._core._set_lane(*self.policy.lane)  # type: ignore[attr-defined]  # the stub has no private names
+
+    def _of_alias(self, flags: int) -> tuple[int, int]:
+        """(side, operation flags) of a new alias."""
+        _handle.check(self, "ep.alias")  # type: ignore[arg-type]  # each class has its own _made_in
+        side = self._side("ep.alias", Rule.EP_ALIAS_FLAGS, flags)
+        return side, int(flags) & ~_SIDES
+
+
+COMMANDS: dict[int, Callable[[Any, Any], Any]] = {
+    int(Control.ENABLE): lambda ep, _: ep.enable(),
+    int(Control.ALIAS): lambda ep, arg: ep.alias(arg),
+    int(Control.GETOPSFLAG): lambda ep, arg: ep._get_ops_flag(arg),
+    int(Control.SETOPSFLAG): lambda ep, arg: ep._set_ops_flag(arg),
+}
+
+
+class WithoutData:
+    """The calls that a provider without remote CQ data in writes does not have."""
+
+    if TYPE_CHECKING:
+        _refuse: Any
+
+    def writedata(self, *args: object, **more: object) -> None:
+        """Raises NoSys."""
+        raise self._no_data("writedata")
+
+    def inject_writedata(self, *args: object, **more: object) -> None:
+        """Raises NoSys."""
+        raise self._no_data("inject_writedata")
+
+    def _no_data(self, call: str) -> Exception:
+        op = f"ep.{call}"
+        _handle.check(self, op)  # type: ignore[arg-type]
+        refused: Exception = self._refuse(
+            Rule.EP_WRITEDATA,
+            f"{op}: this provider delivers no data with a write\n  try: write, then another write of a flag",
+        )
+        return refused

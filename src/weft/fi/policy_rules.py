@@ -1,0 +1,251 @@
+"""What a provider rules about keys, regions, queues, counters, vectors and commands, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from .. import _nic
+from ..flags import AvFlag, AvType, CntrEvents, Control, CqFormat, Flag, MrFlag, MrMode, WaitObj
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "BindRules",
+    "CommandRules",
+    "CounterRules",
+    "KeyRules",
+    "Option",
+    "QueueRules",
+    "RegionFacts",
+    "RegionRules",
+    "VectorRules",
+]
+
+
+@dataclass(frozen=True)
+class KeyRules:
+    """The keys of regions.
+
+    client_bits   bits of a client key; 0: applications cannot choose keys.
+    provider      the provider makes the keys, requested_key is ignored (FI_MR_PROV_KEY in force).
+    known_at      when provider keys are known: at "register", or at "enable" (fi_mr_key is FI_KEY_NOTAVAIL until then).
+    maker         the maker of provider keys: the "nic", or the "policy" (`DomainPolicy.region`), whose keys are any 64
+                  bits but KEY_NOTAVAIL that no open region of the domain has.
+    meanings      bits of a requested key that the provider reserves; they must be 0.
+    raw_size      bytes of a raw key under FI_MR_RAW.
+    """
+
+    client_bits: int = 64
+    provider: bool = False
+    known_at: Literal["register", "enable"] = "register"
+    maker: Literal["nic", "policy"] = "nic"
+    meanings: int = 0
+    raw_size: int = 16
+
+    def size(self, mr_mode: int) -> int:
+        """Bytes of a key under an mr_mode (domain_attr.mr_key_size); keys made by the NIC have eight."""
+        if mr_mode & MrMode.MR_RAW:
+            return self.raw_size
+        if mr_mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC) or not self.client_bits:
+            return 8
+        return (self.client_bits + 7) // 8
+
+
+@dataclass(frozen=True)
+class RegionRules:
+    """Registered memory.
+
+    bytes_min    the smallest size of a region in bytes; 0: empty regions are allowed.
+    flags        known registration flags.
+    busy         the object that cannot be closed while a region is bound to an endpoint or a counter: the region ("mr",
+                 fi_mr(3)), or the endpoint or counter ("ep").
+    needs_bind   fi_mr_enable needs a binding to an endpoint under FI_MR_ENDPOINT.
+    events       accesses can be counted (fi_mr_bind of a counter).
+    refreshes    fi_mr_refresh works even without FI_MR_MMU_NOTIFY.
+    allocated    under FI_MR_ALLOCATED, registration checks that the region has pages.
+    asked        each registration calls `DomainPolicy.region`, but those that `DomainPolicy.region_takes` covers.
+    local_free   a region without rights for peers takes no key (requested_key is ignored), and can be used without a
+                 binding and without fi_mr_enable; both calls succeed without effect.
+    offset       "reserved": the attribute offset must be 0; "ignored".
+    endpoints_max, counters_max   most endpoints and counters that a region may be bound to; None: any number.
+    bind_flags   "exact": fi_mr_bind takes REMOTE_WRITE for a counter and 0 for an endpoint; "any": for a counter
+                 REMOTE_WRITE among others, for an endpoint anything.
+    """
+
+    bytes_min: int = 1
+    flags: int = int(Flag.RMA_EVENT | Flag.RMA_PMEM) | int(MrFlag.MR_SINGLE_USE)
+    busy: Literal["mr", "ep"] = "mr"
+    needs_bind: bool = True
+    events: bool = True
+    refreshes: bool = False
+    allocated: bool = True
+    asked: bool = False
+    local_free: bool = False
+    offset: Literal["reserved", "ignored"] = "reserved"
+    endpoints_max: int | None = None
+    counters_max: int | None = None
+    bind_flags: Literal["exact", "any"] = "exact"
+
+
+_REMOTE = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
+
+
+class RegionFacts(NamedTuple):
+    """A region at its registration or enabling, for `DomainPolicy.region` and `RegionPolicy.enable`.
+
+    address, length          the first buffer's virtual address; bytes of all buffers.
+    access, flags            as registered (Flag and MrFlag bits).
+    requested_key            the application's requested key.
+    readonly                 the memory is read-only.
+    iface                    the memory's interface (enum fi_hmem_iface).
+    owner                    the object that owns the memory; None for bare addresses and several buffers.
+    domain                   the NIC's object of the domain.
+    endpoints, counters      the NIC's objects that the region is bound to; empty at registration.
+    """
+
+    address: int
+    length: int
+    access: int
+    flags: int
+    requested_key: int
+    readonly: bool
+    iface: int
+    owner: object
+    domain: _nic.DomainCore
+    endpoints: tuple[_nic.EndpointCore, ...] = ()
+    counters: tuple[_nic.CounterCore, ...] = ()
+
+    @property
+    def remote(self) -> bool:
+        """True if peers have rights to the region."""
+        return bool(self.access & _REMOTE)
+
+
+@dataclass(frozen=True)
+class BindRules:
+    """The bindings of an endpoint, and setting its address.
+
+    nothing         binding a queue or counter with flags 0 succeeds without effect.
+    remote_counts   a counter of peers' accesses needs FI_RMA_EVENT; False: it may be bound without, and never counts.
+    named           fi_setname is allowed.
+    """
+
+    nothing: bool = False
+    remote_counts: bool = True
+    named: bool = True
+
+
+@dataclass(frozen=True)
+class QueueRules:
+    """Completion queues and event queues.
+
+    size            entries of a queue opened with size 0.
+    flags           known flags of cq_open.
+    formats         supported formats; format_unspec is the one for FI_CQ_FORMAT_UNSPEC.
+    wait_objs       supported wait objects; wait_unspec is the one for FI_WAIT_UNSPEC.
+    wait_conds      fi_cq_attr.wait_cond is checked and kept; otherwise it is ignored.
+    signals         a waiting reader can be woken (fi_cq_signal).
+    size_least      least entries of a queue, independent of the requested size.
+    fill_percent    percentage of the entries that may be unread or reserved before calls end with EAGAIN.
+    size_max        the largest size of a queue; None: limited only by memory.
+    """
+
+    size: int = 1024
+    flags: int = int(Flag.AFFINITY)
+    formats: frozenset[CqFormat] = frozenset(set(CqFormat) - {CqFormat.CQ_FORMAT_UNSPEC})
+    format_unspec: CqFormat = CqFormat.CQ_FORMAT_DATA
+    wait_objs: frozenset[WaitObj] = frozenset(
+        {WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD, WaitObj.WAIT_YIELD}
+    )
+    wait_unspec: WaitObj = WaitObj.WAIT_UNSPEC
+    wait_conds: bool = True
+    signals: bool = True
+    size_least: int = 1
+    fill_percent: int = 100
+    size_max: int | None = 1 << 24
+
+
+@dataclass(frozen=True)
+class CounterRules:
+    """Counters.
+
+    events         supported kinds of counters.
+    wait_objs      supported wait objects; wait_unspec is the one for FI_WAIT_UNSPEC.
+    flags          known flags of cntr_open.
+    cached         the flag with which reads return the value written back last; 0: none.
+    value_max      the largest success value, at which a counter saturates.
+    errors_max     the largest error value, likewise.
+    client_memory  the NIC writes the counter back to client memory, and has a page for stores that change the counter.
+    """
+
+    events: frozenset[CntrEvents] = frozenset(CntrEvents)
+    wait_objs: frozenset[WaitObj] = frozenset(
+        {WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD, WaitObj.WAIT_YIELD}
+    )
+    wait_unspec: WaitObj = WaitObj.WAIT_UNSPEC
+    flags: int = 0
+    cached: int = 0
+    value_max: int = (1 << 64) - 1
+    errors_max: int = (1 << 64) - 1
+    client_memory: bool = False
+
+
+@dataclass(frozen=True)
+class VectorRules:
+    """Address vectors.
+
+    open_flags       known flags of av_open.
+    insert_flags     known flags of insert.
+    types            supported types; type_unspec is the one for FI_AV_UNSPEC.
+    remove_unknown   removing a fi_addr that is not in use is an error, or is ignored.
+    counted          an address or authorization key inserted n times must be removed n times.
+    binds            an event queue can be bound to a vector (fi_av_bind).
+    keys_later       authorization keys may be inserted while an endpoint of the vector is enabled.
+    service_alone    insertsvc takes a node without a service, and a service without a node.
+    """
+
+    open_flags: int = int(Flag.EVENT)
+    insert_flags: int = int(Flag.MORE) | int(AvFlag.SYNC_ERR) | int(AvFlag.AUTH_KEY)
+    types: frozenset[AvType] = frozenset({AvType.AV_MAP, AvType.AV_TABLE})
+    type_unspec: AvType = AvType.AV_TABLE
+    remove_unknown: Literal["error", "ignore"] = "error"
+    counted: bool = False
+    binds: bool = True
+    keys_later: bool = False
+    service_alone: bool = True
+
+
+_WAITING = frozenset({Control.GETWAIT, Control.GETWAITOBJ})
+
+
+@dataclass(frozen=True)
+class CommandRules:
+    """The man pages' commands of fi_control for each kind of object; other commands go to the policy."""
+
+    domain: frozenset[int] = frozenset({Control.MAP_RAW_MR, Control.UNMAP_KEY})
+    ep: frozenset[int] = frozenset({Control.ENABLE, Control.ALIAS, Control.GETOPSFLAG, Control.SETOPSFLAG})
+    mr: frozenset[int] = frozenset({Control.ENABLE, Control.GET_RAW_MR, Control.REFRESH})
+    av: frozenset[int] = frozenset()
+    cq: frozenset[int] = _WAITING
+    cntr: frozenset[int] = _WAITING
+    eq: frozenset[int] = _WAITING
+
+    def of(self, called: str) -> frozenset[int]:
+        """The commands of a kind of object."""
+        found: frozenset[int] = getattr(self, called)
+        return found
+
+
+@dataclass(frozen=True)
+class Option:
+    """An endpoint option (fi_getopt, fi_setopt).
+
+    get   returns the value; None: the option can only be set.
+    set   sets the value, or raises the refusal; None: the option can only be read.
+    """
+
+    get: Callable[[], Any] | None = None
+    set: Callable[[Any], None] | None = None

@@ -1,0 +1,299 @@
+"""The CXI provider's own commands and calls of a domain: FI_OPT_CXI_*, struct fi_cxi_dom_ops.
+
+Source: fi_cxi(7) "CXI Domain Control Extensions", "CXI Domain Extensions".
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import errors
+from ...fi.rules import Rule
+from ...flags import Control, Flag
+from . import env, names, telemetry
+from .env import REQ_HEADER_BYTES
+from .number import number
+
+if TYPE_CHECKING:
+    from .domain import CxiDomain
+
+__all__ = [
+    "DOM_OPS",
+    "CounterValue",
+    "DomOps",
+    "DomainOptions",
+    "HmemOverride",
+    "Topology",
+    "UnexpectedMessages",
+    "control",
+]
+
+DOM_OPS = (names.DOM_OPS_1, names.DOM_OPS_2, names.DOM_OPS_3, names.DOM_OPS_4, names.DOM_OPS_5, names.DOM_OPS_6)
+RESERVED_TLES = 8  # triggered operations of a service for the provider's own use
+_MODES = ("hardware", "software", "hybrid")
+
+
+@dataclass(frozen=True)
+class HmemOverride:
+    """struct fi_hmem_override_ops: the application's functions for copies between device and host memory."""
+
+    copy_from_hmem_iov: Any = None
+    copy_to_hmem_iov: Any = None
+
+
+def hmem_override(domain: CxiDomain, ops: Any) -> HmemOverride:
+    """Both functions, or the refusal."""
+    if not isinstance(ops, HmemOverride) or not callable(ops.copy_from_hmem_iov) or not callable(ops.copy_to_hmem_iov):
+        raise domain.refusals.refuse(
+            Rule.OPS_ARGUMENT,
+            f"domain.set_ops({names.SET_OPS_HMEM_OVERRIDE!r}): both copies are needed, not {ops!r}\n"
+            "  try: cxi.HmemOverride(copy_from_hmem_iov, copy_to_hmem_iov)",
+            op="domain.set_ops",
+        )
+    return ops
+
+
+@dataclass
+class DomainOptions:
+    """The settings of one domain: at first the environment's.
+
+    prov_key               the domain makes keys (FI_MR_PROV_KEY).
+    optimized_mrs          regions may be optimized.
+    prov_key_cache         keys of cached memory are used.
+    mr_match_events        a region's key is invalid after fi_close, even if its memory is cached.
+    rx_match_mode          the match mode of endpoints enabled later.
+    req_buf_size           bytes of a request buffer.
+    hmem_override          the application's copies of device memory. Without effect: the NIC copies with the library of
+                           the device.
+    writedata              there are writes with remote data; then no region is optimized, and no key of cached memory.
+    hybrid_mr_desc         endpoints that are opened from here on look at descriptors of local buffers.
+    """
+
+    prov_key: bool
+    optimized_mrs: bool
+    prov_key_cache: bool
+    mr_match_events: bool
+    rx_match_mode: str
+    req_buf_size: int
+    writedata: bool = False
+    hybrid_mr_desc: bool = False
+    hmem_override: HmemOverride | None = None
+
+    @classmethod
+    def load(cls, prov_key: bool) -> DomainOptions:
+        """The settings from the environment."""
+        found = env.load()
+        data = prov_key and found.release == "current" and bool(found.enable_writedata)
+        return cls(
+            prov_key,
+            bool(found.optimized_mrs) and not data,
+            bool(found.prov_key_cache) and not data,
+            bool(found.mr_match_events),
+            str(found.rx_match_mode),
+            int(found.req_buf_size),
+            data,
+        )
+
+
+_FLAGS = {
+    names.Opt.OPT_CXI_SET_OPTIMIZED_MRS: "optimized_mrs",
+    names.Opt.OPT_CXI_SET_PROV_KEY_CACHE: "prov_key_cache",
+    names.Opt.OPT_CXI_SET_MR_MATCH_EVENTS: "mr_match_events",
+}
+_GETS = {
+    names.Opt.OPT_CXI_GET_OPTIMIZED_MRS: "optimized_mrs",
+    names.Opt.OPT_CXI_GET_PROV_KEY_CACHE: "prov_key_cache",
+    names.Opt.OPT_CXI_GET_MR_MATCH_EVENTS: "mr_match_events",
+    names.Opt.OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE: "rx_match_mode",
+    names.Opt.OPT_CXI_GET_REQ_BUF_SIZE_OVERRIDE: "req_buf_size",
+}
+_PROV_KEY_ONLY = ("optimized_mrs", "prov_key_cache")
+
+
+def control(domain: CxiDomain, command: int, arg: Any) -> tuple[bool, Any]:
+    """(True if the command exists, its result)."""
+    options = domain.options
+    if command in _GETS:
+        return True, getattr(options, _GETS[command])  # type: ignore[index]
+    if command in _FLAGS:
+        _set_flag(domain, names.Opt(command), _FLAGS[command], arg)  # type: ignore[index]
+    elif command == names.Opt.OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE:
+        options.rx_match_mode = _mode(domain, arg)
+    elif command == names.Opt.OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE:
+        options.req_buf_size = _buffer(domain, arg)
+    elif command in (Control.QUEUE_WORK, Control.FLUSH_WORK):
+        if arg is None and command == Control.QUEUE_WORK:
+            raise _value(domain, command, "the work, not None")
+        raise errors.NoSys(
+            f"domain.control({Control(command)!s}): deferred work comes in a later version of Weft", op="domain.control"
+        )
+    else:
+        return False, None
+    return True, None
+
+
+def _value(domain: CxiDomain, command: int, what: str) -> errors.FabricError:
+    try:
+        name = str(names.Opt(command))
+    except ValueError:
+        name = str(Control(command))
+    return domain.refusals.refuse(Rule.DOMAIN_VALUE, f"domain.control({name}): it takes {what}", op="domain.control")
+
+
+def _set_flag(domain: CxiDomain, command: names.Opt, field: str, arg: Any) -> None:
+    if arg is None or not isinstance(arg, (bool, int)):
+        raise _value(domain, command, f"a bool, not {arg!r}")
+    if field in _PROV_KEY_ONLY and not domain.options.prov_key:
+        raise domain.refusals.refuse(
+            Rule.DOMAIN_VALUE,
+            f"domain.control({command!s}): the application chooses the keys of this domain\n"
+            "  rule: only with MR_PROV_KEY, where the provider does\n"
+            "  try: fi.MR_PROV_KEY in hints.domain_attr.mr_mode",
+            op="domain.control",
+        )
+    setattr(domain.options, field, bool(arg))
+
+
+def _mode(domain: CxiDomain, arg: Any) -> str:
+    text = arg.decode("ascii", "replace").rstrip("\0") if isinstance(arg, bytes) else arg
+    if isinstance(text, str) and text.lower() == "hardware":
+        text = "hardware"
+    if text not in _MODES:
+        raise _value(domain, names.Opt.OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE, f"one of {', '.join(_MODES)}, not {arg!r}")
+    return str(text)
+
+
+def _buffer(domain: CxiDomain, arg: Any) -> int:
+    if not isinstance(arg, int) or not 0 < arg < 1 << 64:
+        raise _value(domain, names.Opt.OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE, f"bytes, more than 0, not {arg!r}")
+    found = env.load()
+    return max(arg, REQ_HEADER_BYTES + int(found.rdzv_threshold) + int(found.rdzv_get_min))
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+class CounterValue(NamedTuple):
+    """A counter of the NIC: its value, and the time of the reading in nanoseconds since 1970."""
+
+    value: int
+    time_ns: int
+
+
+class Topology(NamedTuple):
+    """The place of a NIC in a dragonfly."""
+
+    group_id: int
+    switch_id: int
+    port_id: int
+
+
+class UnexpectedMessages(NamedTuple):
+    """The result of ep_get_unexp_msgs: number of entries written, and number of messages."""
+
+    written: int
+    ux_count: int
+
+
+class DomOps:
+    """The calls of struct fi_cxi_dom_ops. As in C, each takes its object; it returns the values that C writes through
+    pointers.
+
+    Source: fi_cxi(7) "CXI Domain Extensions".
+    """
+
+    def __init__(self, domain: CxiDomain) -> None:
+        self._refuse = domain.refusals.refuse
+
+    def cntr_read(self, fid: Any, cntr: int) -> CounterValue:
+        """A counter of the NIC.
+
+        cntr   its number in cassini_cntr_defs.h. `cxi.CntrType` has those of the events that a NIC in software has;
+               every other counter of the real one stays 0.
+
+        Raises InvalidArgument (no domain, no such number).
+        """
+        domain = self._domain("cntr_read", fid)
+        index = self._number("cntr_read", "cntr", cntr)
+        if not 0 <= index < names.CNTR_TYPES_END:
+            known = ", ".join(f"{number} {name}" for number, name in telemetry.NUMBERS.items())
+            raise self._refuse(
+                Rule.OPS_ARGUMENT,
+                f"cntr_read: no counter {cntr}\n"
+                f"  rule: a number of cassini_cntr_defs.h, below {names.CNTR_TYPES_END}; counted here are {known}",
+                op="cntr_read",
+            )
+        name = telemetry.NUMBERS.get(index)
+        if name is None:
+            return CounterValue(0, time.time_ns())
+        telemetry.publish(domain.device)
+        return CounterValue(*telemetry.read(domain.device.name, name))
+
+    def topology(self, fid: Any) -> Topology:
+        """Group, switch and port of the domain's NIC, by its address. Raises InvalidArgument (no domain)."""
+        device = self._domain("topology", fid).device
+        return Topology(device.group, device.switch, device.port)
+
+    def enable_hybrid_mr_desc(self, fid: Any, enable: bool) -> None:
+        """Make descriptors of local buffers count for endpoints that are opened while this is on: a transfer then takes
+        the descriptor of a region that covers its buffer, or None, and refuses others. By default no descriptor is
+        looked at. Raises InvalidArgument (no domain)."""
+        self._domain("enable_hybrid_mr_desc", fid).options.hybrid_mr_desc = self._switch(enable)
+
+    def ep_get_unexp_msgs(
+        self, fid_ep: Any, entry: list[Any] | None = None, count: int = 0, src_addr: list[int] | None = None
+    ) -> UnexpectedMessages:
+        """The messages that no receive has matched. There are none: messages come in a later version of Weft.
+
+        entry, src_addr   lists that are filled with at most `count` entries.
+
+        Raises InvalidArgument (an endpoint without RECV, or none), BadState (not enabled).
+        """
+        policy = getattr(fid_ep, "policy", None)
+        if getattr(fid_ep, "_called", None) != "ep" or not hasattr(policy, "min_multi_recv"):
+            raise self._refuse(Rule.OPS_FID, f"ep_get_unexp_msgs: {fid_ep!r} is no endpoint of this provider")
+        self._number("ep_get_unexp_msgs", "count", count)
+        if not fid_ep.enabled:
+            raise self._refuse(Rule.OPS_STATE, f"ep_get_unexp_msgs: {fid_ep!r} is not enabled\n  try: ep.enable()")
+        if not fid_ep.caps & Flag.RECV:
+            raise self._refuse(Rule.OPS_ARGUMENT, f"ep_get_unexp_msgs: {fid_ep!r} was opened without RECV")
+        return UnexpectedMessages(0, 0)
+
+    def get_dwq_depth(self, fid: Any) -> int:
+        """Triggered operations that all users of the domain's service together can queue. Raises InvalidArgument."""
+        most, reserved = self._domain("get_dwq_depth", fid).service.limits["tles"]
+        return max((reserved or most) - RESERVED_TLES, 0)
+
+    def enable_mr_match_events(self, fid: Any, enable: bool) -> None:
+        """Deprecated: `control(cxi.OPT_CXI_SET_MR_MATCH_EVENTS, enable)`."""
+        self._domain("enable_mr_match_events", fid)
+        fid.control(names.Opt.OPT_CXI_SET_MR_MATCH_EVENTS, self._switch(enable))
+
+    def enable_optimized_mrs(self, fid: Any, enable: bool) -> None:
+        """Deprecated: `control(cxi.OPT_CXI_SET_OPTIMIZED_MRS, enable)`."""
+        self._domain("enable_optimized_mrs", fid)
+        fid.control(names.Opt.OPT_CXI_SET_OPTIMIZED_MRS, self._switch(enable))
+
+    def _domain(self, call: str, fid: Any) -> CxiDomain:
+        policy = getattr(fid, "policy", None)
+        if getattr(fid, "_called", None) != "domain" or not isinstance(getattr(policy, "options", None), DomainOptions):
+            raise self._refuse(Rule.OPS_FID, f"{call}: {fid!r} is no domain of this provider", op=call)
+        if fid.closed:
+            raise errors.BadState(f"{call}: {fid!r} is closed", op=call)
+        return policy  # type: ignore[return-value]  # nothing else has such options
+
+    def _switch(self, value: Any) -> bool:
+        """A bool, or a number that C would take for one."""
+        found = number(value)
+        if found is None:
+            raise self._refuse(Rule.OPS_ARGUMENT, f"enable: {value!r} is neither True nor False")
+        return bool(found)
+
+    def _number(self, call: str, name: str, value: Any) -> int:
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise TypeError(f"{call}: {name} must be an int, not {value!r}") from None

@@ -1,0 +1,134 @@
+"""Files that processes share: a private folder, a lock, and replacing a file whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ... import errors
+
+__all__ = ["LOCK_S_MAX", "explained", "forks_wait", "locked", "private_folder", "replace"]
+
+LOCK_S_MAX = 10.0  # changes take milliseconds; a holder that takes longer is stopped or stuck
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Convert errors of the system (disk full, read-only file system ...) to Weft's, with the file and a remedy."""
+    try:
+        yield
+    except errors.FabricError:
+        raise
+    except OSError as reason:
+        what = (
+            "that you can write to" if reason.errno in (errno.EACCES, errno.EROFS) else "on a file system that has room"
+        )
+        raise errors.make(
+            reason.errno or errno.EIO,
+            f"registry: {path}: {reason.strerror}\n  try: WEFT_CXI_REGISTRY=<a folder {what}>",
+        ) from None
+
+
+def private_folder(path: Path) -> None:
+    """Make a private folder, and the folders above it. Raises AccessDenied if other users can access the folder."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileNotFoundError:
+        private_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError as reason:
+        raise errors.AccessDenied(
+            f"registry: the folder {path} cannot be made: {reason.strerror}\n"
+            "  try: WEFT_CXI_REGISTRY=<a folder that you can write to>"
+        ) from None
+    found = os.lstat(path)
+    if found.st_uid != os.geteuid():
+        raise errors.AccessDenied(
+            f"registry: {path} belongs to user {found.st_uid}, this is user {os.geteuid()}\n"
+            "  rule: a registry is private to its user: who may write to it decides about services and keys\n"
+            "  try: WEFT_CXI_REGISTRY=<a folder of your own>"
+        )
+    if not os.path.isdir(path) or os.path.islink(path):
+        raise errors.AccessDenied(
+            f"registry: {path} is no folder, or a link to one\n  try: WEFT_CXI_REGISTRY=<the folder itself>"
+        )
+    if found.st_mode & 0o077:
+        way = f"chmod 700 {path}" if _is_ours(path) else f"WEFT_CXI_REGISTRY={path / 'weft-cxi'}, a folder of its own"
+        raise errors.AccessDenied(
+            f"registry: the folder {path} has mode {found.st_mode & 0o777:04o}: others can get at it\n  try: {way}"
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    """True if the folder is empty or a registry's. The mode of other folders, such as /tmp, must not be changed."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return not names or bool({"registry.json", "fabrics.json"} & set(names))
+
+
+# After a fork in the middle of a change the child would keep the lock, so forks wait until changes have ended.
+forks_wait = threading.RLock()
+os.register_at_fork(before=forks_wait.acquire, after_in_parent=forks_wait.release, after_in_child=forks_wait.release)
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file `path`. Raises Busy, which names the holder, if another process does not release it."""
+    with forks_wait:
+        with explained(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            _take(fd, path, what)
+            with contextlib.suppress(OSError):  # the text is only for the errors of waiting processes
+                os.pwrite(fd, b"%-20d\n" % os.getpid(), 0)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _take(fd: int, path: Path, what: str) -> None:
+    deadline, pause_s = time.monotonic() + LOCK_S_MAX, 0.0002
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+                raise errors.Busy(
+                    f"{what}: process {holder} has held {path} for {LOCK_S_MAX:g} s\n"
+                    f"  try: see what it does (ps {holder}); the lock goes with the process"
+                ) from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.02)
+
+
+def replace(path: Path, text: str, after_ns: int = 0) -> None:
+    """Replace the file by `text` atomically. Requires the lock, because the temporary file has a fixed name.
+
+    after_ns   the new file's time is later than this, whatever the clock's resolution, so that a reader that compares
+               inode, time and size notices the change.
+    """
+    new = path.with_name(path.name + ".new")
+    with explained(path):
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            data = text.encode()
+            while data:
+                data = data[os.write(fd, data) :]
+            now = max(time.time_ns(), after_ns + 1)
+            os.utime(fd, ns=(now, now))
+        finally:
+            os.close(fd)
+        os.rename(new, path)

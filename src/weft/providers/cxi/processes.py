@@ -1,0 +1,47 @@
+"""Identity of a process across reuse of its pid: pid, start time and pid namespace; and whether it still lives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+__all__ = ["alive", "identity", "name"]
+
+
+def _stat(pid: int | str) -> tuple[str, int] | None:
+    """State and start time (ticks since boot) of a process; None if it does not exist."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            rest = file.read().rpartition(b")")[2].split()  # the name, in (), may have any character
+        return rest[0].decode(), int(rest[19])
+    except (OSError, LookupError, ValueError):
+        return None
+
+
+def _space() -> int:
+    """This process's pid namespace; two containers with different ones may share a registry."""
+    with contextlib.suppress(OSError):
+        return os.stat("/proc/self/ns/pid").st_ino
+    return 0
+
+
+def identity() -> dict[str, Any]:
+    """The identity of this process, for a file that other processes read."""
+    found = _stat("self")
+    return {"pid": os.getpid(), "start": found[1] if found else 0, "space": _space()}
+
+
+def alive(who: dict[str, Any]) -> bool:
+    """True if the process of an `identity` lives. A process of another pid namespace counts as living."""
+    if who["space"] != _space():
+        return True
+    found = _stat(who["pid"])
+    return found is not None and found[1] == who["start"] and found[0] not in "ZX"
+
+
+def name(pid: int) -> str:
+    """The name of a process for people."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+        return f"process {pid} ({file.read().strip()})"
+    return f"process {pid}"

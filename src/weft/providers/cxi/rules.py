@@ -1,0 +1,118 @@
+"""The CXI provider's error numbers of refusals, and the rules of its queues and vectors, as data.
+
+Source: fi_cxi(7); where it is silent, the real provider.
+"""
+
+from __future__ import annotations
+
+from ...fi.policy import BindRules, CommandRules, QueueRules, RegionRules, VectorRules
+from ...fi.rules import Refusals, Rule
+from ...flags import AvFlag, AvType, Control, CqFormat, Errno, Flag, Tc, WaitObj
+from . import counter
+
+__all__ = ["BINDS", "COMMANDS", "EVENT_QUEUES", "LABELS", "REFUSALS", "REGIONS", "VECTORS", "queues"]
+
+LABELS = (Tc.TC_BEST_EFFORT, Tc.TC_LOW_LATENCY, Tc.TC_DEDICATED_ACCESS, Tc.TC_BULK_DATA, Tc.TC_SCAVENGER)
+"""The traffic classes."""
+
+REFUSALS = Refusals(
+    {
+        # domains
+        Rule.DOMAIN_UNKNOWN: Errno.EINVAL,
+        Rule.DOMAIN_FLAGS: Errno.ENOSYS,
+        Rule.DOMAIN_CONTROL: Errno.EINVAL,
+        Rule.DOMAIN_OPS: Errno.EINVAL,
+        Rule.DOMAIN_RESOURCES: Errno.EINVAL,
+        Rule.VAL_UNKNOWN: Errno.EINVAL,
+        # endpoints
+        Rule.EP_CONTROL: Errno.EINVAL,
+        Rule.EP_BIND_DOMAIN: Errno.EINVAL,
+        Rule.EP_ADDRESS_TAKEN: Errno.ENOSPC,
+        Rule.EP_CONNECTIONLESS: Errno.ENOSYS,
+        Rule.EP_SETNAME_STATE: Errno.ENOSYS,
+        Rule.PEP_TYPE: Errno.ENOSYS,
+        # atomics
+        Rule.ATOMIC_FLAGS: Errno.EINVAL,
+        Rule.ATOMIC_NUMBER: Errno.EINVAL,
+        # vectors
+        Rule.AV_OPEN_FLAGS: Errno.EINVAL,
+        Rule.AV_OPEN_NAME: Errno.EINVAL,
+        Rule.AV_INSERT_FLAGS: Errno.EINVAL,
+        Rule.AV_INSERTSVC_SENSE: Errno.ENODATA,
+        Rule.AV_INSERTSVC_UNKNOWN: Errno.ENODATA,
+        Rule.AV_REMOVE_FLAGS: Errno.EINVAL,
+        Rule.AV_AUTH_KEY_FLAGS: Errno.EINVAL,
+        # queues and counters
+        Rule.CQ_OPEN_FLAGS: Errno.EINVAL,
+        Rule.CQ_FORMAT: Errno.ENOSYS,
+        Rule.WAIT_OBJ: Errno.ENOSYS,
+        Rule.EQ_WAIT_NONE: Errno.ENOSYS,
+        **counter.REFUSALS,
+        # regions
+        Rule.MR_CONTROL: Errno.EINVAL,
+        Rule.MR_FLAGS: Errno.EINVAL,
+        Rule.MR_IOV_LIMIT: Errno.ENOSYS,
+        Rule.MR_BIND_DOMAIN: Errno.EINVAL,
+        Rule.MR_BIND_STATE: Errno.EINVAL,
+        Rule.MR_BIND_FLAGS: Errno.EINVAL,
+        Rule.MR_BIND_ENDPOINT: Errno.EINVAL,
+        Rule.MR_ENABLE_UNBOUND: Errno.EINVAL,
+    }
+)
+"""Where a call's error number is not the man page's. docs/reference/cxi-refusals.md lists all of them."""
+
+COMMANDS = CommandRules(
+    domain=frozenset(),
+    mr=frozenset({Control.ENABLE}),
+    cq=frozenset({Control.GETWAIT}),
+    cntr=frozenset(),
+    eq=frozenset({Control.GETWAITOBJ}),
+)
+
+BINDS = BindRules(nothing=True, remote_counts=False, named=False)
+
+REGIONS = RegionRules(
+    bytes_min=0,
+    flags=((1 << 64) - 1) & ~int(Flag.DIRECTED_RECV),
+    busy="ep",
+    asked=True,
+    local_free=True,
+    offset="ignored",
+    endpoints_max=1,
+    counters_max=1,
+    bind_flags="any",
+)
+
+VECTORS = VectorRules(
+    open_flags=int(AvFlag.SYMMETRIC) | int(Flag.AV_USER_ID),
+    insert_flags=int(Flag.MORE | Flag.AV_USER_ID) | int(AvFlag.AUTH_KEY),
+    type_unspec=AvType.AV_TABLE,
+    remove_unknown="ignore",
+    counted=True,
+    binds=False,
+    keys_later=True,
+    service_alone=False,
+)
+
+EVENT_QUEUES = QueueRules(size=256, wait_objs=frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_YIELD}))
+
+
+def queues(size: int, least: int = 1, fill_percent: int = 100) -> QueueRules:
+    """Completion queues.
+
+    size           entries of a queue opened with size 0.
+    least          least entries of the hardware's event queue; a larger size of the completion queue enlarges it.
+    fill_percent   of the event queue; above it the completion queue counts as saturated.
+    """
+    return QueueRules(
+        size=size,
+        size_least=least,
+        fill_percent=fill_percent,
+        flags=int(Flag.AFFINITY | Flag.PEER),
+        format_unspec=CqFormat.CQ_FORMAT_CONTEXT,
+        wait_objs=frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD, WaitObj.WAIT_POLLFD}),
+        wait_unspec=WaitObj.WAIT_FD,
+        wait_conds=False,
+        signals=False,
+        size_max=None,
+    )

@@ -1,0 +1,44 @@
+"""Commands of `weft`: options of text and switches are taken as they were typed.
+
+typer 0.27 and later convert every option with pydantic, which takes longer to load than `weft info` runs, and has
+nothing to convert in text. Older ones do not, and are left as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["Command", "Group"]
+
+
+def _as_typed(params: list[Any]) -> list[Any]:
+    for param in params:
+        described = getattr(param, "type_descriptor", None)
+        if getattr(described, "annotation", None) in (str, list[str], bool):
+            param.get_runtime_param = _AsTyped
+    return params
+
+
+class _AsTyped:
+    """What typer asks for a value: the text itself, or all texts of an option that may be repeated."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        return value
+
+
+class Command(TyperCommand):
+    """A command whose texts and switches need no conversion."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _as_typed(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """Commands together."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _as_typed(super().get_params(ctx))

@@ -1,0 +1,56 @@
+"""The options of `weft info` without the library that the other commands read theirs with, which takes longer to load
+than the command runs. What is not plainly right here, help too, is left to that library: it says what is wrong.
+"""
+
+from __future__ import annotations
+
+__all__ = ["OPTIONS", "SWITCHES", "parse"]
+
+OPTIONS = {
+    "provider": ("--provider", "-p"),
+    "fabric": ("--fabric", "-f"),
+    "domain": ("--domain", "-d"),
+    "caps": ("--caps", "-c"),
+    "mode": ("--mode", "-m"),
+    "mr_mode": ("--mr-mode", "--mr_mode"),
+    "ep_type": ("--ep-type", "--ep_type", "-t"),
+    "addr_format": ("--addr-format", "--addr_format", "-a"),
+    "threading": ("--threading",),
+    "progress": ("--progress",),
+    "msg_order": ("--msg-order", "--msg_order"),
+    "inject_size": ("--inject-size", "--inject_size"),
+    "max_msg_size": ("--max-msg-size", "--max_msg_size"),
+    "node": ("--node", "-n"),
+    "service": ("--service", "--port", "-P"),
+}
+"""Parameter -> its names. Each takes a text."""
+
+SWITCHES = {
+    "why": ("--why",),
+    "brief": ("--list", "-l"),
+    "verbose": ("--verbose", "-v"),
+    "env": ("--env", "-e"),
+    "json": ("--json",),
+}
+"""Parameter -> its names."""
+
+_OPTION = {name: parameter for parameter, names in OPTIONS.items() for name in names}
+_SWITCH = {name: parameter for parameter, names in SWITCHES.items() for name in names}
+
+
+def parse(arguments: list[str]) -> dict[str, str | bool] | None:
+    """Parameter -> what is given for it; None where that has to be looked at more closely."""
+    given: dict[str, str | bool] = {}
+    left = iter(arguments)
+    for word in left:
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        if name in _SWITCH and not equals:
+            given[_SWITCH[name]] = True
+        elif name in _OPTION:
+            text = value if equals else next(left, None)
+            if text is None or (not equals and text.startswith("-")):
+                return None
+            given[_OPTION[name]] = text
+        else:
+            return None
+    return given

@@ -1,0 +1,222 @@
+"""The commands of `weft`, with their options. Each command's module is imported when the command is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import device, service
+from ._command import Command, Group
+from .perf import COLUMNS, OPS, PATHS, SIZES, SIZES_QUICK
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="weft",
+    cls=Group,
+    help="Weft: a memory fabric in software.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"weft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _weft(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+app.add_typer(device.app, name="device")
+app.add_typer(service.app, name="service")
+
+_Text = str | None  # typer reads annotations at run time
+_Many = list[str] | None
+
+
+@app.command(cls=Command)
+def info(
+    provider: Annotated[_Text, typer.Option("--provider", "-p", metavar="NAME", help="Of this provider.")] = None,
+    fabric: Annotated[_Text, typer.Option("--fabric", "-f", metavar="NAME", help="Of this fabric.")] = None,
+    domain: Annotated[_Text, typer.Option("--domain", "-d", metavar="NAME", help="Of this domain.")] = None,
+    caps: Annotated[_Text, typer.Option("--caps", "-c", metavar="CAP,...", help="Capabilities: rma,atomic ...")] = None,
+    mode: Annotated[
+        _Text, typer.Option("--mode", "-m", metavar="MODE,...", help="Modes that the application honours.")
+    ] = None,
+    mr_mode: Annotated[
+        _Text,
+        typer.Option("--mr-mode", "--mr_mode", metavar="MODE,...", help="Registration modes that it honours."),
+    ] = None,
+    ep_type: Annotated[
+        _Text, typer.Option("--ep-type", "--ep_type", "-t", metavar="TYPE", help="Endpoint type: rdm, msg, dgram.")
+    ] = None,
+    addr_format: Annotated[
+        _Text,
+        typer.Option("--addr-format", "--addr_format", "-a", metavar="FORMAT", help="Address format: addr_str ..."),
+    ] = None,
+    threading: Annotated[_Text, typer.Option(metavar="LEVEL", help="Threading: safe, fid, domain ...")] = None,
+    progress: Annotated[_Text, typer.Option(metavar="HOW", help="Progress: auto, manual.")] = None,
+    msg_order: Annotated[
+        _Text, typer.Option("--msg-order", "--msg_order", metavar="ORDER,...", help="Transmit order: rma_waw ...")
+    ] = None,
+    inject_size: Annotated[
+        _Text, typer.Option("--inject-size", "--inject_size", metavar="BYTES", help="Injects at least these bytes.")
+    ] = None,
+    max_msg_size: Annotated[
+        _Text, typer.Option("--max-msg-size", "--max_msg_size", metavar="BYTES", help="Transfers at least these bytes.")
+    ] = None,
+    node: Annotated[_Text, typer.Option("--node", "-n", metavar="NAME", help="To this node, or whole address.")] = None,
+    service: Annotated[_Text, typer.Option("--service", "--port", "-P", metavar="N", help="To this endpoint.")] = None,
+    why: Annotated[bool, typer.Option("--why", help="Show each offer, and which hint rejected it for what.")] = False,
+    brief: Annotated[bool, typer.Option("--list", "-l", help="One line an offer.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field.")] = False,
+    env: Annotated[bool, typer.Option("--env", "-e", help="Only the settings from the environment.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show what providers offer: capabilities, modes, limits, versions; and the settings in force.
+
+    Options are hints, as fi_info's: each narrows what is shown. Names are the man pages', in any case, with or without
+    FI_. Exits with 1 where nothing matches.
+    """
+    from . import info as command
+
+    wishes = command.Wishes(
+        node, service, provider, fabric, domain, caps, mode, mr_mode, ep_type, addr_format, threading, progress,
+        msg_order, inject_size, max_msg_size,
+    )  # fmt: skip
+    raise typer.Exit(command.info(wishes, why=why, as_json=json, brief=brief, verbose=verbose, env=env))
+
+
+@app.command(cls=Command)
+def doctor(
+    cxi: Annotated[
+        bool, typer.Option("--cxi", help="Only how the CXI devices' authorization keys are found; opens nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show what this machine allows, which paths data takes here, why not the others, and what to do.
+
+    Tries each thing, with a second process. Exits with 0 where Weft works, even if not on every path.
+    """
+    if cxi:
+        from ._cxi import doctor_cxi
+
+        raise typer.Exit(doctor_cxi(json))
+    from . import doctor as command
+
+    raise typer.Exit(command.doctor(json))
+
+
+_PERF_HELP = f"""Measure one-sided operations between two processes, beside the limit of this machine.
+
+Starts its own second process, and ends it; or uses two terminals of a host: --server in one, --connect in the other;
+or two hosts: --server --listen tcp://0.0.0.0:7000 on one, --connect HOST:7000 on the other.
+Prints a table, or with --json one object a line.
+
+\b
+{COLUMNS}
+"""
+
+
+@app.command(cls=Command, help=_PERF_HELP)
+def perf(
+    ops: Annotated[str, typer.Option(help=f"Operations: {','.join(OPS)}; or all.")] = "all",
+    path: Annotated[str, typer.Option(help=f"Paths: {','.join(PATHS)}; or all.")] = "all",
+    sizes: Annotated[
+        _Text,
+        typer.Option(
+            metavar="SIZES",
+            help=f"Bytes, with K, M, G as powers of 1024. [default: {SIZES}; with --quick {SIZES_QUICK}]. fetch_add is "
+            "always 8 bytes, inject_write at most the endpoint's inject_size.",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Done within 20 seconds.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="For all rows together, besides what each needs to begin.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw latency and bandwidth as well: .png or .svg.")
+    ] = None,
+    server: Annotated[
+        bool, typer.Option("--server", help="Start second processes for --connect, until Ctrl-C.")
+    ] = False,
+    name: Annotated[_Text, typer.Option(metavar="NAME", help="The server's. [default: perf]")] = None,
+    listen: Annotated[
+        _Text,
+        typer.Option(metavar="tcp://HOST:PORT", help="The server is for other hosts; both need the same WEFT_SECRET."),
+    ] = None,
+    connect: Annotated[
+        _Text, typer.Option(metavar="NAME|HOST:PORT", help="Measure against a process of this server.")
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="One JSON object a line: op, path, size, latency_ns_median, latency_ns_p99, rate_per_s, "
+            "bandwidth_GBps, limit_name, limit_value, limit_share; null where a field does not apply.",
+        ),
+    ] = False,
+) -> None:
+    from . import perf as command
+
+    raise typer.Exit(command.perf(ops, path, sizes, quick, json, plot, server, name, connect, seconds, listen))
+
+
+@app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def launch(
+    command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)],
+    size: Annotated[int, typer.Option("-n", metavar="N", help="Processes.")] = 1,
+    vni: Annotated[str, typer.Option(metavar="auto|N,...", help="VNIs of the job; auto: free ones.")] = "auto",
+    vnis: Annotated[int, typer.Option(metavar="N", help="How many, with --vni auto.")] = 1,
+    device: Annotated[_Many, typer.Option(metavar="DEVICE", help="Devices; repeated. [all that are up]")] = None,
+    tclass: Annotated[_Many, typer.Option(metavar="CLASS", help="Traffic classes; repeated. [all]")] = None,
+    limit: Annotated[
+        _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="Limits of the service, as `weft service create`.")
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(metavar="S", help="Between SIGTERM and SIGKILL, when one fails or all are to end.")
+    ] = 5.0,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="A failure does not end the others.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what the job has been given.")] = False,
+) -> None:
+    """Run a job on the CXI devices with a VNI and services of its own: weft launch -n 4 -- PROGRAM ...
+
+    Does what a launcher on Slingshot does: allocates VNIs, makes a service on each device, starts the processes with
+    SLINGSHOT_VNIS, SLINGSHOT_DEVICES, SLINGSHOT_SVC_IDS, SLINGSHOT_TCS (and WEFT_RANK, WEFT_SIZE), passes signals on,
+    and takes everything back when the last process has ended, also after a kill of the launcher. Exits with the status
+    of the first process that failed.
+    """
+    from . import launch as it
+
+    raise typer.Exit(
+        it.launch(command, size, vni, vnis, device or [], tclass or [], limit or [], grace, keep_going, verbose)
+    )
+
+
+@app.command(cls=Command)
+def telemetry(
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="cxi0 ...")] = "cxi0",
+    counters: Annotated[_Many, typer.Argument(metavar="[COUNTER...]", help="Names; all where there is none.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Between two readings.")] = 1.0,
+    times: Annotated[int, typer.Option(metavar="N", help="So many readings; 0: without end.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object for each reading.")] = False,
+) -> None:
+    """Show the counters of a CXI device: what all processes together have counted."""
+    from . import telemetry as command
+
+    raise typer.Exit(command.telemetry(device, counters or [], watch, seconds, times, json))

@@ -1,0 +1,122 @@
+"""`weft device`: the CXI devices of this host. Source: fi_cxi(7) "Addressing Format", "PCIe Atomics"."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ._command import Command, Group
+from ._text import UsageError, console, parse_number, plain_table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    cls=Group, help="The CXI devices of this host, made of software.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_Number = str | None
+_Name = Annotated[str, typer.Argument(metavar="DEVICE", help="cxi0 to cxi9.", show_default=False)]
+
+
+@app.command("list", cls=Command)
+def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """Show the devices: name, state, address, place in the network, who uses them."""
+    from ..providers.cxi import device, registry, resources, service
+
+    found = device.devices()
+    if as_json:
+        said: dict[str, Any] = {"registry": str(registry.folder()), "devices": [_plain(one) for one in found]}
+        print(json.dumps(said, indent=1))
+        return
+    table = plain_table(
+        f"devices in {registry.folder()}", "device", "link", "address", "group switch port", "Gbit/s", "mtu",
+        "amo_remap_to_pcie_fadd", "services", "in use by",
+    )  # fmt: skip
+    for one in found:
+        table.add_row(
+            one.name,
+            "up" if one.up else "down",
+            f"{one.nic:#07x}",
+            f"{one.group} {one.switch} {one.port}" if one.topology == "dragonfly" else f"- {one.switch} {one.port}",
+            f"{one.speed / 1e9:g}",
+            str(one.mtu),
+            str(one.amo_remap_to_pcie_fadd),
+            ", ".join(str(s.id) for s in service.services(one.name)),
+            ", ".join(dict.fromkeys(resources.users(one.name))) or "nobody",
+        )
+    console().print(table)
+
+
+def _plain(one: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(one), "group": one.group, "switch": one.switch, "port": one.port, "mac": one.mac}
+
+
+@app.command(cls=Command)
+def add(
+    name: Annotated[_Number, typer.Argument(metavar="[DEVICE]", help="Its name; the first free one.")] = None,
+    nic: Annotated[_Number, typer.Option(metavar="ADDRESS", help="20 bits, for example 0x00840; or a place:")] = None,
+    group: Annotated[_Number, typer.Option(metavar="N", help="Group of a dragonfly, 0 to 511.")] = None,
+    switch: Annotated[_Number, typer.Option(metavar="N", help="Switch: 0 to 31; in a fat tree to 16383.")] = None,
+    port: Annotated[_Number, typer.Option(metavar="N", help="Port of the switch, 0 to 63.")] = None,
+    topology: Annotated[str, typer.Option(metavar="KIND", help="dragonfly or fat-tree.")] = "dragonfly",
+) -> None:
+    """Add a device; prints its name. Without an address it gets the next free port."""
+    from ..providers.cxi import device
+
+    place = {"group": group, "switch": switch, "port": port}
+    given = {what: parse_number(f"--{what}", text) for what, text in place.items() if text is not None}
+    if nic is not None and given:
+        raise UsageError("--nic and a place (--group, --switch, --port) say the same: give one of them")
+    address = None if nic is None else parse_number("--nic", nic)
+    if given:
+        address = device.compose(topology, **given)
+    print(device.add(name, address, topology=topology).name)
+
+
+@app.command(cls=Command)
+def remove(name: _Name) -> None:
+    """Remove a device and its services. Refused while a process uses it."""
+    from ..providers.cxi import device
+
+    device.remove(name)
+
+
+@app.command(cls=Command)
+def up(name: _Name) -> None:
+    """Bring the link of a device up."""
+    from ..providers.cxi import device
+
+    device.set_up(name, True)
+
+
+@app.command(cls=Command)
+def down(name: _Name) -> None:
+    """Take the link of a device down: it is not offered any more. Running processes see it."""
+    from ..providers.cxi import device
+
+    device.set_up(name, False)
+
+
+@app.command("set", cls=Command)
+def set_(
+    name: _Name,
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="nic, topology, speed, mtu, "
+                      "amo_remap_to_pcie_fadd (-1: PCIe fetch-add off; 10: on, no other operation is lost).")],
+) -> None:  # fmt: skip
+    """Change values of a device, for example `weft device set cxi0 amo_remap_to_pcie_fadd=10`."""
+    from ..providers.cxi import device
+
+    given: dict[str, Any] = {}
+    for text in values:
+        field, equals, value = text.partition("=")
+        if not equals or not field:
+            raise UsageError(f"{text!r} is no NAME=VALUE\n  try: weft device set {name} mtu=2048")
+        try:
+            given[field] = int(value, 0)
+        except ValueError:
+            given[field] = {"true": True, "false": False}.get(value, value)
+    device.set_values(name, **given)

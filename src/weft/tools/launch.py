@@ -1,0 +1,79 @@
+"""`weft launch`: a job with VNIs and services of its own. Source: fi_cxi(7) "Authorization Keys", launch workflow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ._text import UsageError, parse_number, plain_table
+
+__all__ = ["launch"]
+
+
+def launch(
+    command: Sequence[str],
+    size: int,
+    vni: str,
+    vnis: int,
+    devices: Sequence[str],
+    tclass: Sequence[str],
+    limit: Sequence[str],
+    grace_s: float,
+    keep_going: bool,
+    verbose: bool,
+) -> int:
+    """The command; its exit status: that of the first process that failed. Raises UsageError and FabricError."""
+    from .. import errors
+    from ..providers.cxi import launch as launching
+    from .service import limits_of
+
+    if size < 1:
+        raise UsageError(f"-n: {size} processes cannot be run; 1 or more")
+    wanted: int | list[int] = vnis
+    if vni != "auto":
+        wanted = [parse_number("--vni", word) for word in vni.split(",")]
+    job = launching.begin(
+        vnis=wanted,
+        on=[name for text in devices for name in text.split(",")] or None,
+        tclasses=[word.upper() for text in tclass for word in text.split(",")] or None,
+        limits=limits_of(list(limit)),
+    )
+    with job:
+        if verbose:
+            _tell(job, size)
+        try:
+            return launching.run(
+                job,
+                command,
+                size,
+                grace_s=grace_s,
+                keep_going=keep_going,
+                ended=_ended if verbose else _failed,
+            )
+        except errors.NotFound as reason:
+            print(f"weft: {reason.message}", file=sys.stderr)
+            return 127
+        except errors.AccessDenied as reason:
+            print(f"weft: {reason.message}", file=sys.stderr)
+            return 126
+
+
+def _tell(job: object, size: int) -> None:
+    from rich.console import Console
+
+    from ..providers.cxi.launch import Job
+
+    assert isinstance(job, Job)
+    table = plain_table(f"launch {job.id}: {size} processes", "variable", "value")
+    for name, value in job.environment(0, size).items():
+        table.add_row(name, value)
+    Console(stderr=True, highlight=False, markup=False, emoji=False).print(table)
+
+
+def _ended(rank: int, status: int) -> None:
+    print(f"weft launch: process {rank} ended with {status}", file=sys.stderr)
+
+
+def _failed(rank: int, status: int) -> None:
+    if status:
+        _ended(rank, status)

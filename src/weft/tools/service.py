@@ -1,0 +1,219 @@
+"""`weft service`: who may use a CXI device, with which VNIs, how much of it. Source: fi_cxi(7) "Authorization Keys"."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ._command import Command, Group
+from ._text import UsageError, console, parse_number, plain_table
+
+if TYPE_CHECKING:
+    from ..providers.cxi.service import Service
+
+__all__ = ["app", "limits_of", "members_of", "vnis_of"]
+
+app = typer.Typer(cls=Group, help="The services of a CXI device.", no_args_is_help=True, rich_markup_mode=None)
+
+_Many = list[str] | None
+_Device = Annotated[str, typer.Option("--device", "-d", metavar="DEVICE", help="Of this device.")]
+_Id = Annotated[int, typer.Argument(metavar="ID", help="Number of the service.", show_default=False)]
+
+
+@app.command(cls=Command)
+def create(
+    device: _Device = "cxi0",
+    uid: Annotated[_Many, typer.Option(metavar="USER", help="A member: name or number; may be repeated.")] = None,
+    gid: Annotated[_Many, typer.Option(metavar="GROUP", help="A member: name or number; may be repeated.")] = None,
+    netns: Annotated[_Many, typer.Option(metavar="INODE", help="A network namespace; may be repeated.")] = None,
+    vni: Annotated[_Many, typer.Option(metavar="N|A-B", help="A VNI or a range; may be repeated. [all]")] = None,
+    tclass: Annotated[
+        _Many, typer.Option(metavar="CLASS", help="BEST_EFFORT, LOW_LATENCY ...; repeated. [all]")
+    ] = None,
+    limit: Annotated[
+        _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="acs, cts, eqs, ptes, txqs, tgqs, les, tles.")
+    ] = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Not to be used yet.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Never chosen by itself.")] = False,
+) -> None:
+    """Make a service; prints its id. Without a member it is everybody's, without a VNI it allows all."""
+    from ..providers.cxi import service
+
+    made = service.create(
+        device,
+        members=members_of(uid, gid, netns),
+        vnis=None if not vni else vnis_of(vni),
+        tclasses=None if not tclass else [word.upper() for text in tclass for word in text.split(",")],
+        limits=limits_of(limit),
+        enabled=not disabled,
+        system=system,
+    )
+    print(made.id)
+
+
+@app.command("list", cls=Command)
+def list_(
+    device: Annotated[
+        str | None, typer.Option("--device", "-d", metavar="DEVICE", help="Of this device. [all]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show services: members, VNIs, traffic classes, who uses them."""
+    from ..providers.cxi import device as devices
+    from ..providers.cxi import resources, service
+
+    names = [one.name for one in devices.devices()] if device is None else [_known(device)]
+    found = [one for name in names for one in service.services(name)]
+    if as_json:
+        for one in found:
+            print(json.dumps(_plain(one)))
+        return
+    table = plain_table("services", "device", "id", "", "members", "VNIs", "traffic classes", "launch", "in use by")
+    for one in found:
+        said = _plain(one)
+        table.add_row(
+            one.device,
+            str(one.id),
+            ("" if one.enabled else "disabled ") + ("system" if one.system else ""),
+            " ".join(said["members"]) or "everybody",
+            "all" if one.vnis is None else " ".join(said["vnis"]) or "none",
+            "all" if one.tclasses is None else " ".join(said["tclasses"]) or "none",
+            one.launch or "",
+            ", ".join(resources.users(one.device, one.id)) or "nobody",
+        )
+    console().print(table)
+
+
+@app.command(cls=Command)
+def show(
+    id: _Id,
+    device: _Device = "cxi0",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show one service with the limits of its resources, and what is in use."""
+    from ..providers.cxi import resources, service
+
+    one = service.service(_known(device), id)
+    if one is None:
+        there = ", ".join(str(s.id) for s in service.services(device))
+        raise UsageError(f"{device} has no service {id}\n  services: {there}")
+    used = resources.usage(device).get(id, {})
+    if as_json:
+        print(json.dumps({**_plain(one), "in_use": used}, indent=1))
+        return
+    table = plain_table(f"service {id} of {device}", "resource", "most", "reserved", "in use")
+    for kind, (most, reserved) in one.limits.items():
+        table.add_row(kind, str(most), str(reserved), str(used.get(kind, 0)))
+    out = console()
+    for name, value in _plain(one).items():
+        if name not in ("id", "device", "limits"):
+            out.print(f"{name}: {' '.join(value) if isinstance(value, list) else value}")
+    out.print(table)
+
+
+@app.command(cls=Command)
+def enable(id: _Id, device: _Device = "cxi0") -> None:
+    """Let a service be used."""
+    from ..providers.cxi import service
+
+    service.enable(device, id)
+
+
+@app.command(cls=Command)
+def disable(id: _Id, device: _Device = "cxi0") -> None:
+    """Keep a service from being used; domains that are open go on."""
+    from ..providers.cxi import service
+
+    service.enable(device, id, False)
+
+
+@app.command(cls=Command)
+def destroy(id: _Id, device: _Device = "cxi0") -> None:
+    """Remove a service. Refused while a process uses it."""
+    from ..providers.cxi import service
+
+    service.destroy(device, id)
+
+
+# ---- texts ---------------------------------------------------------------------------------------------------------
+
+
+def _known(device: str) -> str:
+    from ..providers.cxi import device as devices
+
+    if devices.by_name(device) is None:
+        there = ", ".join(one.name for one in devices.devices()) or "none"
+        raise UsageError(f"--device: there is no {device!r}\n  devices: {there}")
+    return device
+
+
+def _plain(one: Service) -> dict[str, Any]:
+    from ..providers.cxi.service import TCLASSES
+
+    return {
+        "device": one.device,
+        "id": one.id,
+        "enabled": one.enabled,
+        "system": one.system,
+        "members": [f"{kind}:{value}" for kind, value in one.members],
+        "vnis": None if one.vnis is None else [_range(each) for each in one.vnis],
+        "tclasses": None if one.tclasses is None else [name for name, tc in TCLASSES.items() if tc in one.tclasses],
+        "limits": {kind: list(pair) for kind, pair in one.limits.items()},
+        "launch": one.launch,
+    }
+
+
+def _range(one: range) -> str:
+    return str(one.start) if len(one) == 1 else f"{one.start}-{one.stop - 1}"
+
+
+def members_of(uid: _Many, gid: _Many, netns: _Many) -> list[tuple[str, int]]:
+    """Members of options; users and groups by name or number."""
+    found: list[tuple[str, int]] = []
+    for text in uid or ():
+        found.append(("uid", _account("--uid", text)))
+    for text in gid or ():
+        found.append(("gid", _account("--gid", text)))
+    for text in netns or ():
+        found.append(("netns", parse_number("--netns", text)))
+    return found
+
+
+def _account(option: str, text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        if option == "--uid":
+            import pwd
+
+            return pwd.getpwnam(text).pw_uid
+        import grp
+
+        return grp.getgrnam(text).gr_gid
+    except KeyError:
+        raise UsageError(f"{option}: {text!r} is neither a number nor known here") from None
+
+
+def vnis_of(texts: list[str]) -> list[int | range]:
+    """VNIs of options: "100", "200-300", several joined by ","."""
+    found: list[int | range] = []
+    for text in (word for each in texts for word in each.split(",")):
+        low, dash, high = text.partition("-")
+        first = parse_number("--vni", low)
+        found.append(range(first, parse_number("--vni", high) + 1) if dash else first)
+    return found
+
+
+def limits_of(texts: _Many) -> dict[str, int | tuple[int, int]]:
+    """Limits of options: "les=100", "tles=64:64"."""
+    found: dict[str, int | tuple[int, int]] = {}
+    for text in (word for each in texts or () for word in each.split(",")):
+        kind, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--limit: {text!r} is no KIND=MOST\n  try: --limit les=100, or --limit tles=64:64")
+        most, colon, reserved = value.partition(":")
+        number = parse_number("--limit", most)
+        found[kind.lower()] = (number, parse_number("--limit", reserved)) if colon else number
+    return found

@@ -1,0 +1,34 @@
+// Numbers of NICs of other hosts: a peer cannot make the table grow without bound.
+#include <boost/test/unit_test.hpp>
+
+#include "link/routes.hpp"
+#include "wire/address.hpp"
+
+using namespace weft;
+
+BOOST_AUTO_TEST_SUITE(routes)
+
+BOOST_AUTO_TEST_CASE(test_peer_has_so_many_numbers_and_no_more) {
+  const auto host = link::parse_host("192.0.2.77", 7000);
+  const uint32_t first = link::told_route_number({host, 0});
+  BOOST_TEST(first >= wire::kRemoteNic);
+  for (uint32_t nic = 1; nic < link::kToldNicsMax; ++nic) {
+    BOOST_TEST_REQUIRE(link::told_route_number({host, nic}) != wire::kUnknownNic);
+  }
+  BOOST_TEST(link::told_route_number({host, link::kToldNicsMax}) == wire::kUnknownNic);
+  // What it told before keeps its number; others, and this process itself, are not affected.
+  BOOST_TEST(link::told_route_number({host, 0}) == first);
+  BOOST_TEST(link::told_route_number({link::parse_host("192.0.2.78", 7000), 5}) != wire::kUnknownNic);
+  const uint32_t ours = link::route_number({host, link::kToldNicsMax});
+  BOOST_TEST(ours != wire::kUnknownNic);
+  BOOST_TEST(link::told_route_number({host, link::kToldNicsMax}) == ours);
+}
+
+BOOST_AUTO_TEST_CASE(test_number_of_a_large_nic_is_traced_back_to_it) {
+  const link::Route route{link::parse_host("192.0.2.79", 7000), 0x40000880};
+  const auto found = link::route_of(link::told_route_number(route));
+  BOOST_TEST_REQUIRE(found.has_value());
+  BOOST_TEST((*found == route));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

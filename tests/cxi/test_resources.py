@@ -1,0 +1,233 @@
+"""Resources of a NIC, shared by processes: limits, reservations, and what the dead leave behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests.procs.children import Child
+
+from weft import errors
+from weft.providers.cxi import device, resources, service
+from weft.providers.cxi.record import TOTALS
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("WEFT_CXI_REGISTRY", str(tmp_path / "cxi"))
+    return tmp_path / "cxi"
+
+
+def pool_of(id: int = 1) -> resources.Pool:
+    found = service.service("cxi0", id)
+    assert found is not None
+    return resources.open_pool(device.devices()[0], found)
+
+
+def take_all(pool: resources.Pool, kind: str, step: int = 1) -> int:
+    taken = 0
+    while True:
+        try:
+            pool.take(kind, step)
+        except resources.Exhausted:
+            return taken
+        taken += step
+
+
+# ---- one process -----------------------------------------------------------------------------------------------------
+
+
+def test_nic_has_as_much_as_the_real_one() -> None:
+    pool = pool_of()
+    assert take_all(pool, "ptes", 4) == 2560
+    assert take_all(pool, "les") == 13955
+    pool.close()
+
+
+@pytest.mark.clause("cxi.auth.service-resources")
+@pytest.mark.parametrize("most", [0, 1, 7, 100, 4097])
+def test_limit_of_a_service_is_exact(most: int) -> None:
+    pool = pool_of(service.create(limits={"les": most}).id)
+    assert take_all(pool, "les") == most
+    pool.close()
+
+
+def test_exhausted_says_what_and_who() -> None:
+    made = service.create(limits={"cts": 3})
+    pool = pool_of(made.id)
+    pool.take("cts", 2)
+    with pytest.raises(resources.Exhausted) as caught:
+        pool.take("cts", 2)
+    error = caught.value
+    assert (error.kind, error.limit, error.in_use, error.errno) == ("cts", 3, 2, 28)
+    assert f"process {os.getpid()}" in error.by[0][0]
+    assert f"2 cts of cxi0, service {made.id}: the service's limit is 3, 2 are in use" in str(error)
+    pool.take("cts", 1)  # the refused take took nothing
+    pool.close()
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    pool = pool_of(service.create(limits={"eqs": 10}).id)
+    for _ in range(30):
+        assert take_all(pool, "eqs") == 10
+        pool.give("eqs", 10)
+    assert pool.taken == {}
+    pool.close()
+
+
+def test_domains_of_a_process_share_a_limit_exactly() -> None:
+    made = service.create(limits={"les": 1000})
+    first, second = pool_of(made.id), pool_of(made.id)
+    first.take("les", 400)
+    assert take_all(second, "les") == 600
+    first.close()
+    assert take_all(second, "les") == 400
+    second.close()
+    assert resources.usage("cxi0") == {}
+
+
+def test_more_than_was_taken_cannot_be_given_back() -> None:
+    pool = pool_of()
+    pool.take("les")
+    with pytest.raises(errors.InvalidArgument, match="2 les given back, 1 were taken"):
+        pool.give("les", 2)
+    pool.close()
+
+
+def test_closed_pool_gives_nothing() -> None:
+    pool = pool_of()
+    pool.close()
+    pool.close()
+    with pytest.raises(errors.BadState):
+        pool.take("les")
+
+
+def test_reservation_is_kept_for_its_service() -> None:
+    reserved = service.create(limits={"ptes": (2560, 560)})
+    other = pool_of()
+    assert take_all(other, "ptes") == 2000
+    mine = pool_of(reserved.id)
+    assert take_all(mine, "ptes") == 560
+    with pytest.raises(resources.Exhausted, match="the device has 2560"):
+        mine.take("ptes")
+    other.close()
+    mine.close()
+
+
+def test_device_s_total_bounds_all_services_together() -> None:
+    pools = [pool_of(), pool_of(service.create().id)]
+    assert take_all(pools[0], "txqs", 24) + take_all(pools[1], "txqs") == TOTALS["txqs"]
+    for pool in pools:
+        pool.close()
+
+
+def test_threads_take_no_more_than_there_is() -> None:
+    pool = pool_of(service.create(limits={"les": 2000}).id)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(take_all(pool, "les"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(found) == 2000
+    pool.close()
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+
+_kept: list[resources.Pool] = []
+
+
+def take_in_child(world: object, folder: str, id: int, kind: str, count: int) -> int:
+    os.environ["WEFT_CXI_REGISTRY"] = folder
+    pool = pool_of(id)
+    _kept.append(pool)
+    if count < 0:
+        return take_all(pool, kind)
+    pool.take(kind, count)
+    return count
+
+
+def test_processes_never_have_more_than_the_limit(folder: Path) -> None:
+    made = service.create(limits={"les": 3000})
+    running = [Child() for _ in range(3)]
+    try:
+        calls = [child.start(take_in_child, str(folder), made.id, "les", -1) for child in running]
+        taken = sum(call.result() for call in calls)
+        assert taken == 3000  # nothing is kept in advance by a process that takes all it can
+        assert sum(held["les"] for held in resources.usage("cxi0").values()) == 3000
+    finally:
+        for child in running:
+            child.destroy()
+
+
+def test_killed_process_gives_back_what_it_had(folder: Path) -> None:
+    made = service.create(limits={"cts": 5})
+    with Child() as child:
+        assert child.call(take_in_child, str(folder), made.id, "cts", 5) == 5
+        assert any(str(child.pid) in name for name in resources.users("cxi0", made.id))
+        pool = pool_of(made.id)
+        with pytest.raises(resources.Exhausted, match=f"process {child.pid}"):
+            pool.take("cts")
+        child.kill()
+        child.wait()
+        assert take_all(pool, "cts") == 5
+        assert resources.users("cxi0", made.id) == [
+            name for name in resources.users("cxi0") if str(os.getpid()) in name
+        ]
+        pool.close()
+        child.destroy()
+
+
+def test_forked_child_neither_takes_nor_gives(folder: Path) -> None:
+    pool = pool_of()
+    pool.take("cts", 3)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            pool.give("cts", 3)
+            pool.close()
+            try:
+                pool.take("cts")
+            except errors.BadState:
+                mine = pool_of()
+                mine.take("cts", 2)
+                mine.close()
+                os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert pool.taken == {"cts": 3}
+    assert resources.usage("cxi0")[1]["cts"] >= 3
+    pool.close()
+
+
+def test_garbage_is_refused_with_what_to_do(folder: Path) -> None:
+    pool_of().close()
+    for text in ("", "{}", "[1]", '{"format": 9, "shares": []}', '{"format": 1, "shares": [{}]}'):
+        (folder / "use" / "cxi0.json").write_text(text)
+        with pytest.raises(errors.InvalidArgument, match=r"use/cxi0\.json is not understood"):
+            pool_of()
+    (folder / "use" / "cxi0.json").unlink()
+    pool_of().close()
+
+
+def test_entries_reserved_in_advance_serve_all_pools_of_a_process() -> None:
+    """Two services in one process: what one has in advance is no reason to refuse the other."""
+    pools = [pool_of(), pool_of(service.create().id)]
+    assert take_all(pools[1], "cts", 7) == TOTALS["cts"] // 7 * 7
+    assert take_all(pools[0], "cts") == TOTALS["cts"] % 7
+    for pool in pools:
+        pool.close()
+
+
+def test_first_domain_of_a_process_writes_once(folder: Path) -> None:
+    """Later takes need no file: each kind is there in advance, unless the limit is small."""
+    pool = pool_of()
+    before = (folder / "use" / "cxi0.json").stat().st_ino
+    for kind in TOTALS:
+        pool.take(kind)
+    assert (folder / "use" / "cxi0.json").stat().st_ino == before
+    pool.close()

@@ -1,0 +1,118 @@
+"""When a completion queue counts as saturated. Source: fi_cxi(7) FI_CXI_CQ_FILL_PERCENT, "Completion Queue Size"."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cxi.support import BOTH, opened, register
+from tests.fi.support import Node
+
+from weft import fi
+
+KEY = 200
+
+
+def unread(node: Node, cq: fi.CompletionQueue | None = None) -> int:
+    """How many completions can be left unread until a call ends with EAGAIN."""
+    if not node.domain.regions():
+        register(node, bytearray(8), KEY)
+    ep, queue = node.ep, node.cq
+    if cq is not None:
+        queue, ep = cq, node.keep(node.domain.endpoint(node.info))
+        ep.bind(cq, BOTH)
+        ep.bind(node.av)
+        ep.enable()
+    peer = node.av.insert(node.ep.getname())
+    done = 0
+    while post(ep, peer):
+        done += 1
+    assert len(queue.read(done)) == done
+    assert post(ep, peer)  # reading the queue ends it
+    assert len(queue.sread(1, timeout=30)) == 1
+    return done
+
+
+def post(ep: fi.Endpoint, peer: int) -> bool:
+    """Whether a write is taken."""
+    try:
+        ep.write(b"x", dest_addr=peer, addr=0, key=KEY)
+    except fi.Again:
+        return False
+    return True
+
+
+def sizes(tx: int, rx: int) -> object:
+    def edit(info: fi.Info) -> None:
+        info.tx_attr.size, info.rx_attr.size = tx, rx
+
+    return edit
+
+
+@pytest.mark.clause("cxi.env.cq-fill-percent", "cxi.env.cq-saturated-eagain", "cxi.guide.fc-cq-fill-percent")
+@pytest.mark.parametrize(("percent", "entries"), [(None, 512), ("25", 256), ("100", 1024), ("0", 512), ("x", 512)])
+def test_saturated_queue_takes_no_operations(
+    percent: str | None, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if percent is not None:
+        monkeypatch.setenv("FI_CXI_CQ_FILL_PERCENT", percent)
+    with opened() as node:
+        assert unread(node) == entries
+
+
+@pytest.mark.clause(
+    "cxi.guide.tx-size",
+    "cxi.guide.tx-eagain",
+    "cxi.guide.tx-eagain-read",
+    "cxi.guide.rx-size",
+    "cxi.guide.rx-eagain",
+    "cxi.guide.rx-eagain-read",
+    "cxi.guide.cq-eagain",
+    "cxi.guide.cq-eagain-read",
+)
+@pytest.mark.parametrize(("tx", "rx", "entries"), [(64, 64, 64), (192, 64, 128), (64, 192, 128), (300, 300, 300)])
+def test_event_queue_is_as_large_as_both_queues_of_the_endpoint(
+    tx: int, rx: int, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FI_CXI_DEFAULT_CQ_SIZE", "16")
+    with opened(edit=sizes(tx, rx)) as node:
+        assert unread(node) == entries
+
+
+@pytest.mark.clause("cxi.env.default-cq-size", "cxi.guide.size-attributes")
+@pytest.mark.parametrize(
+    ("variable", "text", "entries"),
+    [
+        ("FI_CXI_DEFAULT_CQ_SIZE", "6000", 3000),
+        ("FI_CXI_DEFAULT_CQ_SIZE", "0", 512),
+        ("FI_CXI_DEFAULT_TX_SIZE", "2000", 1256),
+        ("FI_CXI_DEFAULT_RX_SIZE", "2000", 1256),
+    ],
+)
+def test_event_queue_default_size_comes_from_the_environment(
+    variable: str, text: str, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with opened() as node:
+        assert unread(node) == entries
+
+
+@pytest.mark.clause("cxi.guide.cq-hw-static")
+def test_event_queue_stays_as_large_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as node:
+        for _ in range(3):
+            assert unread(node) == 512
+            monkeypatch.setenv("FI_CXI_DEFAULT_CQ_SIZE", "100000")
+            monkeypatch.setenv("FI_CXI_CQ_FILL_PERCENT", "100")
+
+
+@pytest.mark.clause(
+    "cxi.guide.fc-eq-default-size", "cxi.guide.fc-cq-size-override", "cxi.guide.cq-size", "cxi.guide.cq-sw-grows"
+)
+def test_event_queue_size_is_the_endpoint_s_or_a_larger_cq_s() -> None:
+    with opened(edit=sizes(1024, 2048)) as node:
+        assert unread(node) == 1536
+        with node.domain.cq_open(size=8) as small:
+            assert unread(node, small) == 1536
+            node.extra.pop().close()
+        with node.domain.cq_open(size=6000) as large:
+            assert unread(node, large) == 3000
+            node.extra.pop().close()
