@@ -129,7 +129,7 @@ def test_alias_and_op_flags_name_one_side(flags: int) -> None:
             lambda: node.ep.control(fi.GETOPSFLAG, flags),
             lambda: node.ep.control(fi.SETOPSFLAG, flags),
         ):
-            with pytest.raises(fi.InvalidArgument, match="TRANSMIT or RECV"):
+            with pytest.raises(fi.InvalidArgument, match="exactly one of TRANSMIT and RECV"):
                 call()
 
 

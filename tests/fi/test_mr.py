@@ -571,10 +571,10 @@ def test_mr_hundred_thousand_live_regions(node: Node) -> None:
 def test_mr_rma_pmem_needs_a_file_behind_the_memory(node: Node, tmp_path: Any) -> None:
     """What is said to be persistent outlives the process, or it is refused."""
     for buffer in (np.zeros(4096, np.uint8), node.domain.alloc(4096, np.uint8)):
-        with pytest.raises(fi.InvalidArgument, match="not a file"):
+        with pytest.raises(fi.InvalidArgument, match="not mapped from a file"):
             node.domain.mr_reg(buffer, RW, requested_key=1, flags=fi.RMA_PMEM)
     np.zeros(10_000, np.uint8).tofile(tmp_path / "f")
-    with pytest.raises(fi.InvalidArgument, match="not a file"):
+    with pytest.raises(fi.InvalidArgument, match="not mapped from a file"):
         node.domain.mr_reg(np.memmap(tmp_path / "f", np.uint8, "c"), RW, requested_key=1, flags=fi.RMA_PMEM)  # a copy
     node.reg(np.memmap(tmp_path / "f", np.uint8, "r+"), requested_key=1, flags=fi.RMA_PMEM)
 

@@ -342,7 +342,7 @@ def test_persistent_verdict_ends_with_the_mapping(cache: fi.MrCache, node: Node,
         at = libc.mmap(None, 1 << 16, 3, 0x01, file.fileno(), 0)
         node.reg((at, 1 << 16), requested_key=1, flags=fi.RMA_PMEM)
         libc.mmap(at, PAGE, 3, 0x32, -1, 0)
-        with pytest.raises(fi.InvalidArgument, match="not a file"):
+        with pytest.raises(fi.InvalidArgument, match="not mapped from a file"):
             node.domain.mr_reg((at, 1 << 16), RW, requested_key=2, flags=fi.RMA_PMEM)
         node.reg((at + PAGE, PAGE), requested_key=3, flags=fi.RMA_PMEM)
         libc.mmap(at, PAGE, 3, 0x11, file.fileno(), 0)

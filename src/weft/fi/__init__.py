@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .. import _process as _process  # it gives the NIC our errors, and the door for arrays
+from .. import _process as _process  # registers our errors and the buffer functions with the NIC
 from .. import errors, flags
 from .._nic import Status as Status
 from ..errors import *  # noqa: F403
@@ -39,11 +39,11 @@ from .offer import Candidate as Candidate
 from .offer import Explanation as Explanation
 from .offer import Rejection as Rejection
 
-# Our own providers register themselves. Last: they are made of what is imported above.
+# Weft's own providers register themselves. They are imported last because they use the names imported above.
 from ..providers import general as _general  # isort: skip
 from ..providers.cxi import provider as _cxi  # isort: skip
 
-# Names of objects and of what goes with them, each loaded with its module when it is used first: getinfo needs none.
+# Each of these names is loaded with its module when it is first used, because getinfo needs none of them.
 _ON_USE = {
     "tostr": "_tostr",
     "AtomicAttr": "atomic",

@@ -26,7 +26,7 @@ def whole(op: str, /, **numbers: Any) -> None:
 
 
 def maybe(op: str, /, **numbers: Any) -> None:
-    """As `whole`, or None."""
+    """Check that each argument is a whole number from 0 to 2**64 - 1, or None."""
     for name, value in numbers.items():
         if value is not None:
             _index(op, name, value, "an int or None")
@@ -42,7 +42,7 @@ def _index(op: str, name: str, value: Any, kind: str) -> None:
 
 
 def command(op: str, /, **one: Any) -> int:
-    """A command or the name of a value, as the C int that it is: -2**31 to 2**31 - 1, or the same as unsigned."""
+    """The number of a command or value as a C int: -2**31 to 2**31 - 1; unsigned numbers are converted."""
     ((name, value),) = one.items()
     try:
         number = operator.index(value)

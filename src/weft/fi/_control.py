@@ -19,7 +19,7 @@ __all__ = ["WAITING", "Controlled"]
 
 
 class Controlled:
-    """An object with commands, and with calls and values of its provider."""
+    """An object that accepts commands, and has calls and values of its provider."""
 
     __slots__ = ()
     _called: ClassVar[str] = ""  # the object's name in messages and CommandRules
@@ -34,10 +34,10 @@ class Controlled:
     def control(self, command: int, arg: Any = None) -> Any:
         """Run a command on the object (fi_control).
 
-        command   `fi.ENABLE`, `fi.GETWAIT` ...: the commands of the man page of the object; or one of the provider.
-        arg       its argument; what C writes through a pointer is returned.
+        command   `fi.ENABLE`, `fi.GETWAIT` ...: a command of the object's man page, or of the provider.
+        arg       the argument of the command; a value that C writes through a pointer is returned.
 
-        Raises NoSys for a command that the provider does not have, and as the command.
+        Raises NoSys for a command that the provider does not have, and the errors of the command.
         Source: fi_control(3).
         """
         op = f"{self._called}.control"
@@ -58,7 +58,7 @@ class Controlled:
             self._extensions.control(self, command, arg)
 
     def open_ops(self, name: str, flags: int = 0) -> Any:
-        """Calls of the provider beyond the interface (fi_open_ops).
+        """The provider's own calls, beyond libfabric's interface (fi_open_ops).
 
         name    of the set of calls.
         flags   0, unless the provider knows some.
@@ -73,7 +73,7 @@ class Controlled:
         return self._extensions.open_ops(self, name, flags)
 
     def set_ops(self, name: str, ops: Any, flags: int = 0) -> None:
-        """Replace calls of the provider by calls of the application (fi_set_ops).
+        """Replace the provider's own calls by calls of the application (fi_set_ops).
 
         name    of the set of calls.
         ops     the calls.

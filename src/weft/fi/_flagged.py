@@ -1,7 +1,7 @@
-"""Transfers with operation flags of their own: those of an alias, and of an endpoint after FI_SETOPSFLAG.
+"""Transfers with their own default flags: transfers of an alias, and of an endpoint after FI_SETOPSFLAG.
 
-The NIC's endpoint has one set of flags. A call that wants others goes to the NIC as its ...msg form, which takes flags;
-that costs a Python frame a call. Source: fi_endpoint(3) fi_ep_alias, fi_control.
+The NIC's endpoint has one set of default flags. A call with other flags uses its ...msg form, which takes flags; this
+costs one Python frame a call. Source: fi_endpoint(3) fi_ep_alias, fi_control.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Flagged:
             ...
 
     def _flags(self, kind: str) -> int:
-        """The flags of a call that names none: of these, what calls of the kind may have."""
+        """The flags of a call without a flags argument: the default flags that calls of this kind accept."""
         rules = self.policy.op_rules or _DEFAULT
         return self._op_flags[int(Flag.TRANSMIT)] & rules.flags(kind) | self.policy.call_flags
 
     def _named(self, flags: Any) -> int:
-        """The flags of a call that names them."""
+        """The flags of a call with a flags argument."""
         if flags.__class__ is not int:
             _args.whole("ep", flags=flags)
             flags = int(flags)

@@ -4,8 +4,8 @@ A child holds a reference to its parents (an `Endpoint` to its `Domain` and queu
 live children, so that `close` of a parent in use can name them. A handle that is collected without `close()` warns and
 names the line that made it: creation records two attributes, and the line is computed only when it is printed.
 
-`Life` is the part that all classes share, a base beside the extension's class. The rest are functions, because the
-extension keeps the state of regions, and a data transfer must run no Python frame of ours.
+`Life` is the base class that all classes have beside the extension's class. The rest are functions, because the
+extension keeps the state of regions, and a data transfer must run no Python code of Weft.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Life:
 
 
 class LifeInDomain(Life):
-    """The same for a child of a domain, which was made in the same process as the domain."""
+    """`Life` of a domain's child; the child was made in the same process as the domain."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -235,8 +235,8 @@ def enter(handle: _H) -> _H:
 def exit(
     handle: Closable, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """`__exit__`: close. An exception from the block is never replaced by an error of close() (Busy, because the block
-    did not get to close what it made): the error becomes a note on the exception, and the handle stays open."""
+    """`__exit__`: close. An error of close() never replaces an exception from the block, for example Busy because the
+    block left other handles open: the error becomes a note on the exception, and the handle stays open."""
     if error is None:
         handle.close()
         return

@@ -1,4 +1,4 @@
-"""Calls of libfabric that come in a later version of Weft: each refuses, and says so.
+"""Calls of libfabric that this version of Weft does not have: each raises NoSys.
 
 Source: fi_msg(3), fi_tagged(3), fi_endpoint(3), fi_collective(3).
 """
@@ -16,10 +16,10 @@ __all__ = ["DomainLater", "EndpointLater"]
 def _refuse(fid: Any, call: str, what: str) -> errors.FabricError:
     op = f"{fid._called}.{call}"
     _handle.check(fid, op)
-    return errors.NoSys(f"{op}: {what}, whatever its arguments are", op=op)
+    return errors.NoSys(f"{op}: {what}", op=op)
 
 
-_MESSAGES = "two-sided messages come in a later version of Weft; this one has RMA and atomics"
+_MESSAGES = "two-sided messages come in a later version of Weft; this version has RMA and atomics"
 _CONTEXTS = "scalable endpoints and shared contexts are not supported"
 _COLLECTIVES = "collectives come in a later version of Weft"
 
@@ -61,8 +61,8 @@ class EndpointLater:
     barrier = _later("barrier", _COLLECTIVES, "fi_collective(3)")
     tx_context = _later("tx_context", _CONTEXTS, "fi_endpoint(3)")
     rx_context = _later("rx_context", _CONTEXTS, "fi_endpoint(3)")
-    tx_size_left = _later("tx_size_left", "there is no such count (deprecated)", "fi_endpoint(3)")
-    rx_size_left = _later("rx_size_left", "there is no such count (deprecated)", "fi_endpoint(3)")
+    tx_size_left = _later("tx_size_left", "this deprecated call is not supported", "fi_endpoint(3)")
+    rx_size_left = _later("rx_size_left", "this deprecated call is not supported", "fi_endpoint(3)")
 
 
 class DomainLater:

@@ -29,7 +29,7 @@ _TRY = "\n  try: an Info that getinfo returned for these as hints"
 
 
 def fabric(provider: Provider, attr: FabricAttr) -> None:
-    """Is there a fabric of that name?"""
+    """Refuse a fabric name that the provider does not have."""
     names = sorted({o.info.fabric_attr.name or provider.name for o in provider.offers(_asked())})
     if attr.name is not None and attr.name not in names:
         raise provider.refusals.refuse(
@@ -40,7 +40,7 @@ def fabric(provider: Provider, attr: FabricAttr) -> None:
 
 
 def domain(provider: Provider, info: Info) -> Offer:
-    """The offer that a domain is opened on; the registration modes that it requires are in force."""
+    """The offer that a domain is opened on. Raises if the Info lacks registration modes that the offer requires."""
     name = info.domain_attr.name
     named = [o for o in provider.offers(_asked(info)) if o.info.domain_attr.name == name]
     if not named:
@@ -65,7 +65,7 @@ _MODE_DIFFERS = 1000  # a mode is further from the offer than any number of fiel
 
 
 def _domain_of(provider: Provider, offer: Offer, info: Info) -> tuple[int, errors.FabricError] | None:
-    """Is the domain one of this offer? How far it is from that otherwise, and the refusal."""
+    """None if the Info matches the offer; otherwise the distance from the offer, and the refusal."""
     asked = MrMode(info.domain_attr.mr_mode)
     rejections = _rejections(provider, offer, info, _DOMAIN)
     required = modes_needed(info, offer)
@@ -82,7 +82,7 @@ def _domain_of(provider: Provider, offer: Offer, info: Info) -> tuple[int, error
 
 
 def endpoint(provider: Provider, offer: Offer, info: Info) -> None:
-    """Has the domain's offer, or another of the same NIC, the capabilities, flags and sizes of the endpoint?"""
+    """Refuse capabilities, flags or sizes that neither the domain's offer nor another offer of its NIC has."""
     found = _rejections(provider, offer, info, _ENDPOINT)
     if found:
         named = [o for o in provider.offers(_asked(info)) if o.info.domain_attr.name == offer.info.domain_attr.name]
@@ -93,13 +93,13 @@ def endpoint(provider: Provider, offer: Offer, info: Info) -> None:
 
 
 def _asked(info: Info | None = None) -> Asked:
-    """The request with which getinfo would return an Info again."""
+    """The request for which getinfo would return this Info."""
     return Asked(LIBRARY_VERSION, hints=None if info is None else complete(info))
 
 
 def _rejections(provider: Provider, offer: Offer, info: Info, parts: tuple[str, ...]) -> list[Rejection]:
     asked = complete(info)
-    # The capabilities of the parts follow from those of the whole, which an application edits alone.
+    # The capabilities of the parts follow from info.caps. An application may have edited info.caps alone.
     asked.tx_attr.caps = asked.rx_attr.caps = asked.domain_attr.caps = 0
     result = dupinfo(offer.info)
     result.domain_attr.mr_mode = asked.domain_attr.mr_mode
@@ -113,4 +113,4 @@ def _rejections(provider: Provider, offer: Offer, info: Info, parts: tuple[str, 
 
 def _not_offered(provider: Provider, op: str, rejections: list[Rejection]) -> errors.FabricError:
     lines = "\n".join(f"  {r}" for r in rejections)
-    return provider.refusals.refuse(Rule.NOT_OFFERED, f"{op}: no offer has what the Info asks for\n{lines}{_TRY}")
+    return provider.refusals.refuse(Rule.NOT_OFFERED, f"{op}: no offer matches the Info\n{lines}{_TRY}")

@@ -23,7 +23,7 @@ _SIDES = int(Flag.TRANSMIT | Flag.RECV)
 
 
 class OpFlags:
-    """What endpoints and aliases share: flags of operations that name none, by side."""
+    """The default operation flags of each side, for endpoints and aliases."""
 
     if TYPE_CHECKING:
         policy: EndpointPolicy
@@ -36,14 +36,14 @@ class OpFlags:
         def alias(self, flags: int = 0, context: Any = None) -> EndpointAlias: ...
 
     def _side(self, op: str, rule: Rule, flags: Any) -> int:
-        """The one side that flags name."""
+        """The side that the flags name: exactly one of TRANSMIT and RECV."""
         if flags is not None:
             _args.whole(op, flags=flags)
         side = 0 if flags is None else int(flags) & _SIDES
         if side not in (int(Flag.TRANSMIT), int(Flag.RECV)):
             raise self._refuse(
                 rule,
-                f"{op}: flags {flags if flags is None else Flag(flags)!s}: TRANSMIT or RECV, not both, has to be there",
+                f"{op}: flags {flags if flags is None else Flag(flags)!s}; exactly one of TRANSMIT and RECV is needed",
             )
         return side
 
@@ -75,7 +75,7 @@ COMMANDS: dict[int, Callable[[Any, Any], Any]] = {
 
 
 class WithoutData:
-    """The calls that a provider without remote CQ data in writes does not have."""
+    """Refuses writes with data, for providers without remote CQ data in writes."""
 
     if TYPE_CHECKING:
         _refuse: Any

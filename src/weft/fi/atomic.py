@@ -100,10 +100,10 @@ def query(
     refusals: Refusals,
     limit: Callable[[int, int, int], tuple[int, int]] = _nic.atomic_valid,
 ) -> AtomicAttr:
-    """Whether the NIC does an operation on a datatype.
+    """Check that the NIC supports an operation on a datatype, and return its limits.
 
     family   0 base, 1 fetch, 2 compare.
-    limit    (datatype, op, family) -> (elements that one call may hold, bytes of one); an endpoint has its own.
+    limit    (datatype, op, family) -> (elements that one call may hold, bytes of an element); an endpoint has its own.
 
     Raises NotSupported, naming the pair. Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
     """
@@ -127,7 +127,7 @@ def family_of(flags: int, refusals: Refusals) -> int:
     """The family that the flags of fi_query_atomic select."""
     if flags & ~int(AtomicFlag.FETCH_ATOMIC | AtomicFlag.COMPARE_ATOMIC) & ~int(Flag.TAGGED):
         raise refusals.refuse(
-            Rule.ATOMIC_FLAGS, f"query_atomic: flags {AtomicFlag(flags)!s}; FETCH_ATOMIC, COMPARE_ATOMIC or 0 are known"
+            Rule.ATOMIC_FLAGS, f"query_atomic: flags {AtomicFlag(flags)!s}; known: FETCH_ATOMIC, COMPARE_ATOMIC, 0"
         )
     if flags & Flag.TAGGED:
         raise refusals.refuse(Rule.ATOMIC_TAGGED, "query_atomic: tagged atomics are not supported")
@@ -141,7 +141,7 @@ def datatype_size(datatype: int) -> int:
     try:
         return _SIZES[Datatype(datatype)]
     except (KeyError, ValueError):
-        raise errors.InvalidArgument(f"{datatype} is no datatype with a size") from None
+        raise errors.InvalidArgument(f"{datatype} is not a datatype with a size") from None
 
 
 def dtype_of(datatype: int) -> np.dtype[Any]:
@@ -166,7 +166,7 @@ def datatype_of(dtype: Any) -> Datatype:
 
     wanted = numpy.dtype(dtype)
     for datatype, known in _DTYPES.items():
-        # By name for those of ml_dtypes, which need not be installed to ask about another.
+        # ml_dtypes' types are compared by name, because ml_dtypes need not be installed.
         if known[3:] == wanted.name if known.startswith("ml:") else numpy.dtype(known) == wanted:
             return datatype
     raise errors.InvalidArgument(f"no datatype of fi_atomic(3) matches {wanted}")

@@ -175,7 +175,7 @@ class NicAttr(Table):
     def control(self, command: int, arg: Any = None) -> Any:
         """A command of the provider for this NIC (fi_control on fid_nic).
 
-        Raises NoSys where the provider has none for NICs, and what the provider raises for an unknown one.
+        Raises NoSys if the provider has no commands for NICs; for an unknown command, the provider's error.
         """
         found = getattr(self.prov_attr, "control", None)
         if found is None:

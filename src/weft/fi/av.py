@@ -48,12 +48,12 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         self._refuse = domain.policy.refusals.refuse
         if flags & ~rules.open_flags:
             raise self._refuse(
-                Rule.AV_OPEN_FLAGS, f"av_open: flags {AvFlag(flags)!s}; known here: {AvFlag(rules.open_flags)!s}"
+                Rule.AV_OPEN_FLAGS, f"av_open: flags {AvFlag(flags)!s}; known: {AvFlag(rules.open_flags)!s}"
             )
         if flags & Flag.AV_USER_ID and not domain.attr.caps & Flag.AV_USER_ID:
             raise self._refuse(
                 Rule.AV_USER_ID,
-                "av_open: AV_USER_ID, and the domain was opened without that capability\n"
+                "av_open: AV_USER_ID needs a domain opened with that capability\n"
                 "  try: fi.AV_USER_ID among domain_attr.caps of the hints",
             )
         if name is not None:
@@ -78,8 +78,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         self._eq: EventQueue | None = None
         self._children: _handle.Children = {}
         self._keys: list[Credential | None] = []  # by fi_addr
-        self._key_uses: dict[int, int] = {}  # fi_addr of a key -> how often it was inserted
-        self._key_of: dict[int, int] = {}  # fi_addr of a peer -> that of its key
+        self._key_uses: dict[int, int] = {}  # fi_addr of a key -> number of insertions
+        self._key_of: dict[int, int] = {}  # fi_addr of a peer -> fi_addr of its key
         self._uses: dict[int, int] = {}  # fi_addr of a peer -> number of insertions, if the provider counts them
         self._user_ids: dict[int, int] = {}  # fi_addr of a peer -> its user id in completions
         super().__init__(domain)
@@ -92,7 +92,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         eq      is held until the vector is closed.
         flags   0.
 
-        Raises BadFlags, BadState (one of the two is closed). Source: fi_av(3) fi_av_bind.
+        Raises BadFlags, BadState (the vector or the queue is closed). Source: fi_av(3) fi_av_bind.
         """
         _handle.check(self, "av.bind")
         if not self.domain.policy.vectors.binds:
@@ -258,7 +258,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         flags: int = 0,
         context: Any = None,
     ) -> list[int]:
-        """Insert the addresses of numbered nodes and services (fi_av_insertsym). No provider here has it: raises NoSys.
+        """Insert the addresses of numbered nodes and services (fi_av_insertsym). No provider of Weft supports
+        the call: raises NoSys.
 
         Source: fi_av(3) fi_av_insertsym.
         """
@@ -268,12 +269,12 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         flags = int(flags)
         raise self._refuse(
             Rule.AV_INSERTSYM,
-            "av.insertsym: ranges of host names are not made up here\n  try: insert(addresses) or insertsvc for each",
+            "av.insertsym: not supported\n  try: insert(addresses), or insertsvc for each node and service",
             op="av.insertsym",
         )
 
     def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
-        """What completions name a peer by, in place of its fi_addr (fi_av_set_user_id).
+        """Set the id that completions report for a peer in place of its fi_addr (fi_av_set_user_id).
 
         flags   0.
 
@@ -292,7 +293,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                 f"{op}: {self!r} was not opened with AV_USER_ID\n  try: av_open(flags=fi.AV_USER_ID)",
                 op=op,
             )
-        self.lookup_address(fi_addr)  # raises for one that is not in use
+        self.lookup_address(fi_addr)  # raises if the fi_addr is not in use
         self._user_ids[fi_addr] = user_id
 
     def user_id(self, fi_addr: int) -> int:
@@ -314,7 +315,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         elif self.flags & AvFlag.SYMMETRIC:
             why = "a symmetric vector names peers by their index"
         elif fi_addr is None:
-            why = "fi_addr has to have the ids"
+            why = "fi_addr must hold the ids"
         if why is not None:
             raise self._refuse(Rule.AV_USER_ID, f"av.insert: flags {AvFlag(flags)!s}: {why}")
         ids = [fi_addr] if isinstance(fi_addr, int) else _args.each("av.insert", "fi_addr", fi_addr, "numbers, or one")
@@ -325,9 +326,9 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
         """Remove addresses (fi_av_remove). Their fi_addr may be given to other addresses later.
 
-        fi_addr   one, or several.
+        fi_addr   one number, or several.
         count     how many of several are removed; None for all.
-        flags     `fi.AUTH_KEY`: they are authorization keys.
+        flags     `fi.AUTH_KEY`: the numbers are those of authorization keys.
 
         Raises InvalidArgument for a fi_addr that is not in use, Busy for a key that a peer or an enabled endpoint uses,
         BadFlags. Source: fi_av(3) fi_av_remove.
@@ -358,9 +359,9 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                     kept.pop(index, None)
 
     def lookup(self, fi_addr: int) -> Any:
-        """The address of a fi_addr, as it was inserted (fi_av_lookup).
+        """The address of a fi_addr, in the form in which it was inserted (fi_av_lookup).
 
-        Raises InvalidArgument for one that is not in use. Source: fi_av(3) fi_av_lookup.
+        Raises InvalidArgument for a fi_addr that is not in use. Source: fi_av(3) fi_av_lookup.
         """
         _handle.check(self, "av.lookup")
         _args.whole("av.lookup", fi_addr=fi_addr)
@@ -376,8 +377,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
         """Insert an authorization key (fi_av_insert_auth_key), before an endpoint of the vector is enabled.
 
-        auth_key        bytes, as the provider has them.
-        auth_key_size   how many; 0 for all.
+        auth_key        bytes, in the provider's format.
+        auth_key_size   number of bytes; 0 for all.
         flags           0.
 
         Returns the key's fi_addr, numbered separately from peers; for a known key the same number again.
@@ -423,7 +424,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def lookup_auth_key(self, fi_addr: int) -> bytes:
         """The authorization key of a fi_addr that `insert_auth_key` returned (fi_av_lookup_auth_key).
 
-        Raises InvalidArgument for another. Source: fi_av(3) fi_av_lookup_auth_key.
+        Raises InvalidArgument for any other number. Source: fi_av(3) fi_av_lookup_auth_key.
         """
         _handle.check(self, "av.lookup_auth_key")
         _args.whole("av.lookup_auth_key", fi_addr=fi_addr)
@@ -463,7 +464,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         if users:
             raise self._refuse(
                 Rule.AV_AUTH_KEY_BUSY,
-                f"{op}: {users[0]!r} has taken the vector's keys when it was enabled; close it first",
+                f"{op}: {users[0]!r} took the vector's keys when it was enabled; close the endpoint first",
                 op=op,
             )
 
@@ -484,7 +485,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def straddr(self, addr: object) -> str:
         """An address in printable form, inserted or not (fi_av_straddr).
 
-        Raises InvalidArgument for what is no address of this provider. Source: fi_av(3) fi_av_straddr.
+        Raises InvalidArgument for anything but an address of this provider. Source: fi_av(3) fi_av_straddr.
         """
         codec = self.domain.provider.addresses
         return codec.text(codec.parse(addr))

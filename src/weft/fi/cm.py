@@ -1,10 +1,10 @@
 """Connecting endpoints (fi_cm): passive endpoints, requests, and the states of a connected endpoint (FI_EP_MSG).
 
-    pep = fabric.passive_ep(info); pep.bind(eq); pep.listen()          # one side
+    pep = fabric.passive_ep(info); pep.bind(eq); pep.listen()          # the side that listens
     event, entry = eq.sread()                                          # CONNREQ: entry.info, entry.data
     ep = domain.endpoint(entry.info); ep.bind(eq); ep.bind(cq, ...); ep.accept()
 
-    ep = domain.endpoint(info); ep.bind(eq); ep.bind(cq, ...)          # the other
+    ep = domain.endpoint(info); ep.bind(eq); ep.bind(cq, ...)          # the side that connects
     ep.connect(pep_name, b"private data")
 
 Both sides then read a CONNECTED event. The NIC carries the messages (cpp/nic/cm.hpp); this file keeps the states.
@@ -154,7 +154,7 @@ class PassiveEndpoint(_handle.Life):
 
         flags   0.
 
-        Raises BadFlags, InvalidArgument (no event queue; bound already), WrongDomain (of another fabric).
+        Raises BadFlags, InvalidArgument (not an event queue; bound already), WrongDomain (a queue of another fabric).
         Source: fi_endpoint(3) fi_pep_bind.
         """
         op = "pep.bind"
@@ -168,7 +168,7 @@ class PassiveEndpoint(_handle.Life):
         if eq.fabric is not self.fabric:
             raise self._refuse(
                 Rule.PEP_BIND_FABRIC,
-                f"{op}: {eq!r} belongs to another fabric\n  try: an event queue of this one's, pep.fabric.eq_open()",
+                f"{op}: {eq!r} belongs to another fabric\n  try: a queue of the same fabric, pep.fabric.eq_open()",
             )
         if self._eq is not None:
             raise self._refuse(
@@ -184,7 +184,7 @@ class PassiveEndpoint(_handle.Life):
         """Choose the address, before listen() (fi_setname). Raises BadState after it, InvalidArgument."""
         _handle.check(self, "pep.setname")
         if self._listens:
-            raise self._refuse(Rule.EP_SETNAME_STATE, f"pep.setname: {self!r} has its address since listen()")
+            raise self._refuse(Rule.EP_SETNAME_STATE, f"pep.setname: the address of {self!r} is fixed since listen()")
         codec = self.provider.addresses
         nic, pid, vni = codec.own(codec.parse(addr))
         if (nic, vni) != (self._address[0], self._address[2]):
@@ -229,7 +229,7 @@ class PassiveEndpoint(_handle.Life):
         handle   `info.handle` of the CONNREQ event.
         param    up to 256 B of private data; the first paramlen bytes are sent.
 
-        Raises InvalidArgument (no request, of another passive endpoint, answered already, too much data).
+        Raises InvalidArgument (not a request to this endpoint, a request answered already, too much data).
         Source: fi_cm(3) fi_reject.
         """
         op = "pep.reject"

@@ -1,7 +1,7 @@
 """Completion queues (fi_cq).
 
-`read readfrom sread sreadfrom signal` are the extension's and run no Python of ours; `readerr` asks the provider. What
-they return are the tuples below, one class for each format.
+The extension implements `read readfrom sread sreadfrom signal`, which run no Python code of Weft; `readerr` asks the
+provider. All return the tuples below, one class for each format.
 
 Source: fi_cq(3).
 """
@@ -182,7 +182,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         if flags & ~rules.flags:
             raise refuse(
                 Rule.CQ_OPEN_FLAGS,
-                f"cq_open: flags {Flag(flags)!s}; known here: {Flag(rules.flags)!s}, AFFINITY as a hint",
+                f"cq_open: flags {Flag(flags)!s}; known: {Flag(rules.flags)!s}, AFFINITY as a hint",
             )
         if flags & Flag.PEER:
             raise refuse(Rule.CQ_PEER, "cq_open: PEER: queues of another provider come in a later version of Weft")
@@ -207,7 +207,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
 
     @property
     def capacity(self) -> int:
-        """Entries that it has. Under a provider that calls a queue saturated before it is full, fewer can be used."""
+        """Number of entries. Fewer can be used if the provider treats a queue as saturated before the queue is full."""
         return self._entries
 
     def readerr(self, flags: int = 0) -> Any:

@@ -1,4 +1,4 @@
-"""Domains (fi_domain): a NIC opened for use, and the maker of everything on it. Source: fi_domain(3)."""
+"""Domains (fi_domain): a NIC opened for use, which makes all other objects. Source: fi_domain(3)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         info      from getinfo, copied; None: the Info of the domain.
         context   any object, kept as `ep.context`.
 
-        Raises InvalidArgument (another type than the domain's; capabilities, op_flags or sizes that no offer has),
+        Raises InvalidArgument (a type that is not the domain's; capabilities, op_flags or sizes that no offer has),
         BadState (the domain is closed).
         Source: fi_endpoint(3) fi_endpoint.
         """

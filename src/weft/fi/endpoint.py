@@ -1,4 +1,4 @@
-"""Endpoints (fi_endpoint): where operations start and where peers arrive.
+"""Endpoints (fi_endpoint): the source of this process's operations, and the target of its peers' operations.
 
 The data path, fi_rma(3) and fi_atomic(3), is in the extension: the class inherits those methods unchanged, so that an
 operation crosses into the NIC once and runs no Python code of Weft.
@@ -47,7 +47,7 @@ class EndpointStatistics:
     """A snapshot of `Endpoint.statistics`.
 
     tx_pending   operations under way.
-    tx_size      most operations under way.
+    tx_size      maximum number of operations under way.
     """
 
     tx_pending: int
@@ -64,7 +64,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         atomic atomicv atomicmsg inject_atomic fetch_atomic* compare_atomic*                    fi_atomic(3)
         cancel(context)                                                                         fi_cancel
 
-    caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   what it was opened with.
+    caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   the values that it was opened with.
 
     A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, and
     read the CONNECTED event. Its transfers go to its peer; dest_addr is ignored.
@@ -81,7 +81,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
     def __init__(self, domain: Domain, info: Info, context: Any) -> None:
         self._refuse = domain.policy.refusals.refuse
         if info.ep_attr.type not in (0, domain.info.ep_attr.type):
-            raise self._refuse(Rule.EP_TYPE, f"endpoint: type {info.ep_attr.type!r} is not one that {domain!r} has")
+            raise self._refuse(Rule.EP_TYPE, f"endpoint: type {info.ep_attr.type!r} is not a type of {domain!r}")
         _offered.endpoint(domain.provider, domain._offer, info)
         self.domain = domain
         self.info = info
@@ -121,7 +121,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
 
     @property
     def tx_size(self) -> int:
-        """Most operations under way at a time."""
+        """Maximum number of operations under way at a time."""
         return int(self.info.tx_attr.size)
 
     @property
@@ -337,11 +337,11 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         if not self.policy.binds.named:
             raise self._refuse(
                 Rule.EP_SETNAME,
-                "ep.setname: addresses are asked for with getinfo(node, service, fi.SOURCE) and opened with that info",
+                "ep.setname: not supported; getinfo(node, service, fi.SOURCE) returns an info with the address",
                 op="ep.setname",
             )
         if self._enabled:
-            raise self._refuse(Rule.EP_SETNAME_STATE, f"ep.setname: {self!r} has its address since enable()")
+            raise self._refuse(Rule.EP_SETNAME_STATE, f"ep.setname: the address of {self!r} is fixed since enable()")
         nic, pid, vni = self._codec.own(self._codec.parse(addr))
         if (nic, vni) != (self._address[0], self._address[2]):
             here = self._codec.text((self._address[0], None, self._address[2]))
@@ -360,8 +360,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         addr       from `PassiveEndpoint.getname()`; None: `info.dest_addr`.
         param      up to 256 B of private data for the peer; paramlen bytes of it.
 
-        Enables the endpoint. After a refusal it may ask again.
-        Raises NotSupported (no connected endpoint), NoEq (no event queue bound), InvalidArgument (no address, too much
+        Enables the endpoint. After a refusal the endpoint may connect again.
+        Raises NotSupported (not an EP_MSG endpoint), NoEq (no event queue bound), InvalidArgument (no address, too much
         data), FabricError with EISCONN or EALREADY. Source: fi_cm(3) fi_connect.
         """
         op = "ep.connect"
@@ -384,8 +384,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
 
         param      up to 256 B of private data for the peer; paramlen bytes of it.
 
-        Enables the endpoint. Raises NotSupported, NoEq, InvalidArgument (no request, one answered already, too much
-        data).
+        Enables the endpoint. Raises NotSupported, NoEq, InvalidArgument (no request, a request answered already, too
+        much data).
         Source: fi_cm(3) fi_accept.
         """
         op = "ep.accept"
@@ -395,14 +395,14 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         if not isinstance(request, ConnectionRequest) or request.answered:
             raise self._refuse(
                 Rule.CM_REQUEST,
-                f"{op}: {request!r} is no connection request that waits for an answer\n"
+                f"{op}: {request!r} is not an unanswered connection request\n"
                 "  try: domain.endpoint(entry.info) of a CONNREQ event",
             )
         self.enable()
         self._connection.accept(self, request, data)
 
     def statistics(self) -> EndpointStatistics:  # type: ignore[override]
-        """A snapshot of the transmit context, also of a disabled endpoint."""
+        """A snapshot of the transmit context; works on a disabled endpoint, too."""
         return EndpointStatistics(**super().statistics())
 
     def shutdown(self, flags: int = 0) -> None:
@@ -465,7 +465,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         option = self.policy.options.get(optname)
         if option is None or option.get is None:
             known = ", ".join(_opt(name) for name, one in self.policy.options.items() if one.get is not None)
-            raise self._refuse(Rule.OPT_UNKNOWN, f"ep.getopt: no option {_opt(optname)} here; known: {known}")
+            raise self._refuse(Rule.OPT_UNKNOWN, f"ep.getopt: unknown option {_opt(optname)}; known: {known}")
         return option.get()
 
     def setopt(self, level: int, optname: int, optval: Any) -> None:
@@ -482,14 +482,13 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         if option is None or option.set is None:
             raise self._refuse(
                 Rule.OPT_READ_ONLY,
-                f"ep.setopt: {_opt(optname)} cannot be set here; sizes and limits are asked for in the hints of "
-                "getinfo",
+                f"ep.setopt: {_opt(optname)} cannot be set; request sizes and limits in the hints of getinfo",
             )
         option.set(optval)
 
     def _level(self, op: str, level: int) -> None:
         if level != OptLevel.OPT_ENDPOINT:
-            raise self._refuse(Rule.OPT_LEVEL, f"{op}: level {level}; OPT_ENDPOINT is the one there is")
+            raise self._refuse(Rule.OPT_LEVEL, f"{op}: level {level}; only OPT_ENDPOINT is known")
 
     # ---- queries -----------------------------------------------------------------------------------------------------
 
@@ -557,7 +556,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
     def _set_ops_flag(self, arg: Any) -> None:
         super()._set_ops_flag(arg)
         if not isinstance(self, Flagged):
-            # The NIC keeps the flags of the opening, so calls must pass their flags from now on.
+            # The NIC's endpoint keeps the flags that it was opened with, so calls must pass their flags from now on.
             self._become(Flagged)
 
     @property
@@ -575,7 +574,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         _handle.close(self, self._release, {**self._children, **self._staged()}, (self.domain, *self._bound))
 
     def _staged(self) -> _handle.Children:
-        """Regions that the extension bound to it, where those keep it from being closed."""
+        """Regions that the extension bound to the endpoint, if they keep the endpoint from being closed."""
         if self._closed or self.domain.policy.regions.busy != "ep" or _handle.elsewhere(self):
             return {}
         return {id(mr): weakref.ref(mr) for mr in self.domain.staged_with(self)}

@@ -1,5 +1,5 @@
-"""Event queues (fi_eq): events of control operations. They need no speed, so they are in Python; connection messages of
-peers come from the NIC (cm.py).
+"""Event queues (fi_eq): events of control operations. They are off the data path, so they are in Python; connection
+messages of peers come from the NIC (cm.py).
 
 Source: fi_eq(3).
 """
@@ -104,7 +104,7 @@ class EventQueue(Controlled, _handle.Life):
         self._changed = threading.Condition()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if self.wait_obj == WaitObj.WAIT_FD else -1
         # A queue of connection messages for each NIC; `_owners` maps the token of a message to its endpoint.
-        self._cms: dict[_nic.Nic, tuple[_nic.CmQueue, bool]] = {}  # the queue; whether the application moves the NIC on
+        self._cms: dict[_nic.Nic, tuple[_nic.CmQueue, bool]] = {}  # the queue; whether the application drives the NIC
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -209,7 +209,7 @@ class EventQueue(Controlled, _handle.Life):
         self.post(event, entry)
 
     def post(self, event: int, entry: Any, on_read: Callable[[], None] | None = None) -> None:
-        """Insert an event; how the provider's objects report. Not part of libfabric's interface.
+        """Insert an event, for objects of Weft that report one. Not part of libfabric's interface.
 
         on_read   called when the application reads the event, before `read` returns.
         """
@@ -218,7 +218,7 @@ class EventQueue(Controlled, _handle.Life):
             self._signal()
 
     def post_error(self, entry: EqErrEntry) -> None:
-        """Insert an error; how the provider's objects report. Not part of libfabric's interface."""
+        """Insert an error, for objects of Weft that report one. Not part of libfabric's interface."""
         with self._changed:
             self._errors.append(entry)
             self._signal()

@@ -31,7 +31,7 @@ class Fabric(_handle.Life):
     """
 
     def __new__(cls, attr: FabricAttr, context: Any = None) -> Fabric:
-        """A fabric of the class that the provider has for it."""
+        """Choose the provider's own class, if the provider has one."""
         provider = find(getattr(attr, "prov_name", None))
         made = cls if provider is None or cls is not Fabric else provider.fabric_class or cls
         return object.__new__(made)
@@ -61,12 +61,12 @@ class Fabric(_handle.Life):
     def domain(self, info: Info, flags: int = 0, context: Any = None) -> Domain:
         """Open a domain (fi_domain).
 
-        info   from getinfo. The bits of its domain_attr.mr_mode are in force, those that the provider did not require
-               as well. It is copied.
+        info   from getinfo. All bits of its domain_attr.mr_mode are in force, also bits that the provider does not
+               require. It is copied.
         flags  0.
 
-        Raises NoDevice (no such domain), InvalidArgument (without an mr_mode bit that the provider requires; what no
-        offer of the provider has), BadFlags. Source: fi_domain(3) fi_domain.
+        Raises NoDevice (no such domain), InvalidArgument (the provider requires an mr_mode bit that is not set; no
+        offer of the provider matches the Info), BadFlags. Source: fi_domain(3) fi_domain.
         """
         _handle.check(self, "domain")
         _handle.expect(info, Info, "domain", "info")
@@ -81,7 +81,7 @@ class Fabric(_handle.Life):
 
         size       a hint: the queue grows as it needs.
         flags      `fi.WRITE`: the application will write events of its own.
-        wait_obj   `fi.WAIT_UNSPEC` for sread, `fi.WAIT_FD` for a descriptor besides, `fi.WAIT_NONE` for neither.
+        wait_obj   `fi.WAIT_UNSPEC` for sread, `fi.WAIT_FD` for sread and a descriptor, `fi.WAIT_NONE` for neither.
 
         Raises BadFlags, InvalidArgument (a negative size), NoSys (another wait object). Source: fi_eq(3) fi_eq_open.
         """
@@ -97,7 +97,7 @@ class Fabric(_handle.Life):
         info      from getinfo, of `fi.EP_MSG`. It is copied.
         context   any object, kept as `pep.context`.
 
-        Raises InvalidArgument (of another type). Source: fi_endpoint(3) fi_passive_ep.
+        Raises InvalidArgument (an Info of another type). Source: fi_endpoint(3) fi_passive_ep.
         """
         _handle.check(self, "passive_ep")
         _handle.expect(info, Info, "passive_ep", "info")
@@ -116,7 +116,7 @@ class Fabric(_handle.Life):
                 raise TypeError(f"trywait: fids are queues and counters, not {fid!r}")
             _handle.check(fid, "trywait")
             if fid._called not in self.provider.trywaits:
-                raise refuse(Rule.TRYWAIT_KIND, f"trywait: {self.provider.name} has it not for {fid!r}", op="trywait")
+                raise refuse(Rule.TRYWAIT_KIND, f"trywait: {self.provider.name} does not support {fid!r}", op="trywait")
             if fid.wait_obj == WaitObj.WAIT_NONE:
                 raise refuse(
                     Rule.TRYWAIT_NONE, f"trywait: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op="trywait"
@@ -139,7 +139,7 @@ class Fabric(_handle.Life):
 def trywait(fabric: Fabric, fids: Iterable[CompletionQueue | Counter | EventQueue], count: int | None = None) -> None:
     """`Fabric.trywait` under C's name (fi_trywait).
 
-    count   how many of the objects are looked at; None for all.
+    count   number of the objects to check; None for all.
 
     Source: fi_poll(3) fi_trywait.
     """

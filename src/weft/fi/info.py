@@ -66,8 +66,8 @@ def getinfo(
               the names: "weft0", a host, a complete address string (FI_ADDR_STR, without a service); "cxi0".
     service   the endpoint's number at that node, as text.
     flags     `fi.SOURCE`, `fi.NUMERICHOST`, `fi.PROV_ATTR_ONLY`, `fi.RESCAN`.
-    hints     an Info with the wishes set; None asks for everything there is.
-    explain   return the `Explanation` of every candidate instead; nothing is raised for want of a match.
+    hints     an Info with the requested values set; None requests all offers.
+    explain   return the `Explanation` of every candidate instead; getinfo then does not raise NoData.
 
     Returns a list of new Infos, best first; the caller owns them.
     Raises NoData (none matches; the message and `.explanation` say which hint rejected which candidate), BadFlags
@@ -93,7 +93,7 @@ def getinfo(
         )
     if unknown := int(flags) & ~int(_FLAGS):
         raise errors.BadFlags(
-            f"getinfo: flags {Flag(unknown)!s} are not known here\n  known: SOURCE, NUMERICHOST, PROV_ATTR_ONLY, RESCAN"
+            f"getinfo: flags {Flag(unknown)!s} are not known\n  known: SOURCE, NUMERICHOST, PROV_ATTR_ONLY, RESCAN"
         )
     if flags & Flag.SOURCE and node is None and service is None:
         raise errors.InvalidArgument("getinfo: FI_SOURCE says that node and service are local, but neither was given")

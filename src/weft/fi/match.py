@@ -190,7 +190,7 @@ def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
     else:
         widen_keys(provider, info)
 
-    # Names and addresses that are meant for another provider are not read: "cxi0" is no host to look up.
+    # Do not resolve names that are meant for another provider: "cxi0" is not a host name.
     foreign = any(r.hint in ("fabric_attr.prov_name", "addr_format") for r in rejections)
     try:
         src, dest = (None, None) if foreign else provider.resolve(asked, offer)
@@ -260,7 +260,7 @@ def _match_names(offer: Offer, h: Info, no: Any) -> None:
 def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
     offered = Flag(offer.info.caps)
     asked = Flag(h.caps)
-    for bit in _bits(int(asked) & ~int(offered)):  # of numbers: the complement of a flag has known bits only
+    for bit in _bits(int(asked) & ~int(offered)):  # numbers, because the complement of a flag has only known bits
         no(Rejection("caps", str(Flag(bit)), str(offered), offer.remarks.get(bit, "")))
     if asked:
         data = Flag.RMA | Flag.ATOMIC
@@ -295,7 +295,7 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
                     "caps",
                     "RMA_EVENT",
                     "it with REMOTE_READ or REMOTE_WRITE",
-                    "events are made at the target, and this endpoint is to be none",
+                    "the target of an access makes the event, and without these the endpoint is no target",
                 )
             )
         info.caps = caps
@@ -359,7 +359,7 @@ def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) 
         if local and not legacy_local:
             return "buffers of local operations have to be registered: set fi.LOCAL_MR in mode, or offer fi.MR_LOCAL"
         if asked == MrMode.MR_BASIC:
-            # Basic registration is had by asking for it, whether or not the provider would need it.
+            # The application gets basic registration when it asks for it, even if the provider does not need it.
             return asked if not rest & ~MR_BASIC_MAP else f"MR_BASIC does not cover {rest & ~MR_BASIC_MAP}"
         return asked if not rest else f"the provider needs {rest}, which MR_SCALABLE excludes: offer those bits"
     if asked == 0 and version < VERSION(1, 5):

@@ -1,7 +1,7 @@
 """Memory regions (fi_mr): their life from registration to close.
 
-`Domain.mr_reg`, `mr_regv` and `mr_regattr` make them, by way of `mr_register.py`. What a region does under the domain's
-mr_mode is decided here, once for all providers; keys, bounds and access are the NIC's.
+`Domain.mr_reg`, `mr_regv` and `mr_regattr` make them, by way of `mr_register.py`. This module
+implements a region's behaviour under the domain's mr_mode for all providers; the NIC checks keys, bounds and access.
 
 Source: fi_mr(3).
 """
@@ -39,11 +39,11 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
     key       remote key (fi_mr_key); `fi.KEY_NOTAVAIL` on a domain opened with `fi.MR_RAW`.
     desc      local descriptor (fi_mr_desc), for the desc argument of data transfers.
     length    bytes.
-    address   virtual address of the first byte, under every mode. What peers count from is another matter: 0, or under
-              `fi.MR_VIRT_ADDR` this address; the first value of `raw_attr()` is it.
+    address   virtual address of the first byte, under every mode. Peers address the first byte by 0, or under
+              `fi.MR_VIRT_ADDR` by this address: the first value of `raw_attr()`.
     access    as registered.
     state     "disabled", "enabled" or "closed".
-    mr[a:b]   a registered slice: the local buffer that is quickest to use.
+    mr[a:b]   a registered slice: the fastest local buffer.
 
     The region keeps the exporter of its memory alive until the region is closed. Thread safety: any thread.
     Source: fi_mr(3).
@@ -51,9 +51,9 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
 
     # Registration is a hot path: this class has no __init__ of its own, and the extension keeps `_closed`, `_site`,
     # `_fixed`, `_associated` and `domain` (set after construction, which enters the region in the domain's list), so
-    # that an ordinary region has no __dict__. `bind`, `enable` and `close` are the extension's: they call the methods
-    # below for what is refused and for other regions. `_special` tells `close()` to call `_close`, for state that the
-    # extension does not know.
+    # that an ordinary region has no __dict__. The extension implements `bind`, `enable` and `close`; it calls the
+    # methods below for refusals and for regions that are not ordinary. `_special` tells `close()` to call `_close`,
+    # for state that the extension does not know.
     _called = "mr"
     _commands = {  # noqa: RUF012
         int(Control.ENABLE): lambda mr, _: mr.enable(),
@@ -69,19 +69,19 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         _fixed: bool  # enable() was called: no further bindings
         _associated: tuple[Any, ...]  # the endpoints and counters that it is bound to
     _keep: Any = None
-    _by_owner = False  # only this process's engine can copy it
+    _by_owner = False  # only this process's engine can copy the memory
     _base_addr: int | None = None  # of a DMA-buf: the virtual address of its first byte
     _spans: tuple[tuple[int, int], ...] = ()
     _base: MemoryRegion | None = None
     _subs: _handle.Children | None = None
     _wants_event = False  # registered with FI_RMA_EVENT
-    _pending = False  # asynchronous registration: its event was not read yet
+    _pending = False  # asynchronous registration: the application has not read its event yet
     _auth_av: Any = None  # the address vector of its authorization keys
     _page_size = 0
     _unnotified = False  # under FI_MR_MMU_NOTIFY: fi_mr_refresh has not been called yet
     _decided: RegionPolicy | None = None  # the provider's policy of this region
     _facts: RegionFacts | None = None
-    _published = False  # peers have reached it, or might have
+    _published = False  # peers may have reached the region
 
     @property
     def _made_in(self) -> int:
@@ -154,7 +154,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         exact = self.domain.policy.regions.bind_flags == "exact"
         if flags != Flag.REMOTE_WRITE if exact else not flags & Flag.REMOTE_WRITE:
             raise self._refuse(
-                Rule.MR_BIND_FLAGS, f"mr.bind: flags {Flag(flags)!s} for a counter; REMOTE_WRITE is what can be counted"
+                Rule.MR_BIND_FLAGS, f"mr.bind: flags {Flag(flags)!s} for a counter; only REMOTE_WRITE can be counted"
             )
         if self.domain.mr_mode & MrMode.MR_RMA_EVENT and not self._wants_event:
             raise self._refuse(
@@ -195,7 +195,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         return self.domain.policy.regions.local_free and not self.access & _REMOTE
 
     def _unstage(self) -> None:
-        """Go on in Python with a region that the extension registered by itself."""
+        """Let this class manage a region that the extension registered by itself."""
         if not self._staged:
             return
         regions = self.domain.policy.regions
@@ -235,7 +235,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         self._fixed = True
 
     def _publish(self) -> None:
-        """Enable the region for peers; at the first time through the region's policy."""
+        """Enable the region for peers; the first time, the region's policy takes the resources."""
         if self._decided is None or self._published or self._local_free:
             self.enable_core()
             return
@@ -258,10 +258,10 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
         """Base address and raw key (fi_mr_raw_attr), for `Domain.map_raw` at the peer.
 
-        key_size   bytes that the caller has room for; None for enough.
+        key_size   bytes of space that the caller has; None: as many as needed.
 
         Returns (base_addr, raw_key). base_addr is the virtual address under `fi.MR_VIRT_ADDR`, 0 otherwise.
-        Raises TooSmall (the message and `.needed` say how many bytes it takes: domain_attr.mr_key_size), BadFlags.
+        Raises TooSmall (the message and `.needed` give the size of the key, domain_attr.mr_key_size), BadFlags.
         Source: fi_mr(3) fi_mr_raw_attr.
         """
         _handle.check(self, "mr.raw_attr")
@@ -274,7 +274,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         size = self.domain.attr.mr_key_size
         if key_size is not None and key_size < size:
             failed = self._refuse(
-                Rule.MR_RAW_ATTR_SIZE, f"mr.raw_attr: a raw key takes {size} B, there is room for {key_size} B"
+                Rule.MR_RAW_ATTR_SIZE, f"mr.raw_attr: a raw key takes {size} B, more than key_size {key_size}"
             )
             failed.needed = size  # type: ignore[attr-defined]
             raise failed
@@ -355,13 +355,13 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
             raise self._refuse(
                 Rule.MR_REFRESH_PAGES,
                 f"{op}: no page is behind address {missing:#x} of {self!r}\n"
-                "  rule: the notification says that all pages it names are there, fi_mr(3) MR_MMU_NOTIFY\n"
+                "  rule: all pages that a notification names must exist, fi_mr(3) MR_MMU_NOTIFY\n"
                 "  try: map and touch the pages first, or name only present pages in iov",
             )
 
     @property
     def _late(self) -> bool:
-        """Its key is made when it is enabled."""
+        """True if the region gets its key when it is enabled."""
         keys = self.domain.policy.keys
         return keys.provider and keys.known_at == "enable"
 
@@ -427,7 +427,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
 
 
 class RawMemoryRegion(MemoryRegion):
-    """A region of a domain opened with FI_MR_RAW: `key` is `fi.KEY_NOTAVAIL`, `raw_attr` has it."""
+    """A region of a domain opened with FI_MR_RAW: `key` is `fi.KEY_NOTAVAIL`, `raw_attr` returns the key."""
 
     @property
     def key(self) -> int:
@@ -465,7 +465,7 @@ class AsyncMemoryRegion(MemoryRegion):
             raise self._refuse(
                 Rule.MR_INCOMPLETE,
                 f"{op}: {self!r} is not complete\n"
-                "  rule: an asynchronous registration is complete when its event was read, fi_mr(3)\n"
+                "  rule: an asynchronous registration is complete when its event has been read, fi_mr(3)\n"
                 "  try: read the MR_COMPLETE event from the domain's event queue first",
             )
 
@@ -487,13 +487,13 @@ _nic.set_region_type(MemoryRegion)
 
 
 def _check_pages(mr: MemoryRegion, op: str, page_size: int, pieces: Sequence[tuple[int, int]]) -> None:
-    """Are the pages behind these ranges of the size that the region was created with?"""
+    """Refuse ranges whose pages differ in size from the region's page_size."""
     found = other_page_size(page_size, pieces)
     if found is not None:
         raise mr._refuse(
             Rule.MR_PAGE_SIZE,
-            f"{op}: at {found[0]:#x} lie pages of {found[1]} B; the region was made with page_size {page_size}\n"
-            "  rule: all pages tied to it later have that size, fi_mr(3) page_size\n"
-            "  try: page_size 0, which leaves it to the system",
+            f"{op}: the pages at {found[0]:#x} have {found[1]} B; the region was made with page_size {page_size}\n"
+            "  rule: all pages of the region have that size, fi_mr(3) page_size\n"
+            "  try: page_size 0, which accepts pages of any size",
             op=op,
         )

@@ -35,7 +35,7 @@ class MrDmabuf:
 
 @dataclass(slots=True)
 class MrAuthKey:
-    """Authorization keys out of an address vector (struct fi_mr_auth_key), for MrAttr.auth_key.
+    """Authorization keys of an address vector (struct fi_mr_auth_key), for MrAttr.auth_key.
 
     av         the vector with the keys; all of them admit peers, unless src_addr restricts the region.
     src_addr   restricts the region to one endpoint of that vector, or, with the flag `fi.AUTH_KEY`, to one key from
@@ -52,10 +52,10 @@ class MrAuthKey:
 
 @dataclass(slots=True)
 class MrAttr:
-    """What to register (struct fi_mr_attr), for `Domain.mr_regattr`.
+    """The memory to register, and its attributes (struct fi_mr_attr), for `Domain.mr_regattr`.
 
     mr_iov          buffers that together are the region.
-    iov_count       how many of them are used; None for all.
+    iov_count       number of these buffers to use; None for all.
     access          `fi.REMOTE_READ | fi.REMOTE_WRITE ...`.
     offset          reserved, 0.
     requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
@@ -64,11 +64,11 @@ class MrAttr:
                     Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a
                     MrAuthKey, and MrAuthKey.SIZE.
     iface, device   the owner of the memory: `fi.HMEM_CUDA` and the device number. Ignored without `fi.HMEM`. Under
-                    `fi.MR_HMEM` device memory has to say it; otherwise HMEM_SYSTEM means "find out".
+                    `fi.MR_HMEM` device memory needs both; otherwise HMEM_SYSTEM lets Weft find the owner.
     hmem_data       reserved, None.
     page_size       a hint, ignored; a page size of this system, or 0.
     base_mr         makes a sub-MR of that region.
-    sub_mr_cnt      a hint, ignored: how many sub-MRs are to come.
+    sub_mr_cnt      a hint, ignored: the expected number of sub-MRs.
     dmabuf          instead of mr_iov, under `fi.MR_DMABUF`.
 
     Source: fi_mr(3) "Memory region attributes".

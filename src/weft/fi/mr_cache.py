@@ -29,13 +29,13 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
     """Open a service of the library by its name (fi_open).
 
     name      "mr_cache": the registration cache.
-    attr      a Domain: the cache that it uses, which is its NIC's; None: that of the process's own NIC.
+    attr      a Domain: the cache of its NIC; None: the cache of the process's own NIC.
     flags     0.
     context   kept, not used.
 
-    Raises NoSys for another name, and if the environment names a memory monitor that does not work here (the message
-    says why); InvalidArgument for a variable with a bad value; BadFlags. Source: fi_mr(3) "Memory registration
-    cache".
+    Raises NoSys for another name, and if the memory monitor that the environment names does not work on this system
+    (the message says why); InvalidArgument for a variable with a bad value; BadFlags. Source: fi_mr(3) "Memory
+    registration cache".
     """
     _args.whole("open", flags=flags)
     if name not in SERVICES:
@@ -356,7 +356,7 @@ class MrCache:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
         iface = HmemIface(monitor.iface)
         if self.state.count_max == 0:
-            raise errors.NoSys(f"{op}: caching is off, FI_MR_CACHE_MAX_COUNT is 0: no monitor is ever asked", op=op)
+            raise errors.NoSys(f"{op}: caching is off, FI_MR_CACHE_MAX_COUNT is 0: no monitor is used", op=op)
         with _import_lock:
             here = (id(self._nic), int(iface))
             if here in _imported:

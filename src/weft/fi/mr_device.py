@@ -29,14 +29,14 @@ def _address_of(buffer: Any) -> int:
 
 
 def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
-    """Under FI_MR_HMEM device memory is registered with its interface named."""
+    """Under FI_MR_HMEM, refuse device memory that is registered without its interface."""
     for buffer in buffers:
         found = hmem.locate(_address_of(buffer))
         if found is not None and found.kind != "host":
             raise domain.policy.refusals.refuse(
                 Rule.MR_DEVICE,
-                f"{op}: the buffer is {found.kind} memory of {found.iface.name} {found.device}, and nothing says so\n"
-                "  rule: under MR_HMEM device memory is registered with fi_mr_regattr, iface and device filled in\n"
+                f"{op}: the buffer is {found.kind} memory of {found.iface.name} {found.device}, which the call omits\n"
+                "  rule: under MR_HMEM device memory is registered with fi_mr_regattr, with iface and device\n"
                 f"  try: mr_regattr(fi.MrAttr(..., iface=fi.{found.iface.name}, device={found.device}))",
                 op=op,
             )
@@ -61,7 +61,7 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
             raise domain.policy.refusals.refuse(
                 Rule.MR_DEVICE,
                 f"{op}: {MrFlag(flags & int(DEVICE_FLAGS))!s} with iface HMEM_SYSTEM\n"
-                "  rule: iface still says which device's interface the memory comes from, fi_mr(3) FLAGS",
+                "  rule: the flags do not replace iface, which names the interface of the device, fi_mr(3) FLAGS",
                 op=op,
             )
         if domain.mr_mode & MrMode.MR_HMEM:
@@ -76,7 +76,7 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
     for buffer in iov:
         address = _address_of(buffer)
         found = hmem.locate(address)
-        what = f"{found.kind} memory of {found.iface.name} {found.device}" if found else "no memory of its"
+        what = f"{found.kind} memory of {found.iface.name} {found.device}" if found else "no device memory there"
         if host and (found is None or found.kind == "host"):
             continue
         wrong = (
@@ -90,7 +90,7 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
             said = "HMEM_HOST_ALLOC" if host else f"device {number}" + (", HMEM_DEVICE_ONLY" if only else "")
             raise domain.policy.refusals.refuse(
                 Rule.MR_DEVICE,
-                f"{op}: the buffer at {address:#x} was said to be {iface.name}, {said}; the runtime says: {what}\n"
+                f"{op}: the buffer at {address:#x} is declared as {iface.name}, {said}; the runtime reports {what}\n"
                 "  try: weft.memory.hmem.locate(address), or iface HMEM_SYSTEM for memory of the host",
                 op=op,
             )
@@ -133,7 +133,7 @@ def map_dmabuf(domain: Domain, op: str, attr: MrAttr) -> tuple[Any, Extra]:
     start = (piece.base_addr or 0) + piece.offset
     found = hmem.locate(start) if piece.base_addr is not None else None
     if found is not None and start + piece.len <= found.base + found.length:
-        # Mapped in this process already: the device's runtime copies.
+        # This process has mapped the memory already: the device's runtime copies it.
         return (start, piece.len), Extra(base_addr=start)
     first = piece.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     writes = attr.access & (Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
@@ -153,6 +153,6 @@ def map_dmabuf(domain: Domain, op: str, attr: MrAttr) -> tuple[Any, Extra]:
             op=op,
         ) from None
     mapped = memoryview(window)[piece.offset - first :]
-    # Where the kernel reads it for us, it answers with an error when the exporter takes pages away.
+    # If the kernel reads the memory for us, it returns an error when the exporter removes pages.
     readable = domain.policy.nic.missing_page(_address_of(mapped), 1) is None
     return mapped, Extra(by_owner=True, unowned=readable, base_addr=start)

@@ -29,14 +29,15 @@ __all__ = ["ACCESS", "cut", "quick_rules", "register", "register_attr"]
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
 
 
-# Under these modes `register` looks at each region.
+# Under these modes `register` checks each region.
 _SPECIAL_MODES = MrMode.MR_BASIC | MrMode.MR_RAW | MrMode.MR_MMU_NOTIFY | MrMode.MR_HMEM
 
 
 def quick_rules(domain: Domain) -> dict[str, Any]:
-    """What the extension does with regions by itself, for `_nic.DomainCore.set_mr_rules`: the policy's rules as data.
+    """The policy's rules as data, for `_nic.DomainCore.set_mr_rules`: with them the extension handles plain regions.
 
-    It registers one buffer without flags, and binds and enables such regions. What is refused comes back here.
+    A plain region is one buffer without flags. The extension registers, binds and enables it. To refuse a call, and for
+    other regions, the extension calls `register` and the methods of `MemoryRegion`.
     """
     policy, mode = domain.policy, domain.mr_mode
     keys, regions = policy.keys, policy.regions
@@ -93,11 +94,11 @@ def register(
             refuse_undeclared(domain, op, buffers)
         extra = PLAIN
     _args.whole(op, access=access, offset=offset, flags=flags)
-    access = int(access)  # a number of NumPy's cannot be combined with larger ones
+    access = int(access)  # a NumPy integer cannot be combined with larger numbers
     if access & ~int(ACCESS):
         raise domain.policy.refusals.refuse(
             Rule.MR_ACCESS,
-            f"{op}: access {Flag(access & ~int(ACCESS))!s} is no permission; known: {ACCESS!s}"
+            f"{op}: access {Flag(access & ~int(ACCESS))!s} is not a permission; known: {ACCESS!s}"
             + _perhaps_length(op, buffers, access),
             op=op,
         )
@@ -220,7 +221,8 @@ def register(
         _handle.adopt(mr, base)
     if domain._mr_eq is not None:
         assert isinstance(mr, AsyncMemoryRegion)
-        domain._mr_eq.post(EqEvent.MR_COMPLETE, EqEntry(mr, context), mr._complete)  # holds the region until then
+        # The event holds the region until the application reads it.
+        domain._mr_eq.post(EqEvent.MR_COMPLETE, EqEntry(mr, context), mr._complete)
     return mr
 
 
@@ -333,7 +335,7 @@ def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: 
         )
     av = key.av
     if not isinstance(av, AddressVector):
-        raise errors.InvalidArgument(f"{op}: av of the MrAuthKey is {av!r}, no AddressVector", op=op)
+        raise errors.InvalidArgument(f"{op}: av of the MrAuthKey is {av!r}, not an AddressVector", op=op)
     _handle.check(av, op)
     if av.domain is not domain:
         raise domain.policy.refusals.refuse(Rule.MR_AUTH_KEY_DOMAIN, f"{op}: {av!r} belongs to {av.domain!r}", op=op)
@@ -360,7 +362,7 @@ def _perhaps_length(op: str, buffers: Sequence[Any], access: int) -> str:
     """A hint for callers who pass the buffer's length as the access, as in the argument order of C; "" for others."""
     if op != "mr_reg" or access != int(_nic.describe_buffer(buffers[0])[1]):
         return ""
-    return f"\n  try: mr_reg(buf, access, ..., len={access}): the length is an argument of its own, the buffer has it"
+    return f"\n  try: mr_reg(buf, access, ..., len={access}): the length is a separate argument, by default all bytes"
 
 
 def cut(domain: Domain, op: str, buf: Any, length: int, access: int) -> tuple[tuple[int, int], Any]:
@@ -435,8 +437,8 @@ def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
         if at is not None:
             raise domain.policy.refusals.refuse(
                 Rule.MR_PERSISTENT,
-                f"{op}: RMA_PMEM for {size} B at {start:#x}, of which the part from {at:#x} on is not a file\n"
-                "  rule: persistent memory outlives the process: a shared mapping of a file\n"
+                f"{op}: RMA_PMEM for {size} B at {start:#x}, which from {at:#x} on are not mapped from a file\n"
+                "  rule: persistent memory is a shared mapping of a file, because other memory ends with the process\n"
                 "  try: numpy.memmap(path, mode='r+')",
                 op=op,
             )

@@ -353,12 +353,13 @@ class DomainPolicy(Extensions, Protocol):
         """Take the resources of a new completion queue. Raises the refusal."""
 
     def give_queue(self) -> None:
-        """The reverse: the queue is closed."""
+        """The reverse of `take_queue`: the queue is closed."""
 
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """(most elements of a call, bytes of an element); (0, size) if the operation does not exist.
 
-        family   0 base, 1 fetch, 2 compare; flags: the given flags out of `query_flags`.
+        family   0 base, 1 fetch, 2 compare.
+        flags    the flags of the call that are in `query_flags`.
         """
         ...
 
@@ -377,7 +378,7 @@ class DomainPolicy(Extensions, Protocol):
         ...
 
     def outcome(self, failed: Failure) -> tuple[int, int]:
-        """(err, prov_errno) of an error entry: from `statuses`, unless more than the status decides.
+        """(err, prov_errno) of an error entry: from `statuses`, unless they depend on more than the status.
 
         Called when an error entry is read. Parts of a vectored call use only `statuses`.
         """
@@ -388,11 +389,11 @@ class DomainPolicy(Extensions, Protocol):
         ...
 
     def region_takes(self) -> _nic.RegionTakes | None:
-        """What the domain's regions take, as data; asked once, where `RegionRules.asked`.
+        """The resources that the domain's regions take, as data; called once, under `RegionRules.asked`.
 
-        With it, registration of one buffer without flags and its enable take that without a question, and `region` is
-        asked only about other regions, and about all when they are enabled where the policy makes the keys. None:
-        `region` is asked about each.
+        The extension then takes these resources itself for a plain region (one buffer, no flags). `region` is called
+        only for other regions, and, if the policy makes the keys, for every region that is enabled. None: `region` is
+        called for every region.
         """
         ...
 

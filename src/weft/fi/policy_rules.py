@@ -1,4 +1,4 @@
-"""What a provider rules about keys, regions, queues, counters, vectors and commands, as plain data."""
+"""A provider's rules for keys, regions, queues, counters, vectors and commands, as plain data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RegionRules:
     events       accesses can be counted (fi_mr_bind of a counter).
     refreshes    fi_mr_refresh works even without FI_MR_MMU_NOTIFY.
     allocated    under FI_MR_ALLOCATED, registration checks that the region has pages.
-    asked        each registration calls `DomainPolicy.region`, but those that `DomainPolicy.region_takes` covers.
+    asked        registrations call `DomainPolicy.region`, except those that `DomainPolicy.region_takes` covers.
     local_free   a region without rights for peers takes no key (requested_key is ignored), and can be used without a
                  binding and without fi_mr_enable; both calls succeed without effect.
     offset       "reserved": the attribute offset must be 0; "ignored".

@@ -1,6 +1,6 @@
-"""The providers that are known here. It imports none: they register themselves.
+"""The registered providers. This module imports none of them: each provider calls `register` when it is imported.
 
-Weft's own are registered by `weft.fi`; others call `register` when they are imported.
+`weft.fi` imports Weft's own providers; applications import others.
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ class MsgRma:
 
     msg_iov         local buffers, in order; at most tx_attr.iov_limit.
     rma_iov         remote pieces, in order; at most tx_attr.rma_iov_limit. Both sides have the same total length.
-    addr            the peer: what `AddressVector.insert` returned.
+    addr            the peer: the fi_addr from `AddressVector.insert`.
     desc            a descriptor, or None, for each local buffer.
     context         any object; comes back in the completion.
     data            remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
-    iov_count, rma_iov_count   how many entries are used; None for all.
+    iov_count, rma_iov_count   number of entries to use; None for all.
 
     Source: fi_rma(3) fi_writemsg, fi_readmsg.
     """
