@@ -165,5 +165,5 @@ def test_outcome_of_advice_is_a_status(rig: Rig) -> None:
     memh.unmap()
     with refused(INVALID_PARAM, "unmapped"):
         rig.context.mem_advise(memh, advice=WILLNEED)
-    with refused(INVALID_PARAM, "no memory handle"):
+    with refused(INVALID_PARAM, "not a memory handle"):
         rig.context.mem_advise(None, advice=WILLNEED)  # type: ignore[arg-type]

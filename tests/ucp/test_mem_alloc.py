@@ -137,7 +137,7 @@ def test_fixed_never_replaces_a_region_that_is_mapped(rig: Rig, prot: int) -> No
     with addresses(4, backed=True) as place:
         with rig.map(address=place.at + PAGE, length=PAGE, prot=prot, flags=NONBLOCK) as live:
             for first, count in ((0, 4), (1, 1), (0, 2), (1, 2)):
-                with refused(NO_MEMORY, "a region that is mapped"):
+                with refused(NO_MEMORY, "a mapped region"):
                     rig.map(address=place.at + first * PAGE, length=count * PAGE, flags=ALLOCATE | FIXED)
             with rig.map(address=place.at + 2 * PAGE, length=PAGE, flags=ALLOCATE | FIXED) as beside:
                 works(rig, beside)

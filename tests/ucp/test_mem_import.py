@@ -131,7 +131,7 @@ def test_imported_memory_that_is_not_mapped_has_no_bytes(rig: Rig, owner: Owner)
                 use()
         with refused(UNSUPPORTED, "imported"):
             theirs.pack()
-        with refused(UNSUPPORTED, "not this process's own"):
+        with refused(UNSUPPORTED, "belongs to another process"):
             theirs.pack(flags=EXPORT)
 
 

@@ -220,7 +220,7 @@ def test_length_past_the_end_of_a_buffer_is_invalid(rig: Rig, length: int) -> No
     "more", [{"allocate": True}, {"flags": FIXED}, {"address": 4096}, {"exported_memh_buffer": b""}]
 )
 def test_buffer_excludes_what_is_said_of_addresses(rig: Rig, more: dict[str, Any]) -> None:
-    with refused(INVALID_PARAM, "registered where it is"):
+    with refused(INVALID_PARAM, "registered in place"):
         rig.map(array(), **more)
 
 

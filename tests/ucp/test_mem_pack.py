@@ -318,7 +318,7 @@ def test_exported_handle_is_imported_as_the_peer_s_memory(rig: Rig, other: Rig) 
             assert bytes(memh.memory[100:108]) == b"come bac"
             with refused(UNSUPPORTED, "imported"):
                 imported.pack()
-            with refused(UNSUPPORTED, "not this process's own"):
+            with refused(UNSUPPORTED, "belongs to another process"):
                 imported.pack(flags=EXPORT)
         with refused(INVALID_PARAM, "unmapped"):
             imported[:8]

@@ -278,11 +278,11 @@ def test_cancelled_operation_that_had_not_begun_ends_as_canceled(rig: Rig, silen
 
 @pytest.mark.parametrize("wrong", [None, 5, "request", object()])
 def test_only_requests_of_the_worker_are_cancelled(rig: Rig, wrong: Any) -> None:
-    with refused(INVALID_PARAM, "is no request"):
+    with refused(INVALID_PARAM, "is not a request"):
         rig.worker.request_cancel(wrong)
     with rig.alloc() as memh, rig.key(memh) as rkey, rig.context.worker_create() as worker:
         request = rig.pending(memh.address, rkey)
-        with refused(INVALID_PARAM, "another worker's"):
+        with refused(INVALID_PARAM, "of another worker"):
             worker.request_cancel(request)
         assert ended(request) is OK
 
@@ -296,7 +296,7 @@ def test_wait_that_times_out_leaves_the_operation_under_way(rig: Rig, silent: Si
         calls = Calls()
         request = ep.put_nbx(b"x", rkey.address, rkey, cb=calls)
         for timeout in (0, 0.001, 0.02):
-            with refused(TIMED_OUT, "goes on"):
+            with refused(TIMED_OUT, "continues"):
                 request.wait(timeout)
             assert request.status is INPROGRESS
         assert "1 operations under way" in repr(ep)

@@ -142,7 +142,7 @@ def test_both_keys_have_to_be_the_worker_s(rig: Rig) -> None:
         theirs = worker.ep_create(rig.worker.address).rkey_unpack(memh.pack())
         assert worker.rkey_compare(theirs, theirs) == 0
         for pair in ((mine, theirs), (theirs, mine), (theirs, theirs)):
-            with refused(INVALID_PARAM, "no key of this worker"):
+            with refused(INVALID_PARAM, "not a key of this worker"):
                 rig.worker.rkey_compare(*pair)
 
 
@@ -151,7 +151,7 @@ def test_both_keys_have_to_be_the_worker_s(rig: Rig) -> None:
 def test_what_is_no_key_is_not_compared(rig: Rig, wrong: Any) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         for pair in ((wrong, rkey), (rkey, wrong)):
-            with refused(INVALID_PARAM, "no key of this worker"):
+            with refused(INVALID_PARAM, "not a key of this worker"):
                 rig.worker.rkey_compare(*pair)
 
 

@@ -1,7 +1,7 @@
 """Checks of arguments and struct fields that the control calls share.
 
-The operations are the extension's and check there. Here an argument that is of no use is refused by name, before
-anything is done with it: TypeError for another type, UcsError (INVALID_PARAM) for a number out of range.
+The extension checks the arguments of operations. The functions here refuse an unusable argument by name before the
+call has any effect: TypeError for a wrong type, UcsError (INVALID_PARAM) for a number out of range.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _index(op: str, name: str, value: Any) -> int:
 
 
 def text(op: str, /, **texts: Any) -> None:
-    """Each is a str."""
+    """Check that each argument is a str."""
     for name, value in texts.items():
         if not isinstance(value, str):
             raise TypeError(f"{op}: {name} must be a str, not {value!r:.60}")
@@ -55,7 +55,7 @@ def function(op: str, name: str, value: Any) -> None:
 
 
 def expect(op: str, name: str, value: Any, *classes: type[Any]) -> None:
-    """It is of one of these classes of weft.ucp. A struct's field mask is a whole number."""
+    """Check that the argument has one of these classes of weft.ucp, and that its field mask is a whole number."""
     if not isinstance(value, classes):
         names = " or ".join(f"ucp.{cls.__name__}" for cls in classes)
         raise TypeError(f"{op}: {name} must be a {names}, not {value!r:.60}")

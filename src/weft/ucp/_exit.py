@@ -8,13 +8,13 @@ __all__ = ["leave"]
 
 
 def leave(handle: object, close: Callable[[], object], error: BaseException | None) -> None:
-    """Close a handle. What the block raised is never hidden behind what close() raises then: that becomes a note of
-    it."""
+    """Close a handle. An error of close() never replaces an exception of the block: the error becomes a note on the
+    exception."""
     if error is None:
         close()
         return
     try:
         close()
-    except Exception as reason:  # a UcsError, or what a callback raised
+    except Exception as reason:  # a UcsError, or the exception of a callback
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(f"weft: the `with` block could not close {handle!r}:\n{reason!r}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "wake"]
 
-# Rounds of progress before the loop's other tasks have their turn.
+# Rounds of progress before the loop runs other tasks.
 ROUNDS = 64
 
 
@@ -68,13 +68,13 @@ class Watch:
             request.drop_waiter(future)
 
     def _progress(self) -> None:
-        """Progress the worker until nothing is left, or the other tasks should have their turn.
+        """Progress the worker until no work is left, or until it is the turn of other tasks.
 
-        What a callback raises is the event loop's to report: the tasks that await other requests go on.
+        The event loop reports the exception of a callback, so that the tasks that await other requests continue.
         """
         self._again = None
         for _ in range(ROUNDS):
-            if self._worker.closed:  # a callback may close it, too
+            if self._worker.closed:  # a callback may have closed the worker
                 self.close()
                 return
             try:

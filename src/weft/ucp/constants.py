@@ -47,7 +47,7 @@ class ParamField(enum.IntFlag):
 
 
 class Feature(enum.IntFlag):
-    """What a context is for (ucp_feature). Weft's has RMA, AMO32, AMO64, WAKEUP and EXPORTED_MEMH."""
+    """Features of a context (ucp_feature). Weft has RMA, AMO32, AMO64, WAKEUP and EXPORTED_MEMH."""
 
     TAG = 1 << 0
     RMA = 1 << 1
@@ -103,7 +103,7 @@ class ErrHandlingMode(enum.IntEnum):
 
 
 class EpCloseFlag(enum.IntFlag):
-    """Of `Endpoint.close_nbx` (ucp_ep_close_flags_t)."""
+    """Flags of `Endpoint.close_nbx` (ucp_ep_close_flags_t)."""
 
     FORCE = 1 << 0
 
@@ -129,7 +129,7 @@ class MemMapFlag(enum.IntFlag):
 
 
 class Prot(enum.IntFlag):
-    """What may be done with mapped memory ("UCP memory mapping protection mode")."""
+    """Permitted accesses to mapped memory ("UCP memory mapping protection mode")."""
 
     LOCAL_READ = 1 << 0
     LOCAL_WRITE = 1 << 1
@@ -146,7 +146,7 @@ class MemAdviseParamField(enum.IntFlag):
 
 
 class MemAdvice(enum.IntEnum):
-    """What memory will be used for (ucp_mem_advice_t)."""
+    """The expected use of memory (ucp_mem_advice_t)."""
 
     NORMAL = 0
     WILLNEED = 1
@@ -159,7 +159,7 @@ class MemhPackParamField(enum.IntFlag):
 
 
 class MemhPackFlag(enum.IntFlag):
-    """Of `MemHandle.pack` (ucp_memh_pack_flags)."""
+    """Flags of `MemHandle.pack` (ucp_memh_pack_flags)."""
 
     EXPORT = 1 << 0
 
@@ -189,12 +189,12 @@ class MemoryType(enum.IntEnum):
 
     @property
     def text(self) -> str:
-        """As a mem_spec has it: "host", "cuda-managed"."""
+        """The name in a mem_spec: "host", "cuda-managed"."""
         return self.name.lower().replace("_", "-")
 
 
 class AtomicOp(enum.IntEnum):
-    """Of `Endpoint.atomic_op_nbx` (ucp_atomic_op_t)."""
+    """Operations of `Endpoint.atomic_op_nbx` (ucp_atomic_op_t)."""
 
     ADD = 0
     SWAP = 1
@@ -227,7 +227,7 @@ DATATYPE_IOV = 2
 
 
 def dt_make_contig(nbytes: int) -> int:
-    """The datatype of elements of so many bytes (ucp_dt_make_contig)."""
+    """The datatype of elements of `nbytes` bytes (ucp_dt_make_contig)."""
     from . import _args
 
     _args.needed("dt_make_contig", nbytes=nbytes)

@@ -26,7 +26,7 @@ __all__ = ["Context"]
 
 _FEATURES = Feature.RMA | Feature.AMO32 | Feature.AMO64 | Feature.WAKEUP | Feature.EXPORTED_MEMH
 _HINTS = (
-    "Weft has UCP's memory routines, and nothing else of it\n"
+    "Weft implements only UCP's memory routines\n"
     "  try: ucp.FEATURE_RMA | ucp.FEATURE_AMO32 | ucp.FEATURE_AMO64 | ucp.FEATURE_WAKEUP | ucp.FEATURE_EXPORTED_MEMH"
 )
 
@@ -37,15 +37,15 @@ class Context(_nic.UcpContextCore):
         with ucp.Context() as context, context.worker_create() as worker:
             memh = context.mem_map(length=1 << 20, allocate=True)
 
-    params     a `Params`; FEATURES has to be given in it.
-    features   `Feature`s, instead of params; all that Weft has where neither is given.
+    params     a `Params`, with the mandatory field FEATURES.
+    features   `Feature`s, instead of params; without both arguments, all features of Weft.
     name       for messages.
 
     mem_map mem_unmap mem_advise mem_print_info rkey_pack    memory
     worker_create                                            workers
 
-    Closing it (ucp_cleanup) destroys its workers and unmaps its memory. Thread safety: any thread.
-    Raises UcsError: INVALID_PARAM (no features), UNSUPPORTED (features that Weft has not).
+    Closing the context (ucp_cleanup) destroys its workers and unmaps its memory. Thread safety: any thread.
+    Raises UcsError: INVALID_PARAM (no features), UNSUPPORTED (features that Weft does not have).
     Source: UCP, "ucp_init".
     """
 
@@ -65,7 +65,7 @@ class Context(_nic.UcpContextCore):
         _args.integer("Context", features=features)
         _args.text("Context", name=name)
         wanted = _FEATURES if features is None else Feature(features)
-        # As numbers: the complement of an IntFlag has its own members' bits only, and unknown ones would pass.
+        # Numbers, because the complement of an IntFlag has only its members' bits, so that unknown bits would pass.
         if beyond := int(wanted) & ~int(_FEATURES):
             raise UcsError(Status.ERR_UNSUPPORTED, f"Context: features {Feature(beyond)!r}: {_HINTS}")
         self.features = wanted
@@ -118,17 +118,17 @@ class Context(_nic.UcpContextCore):
             raise TypeError("mem_map: give a MemMapParams, or its fields as keywords, not both")
         return mem.mem_map(self, params, buffer)
 
-    _mem_map.__qualname__ = "Context.mem_map"  # as messages about its arguments name it
+    _mem_map.__qualname__ = "Context.mem_map"  # the name in messages about its arguments
 
     def mem_unmap(self, memh: MemHandle) -> None:
-        """Unmap memory (ucp_mem_unmap): its handle and its remote keys are void from here on.
+        """Unmap memory (ucp_mem_unmap). Its handle and its remote keys become invalid.
 
-        Waits, for a bounded time, for peers that are copying. What Weft allocated goes back to the system when the last
-        array over it is gone. Operations of this process that have the memory as their buffer go on: it stays where it
-        is until they are over.
+        Waits, for a bounded time, for peers that are copying. Memory that Weft allocated is freed with the last array
+        over it. Operations of this process that use the memory as their buffer continue: the memory stays in place
+        until they have ended.
 
-        Raises UcsError: INVALID_PARAM (unmapped already, or mapped by another context), BUSY (a peer that is copying
-        does not come to an end: try again). Source: UCP, "ucp_mem_unmap".
+        Raises UcsError: INVALID_PARAM (unmapped already, or mapped by another context), BUSY (a peer's copy does
+        not end in time: try again). Source: UCP, "ucp_mem_unmap".
         """
         self._check("mem_unmap")
         mem.belongs(self, memh, "mem_unmap")
@@ -143,12 +143,12 @@ class Context(_nic.UcpContextCore):
         length: int | None = None,
         advice: int | None = None,
     ) -> None:
-        """Tell how memory will be used (ucp_mem_advise).
+        """Advise Weft how memory will be used (ucp_mem_advise).
 
         params   a `MemAdviseParams` with all three fields; or
-        address, length, advice   its fields. The whole of the memory where both address and length are left out.
+        address, length, advice   the struct's fields; without address and length, all of the memory.
 
-        MADV_WILLNEED has the pages there when the call returns, as far as the system has memory.
+        After MADV_WILLNEED the pages exist when the call returns, as far as the system has memory.
 
         Raises UcsError (INVALID_PARAM): a field is missing, the range passes the memory, unknown advice.
         Source: UCP, "ucp_mem_advise".
@@ -197,7 +197,7 @@ class Context(_nic.UcpContextCore):
         """A worker (ucp_worker_create).
 
         params              a `WorkerParams`; or
-        thread_mode, name   its fields. Every thread_mode is served as THREAD_MODE_MULTI.
+        thread_mode, name   the struct's fields. Weft treats every thread_mode as THREAD_MODE_MULTI.
 
         Raises UcsError: INVALID_PARAM (no such thread mode), UNSUPPORTED (event_fd). Source: UCP, "ucp_worker_create".
         """
@@ -212,23 +212,23 @@ class Context(_nic.UcpContextCore):
             if mask & WorkerParamField.EVENT_FD:
                 raise UcsError(
                     Status.ERR_UNSUPPORTED,
-                    "worker_create: event_fd: a worker has a descriptor of its own\n  try: worker.get_efd()",
+                    "worker_create: event_fd: a worker has its own descriptor\n  try: worker.get_efd()",
                 )
         _args.text("worker_create", name=name)
         worker = Worker(self, thread_mode, name, user_data)
         self._workers.add(worker)
         return worker
 
-    # Neither of these refers to the context: one that exported or imported is collected like any other.
+    # Neither object refers to the context, so that a context that exported or imported memory can be collected.
 
     def _export_place(self) -> _keys.Place:
-        """Where importers of this context's exported handles call."""
+        """The endpoint to which importers of this context's exported handles connect."""
         if self._door is None:
             self._door = nic_endpoint(self, wakeup=False)
         return _keys.place_of(self._door[2].address)
 
     def _import_worker(self) -> Worker:
-        """The worker that imported handles are reached through. They hold it."""
+        """The worker through which imported handles are accessed. The handles hold the worker."""
         worker = None if self._importer is None else self._importer()
         if worker is None or worker.closed:
             worker = self.worker_create(name="imported handles")
@@ -244,18 +244,18 @@ class Context(_nic.UcpContextCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the context is closed\n  try: another, ucp.Context()")
+            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the context is closed\n  try: a new ucp.Context()")
         if self._made_in != _process.generation:
             raise UcsError(
                 Status.ERR_INVALID_PARAM,
-                f"{op}: this context belongs to the parent process\n  try: a context of the forked child's own",
+                f"{op}: this context belongs to the parent process\n  try: a new ucp.Context() in the child",
             )
 
     def close(self) -> None:
-        """Destroy its workers and unmap its memory (ucp_cleanup). Closing again does nothing.
+        """Destroy the context's workers and unmap its memory (ucp_cleanup). Closing again does nothing.
 
-        Raises UcsError (BUSY) where a peer that is copying does not come to an end: try again. An exception of a
-        callback that closing calls comes out after all is closed.
+        Raises UcsError (BUSY) if a peer's copy does not end in time: try again. If closing calls a callback that
+        raises, close() raises the exception after everything is closed.
         """
         if self._closed or self._made_in != _process.generation:
             return

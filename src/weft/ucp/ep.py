@@ -1,7 +1,7 @@
-"""Endpoints (ucp_ep_h): the way to one peer's worker.
+"""Endpoints (ucp_ep_h): each connects a worker to one worker of a peer.
 
-put_nbx, get_nbx, atomic_op_nbx and flush_nbx are the extension's and inherited as they are: an operation crosses into
-the NIC once and runs no Python code of Weft.
+The extension implements put_nbx, get_nbx, atomic_op_nbx and flush_nbx: an operation crosses into the NIC once and runs
+no Python code of Weft.
 
 Source: UCP of UCX 1.17, "ucp_ep_create", "ucp_ep_rkey_unpack".
 """
@@ -31,11 +31,11 @@ _numbers = itertools.count()
 
 
 class Endpoint(_nic.UcpEndpointCore):
-    """The way to a peer's worker (ucp_ep_h). Made by `Worker.ep_create`; a context manager.
+    """An endpoint to a peer's worker (ucp_ep_h). Made by `Worker.ep_create`; a context manager.
 
     put_nbx get_nbx atomic_op_nbx flush_nbx    operations: they return requests
-    rkey_unpack(buffer)                        the keys that they need
-    close() close_nbx()                        its end
+    rkey_unpack(buffer)                        makes the keys that operations need
+    close() close_nbx()                        end the endpoint
 
     An endpoint whose peer is gone has failed: its present and later operations end with the status. If the endpoint
     was made with ERR_HANDLING_MODE_PEER, progress() calls err_handler(user_data, ep, status) once.
@@ -72,15 +72,15 @@ class Endpoint(_nic.UcpEndpointCore):
     # ---- keys --------------------------------------------------------------------------------------------------------
 
     def rkey_unpack(self, rkey_buffer: Any) -> RemoteKey:
-        """A remote key that is ready for use on this endpoint (ucp_ep_rkey_unpack).
+        """Make a remote key for operations on this endpoint (ucp_ep_rkey_unpack).
 
         rkey_buffer   the bytes that `MemHandle.pack` returned in the peer's process.
 
         Destroy the key when it is no longer needed, before the endpoint. Unpacking does not ask the peer; if the peer
         refuses the key, the operations that use it fail.
 
-        Raises UcsError: INVALID_PARAM (no key, one that was cut short or changed, a closed endpoint), UNREACHABLE (the
-        key names an endpoint of another process than this one's peer). Source: UCP, "ucp_ep_rkey_unpack".
+        Raises UcsError: INVALID_PARAM (not a key, a key that was truncated or changed, a closed endpoint), UNREACHABLE
+        (the key's owner is not the peer of this endpoint). Source: UCP, "ucp_ep_rkey_unpack".
         """
         self._check("ep_rkey_unpack")
         return self._key(parse(rkey_buffer, (_keys.KEY,), "ep_rkey_unpack", "remote key"))
@@ -91,7 +91,7 @@ class Endpoint(_nic.UcpEndpointCore):
             if found.process != self._peer.process:
                 raise UcsError(
                     Status.ERR_UNREACHABLE,
-                    "ep_rkey_unpack: the key belongs to another process than the one that this endpoint leads to\n"
+                    "ep_rkey_unpack: the key belongs to a process that is not the peer of this endpoint\n"
                     "  try: unpack it on an endpoint to its owner",
                 )
             dest = self._insert(found.place)
@@ -117,7 +117,7 @@ class Endpoint(_nic.UcpEndpointCore):
         self.worker._check(op)
 
     def _on_failure(self, status: int, text: str) -> None:
-        """The NIC says that the peer is gone. Called by progress(), once."""
+        """Called once by progress(), when the NIC reports that the peer is gone."""
         if self._err_handler is not None and not self._closed:
             self._err_handler(self.user_data, self, status)
 
@@ -139,12 +139,12 @@ class Endpoint(_nic.UcpEndpointCore):
             self._shut()
 
     def close_nbx(self, flags: int = 0) -> Request:
-        """Close it once the posted operations are done (ucp_ep_close_nbx).
+        """Close the endpoint after the posted operations have ended (ucp_ep_close_nbx).
 
         flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves, and unreported failures stay
                 unreported.
 
-        An endpoint that has failed is closed at once, too. Its remote keys are destroyed with it.
+        A failed endpoint is closed at once, too. Closing destroys the endpoint's remote keys.
         Raises UcsError for a failure that was not reported before; the endpoint is then closed.
         Source: UCP, "ucp_ep_close_nbx".
         """
@@ -173,9 +173,9 @@ class Endpoint(_nic.UcpEndpointCore):
         return request
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Wait for the posted operations, then close it. Closing again does nothing.
+        """Wait for the posted operations, then close the endpoint. Closing again does nothing.
 
-        timeout   seconds to wait; after them it is closed anyway, and UcsError (TIMED_OUT) is raised.
+        timeout   seconds to wait; then close() closes the endpoint anyway and raises UcsError (TIMED_OUT).
 
         Raises UcsError also for a failure that neither a request nor a flush has reported; the endpoint is then closed.
         Source: UCP, "ucp_ep_close_nbx".

@@ -1,8 +1,8 @@
 """Imported handles: memory of another process as the local buffer of operations.
 
-Memory that Weft allocated is mapped here, and operations move its bytes in place. Memory that its owner registered, and
-all memory under WEFT_ISOLATION=strict, cannot be mapped: its bytes are fetched from the owner before a put, and sent to
-the owner after a get.
+Memory that Weft allocated is mapped into this process, and operations move its bytes in place. Memory that its owner
+registered, and all memory under WEFT_ISOLATION=strict, cannot be mapped: Weft fetches its bytes from the owner before a
+put, and sends them to the owner after a get.
 
 Source: UCP of UCX 1.17, "ucp_mem_map", exported_memh_buffer.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounce", "Imported"]
 
-_WAIT_S = 10.0  # for the owner of memory that is not mapped here
+_WAIT_S = 10.0  # limit for answers of the owner of memory that is not mapped here
 
 
 def _ended(request: Request, what: str) -> None:
@@ -40,14 +40,14 @@ def _ended(request: Request, what: str) -> None:
 
 
 class Bounce(bytearray):
-    """Where a get leaves the bytes for memory that is not mapped here."""
+    """The buffer of a get whose destination is not mapped here."""
 
     def __init__(self, ep: Endpoint, rkey: RemoteKey, address: int, nbytes: int) -> None:
         super().__init__(nbytes)
         self._to = ep, rkey, address
 
     def deliver(self) -> None:
-        """Send them to the owner. Called by the data path when the get has ended."""
+        """Send the bytes to the destination's owner. The data path calls this when the get has ended."""
         ep, rkey, address = self._to
         _ended(ep.put_nbx(memoryview(self), address, rkey), "the bytes of a get could not be sent to their owner")
         _ended(ep.flush_nbx(), "the bytes of a get did not arrive at their owner")
@@ -56,11 +56,11 @@ class Bounce(bytearray):
 class Imported(MemHandle):
     """Memory of another process of this host, as a local buffer.
 
-    address is the exporter's. `memory` and `memh[a:b]` are where this process has it mapped; UNSUPPORTED where it is
-    not, and operations then name its parts by (address, length) and memh=.
+    `address` is the exporter's address. `memory` and `memh[a:b]` are this process's mapping. Without a mapping they
+    raise UNSUPPORTED, and operations name a part of the memory by (address, length) and memh=.
 
-    Once the exporter has unmapped it, or is gone, every call but mem_unmap refuses the handle (IO_ERROR). Until
-    mem_unmap the exporter does not give the memory to another region: older views reach the old contents.
+    After the exporter has unmapped the memory, or is gone, every call but mem_unmap refuses the handle (IO_ERROR).
+    The exporter does not reuse the memory before this handle's mem_unmap: older views show the old contents.
     """
 
     context: Context
@@ -100,7 +100,7 @@ class Imported(MemHandle):
         if not self._window.current:
             raise UcsError(
                 Status.ERR_IO_ERROR,
-                f"memh: {self!r} is void: the process that exported it has unmapped it, or is gone\n"
+                f"memh: {self!r} is void: the process that exported the memory has unmapped it, or is gone\n"
                 "  try: mem_unmap, and import a handle of memory that is mapped",
             )
         return memoryview(self._window)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ class Imported(MemHandle):
     def _part(self, buffer: Any, at: int, nbytes: int, writes: bool) -> Any:
         if self._window is not None:
             return self._view()[at : at + nbytes]
-        assert self._way is not None  # it is not unmapped: _as_local() looked
+        assert self._way is not None  # _as_local() has refused an unmapped handle
         ep, rkey = self._way
         if writes:
             return Bounce(ep, rkey, self.address + at, nbytes)
@@ -123,6 +123,6 @@ class Imported(MemHandle):
     def _pack_key(self, by: str) -> PackedBuffer:
         raise UcsError(
             Status.ERR_UNSUPPORTED,
-            f"{by}: {self!r} was imported: it serves this process's own operations\n"
-            "  try: a remote key that its owner packs",
+            f"{by}: {self!r} was imported: it serves only operations of this process\n"
+            "  try: a remote key that the memory's owner packs",
         )

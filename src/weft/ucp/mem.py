@@ -30,7 +30,7 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
-    """ucp_mem_map. The checks come in UCX's order: the first that applies decides."""
+    """ucp_mem_map. The checks are in UCX's order, because the first failing check decides the status."""
     _args.expect("mem_map", "params", params, MemMapParams)
     mask = params.field_mask
     flags = params.flags if mask & _FLAGS else 0
@@ -44,8 +44,8 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
         _args.needed("mem_map", length=params.length)
     if not 0 <= memory_type <= MemoryType.UNKNOWN:
         raise _invalid(
-            f"memory type {memory_type} is none of ucs_memory_type_t\n"
-            "  try: ucp.MEMORY_TYPE_HOST, or UNKNOWN to have it found out"
+            f"memory type {memory_type} is not in ucs_memory_type_t\n"
+            "  try: ucp.MEMORY_TYPE_HOST, or UNKNOWN to let Weft find the type"
         )
     if buffer is not None:
         return _map_buffer(context, buffer, params, flags, prot)
@@ -55,7 +55,7 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
     address = operator.index(params.address or 0) if mask & _ADDRESS else 0
     length = operator.index(params.length) if mask & _LENGTH else 0
     if flags & _FIXED and address % _PAGE:
-        raise _invalid(f"MEM_MAP_FIXED at {address:#x}, which is no multiple of the page size, {_PAGE} B")
+        raise _invalid(f"MEM_MAP_FIXED at {address:#x}, which is not a multiple of the page size, {_PAGE} B")
     if exported is not None:
         if flags & _ALLOCATE:
             raise _invalid("an exported handle is imported, not allocated: leave MEM_MAP_ALLOCATE out")
@@ -67,7 +67,7 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
         if address == 0:
             raise _invalid(
                 "no address, and no MEM_MAP_ALLOCATE\n"
-                "  try: an address, to register memory; allocate=True, to have it allocated"
+                "  try: an address, to register memory; allocate=True, to allocate memory"
             )
         if flags & _FIXED:
             raise _invalid("MEM_MAP_FIXED places an allocation: it needs MEM_MAP_ALLOCATE")
@@ -89,7 +89,7 @@ def params_of(
     memory_type: int | None,
     exported: Any,
 ) -> MemMapParams:
-    """The struct of what was given by keyword."""
+    """The struct with the fields that were given by keyword."""
     mask = 0
     if address is not None:
         mask |= _ADDRESS
@@ -111,7 +111,7 @@ def params_of(
 
 def _map_buffer(context: Context, buffer: Any, params: MemMapParams, flags: int, prot: int) -> MemHandle:
     if flags & (_ALLOCATE | _FIXED) or params.field_mask & (_ADDRESS | _EXPORTED):
-        raise _invalid("a buffer is registered where it is: neither ALLOCATE, FIXED, an address nor an exported handle")
+        raise _invalid("a buffer is registered in place: without ALLOCATE, FIXED, an address or an exported handle")
     try:
         address, nbytes = _nic.describe_buffer(buffer)[:2]
     except errors.FabricError as reason:
@@ -127,7 +127,7 @@ def _map_buffer(context: Context, buffer: Any, params: MemMapParams, flags: int,
         return Nothing(context)
     if address == 0:
         raise _invalid(
-            "a buffer at address 0\n  try: an address, to register memory; allocate=True, to have it allocated"
+            "a buffer at address 0\n  try: an address, to register memory; allocate=True, to allocate memory"
         )
     _check_range(address, nbytes)
     return _register(context, buffer, prot, flags, None)
@@ -176,7 +176,7 @@ def _invalid(text: str) -> UcsError:
 def belongs(context: Context, memh: MemHandle, op: str) -> None:
     """Raise UcsError (INVALID_PARAM) unless the handle is one of the context's, and mapped."""
     if not isinstance(memh, MemHandle):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {memh!r:.60} is no memory handle")
+        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {memh!r:.60} is not a memory handle")
     if memh.context is not context:
         raise UcsError(
             Status.ERR_INVALID_PARAM, f"{op}: {memh!r} belongs to another context\n  try: memh.context.{op}(...)"
@@ -197,6 +197,6 @@ def advise(memh: MemHandle, params: MemAdviseParams) -> None:
             f"mem_advise: {params.length} B at {params.address:#x} do not lie within {memh!r}",
         )
     if params.advice not in (0, 1):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"mem_advise: {params.advice} is none of MADV_NORMAL, MADV_WILLNEED")
+        raise UcsError(Status.ERR_INVALID_PARAM, f"mem_advise: {params.advice} is not MADV_NORMAL or MADV_WILLNEED")
     if params.advice == 1 and params.length:
         memh._populate(params.address, params.length)

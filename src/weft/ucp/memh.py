@@ -1,4 +1,4 @@
-"""Memory handles (ucp_mem_h): what every kind of handle does. region.py and imported.py have the kinds.
+"""Memory handles (ucp_mem_h): the base class of the two kinds of handles, region.py and imported.py.
 
 Source: UCP of UCX 1.17, "ucp_mem_map" and the routines after it.
 """
@@ -22,15 +22,15 @@ __all__ = ["MemHandle"]
 
 
 class MemHandle:
-    """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps it.
+    """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps the memory.
 
-    context           that mapped it.
+    context           the context that mapped the memory.
     address, length   of the memory, in bytes.
     memory_type       a `MemoryType`.
-    prot              `Prot`: what may be done with it.
+    prot              `Prot`: the permitted accesses.
     unmapped          True after mem_unmap.
 
-    memh[a:b] is a part of the memory, the quickest local buffer of an operation; `memory` is all of it as bytes.
+    memh[a:b] is a part of the memory, the fastest local buffer of an operation; `memory` is the whole memory as bytes.
 
     Thread safety: any thread. Source: UCP, "ucp_mem_h", "ucp_mem_map".
     """
@@ -57,9 +57,9 @@ class MemHandle:
     # ---- the calls ---------------------------------------------------------------------------------------------------
 
     def query(self, attr: MemAttr | None = None) -> MemAttr:
-        """Attributes (ucp_mem_query). Fills the fields that attr.field_mask asks for; without attr all of a new one.
+        """Attributes of the memory (ucp_mem_query): fills the fields in attr.field_mask; without attr, a new MemAttr.
 
-        Raises UcsError (INVALID_PARAM): it is unmapped. Source: UCP, "ucp_mem_query".
+        Raises UcsError (INVALID_PARAM): the handle is unmapped. Source: UCP, "ucp_mem_query".
         """
         self._check("mem_query")
         if attr is not None:
@@ -78,11 +78,11 @@ class MemHandle:
         """Pack the handle into bytes for peers (ucp_memh_pack).
 
         params   a `MemhPackParams`; or
-        flags    its field. 0: a remote key, for `Endpoint.rkey_unpack`. MEMH_PACK_FLAG_EXPORT: the handle itself, which
-                 another process of this host imports by mem_map(exported_memh_buffer=...).
+        flags    the struct's field. 0: a remote key, for `Endpoint.rkey_unpack`. MEMH_PACK_FLAG_EXPORT: the handle, for
+                 mem_map(exported_memh_buffer=...) in another process of this host.
 
-        Release it by memh_buffer_release(). Raises UcsError: INVALID_PARAM (unmapped), UNSUPPORTED (EXPORT of memory
-        that peers may not read). Source: UCP, "ucp_memh_pack".
+        Release the bytes with memh_buffer_release(). Raises UcsError: INVALID_PARAM (unmapped), UNSUPPORTED (EXPORT of
+        memory that peers may not read). Source: UCP, "ucp_memh_pack".
         """
         self._check("memh_pack")
         if params is not None:
@@ -96,26 +96,25 @@ class MemHandle:
         return self._pack_key("ucp_memh_pack")
 
     def unmap(self) -> None:
-        """Unmap it (ucp_mem_unmap). Raises as `Context.mem_unmap`."""
+        """Unmap the memory (ucp_mem_unmap). Raises as `Context.mem_unmap`."""
         self._check("mem_unmap")
         self._unmap()
 
-    # ---- the same for Python -----------------------------------------------------------------------------------------
+    # ---- calls beyond UCP --------------------------------------------------------------------------------------------
 
     @property
     def memory(self) -> memoryview:
-        """The memory as bytes. Raises UcsError (UNSUPPORTED) where it is a device's."""
+        """The memory as bytes. Raises UcsError (UNSUPPORTED) for device memory."""
         self._check("memory")
         if self.memory_type != MemoryType.HOST:
             raise UcsError(
                 Status.ERR_UNSUPPORTED,
-                f"memory: {self!r} is a device's memory: the processor does not reach it\n"
-                "  try: ep.get_nbx into host memory",
+                f"memory: {self!r} is device memory, which the CPU cannot access\n  try: ep.get_nbx into host memory",
             )
         return self._view()
 
     def array(self, dtype: Any = "u1", shape: Any = None) -> Any:
-        """The memory as a NumPy array of whole elements, or as many as shape says; it holds the memory."""
+        """The memory as a NumPy array of `shape`, or of as many elements as fit; the array keeps the memory alive."""
         import numpy
 
         memory = self.memory
@@ -128,19 +127,19 @@ class MemHandle:
         except (ValueError, OverflowError, ZeroDivisionError):
             raise UcsError(
                 Status.ERR_INVALID_PARAM,
-                f"array: no array of dtype {dtype!r:.60} and shape {shape!r:.60} lies in {self!r}\n"
+                f"array: an array of dtype {dtype!r:.60} and shape {shape!r:.60} does not fit {self!r}\n"
                 "  try: a dtype without Python objects, and a shape of no more bytes than the memory has",
             ) from None
 
     @property
     def fi_key(self) -> tuple[int, int]:
-        """(key, addr) by which `weft.fi` endpoints reach the first byte: arguments of a transfer.
+        """(key, addr) with which `weft.fi` endpoints reach the first byte: arguments of a transfer.
 
-        dest_addr is what av.insert(worker.fi_name) returns, of any worker of this context.
-        Raises UcsError (INVALID_PARAM) where peers have no rights, or there are no bytes.
+        For dest_addr use av.insert(worker.fi_name), with any worker of this context.
+        Raises UcsError (INVALID_PARAM) if peers have no rights to the memory, or the memory has no bytes.
         """
         self._check("fi_key")
-        raise UcsError(Status.ERR_INVALID_PARAM, f"fi_key: {self!r} is not reached by peers")
+        raise UcsError(Status.ERR_INVALID_PARAM, f"fi_key: peers cannot reach {self!r}")
 
     def __len__(self) -> int:
         return self.length
@@ -158,7 +157,7 @@ class MemHandle:
         state = ", unmapped" if self.unmapped else ""
         return f"<ucp.MemHandle 0x{self.address:x}, {self.length} B of {self.memory_type.text} memory, {rights}{state}>"
 
-    # ---- for the rest of the dialect ---------------------------------------------------------------------------------
+    # ---- for other modules of weft.ucp -------------------------------------------------------------------------------
 
     def _check(self, op: str) -> None:
         if self.unmapped:
@@ -171,11 +170,11 @@ class MemHandle:
     def _pack_export(self) -> PackedBuffer:
         raise UcsError(
             Status.ERR_UNSUPPORTED,
-            f"memh_pack: EXPORT: {self!r} is not this process's own to export\n  try: have its owner export it",
+            f"memh_pack: EXPORT: {self!r} belongs to another process\n  try: export the memory in its owner",
         )
 
     def _populate(self, address: int, length: int) -> None:
-        """Have these pages there."""
+        """Make these pages exist."""
 
     def _as_local(self, context: Context, buffer: Any, writes: bool) -> Any:
         """The buffer of an operation that names this handle. Called from the data path.
@@ -208,7 +207,7 @@ class MemHandle:
             raise UcsError(
                 Status.ERR_INVALID_PARAM,
                 f"memh: the buffer, {nbytes} B at {address:#x}, does not lie in {self!r}\n"
-                "  try: the handle of the memory that it lies in, or none",
+                "  try: the handle of the memory that contains the buffer, or no handle",
             )
         return self._part(buffer, at, nbytes, writes)
 

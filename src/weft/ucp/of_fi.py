@@ -19,10 +19,10 @@ def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> P
     """A remote key, for `Endpoint.rkey_unpack`, of a region that was registered with `weft.fi`.
 
     region     a `fi.MemoryRegion` of one buffer, enabled.
-    endpoint   an enabled `fi.Endpoint` of its domain, through which it is reached.
+    endpoint   an enabled `fi.Endpoint` of its domain, through which peers reach the region.
 
-    Remote addresses are virtual addresses of the region's memory, as UCP has them, whatever the domain's mr_mode.
-    Raises UcsError (INVALID_PARAM): it is closed, or peers have no rights.
+    Remote addresses are virtual addresses of the region's memory, as in UCP, under every mr_mode of the domain.
+    Raises UcsError (INVALID_PARAM): the region is closed, or peers have no rights.
     """
     given: Any = region
     if not isinstance(given, _nic.MemoryRegionCore) or isinstance(given, MemHandle):

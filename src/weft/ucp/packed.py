@@ -21,8 +21,8 @@ _KINDS = {_keys.ADDRESS: "an address", _keys.KEY: "a remote key", _keys.EXPORT: 
 class PackedBuffer(bytes):
     """A packed key, exported handle or address: bytes to send, until they are released.
 
-    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. Copies, sent
-    or made with bytes(), are not released with it.
+    Made by `MemHandle.pack`, `Context.rkey_pack`, `Worker.get_address`, `pack_region` and `pack_endpoint`. The
+    release of a buffer does not affect copies that were sent or made with bytes().
 
     Calls that are given a released buffer raise UcsError (INVALID_PARAM).
     """
@@ -42,7 +42,7 @@ class PackedBuffer(bytes):
 def memh_buffer_release(buffer: PackedBuffer, params: MemhBufferReleaseParams | None = None) -> None:
     """Release a buffer that `MemHandle.pack` made (ucp_memh_buffer_release): Weft refuses it from then on.
 
-    Raises UcsError (INVALID_PARAM) for any other object, and for one that was released.
+    Raises UcsError (INVALID_PARAM) for any other object, and for a buffer that was released already.
     Source: UCP, "ucp_memh_buffer_release".
     """
     if params is not None:
@@ -63,10 +63,12 @@ def release(buffer: object, by: str, op: str) -> None:
     """Mark a buffer that `by` made as released; UcsError (INVALID_PARAM) for anything else, and the second time."""
     if not isinstance(buffer, PackedBuffer) or buffer._by != by:
         raise UcsError(
-            Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} was not made by {by}\n  try: what {by} returned, itself"
+            Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} was not made by {by}\n  try: the object that {by} returned"
         )
     if buffer._released:
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: it was released already\n  try: release each buffer once")
+        raise UcsError(
+            Status.ERR_INVALID_PARAM, f"{op}: the buffer was released already\n  try: release each buffer once"
+        )
     buffer._released = True
 
 
@@ -77,7 +79,7 @@ def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Pack
     try:
         data = buffer if isinstance(buffer, bytes) else bytes(memoryview(buffer))
     except (TypeError, ValueError, BufferError):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} is no {what}, which is bytes") from None
+        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} is no {what}: bytes are needed") from None
     try:
         found = _keys.Packed.parse(data)
         if found.kind not in kinds:

@@ -1,7 +1,6 @@
 """The parameter structs of UCP's calls, with their C field names and field masks.
 
-A field counts where its bit of `field_mask` (`op_attr_mask`) is set; without it the field is ignored, whatever it
-holds.
+A field is used if its bit in `field_mask` (`op_attr_mask`) is set; otherwise the field is ignored.
 
 Source: UCP of UCX 1.17, "Data Structures"; ucp.h.
 """
@@ -35,7 +34,7 @@ __all__ = [
 
 @dataclass
 class Params:
-    """Of `Context` (ucp_params_t). FEATURES has to be given."""
+    """Parameters of `Context` (ucp_params_t). FEATURES is mandatory."""
 
     field_mask: int = 0
     features: int = 0
@@ -52,7 +51,7 @@ class Params:
 
 @dataclass
 class WorkerParams:
-    """Of `Context.worker_create` (ucp_worker_params_t)."""
+    """Parameters of `Context.worker_create` (ucp_worker_params_t)."""
 
     field_mask: int = 0
     thread_mode: int = 0
@@ -68,7 +67,7 @@ class WorkerParams:
 
 @dataclass
 class EpParams:
-    """Of `Worker.ep_create` (ucp_ep_params_t). err_handler(user_data, ep, status) is called once."""
+    """Parameters of `Worker.ep_create` (ucp_ep_params_t). err_handler(user_data, ep, status) is called once."""
 
     field_mask: int = 0
     address: Any = None
@@ -84,14 +83,14 @@ class EpParams:
 
 @dataclass
 class MemMapParams:
-    """Of `Context.mem_map` (ucp_mem_map_params_t).
+    """Parameters of `Context.mem_map` (ucp_mem_map_params_t).
 
     address      virtual address; 0: NULL.
     length       bytes.
     flags        `MemMapFlag`.
-    prot         `Prot`; all four where its bit is not set.
+    prot         `Prot`; all four rights if the field's bit is not set.
     memory_type  `MemoryType`; UNKNOWN: Weft finds the type.
-    exported_memh_buffer   what `MemHandle.pack` made with EXPORT, in another process.
+    exported_memh_buffer   bytes that `MemHandle.pack` made with EXPORT, in another process.
     """
 
     field_mask: int = 0
@@ -105,7 +104,7 @@ class MemMapParams:
 
 @dataclass
 class MemAdviseParams:
-    """Of `Context.mem_advise` (ucp_mem_advise_params_t). All three fields are mandatory."""
+    """Parameters of `Context.mem_advise` (ucp_mem_advise_params_t). All three fields are mandatory."""
 
     field_mask: int = 0
     address: int = 0
@@ -115,7 +114,7 @@ class MemAdviseParams:
 
 @dataclass
 class MemhPackParams:
-    """Of `MemHandle.pack` (ucp_memh_pack_params_t)."""
+    """Parameters of `MemHandle.pack` (ucp_memh_pack_params_t)."""
 
     field_mask: int = 0
     flags: int = 0
@@ -123,14 +122,14 @@ class MemhPackParams:
 
 @dataclass
 class MemhBufferReleaseParams:
-    """Of `memh_buffer_release` (ucp_memh_buffer_release_params_t). It has no fields yet."""
+    """Parameters of `memh_buffer_release` (ucp_memh_buffer_release_params_t). The struct has no fields yet."""
 
     field_mask: int = 0
 
 
 @dataclass
 class MemAttr:
-    """What `MemHandle.query` fills in (ucp_mem_attr_t), as far as field_mask asks for it."""
+    """Attributes that `MemHandle.query` fills in (ucp_mem_attr_t); field_mask selects the fields."""
 
     field_mask: int = 0
     address: int = 0
@@ -140,19 +139,19 @@ class MemAttr:
 
 @dataclass
 class RkeyCompareParams:
-    """Of `Worker.rkey_compare` (ucp_rkey_compare_params_t). field_mask has to be 0."""
+    """Parameters of `Worker.rkey_compare` (ucp_rkey_compare_params_t). field_mask must be 0."""
 
     field_mask: int = 0
 
 
 @dataclass
 class RequestParam:
-    """Of the operations (ucp_request_param_t).
+    """Parameters of an operation (ucp_request_param_t).
 
     op_attr_mask   `OpAttr`: the fields that are given, and the flags.
-    cb             cb(request, status, user_data), called by progress(); not where the operation was done in place.
+    cb             cb(request, status, user_data), called by progress(); not called for operations done in place.
     datatype       dt_make_contig(nbytes) or DATATYPE_IOV.
-    reply_buffer   where a fetching atomic leaves the old value.
+    reply_buffer   receives the old value of a fetching atomic.
     memh           handle of the local buffer.
     """
 

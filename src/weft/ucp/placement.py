@@ -1,8 +1,8 @@
 """Allocation of memory at a chosen or any address: MEM_MAP_ALLOCATE, hints and MEM_MAP_FIXED.
 
-Host memory comes from the NIC's segments, which peers reach by load and store. MEM_MAP_FIXED takes the place of what
-is mapped at the address, as mmap's MAP_FIXED does, but never of pages that hold data, nor of a mapped region, whose
-contents would be lost. Reserved addresses (PROT_NONE, or private memory that was never touched) may be taken.
+Host memory comes from the NIC's segments, which peers reach by load and store. MEM_MAP_FIXED replaces mappings at the
+address, as mmap's MAP_FIXED does, but never pages that hold data nor a mapped region, whose contents would be lost. It
+may replace reserved addresses (PROT_NONE, or private memory that was never touched).
 
 Source: UCP of UCX 1.17, "ucp_mem_map", "UCP memory mapping flags".
 """
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 def type_of(address: int) -> MemoryType:
-    """What kind of memory lies at an address."""
+    """The type of the memory at an address."""
     found = hmem.locate(address)
     return MemoryType.HOST if found is None else _TYPES.get((found.iface, found.kind), MemoryType.HOST)
 
@@ -41,7 +41,7 @@ def type_of(address: int) -> MemoryType:
 class Allocated:
     """Memory that mem_map allocated. `buffer` is the registered range."""
 
-    method = "memfd"  # in one word, as ucp_mem_print_info has it
+    method = "memfd"  # the word that ucp_mem_print_info prints
 
     def __init__(self, memory: _nic.Allocation) -> None:
         self._memory: _nic.Allocation | None = memory
@@ -54,24 +54,26 @@ class Allocated:
         return memoryview(self._memory)  # type: ignore[arg-type]
 
     def free(self) -> None:
-        """Free the memory once it has no views any more."""
+        """Free the memory when its last view is gone."""
         self._memory = self.buffer = None
 
 
 class _DeviceMemory:
-    """Goes back to the device's runtime with the last reference: an operation under way has one."""
+    """Owns device memory, and frees it with the last reference; an operation under way holds a reference."""
 
     def __init__(self, iface: HmemIface, managed: bool, nbytes: int) -> None:
         self._nic, self._iface = _process.nic(), int(iface)
         self.address = self._nic.hmem_alloc(self._iface, nbytes, managed)
 
     def __del__(self) -> None:
-        with contextlib.suppress(errors.FabricError, AttributeError):  # the NIC is closed, or a forked parent's
+        with contextlib.suppress(
+            errors.FabricError, AttributeError
+        ):  # the NIC is closed, or its process forked this one
             self._nic.hmem_free(self._iface, self.address)
 
 
 class DeviceAllocated(Allocated):
-    """Memory of a device, by its runtime."""
+    """Memory of a device, allocated by the device's runtime."""
 
     def __init__(self, iface: HmemIface, managed: bool, nbytes: int) -> None:
         memory = _DeviceMemory(iface, managed, nbytes)
@@ -83,7 +85,7 @@ class DeviceAllocated(Allocated):
         self.method = iface.name.removeprefix("HMEM_").lower()
 
     def view(self) -> memoryview:
-        raise UcsError(Status.ERR_UNSUPPORTED, "it is a device's memory: the processor does not reach it")
+        raise UcsError(Status.ERR_UNSUPPORTED, "the CPU cannot access device memory")
 
     def free(self) -> None:
         self.buffer = None
@@ -101,7 +103,7 @@ def types_here() -> list[MemoryType]:
 def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: bool) -> Allocated:
     """Memory of whole pages that reads as zero.
 
-    address   0: anywhere; where it should lie, or with `fixed` has to.
+    address   the preferred address, or with `fixed` the required address; 0: any.
     lazy      a page exists only after its first access.
 
     Raises UcsError (NO_MEMORY).
@@ -110,7 +112,7 @@ def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: boo
     if memory_type not in (MemoryType.HOST, MemoryType.UNKNOWN):
         return _allocate_device(nbytes, MemoryType(memory_type))
     if fixed and address == 0:
-        raise _no_memory(nbytes, "MEM_MAP_FIXED at no address: nothing can be mapped there")
+        raise _no_memory(nbytes, "MEM_MAP_FIXED at address 0: nothing can be mapped there")
     available = _available()
     if nbytes > available:
         raise _no_memory(nbytes, f"the system has {available} B left")
@@ -143,7 +145,7 @@ def _allocate_device(nbytes: int, kind: MemoryType) -> Allocated:
 
 
 def _available() -> int:
-    """Bytes that the system can give without swapping: an allocation is held against them before it takes them."""
+    """Bytes that the system can provide without swapping; the limit of an allocation."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:
@@ -155,14 +157,14 @@ def _available() -> int:
 
 
 def _may_replace(address: int, nbytes: int) -> None:
-    """Raise UcsError (NO_MEMORY) where pages of the range hold data, or are mapped for peers."""
+    """Raise UcsError (NO_MEMORY) if pages of the range hold data, or are mapped for peers."""
     end = address + nbytes
     region = _process.nic().region_in(address, nbytes)
     if region is not None:
         raise _no_memory(
             nbytes,
-            f"MEM_MAP_FIXED: {region[1]} B at {region[0]:#x} are a region that is mapped, touched or not\n"
-            "  rule: what peers have been promised is not replaced\n"
+            f"MEM_MAP_FIXED: {region[1]} B at {region[0]:#x} are a mapped region\n"
+            "  rule: a region that peers may access is not replaced, even if its pages were never touched\n"
             "  try: another address, or mem_unmap of that region first",
         )
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -179,14 +181,14 @@ def _may_replace(address: int, nbytes: int) -> None:
             what = name[0].strip() if name else "memory in use"
             raise _no_memory(
                 nbytes,
-                f"MEM_MAP_FIXED: pages at {low:#x} hold data ({perms}, {what}), which would be gone\n"
+                f"MEM_MAP_FIXED: pages at {low:#x} hold data ({perms}, {what}), which would be lost\n"
                 "  rule: free addresses, or reserved ones (PROT_NONE, or private memory that was never touched)\n"
                 "  try: another address, or munmap them first",
             )
 
 
 def _resident(address: int, nbytes: int) -> bool:
-    """Is any page there? Private memory that was swapped out counts as there."""
+    """Whether any page of the range exists, in memory or swapped out."""
     pages = nbytes // _PAGE
     with open("/proc/self/pagemap", "rb") as file:
         file.seek(address // _PAGE * 8)

@@ -1,4 +1,4 @@
-"""ucp_mem_print_info: what mapping so much memory of such a type comes to, as text.
+"""ucp_mem_print_info: allocates memory of a size and type, and prints the properties of the mapping.
 
 Source: UCP of UCX 1.17, "ucp_mem_print_info".
 """

@@ -1,4 +1,4 @@
-"""Memory of this process that is mapped: regions of the NIC's memory table, and memory of no bytes.
+"""Mapped memory of this process: regions of the NIC's memory table, and memory of no bytes.
 
 Source: UCP of UCX 1.17, "ucp_mem_map" and the routines after it.
 """
@@ -58,7 +58,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
         self.domain = context  # enters it into the context's list
         if allocation is not None:
             self._allocation = allocation
-            self._special = True  # close() is ours
+            self._special = True  # the extension's close() then calls this class's _close()
 
     @property
     def context(self) -> Context:
@@ -104,7 +104,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
         if not self.prot & (Prot.REMOTE_READ | Prot.REMOTE_WRITE):
             raise UcsError(
                 Status.ERR_INVALID_PARAM,
-                f"fi_key: {self!r} is not for peers\n  try: map it with MEM_MAP_PROT_REMOTE_READ or REMOTE_WRITE",
+                f"fi_key: {self!r} gives peers no rights\n  try: map it with MEM_MAP_PROT_REMOTE_READ or REMOTE_WRITE",
             )
         return self.key, self.base
 
@@ -130,7 +130,7 @@ class Region(_nic.MemoryRegionCore, MemHandle):
         if not self.prot & Prot.REMOTE_READ:
             raise UcsError(
                 Status.ERR_UNSUPPORTED,
-                f"memh_pack: EXPORT: {self!r} may not be read by peers, and an importer is one\n"
+                f"memh_pack: EXPORT: {self!r} may not be read by peers, so no process may import it\n"
                 "  try: map it with MEM_MAP_PROT_REMOTE_READ (and REMOTE_WRITE)",
             )
         return PackedBuffer(self._packed(_keys.EXPORT, self.context._export_place()).pack(), "ucp_memh_pack")

@@ -18,7 +18,7 @@ __all__ = ["DONE", "Request"]
 
 
 def deadline_of(timeout: Any, op: str) -> float | None:
-    """The end of a wait of so many seconds; None: no end. Raises TypeError, UcsError (INVALID_PARAM)."""
+    """The time at which a timeout ends; None: no limit. Raises TypeError, UcsError (INVALID_PARAM)."""
     if timeout is None:
         return None
     if not isinstance(timeout, (int, float)):
@@ -33,29 +33,29 @@ def deadline_of(timeout: Any, op: str) -> float | None:
 
 
 class Request(_nic.UcpRequestCore):
-    """An operation that was posted; `await` it, `wait()` for it, or look at `status` while the worker progresses.
+    """A posted operation: `await` the request, call `wait()`, or check `status` while the worker progresses.
 
-    False as a truth value: the operation was done when the call returned, which C tells by NULL; its callback is not
-    called. The request is then always the same object, `DONE`.
+    A request is false if the operation was done when the call returned (NULL in C); its callback is not called. Such a
+    request is always the same object, `DONE`.
 
         request = ep.put_nbx(data, address, rkey)
         if request:
             request.wait()
 
     worker   the worker that progresses the request; ep: the endpoint of the operation, None for a worker's flush.
-    text     why it failed, in words.
+    text     the reason of a failure, in words.
 
     The callback, `status`, `result()`, `wait()` and `await` report a failure. If none of them has reported it, because
-    the request was dropped or never looked at, the next flush reports it, or closing the endpoint does.
+    the request was dropped or never checked, the next flush reports the failure, or closing the endpoint does.
 
     Thread safety: as the worker's. Source: UCP, "ucp_request_check_status", "ucp_request_free".
     """
 
-    __slots__ = ()  # one is made for every operation that takes time
+    __slots__ = ()  # each operation that takes time makes a request
 
     @property
     def status(self) -> Status:
-        """INPROGRESS, OK, or how it failed."""
+        """INPROGRESS, OK, or the status of the failure."""
         return Status(self.status_code)
 
     def check_status(self) -> Status:
@@ -64,11 +64,11 @@ class Request(_nic.UcpRequestCore):
 
     @property
     def done(self) -> bool:
-        """True once it has ended, well or not."""
+        """True after the operation has ended, also after a failure."""
         return self.ended
 
     def result(self) -> None:
-        """Raise UcsError if it failed; BUSY while it is under way."""
+        """Raise UcsError if the operation failed, or (BUSY) while it is under way."""
         code = self.status_code
         if code == Status.OK:
             return
@@ -81,8 +81,8 @@ class Request(_nic.UcpRequestCore):
 
         timeout   seconds; None: no limit; 0 or less: progress while there is work, without sleeping.
 
-        Several threads may wait, each for requests of its own or for the same.
-        Raises UcsError: how the operation failed; TIMED_OUT, and it is still under way.
+        Several threads may wait, for the same request or for different requests.
+        Raises UcsError: the failure of the operation; TIMED_OUT (the operation is still under way).
         """
         deadline = deadline_of(timeout, "request.wait")
         while not self.ended:
@@ -91,12 +91,12 @@ class Request(_nic.UcpRequestCore):
                 continue
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise UcsError(Status.ERR_TIMED_OUT, f"no completion in {timeout:g} s; the operation goes on")
+                raise UcsError(Status.ERR_TIMED_OUT, f"no completion in {timeout:g} s; the operation continues")
             worker.wait_core(left, self)
         self.result()
 
     def cancel(self) -> None:
-        """Ask for an early end (ucp_request_cancel): CANCELED, where the operation had not begun."""
+        """Cancel the operation if it has not begun (ucp_request_cancel): it then ends as CANCELED."""
         if self and not self.done:
             self.worker.request_cancel(self)
 
@@ -109,7 +109,7 @@ class Request(_nic.UcpRequestCore):
             self.freed = True
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait for the end without keeping the event loop from other tasks. Raises UcsError."""
+        """Wait for the end of the operation without blocking the event loop. Raises UcsError."""
         if not self.done:
             yield from _settle(self).__await__()
         self.result()
@@ -128,6 +128,6 @@ async def _settle(request: Request) -> None:
 
 
 DONE = Request()
-"""The request of what was done when the call returned."""
+"""The request of every operation that was done when its call returned."""
 
 _nic.set_ucp_request(Request, DONE)

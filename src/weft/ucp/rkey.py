@@ -1,4 +1,4 @@
-"""Remote keys (ucp_rkey_h): what an endpoint reaches a peer's memory by.
+"""Remote keys (ucp_rkey_h), with which an endpoint accesses a peer's memory.
 
 Source: UCP of UCX 1.17, "ucp_ep_rkey_unpack", "ucp_rkey_ptr", "ucp_rkey_destroy", "ucp_rkey_compare".
 """
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteKey"]
 
-_WAIT_S = 10.0  # for the way to a peer's memory, which is there within milliseconds
+_WAIT_S = 10.0  # limit for the mapping of a peer's memory, which takes milliseconds
 _AGAIN = int(_nic.Status.again)
 
 
 class RemoteKey(_nic.UcpRkeyCore):
-    """A peer's region, as one endpoint reaches it (ucp_rkey_h). Made by `Endpoint.rkey_unpack`; a context manager.
+    """The key of a peer's region, for one endpoint (ucp_rkey_h). Made by `Endpoint.rkey_unpack`; a context manager.
 
-    address, length   of the region in the peer's process: where remote addresses may lie.
+    address, length   of the region in the peer's process: the range of valid remote addresses.
     memory_type, prot   of the memory, as the peer mapped it.
-    endpoint          that unpacked it.
-    symmetric         True: it serves the worker's other endpoints, too; see below.
-    in_flight         operations under way that use it.
+    endpoint          the endpoint that unpacked the key.
+    symmetric         True: the key serves the worker's other endpoints, too; see below.
+    in_flight         operations under way that use the key.
     destroyed         True after destroy(), and when the endpoint was closed.
 
-    It serves the endpoint that unpacked it, and no other; a key of a region that was mapped with
-    MEM_MAP_SYMMETRIC_RKEY serves every endpoint of the worker whose peer has a region of the same layout.
+    A key serves only the endpoint that unpacked it. But a key of a region that was mapped with MEM_MAP_SYMMETRIC_RKEY
+    serves every endpoint of the worker whose peer has a region of the same layout.
 
     Source: UCP, "ucp_rkey_h".
     """
@@ -56,10 +56,10 @@ class RemoteKey(_nic.UcpRkeyCore):
         )
 
     def ptr(self, raddr: int) -> int:
-        """The local address by which loads and stores reach the peer's memory at raddr (ucp_rkey_ptr).
+        """The local address at which loads and stores reach the peer's memory at raddr (ucp_rkey_ptr).
 
-        It is valid until the key is destroyed; accesses through it are not checked. Until then the peer does not give
-        the memory to another region, even after it unmapped this one: the pointer then reaches the old contents.
+        The address is valid until the key is destroyed; accesses through it are not checked. Until then the peer does
+        not reuse the memory, even after it has unmapped the region: the pointer then shows the old contents.
         A forked child's copy of the pointer is valid as long as this process has the key.
 
         Raises UcsError: INVALID_ADDR (raddr lies outside of the region), UNREACHABLE (the memory cannot be reached by
@@ -70,13 +70,13 @@ class RemoteKey(_nic.UcpRkeyCore):
         if not self.prot & Prot.REMOTE_WRITE:
             raise UcsError(
                 Status.ERR_UNREACHABLE,
-                f"rkey_ptr: {self!r} does not grant REMOTE_WRITE, and a pointer would\n  try: rkey.view(raddr, length)",
+                f"rkey_ptr: {self!r} does not grant REMOTE_WRITE, but a pointer would\n  try: rkey.view(raddr, length)",
             )
         return self._map(True).address + raddr - self.address
 
     def view(self, raddr: int, length: int) -> memoryview:
-        """As ptr(), as bytes that hold the memory, also after the key was destroyed; read-only where the region does
-        not grant REMOTE_WRITE.
+        """The peer's memory at raddr as bytes, which stay valid after the key is destroyed; read-only if the region
+        does not grant REMOTE_WRITE.
 
         Raises as ptr(). Unmapped memory is refused; earlier views stay valid.
         """
@@ -97,7 +97,7 @@ class RemoteKey(_nic.UcpRkeyCore):
             raise UcsError(
                 Status.ERR_BUSY,
                 f"rkey_destroy: {self.in_flight} operations with this key are under way\n"
-                "  rule: a key is destroyed after they were flushed, ucp_rkey_destroy\n"
+                "  rule: the operations of a key are flushed before the key is destroyed, ucp_rkey_destroy\n"
                 "  try: ep.flush_nbx().wait()",
             )
         self._end()
@@ -122,7 +122,7 @@ class RemoteKey(_nic.UcpRkeyCore):
         if found is None:
             raise UcsError(
                 Status.ERR_UNREACHABLE,
-                f"rkey_ptr: {self!r} is not reached by load and store from here\n"
+                f"rkey_ptr: {self!r} cannot be reached by load and store\n"
                 "  rule: memory that Weft allocated, of a process of this host, not under WEFT_ISOLATION=strict",
             )
         return found
@@ -137,9 +137,9 @@ class RemoteKey(_nic.UcpRkeyCore):
         worker = ep.worker
         if not self.prot & Prot.REMOTE_READ:
             raise UcsError(
-                Status.ERR_UNREACHABLE, f"rkey_ptr: {self!r} does not grant REMOTE_READ, and a mapping would"
+                Status.ERR_UNREACHABLE, f"rkey_ptr: {self!r} does not grant REMOTE_READ, but a mapping would"
             )
-        # A transfer makes the way there, and tells whether the key is good.
+        # A transfer connects to the peer, and shows whether the key is valid.
         ep.get_nbx(bytearray(1), self.address, self).wait(_WAIT_S)
         deadline = time.monotonic() + _WAIT_S
         while True:
@@ -154,8 +154,8 @@ class RemoteKey(_nic.UcpRkeyCore):
             if found != _AGAIN or time.monotonic() > deadline:
                 raise UcsError(
                     Status.ERR_IO_ERROR,
-                    f"rkey_ptr: the peer's NIC refuses the key (status {found}): was its memory unmapped meanwhile?\n"
-                    "  try: a get_nbx, which says why",
+                    f"rkey_ptr: the peer's NIC refuses the key (status {found}); was its memory unmapped?\n"
+                    "  try: a get_nbx, whose error has the reason",
                 )
             worker.progress()
 

@@ -129,7 +129,7 @@ class UcsError(OSError):
         return type(self), (int(self.status), self.message)
 
 
-# Errors of the NIC and of the shared helpers, which speak libfabric's codes.
+# Errors of the NIC and of the shared helpers, which use libfabric's codes.
 _OF_FABRIC: dict[int, Status] = {
     Errno.ENOMEM: Status.ERR_NO_MEMORY,
     Errno.ENOSPC: Status.ERR_NO_MEMORY,
@@ -147,7 +147,7 @@ _OF_FABRIC: dict[int, Status] = {
 
 
 def of(reason: BaseException) -> BaseException:
-    """The exception of this dialect for one of the shared helpers'; others stay what they are."""
+    """Convert an exception of the shared helpers to a UcsError; other exceptions are returned unchanged."""
     if not isinstance(reason, errors.FabricError):
         return reason
     found = UcsError(_OF_FABRIC.get(reason.errno or 0, Status.ERR_INVALID_PARAM), reason.message)

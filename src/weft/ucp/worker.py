@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-TX_SIZE = 4096  # operations under way; a call that finds no room waits for it
+TX_SIZE = 4096  # maximum number of operations under way; further calls wait
 LOOK_S = 0.01  # wait_mem() polls a word this long before it progresses the worker again
 _CAPS = Flag.RMA | Flag.ATOMIC | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.HMEM
 
@@ -37,7 +37,7 @@ NicEndpoint = tuple[_nic.CompletionQueueCore, _nic.AddressVectorCore, _nic.Endpo
 
 
 def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
-    """A NIC endpoint of a context's domain that peers reach, with its queue and address vector. It holds no context.
+    """A NIC endpoint of a context's domain, with its queue and address vector. It does not hold the context.
 
     wakeup   the queue has a descriptor.
 
@@ -77,10 +77,10 @@ class Worker(_nic.UcpWorkerCore):
     get_address() ep_create()             the address for peers, and an endpoint made of a peer's address
     progress() wait() arm() get_efd() signal()   progress, and sleeping until there is work
     flush_nbx() fence()                   for all endpoints of the worker
-    rkey_compare()                        are two remote keys interchangeable?
+    rkey_compare()                        compares two remote keys
 
-    Peers are served by the NIC's engine: a worker need not progress for what others do to its process's memory.
-    Thread safety: any thread, whatever thread_mode says. Source: UCP, "ucp_worker_h".
+    The NIC's engine serves peers: their accesses to this process's memory need no progress() of a worker.
+    Thread safety: any thread, under every thread_mode. Source: UCP, "ucp_worker_h".
     """
 
     def __init__(self, context: Context, thread_mode: int, name: str, user_data: Any) -> None:
@@ -105,7 +105,7 @@ class Worker(_nic.UcpWorkerCore):
 
     @property
     def _place(self) -> _keys.Place:
-        """Where it is, as peers call it."""
+        """The worker's place, in the form for peers."""
         return _keys.place_of(self._ep.address)
 
     @property
@@ -115,16 +115,16 @@ class Worker(_nic.UcpWorkerCore):
         return _keys.Packed(_keys.ADDRESS, self._place, _process.identity(), self.context._id).pack()
 
     def get_address(self) -> PackedBuffer:
-        """As `address` (ucp_worker_get_address); release_address() gives it back."""
+        """As `address` (ucp_worker_get_address); release it with release_address()."""
         return PackedBuffer(self.address, "ucp_worker_get_address")
 
     def release_address(self, address: PackedBuffer) -> None:
-        """Give an address back (ucp_worker_release_address). Raises UcsError (INVALID_PARAM) for anything else."""
+        """Release an address (ucp_worker_release_address). Raises UcsError (INVALID_PARAM) for anything else."""
         release(address, "ucp_worker_get_address", "worker_release_address")
 
     @property
     def fi_name(self) -> str:
-        """Its address for address vectors of `weft.fi`: av.insert(name)."""
+        """The worker's address for address vectors of `weft.fi`: av.insert(name)."""
         self._check("fi_name")
         nic, pid, vni = self._ep.address
         return _keys.format_address(_process.public_nic(nic), pid, vni)
@@ -139,10 +139,10 @@ class Worker(_nic.UcpWorkerCore):
         user_data: Any = None,
         name: str = "",
     ) -> Endpoint:
-        """An endpoint to a peer's worker (ucp_ep_create).
+        """Make an endpoint to a peer's worker (ucp_ep_create).
 
-        params        an `EpParams`; or the peer's address, `worker.address` there; or nothing.
-        address, err_mode, err_handler, user_data, name   as its fields. With an err_handler err_mode is PEER.
+        params        an `EpParams`; or the address of the peer's worker, `worker.address`; or None.
+        address, err_mode, err_handler, user_data, name   the struct's fields. An err_handler sets err_mode to PEER.
 
         The first operation connects to the peer. Raises UcsError: INVALID_PARAM (no address, or a malformed one),
         UNSUPPORTED (sockaddr, connection requests). Source: UCP, "ucp_ep_create".
@@ -200,7 +200,7 @@ class Worker(_nic.UcpWorkerCore):
     def fence(self) -> None:
         """Order later operations after earlier ones, on each endpoint (ucp_worker_fence).
 
-        It does not wait. Source: UCP, "ucp_worker_fence".
+        The call does not wait. Source: UCP, "ucp_worker_fence".
         """
         self._check("worker_fence")
         super().fence()
@@ -209,16 +209,17 @@ class Worker(_nic.UcpWorkerCore):
         """Cancel an operation that has not begun (ucp_request_cancel): CANCELED. An operation under way continues."""
         self._check("request_cancel")
         if not isinstance(request, Request):
-            raise UcsError(Status.ERR_INVALID_PARAM, f"request_cancel: {request!r:.60} is no request")
+            raise UcsError(Status.ERR_INVALID_PARAM, f"request_cancel: {request!r:.60} is not a request")
         if request and request.worker is not self:
             raise UcsError(
-                Status.ERR_INVALID_PARAM, "request_cancel: the request is another worker's\n  try: request.cancel()"
+                Status.ERR_INVALID_PARAM,
+                "request_cancel: the request is of another worker\n  try: request.cancel()",
             )
         if request.ended or self.cancel_flush(request):
             return
         try:
             self._ep.cancel(request)
-        except errors.FabricError:  # it has begun: it ends by itself
+        except errors.FabricError:  # the operation has begun, so it continues
             pass
 
     def rkey_compare(self, rkey1: RemoteKey, rkey2: RemoteKey, params: RkeyCompareParams | None = None) -> int:
@@ -241,7 +242,7 @@ class Worker(_nic.UcpWorkerCore):
         key: Any
         for key in (rkey1, rkey2):
             if not isinstance(key, RemoteKey) or key.endpoint.worker is not self:
-                raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r:.80} is no key of this worker")
+                raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r:.80} is not a key of this worker")
             if key.destroyed:
                 raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r} was destroyed")
         one, two = rkey1._order(), rkey2._order()
@@ -259,9 +260,10 @@ class Worker(_nic.UcpWorkerCore):
             )
 
     def get_efd(self) -> int:
-        """A descriptor that becomes readable when progress() has something to do (ucp_worker_get_efd); the worker's.
+        """A descriptor that becomes readable when progress() has something to do (ucp_worker_get_efd).
 
-        arm() first. Raises UcsError (INVALID_PARAM) without the feature WAKEUP. Source: UCP, "ucp_worker_get_efd".
+        The worker owns the descriptor. Call arm() before waiting on it. Raises UcsError (INVALID_PARAM) without the
+        feature WAKEUP. Source: UCP, "ucp_worker_get_efd".
         """
         self._need_wakeup("worker_get_efd")
         return self._cq.fd
@@ -269,7 +271,7 @@ class Worker(_nic.UcpWorkerCore):
     def arm(self) -> bool:
         """True: the descriptor signals the next event. False (C's UCS_ERR_BUSY): progress first (ucp_worker_arm).
 
-        A signal() since the last call is BUSY once. Source: UCP, "ucp_worker_arm".
+        After a signal(), the next call returns False. Source: UCP, "ucp_worker_arm".
         """
         self._need_wakeup("worker_arm")
         return self.arm_core() and self._cq.trywait()
@@ -337,7 +339,7 @@ class Worker(_nic.UcpWorkerCore):
         self.context._check(op)
 
     def close(self) -> None:
-        """Destroy it (ucp_worker_destroy): its endpoints are closed, operations under way end as CANCELED.
+        """Destroy the worker (ucp_worker_destroy): its endpoints are closed, operations under way end as CANCELED.
 
         Their callbacks are called before close() returns. An exception of a callback is raised by close(), after the
         other callbacks were called and the worker is closed. close() does not report failures of earlier operations:
