@@ -140,7 +140,7 @@ def test_error_reaches_the_awaiter_with_its_words(node: weft.Node) -> None:
         with pytest.raises(errors.AccessDenied, match="is shared with access 'r'"):
             await remote.awrite(np.ones(4))
         share.close()
-        with pytest.raises(errors.KeyRejected, match="has closed its share"):
+        with pytest.raises(errors.KeyRejected, match="has closed the share"):
             await remote.aread()
 
     run(main)

@@ -143,7 +143,7 @@ def test_after_the_share_is_closed(node: weft.Node, call: str) -> None:
     share = node.share(weft.zeros((4, 5), "f4"))
     t = node.attach(share)
     share.close()
-    with pytest.raises(errors.KeyRejected, match=r"has closed its share of .*\n  try: attach again"):
+    with pytest.raises(errors.KeyRejected, match=r"has closed the share of .*\n  try: attach again"):
         CALLS[call](node, t)
 
 

@@ -72,9 +72,9 @@ def test_attach_waits_for_a_name(node: weft.Node, name: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["", "a b", "a\nb", "x" * 65, "ü" * 40, "q'"])
 def test_bad_names_are_refused(node: weft.Node, bad: str) -> None:
-    with pytest.raises(errors.InvalidArgument, match="cannot be a name"):
+    with pytest.raises(errors.InvalidArgument, match="is not a valid name"):
         node.share(weft.zeros(1), bad)
-    with pytest.raises(errors.InvalidArgument, match="cannot be a name"):
+    with pytest.raises(errors.InvalidArgument, match="is not a valid name"):
         node.attach(bad)
 
 

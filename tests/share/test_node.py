@@ -47,7 +47,7 @@ def test_reprs_say_path_and_why(node: weft.Node, name: Any) -> None:
     assert "by process_vm: its memory was not allocated by Weft; weft.empty() makes" in repr(foreign)
     remote = node.attach(mapped)
     assert "RemoteArray" in repr(remote)
-    assert "it is this process's own" in repr(remote)
+    assert "the array is in this process" in repr(remote)
     assert "part of (2, 3)" in repr(remote.at[0])
     assert f"shares 2 ({n})" in repr(node)
     mapped.close()
@@ -156,7 +156,7 @@ def test_closed_node_and_share_of_another_process(node: weft.Node, own_owner: Ow
     own_owner.tell(f"a = weft.zeros(4); s = node.share(a, {n!r})")
     remote = node.attach(n)
     own_owner.tell("s.close()")
-    with pytest.raises(errors.KeyRejected, match=f"process {own_owner.pid} has closed its share of {n!r}"):
+    with pytest.raises(errors.KeyRejected, match=f"process {own_owner.pid} has closed the share of {n!r}"):
         remote.read()
     own_owner.tell(f"b = np.ones(4); t = node.share(b, {n!r})")
     assert node.attach(n)[0] == 1

@@ -1,9 +1,9 @@
-"""Arrays of other processes, as if they were arrays.
+"""Arrays of other processes, used like local NumPy arrays.
 
 import weft
 
 with weft.open() as node:                       # in the process that has the data
-    table = weft.zeros((1000, 64), "float32")   # memory that others reach by load and store; any array will do
+    table = weft.zeros((1000, 64), "float32")   # peers reach it by load and store; any other array works, too
     node.share(table, name="table")
     ...
 

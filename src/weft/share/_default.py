@@ -1,6 +1,7 @@
-"""The node of this process that arrays which arrive by pickle attach through.
+"""The default node of this process, for arrays that arrive by pickle.
 
-node.py says how nodes are made, so that nothing here imports it: remote arrays need this module, and nodes need them.
+This module does not import node.py, because remote arrays import this module and node.py imports remote arrays: node.py
+calls `made_by` instead.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _lock = threading.Lock()
 
 
 def made_by(make: Callable[[], Node]) -> None:
-    """Say how the node is made; node.py does."""
+    """Set the function that makes the default node."""
     global _make
     _make = make
 
 
 def default_node() -> Node:
-    """The node that arrays which arrive by pickle attach through: one for the process, made when it is first needed."""
+    """The default node of the process, made at the first call. Arrays that arrive by pickle attach through it."""
     global _default
     node = _default
     if node is None or node._closed or node._made_in != _process.generation:
@@ -41,7 +42,7 @@ def default_node() -> Node:
 
 
 def forget() -> None:
-    """Exit: hold no node, whose finalizer would otherwise run after the modules that it needs have been cleared."""
+    """Drop the node at exit: its finalizer would otherwise run after the modules that it needs have been cleared."""
     global _default
     _default = None
 

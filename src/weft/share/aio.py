@@ -1,7 +1,7 @@
 """Remote arrays under asyncio: a lane for each event loop, with a descriptor that the loop watches.
 
 An operation that completes in the call that posts it, as load and store do, needs no turn of the loop. After every
-TURN_EVERY-th such operation the task gives the loop one turn, so that other tasks are not starved. Nothing spins.
+TURN_EVERY-th such operation the task yields to the loop once, so that other tasks are not starved. Nothing spins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Wait:
 
 
 class LoopLane(Lane):
-    """The lane of one event loop. Used in the loop's thread alone; closed by any."""
+    """The lane of one event loop. Used only in the loop's thread; any thread may close it."""
 
     __slots__ = ("_immediate", "_loop", "_manual", "_pending", "_watched")
 
@@ -53,7 +53,7 @@ class LoopLane(Lane):
             raise
 
     async def run(self, posts: list[Post]) -> None:  # type: ignore[override]
-        """Post operations and wait for all. Raises FailedOperation for the first that failed."""
+        """Post operations and wait for all. Raises FailedOperation for the first failed operation."""
         waits: list[_Wait] = []
         for post in posts:
             wait = _Wait()
@@ -62,7 +62,7 @@ class LoopLane(Lane):
                 try:
                     post(self.ep, wait)
                     break
-                except errors.Again:  # the queue is full of operations under way: let some of them end
+                except errors.Again:  # the queue is full: let operations under way end
                     self._drain()
                     await asyncio.sleep(MANUAL_POLL_S)
                 except BaseException:
@@ -78,7 +78,7 @@ class LoopLane(Lane):
                 answers = -1
                 while not wait.future.done() and answers != (answers := answers_so_far()):  # while pieces arrive
                     await asyncio.wait((wait.future,), timeout=self.timeout)
-                if not wait.future.done():  # it stays in _pending: its buffers are in use until it ends
+                if not wait.future.done():  # the operation stays in _pending, because it uses its buffers until it ends
                     raise errors.TimedOut(f"no completion in {self.timeout:g} s")
                 wait.future.result()
         failed = next((wait.error for wait in waits if wait.error is not None), None)

@@ -1,4 +1,4 @@
-"""Whatever Python calls an array, as a NumPy array over the same memory: the one door (weft.buffers), and a dtype."""
+"""Any Python array as a NumPy array over the same memory: memory from weft.buffers, and a dtype."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ def type_name(obj: object) -> str:
 
 
 def alias(obj: Any, call: str, *, writable: bool = False) -> Array:
-    """A NumPy array over the memory of `obj`, which it keeps alive. Never a copy.
+    """A NumPy array over the memory of `obj`; it keeps `obj` alive. Never a copy.
 
-    Raises TypeError (no array; Python objects as elements), InvalidArgument (not C-contiguous, a masked
-    array; the message has the remedy), AccessDenied (read-only memory, and writable is set), NotSupported
-    (device memory).
+    Raises TypeError (not an array; Python objects as elements), InvalidArgument (not C-contiguous, a masked array; the
+    message has the remedy), AccessDenied (read-only memory, and writable is set), NotSupported (device memory).
     """
     if isinstance(obj, np.ndarray):
         if obj.dtype.hasobject:
             raise TypeError(
-                f"{call}: an array of dtype {obj.dtype} holds Python objects, pointers that mean nothing elsewhere\n"
+                f"{call}: an array of dtype {obj.dtype} holds Python objects: pointers, invalid in other processes\n"
                 "  try: a numeric or structured dtype, or pickle.dumps(...) as bytes"
             )
         if isinstance(obj, np.ma.MaskedArray):
             raise errors.InvalidArgument(
-                f"{call}: a masked array is two arrays\n  try: a.filled(), or its .data and .mask apart"
+                f"{call}: a masked array is two arrays\n  try: a.filled(), or a.data and a.mask separately"
             )
         if not obj.flags.c_contiguous:
             raise errors.InvalidArgument(_not_contiguous(call, obj, obj.shape, obj.strides))
         if writable and not obj.flags.writeable:
             raise errors.AccessDenied(
                 f"{call}: the array of shape {obj.shape} is read-only\n"
-                "  try: a.flags.writeable = True where it owns its memory, or a.copy()"
+                "  try: a.flags.writeable = True if the array owns its memory, or a.copy()"
             )
         return obj
     try:
@@ -58,7 +57,7 @@ def alias(obj: Any, call: str, *, writable: bool = False) -> Array:
         raise TypeError(f"{call}: {reason}") from None
     if not info.host_access:
         raise errors.NotSupported(
-            f"{call}: {type_name(obj)} lies in device memory, which this version of Weft does not reach\n"
+            f"{call}: {type_name(obj)} is in device memory, which weft.share does not support\n"
             "  try: a copy on the host (a.cpu())"
         )
     if isinstance(obj, tuple):
@@ -104,7 +103,7 @@ def _dtype_of(obj: Any, info: buffers.BufferInfo) -> np.dtype[Any]:
                 "  try: pip install ml_dtypes, or a view of a dtype of the same size (tensor.view(torch.uint16))"
             ) from None
     try:
-        # NumPy reads every format that it can, of PEP 3118 and of the array interface.
+        # NumPy reads the format itself if it can, from PEP 3118 or the array interface.
         found: Array = np.asarray(memoryview(obj) if info.door == "buffer protocol" else obj)
         if found.dtype.itemsize == info.itemsize and not found.dtype.hasobject:
             kind: np.dtype[Any] = found.dtype
@@ -116,7 +115,7 @@ def _dtype_of(obj: Any, info: buffers.BufferInfo) -> np.dtype[Any]:
 
 def _not_contiguous(call: str, obj: object, shape: tuple[int, ...], strides: tuple[int, ...]) -> str:
     message = (
-        f"{call}: {type_name(obj)} of shape {shape} and strides {strides} is not C-contiguous, not one piece\n"
+        f"{call}: {type_name(obj)} of shape {shape} and strides {strides} is not C-contiguous\n"
         "  try: numpy.ascontiguousarray(a), a copy that you keep, or "
     )
     if len(shape) > 1 and list(strides) == sorted(strides) and strides[0] != strides[-1]:
@@ -125,17 +124,17 @@ def _not_contiguous(call: str, obj: object, shape: tuple[int, ...], strides: tup
 
 
 def values(value: Any, dtype: np.dtype[Any], call: str) -> Array:
-    """Values to be written, as an array of `dtype`: converted as NumPy's assignment converts, without a copy where the
-    dtype is right. Raises TypeError, ValueError."""
+    """Values to be written, as an array of `dtype`: converted as NumPy's assignment converts, without a copy if the
+    dtype is `dtype` already. Raises TypeError, ValueError."""
     if isinstance(value, np.ndarray):
         found = value
     elif isinstance(value, _PLAIN) or value is None:
         try:
             return np.asarray(value, dtype)
         except (TypeError, ValueError) as reason:
-            raise type(reason)(f"{call}: {value!r} does not become {dtype}: {reason}") from None
+            raise type(reason)(f"{call}: {value!r} cannot be converted to {dtype}: {reason}") from None
     elif isinstance(value, Comparing):  # a RemoteArray or a Shared
-        found = np.asarray(value)  # not read(): of one element it makes a scalar
+        found = np.asarray(value)  # not read(), which returns a scalar for one element
     else:
         try:
             found = alias(value, call)
@@ -148,4 +147,4 @@ def values(value: Any, dtype: np.dtype[Any], call: str) -> Array:
     try:
         return found.astype(dtype)
     except (TypeError, ValueError) as reason:
-        raise TypeError(f"{call}: values of dtype {found.dtype} do not become {dtype}: {reason}") from None
+        raise TypeError(f"{call}: values of dtype {found.dtype} cannot be converted to {dtype}: {reason}") from None

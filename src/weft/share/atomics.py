@@ -1,4 +1,4 @@
-"""Atomic calls on elements: which operation, which datatype, and the operations that a call on many elements posts."""
+"""Atomic calls on elements: the operation, the datatype, and the operations that a call on many elements posts."""
 
 from __future__ import annotations
 
@@ -79,27 +79,27 @@ def _atomic_post(
 
 
 def datatype_of(a: View, family: int, op: fi.Op, call: str) -> tuple[fi.Datatype, int]:
-    """The fabric's datatype of the elements, and how many of them one operation takes. Raises TypeError."""
+    """The fabric's datatype of the elements, and the maximum number of elements of one operation. Raises TypeError."""
     try:
         return _atomics[a._dtype, family, op]
     except KeyError:
         pass
     try:
         if not a._dtype.isnative:
-            raise errors.NotSupported("its byte order is not this machine's")
+            raise errors.NotSupported("the byte order of the dtype is not this machine's")
         datatype = fi.datatype_of(a._dtype)
         count = _count_of(datatype, op, family)
     except errors.FabricError as reason:
         raise TypeError(
             f"{call}: no atomic {op_name(op)} on elements of dtype {a._dtype}: {reason.message}\n"
-            "  try: integers and floats have them; for anything else a lock of your own with compare_swap"
+            "  try: integers or floats; for other dtypes a lock made with compare_swap"
         ) from None
     _atomics[a._dtype, family, op] = datatype, count
     return datatype, count
 
 
 def _operand(a: View, value: Any, shape: tuple[int, ...], call: str) -> Array:
-    """A value that a caller gave, as elements of the array's dtype and of the selection's shape."""
+    """The caller's value as elements of the array's dtype, in the selection's shape."""
     dtype = a._dtype
     if isinstance(value, int) and not isinstance(value, bool) and dtype.kind == "u" and -(1 << 63) <= value < 0:
         value = value & ((1 << 8 * dtype.itemsize) - 1)  # adding -1 is adding 2**n - 1
@@ -108,7 +108,7 @@ def _operand(a: View, value: Any, shape: tuple[int, ...], call: str) -> Array:
     if not integers and not np.can_cast(given.dtype, dtype, "same_kind"):
         raise TypeError(
             f"{call}: the value {short(value)} is {given.dtype}, the elements are {dtype}\n"
-            f"  try: a value of kind {dtype.name}"
+            f"  try: a value of dtype {dtype.name}"
         )
     return fit(a, values(value, dtype, call), shape, call)
 
@@ -118,7 +118,7 @@ def _count_of(datatype: fi.Datatype, op: fi.Op, family: int) -> int:
 
     count, _ = _nic.atomic_valid(int(datatype), int(op), family)
     if not count:
-        raise errors.NotSupported("the NIC does not do it")
+        raise errors.NotSupported("the NIC does not support it")
     return count
 
 

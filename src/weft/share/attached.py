@@ -27,18 +27,19 @@ LOOP_COPY_NS_MAX = 150_000
 
 
 def _no_lane() -> Lane:
-    raise IndexError  # as an empty list: the caller asks _lane(), which attaches
+    raise IndexError  # like pop() of an empty list: the caller then calls _lane(), which attaches
 
 
 def _nothing_to_push(lane: Lane) -> None:
-    raise AssertionError("a lane came from nowhere")
+    raise AssertionError("a lane was returned to a view that is not attached")
 
 
 class Attached(View):
-    """See above. A view without a node attaches through the process's default node when it is first used.
+    """A remote array and its owner. A view without a node attaches through the default node at its first use.
 
-    _pop, _push   take an idle lane of the node, and put one back: methods of its list of them, so that the short ways
-                  need no Python call. _pop raises IndexError if no lane is idle, or the array is not attached yet.
+    _pop, _push   take an idle lane of the node, and put it back. They are methods of the node's list of idle lanes, so
+                  that the fast paths make no Python call. _pop raises IndexError if no lane is idle, or if the array is
+                  not attached yet.
     """
 
     __slots__ = ("_node", "_pop", "_push")
@@ -48,7 +49,7 @@ class Attached(View):
     _push: Callable[[Lane], None]
 
     def _start(self, node: Node | None) -> None:
-        """Not attached yet."""
+        """Mark the view as not attached."""
         self._node = node
         self._pop = _no_lane
         self._push = _nothing_to_push
@@ -62,7 +63,7 @@ class Attached(View):
         node._attached.add(self)
 
     def _lane(self, what: str) -> Lane:
-        """A lane when none is idle: the first use, another thread's first use, a closed node, the child of a fork."""
+        """A lane if none is idle: at the first use in a thread, after the node was closed, in the child of a fork."""
         node = self._node
         if node is None or node._made_in != _process.generation:
             node = default_node()
@@ -70,7 +71,7 @@ class Attached(View):
         return node._lane(what)
 
     def _probe(self) -> None:
-        """Read or write no bytes, which fails now if the owner is gone."""
+        """Read or write no bytes, to fail at once if the owner is gone."""
         if self.ticket.key is None:
             return
         no_bytes = np.empty(0, np.uint8)
@@ -96,7 +97,7 @@ class Attached(View):
         return job.result()
 
     async def _arun(self, job: Job) -> Any:
-        """`_run`, awaitable: on the event loop's lane, or in the loop's executor where copies take long."""
+        """`_run`, awaitable: on the event loop's lane, or in the loop's executor if copies take long."""
         import asyncio
 
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""`==`, `<`, `bool()` and `in` for an array of another process: as for NumPy's arrays, on a copy that is read for it.
+"""`==`, `<`, `bool()` and `in` for an array of another process: as for NumPy arrays, on a copy that the call reads.
 
-With Python's default meaning (identity; always true) `(t == 0).all()` and `if t:` would be wrong silently.
+With Python's defaults (identity; always true) `(t == 0).all()` and `if t:` would silently give wrong results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _by(compare: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, objec
         return compare(np.asarray(self), np.asarray(other) if isinstance(other, Comparing) else other)
 
     compared.__name__ = compare.__name__
-    compared.__doc__ = f"`t {symbol} x`: element by element, as NumPy's. Reads all of the array."
+    compared.__doc__ = f"`t {symbol} x`: element by element, as in NumPy. Reads all of the array."
     return compared
 
 
@@ -37,7 +37,7 @@ class Comparing:
     __hash__ = object.__hash__  # by identity, so that arrays can be keys
 
     def __bool__(self) -> bool:
-        """The truth value of the one element, which is read. Raises ValueError for other sizes, as NumPy does."""
+        """The truth value of the only element, which is read. Raises ValueError for other sizes, as NumPy does."""
         array: Any = self
         if array.size != 1:
             raise ValueError(

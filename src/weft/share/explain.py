@@ -1,4 +1,4 @@
-"""The texts of errors: why a call on a remote array failed. And by which path its elements are reached, and why."""
+"""Texts of errors (why a call on a remote array failed), and of paths (how Weft reaches the elements, and why)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REVOKED = frozenset({Status.no_key, Status.stale_key})
 
 
 def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
-    """The exception for a failed operation, in the words of this layer."""
+    """The exception for a failed operation, in terms of nodes and arrays."""
     ticket = a.ticket
     status = entry.status
     detail = entry.err_data.decode("utf-8", "replace") if entry.err_data else errors.strerror(entry.err)
@@ -52,7 +52,7 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
         failed: errors.FabricError = errors.ConnectionReset(text)
     elif status in _REVOKED:
         failed = errors.KeyRejected(
-            f"{what}: process {ticket.pid} has closed its share of {named(ticket)}\n"
+            f"{what}: process {ticket.pid} has closed the share of {named(ticket)}\n"
             "  try: attach again after the owner has shared the array again"
         )
     elif status is Status.access:
@@ -70,7 +70,7 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
 def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.TimedOut:
     """The exception for an operation that needed the owner's NIC, which did not answer.
 
-    limit_s   seconds of the node's limit; None where the NIC's own limit ended the operation.
+    limit_s   the node's timeout; None if the NIC's own limit ended the operation.
     """
     ticket = a.ticket
     stopped = ticket.here and process_is_stopped(ticket.pid)
@@ -79,7 +79,7 @@ def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.TimedOut
     rule = (
         "the first operation needs an answer of the owner's NIC"
         if path == "unknown"
-        else f"on this path ({path}) the owner's NIC does every access"
+        else f"on this path ({path}) the owner's NIC executes every access"
     )
     limit = "" if limit_s is None else f" within {limit_s:g} s"
     return errors.TimedOut(
@@ -87,7 +87,7 @@ def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.TimedOut
         f"  rule: {rule}; it seems that the owner {why}\n"
         "  try: let the owner continue"
         + ("\n" if limit_s is None else ", or weft.open(timeout=...) with more seconds (None: no limit)\n")
-        + "  note: the operation may still be done later"
+        + "  note: the operation may still complete later"
     )
 
 
@@ -103,17 +103,17 @@ def path_of(a: View) -> tuple[str, str]:
     """`RemoteArray.path` and `RemoteArray.why`."""
     ticket = a.ticket
     if ticket.key is None:
-        return "memory", "it has no elements"
+        return "memory", "the array has no elements"
     if ticket.here and ticket.pid == os.getpid() and ticket.start == process_start(ticket.pid):
-        return "memory", "it is this process's own"
+        return "memory", "the array is in this process"
     nic = _process.nic_if_open()
     for peer in [] if nic is None or a._peer < 0 else nic.peers():
         if peer["path"] == "tcp" and not peer["dead"] and ticket.place and str(peer["peer"]).endswith(ticket.place):
-            return "tcp", f"its owner is called at {ticket.place}"
+            return "tcp", f"its owner is on another host, at {ticket.place}"
         if peer["pid"] != ticket.pid or peer["dead"]:
             continue
         if peer["path"] == "frames":
-            return "engine", "WEFT_ISOLATION=strict on one of the two sides: nothing is mapped"
+            return "engine", "WEFT_ISOLATION=strict in one of the two processes: memory is not mapped"
         if ticket.direct:
             return "load/store", "its memory was allocated by Weft and is mapped here"
         if peer["path"] == "direct+cma":

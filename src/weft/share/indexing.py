@@ -1,4 +1,4 @@
-"""NumPy's basic indexing on a shape and strides alone, and the pieces of memory that a selection is made of."""
+"""NumPy's basic indexing on a shape and strides, and the contiguous pieces of memory of a selection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Selection = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Selection:
-    """What `a[key]` selects of an array, as NumPy has it: integers, slices, `...` and `numpy.newaxis`.
+    """The selection `a[key]` of an array, as in NumPy: integers, slices, `...` and `numpy.newaxis`.
 
-    Raises IndexError as NumPy does, also for index arrays and masks, naming what does those.
+    Raises IndexError as NumPy does; for index arrays and masks the message names the calls that take them.
     """
     keys = key if isinstance(key, tuple) else (key,)
     used = 0
@@ -57,7 +57,9 @@ def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Select
             axis += 1
         else:
             if isinstance(k, (bool, np.bool_)):
-                raise IndexError("a remote array is not indexed with a bool\n  try: numpy.newaxis for a new dimension")
+                raise IndexError(
+                    "a remote array cannot be indexed with a bool\n  try: numpy.newaxis for a new dimension"
+                )
             try:
                 i = operator.index(k)
             except TypeError:
@@ -73,12 +75,12 @@ def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Select
 def _refusal(k: object) -> str:
     if isinstance(k, (list, np.ndarray, range)) or hasattr(k, "__array__"):
         return (
-            "index arrays and masks select along one axis at a time here: t[indices] alone, or "
+            "index arrays and masks select along one axis at a time: t[indices] alone, or "
             "t.take(indices, axis=...) and t.put(indices, values, axis=...)"
         )
     return (
-        f"{k!r} is no index: integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and, alone, an array of "
-        "integers are"
+        f"{k!r} is not an index\n"
+        "  try: integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`), or a single array of integers"
     )
 
 
@@ -105,9 +107,9 @@ def offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray[Any,
 
 
 def indices_along(indices: Any, n: int, axis: int, call: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Index arrays as int64, negative ones counted from the end, masks as the places where they are true.
+    """Index arrays as int64, with negative ones counted from the end, and masks as the indices where they are true.
 
-    Raises TypeError (no integers), IndexError (out of bounds; a mask of another length).
+    Raises TypeError (not integers), IndexError (out of bounds; a mask of another length).
     """
     found = np.asarray(indices)
     if found.size == 0 and found.dtype == np.float64:
@@ -119,7 +121,7 @@ def indices_along(indices: Any, n: int, axis: int, call: str) -> np.ndarray[Any,
     if found.dtype.kind not in "iu":
         raise TypeError(f"{call}: indices are integers, not {found.dtype}\n  try: indices.astype(int)")
     whole = found.astype(np.int64, copy=False)
-    # One look for both ends: as unsigned numbers the negative ones are the greatest.
+    # One comparison checks both ends: as unsigned numbers, negative indices are the largest.
     if whole.size == 0 or whole.view(np.uint64).max() < n:
         return whole
     if whole.min() < -n or whole.max() >= n:

@@ -1,4 +1,4 @@
-"""Convert a call to operations: those of a read, a write, a fill, or rows by index arrays.
+"""Converts a call to operations: a read, a write, a fill, or rows by index arrays.
 
 A selection (indexing.py) is a byte offset, a shape and byte strides; its contiguous pieces become one read or write, or
 one vectored operation with a descriptor for each piece. A `Job` holds what is to be posted.
@@ -32,7 +32,7 @@ _NS_PER_PIECE_DIRECT, _NS_PER_PIECE_FOREIGN = 40, 1500
 
 
 class Job:
-    """Operations to post, one completion each, and what the call returns when all are done."""
+    """Operations to post, with one completion each, and the call's result when all are done."""
 
     __slots__ = ("cost_ns", "posts", "result", "what")
 
@@ -68,7 +68,7 @@ def write_job(a: View, value: Any) -> Job:
     if source.dtype != a._dtype:
         if not np.can_cast(source.dtype, a._dtype, "same_kind"):
             raise TypeError(
-                f"write: the value is {source.dtype}, {named(a.ticket)} is {a._dtype}: no safe conversion\n"
+                f"write: the value is {source.dtype}, {named(a.ticket)} is {a._dtype}: there is no safe conversion\n"
                 "  try: value.astype(t.dtype), or t[...] = value, which converts as NumPy's assignment does"
             )
         source = values(source, a._dtype, "write")
@@ -164,7 +164,7 @@ def _pieces_job(
     result: Callable[[], Any],
 ) -> Job:
     """One vectored operation (for each BATCH_MAX pieces): piece i of `block` bytes at starts[i] and, locally, at
-    i * local_step (one after another where None)."""
+    i * local_step (None: one after another)."""
     step = block if local_step is None else local_step
     posts: list[Post] = []
     for first in range(0, len(starts), BATCH_MAX):
@@ -234,7 +234,7 @@ def _out(a: View, out: Any, shape: tuple[int, ...], call: str) -> Array:
         )
     if target.shape != shape:
         raise ValueError(
-            f"{call}: out has shape {target.shape}, {shape} is to be read\n  try: numpy.empty({shape}, t.dtype)"
+            f"{call}: out has shape {target.shape}, the read has shape {shape}\n  try: numpy.empty({shape}, t.dtype)"
         )
     return target
 

@@ -1,8 +1,8 @@
-"""A lane: an endpoint with a completion queue and an address vector of its own, used by one thread at a time.
+"""A lane: an endpoint with its own completion queue and address vector, used by one thread at a time.
 
-A thread cannot read another thread's completions, because lanes share nothing: a call takes a lane, posts, reads the
-lane's own queue and puts the lane back. A lane is made when all others are in use, and lives as long as the node. Each
-has an address vector of its own, which no other thread changes.
+A thread cannot read another thread's completions, because lanes share nothing: a call takes a lane, posts operations,
+reads the lane's queue and puts the lane back. The node makes a lane when all others are in use, and keeps it until the
+node is closed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def answers_so_far() -> int:
 
 
 class FailedOperation(Exception):
-    """Carries the error entry of an awaited operation to where it is explained."""
+    """Carries the error entry of an awaited operation to the code that explains it."""
 
     def __init__(self, entry: fi.CqErrEntry) -> None:
         super().__init__(entry)
@@ -46,7 +46,7 @@ class FailedOperation(Exception):
 
 
 class Lane:
-    """See above. `read`, `write`, `fetch_atomic` and `take` are methods of the endpoint and the queue, bound once."""
+    """One lane. `read`, `write`, `fetch_atomic` and `take` are methods of the endpoint and the queue, bound once."""
 
     __slots__ = ("_scratch", "av", "cells", "cq", "ep", "fetch_atomic", "mr", "read", "take", "timeout", "write")
 
@@ -69,7 +69,7 @@ class Lane:
         self.take = self.cq.read
 
     def cell(self, dtype: np.dtype[Any], code: str) -> Cell:
-        """Room for elements of a dtype, at most CELL_BYTES_MAX each; remembered under `code`."""
+        """Memory for elements of a dtype, at most CELL_BYTES_MAX bytes each; cached under `code`."""
         parts: list[Any] = []
         for at in range(0, CELL_BYTES_MAX * _CELLS, CELL_BYTES_MAX):
             parts.append(self.mr[at : at + dtype.itemsize])
@@ -79,14 +79,14 @@ class Lane:
         return cell
 
     def wait(self) -> None:
-        """Wait for the completion of the operation that was posted.
+        """Wait for the completion of the posted operation.
 
-        Raises Available where it failed, TimedOut after the node's timeout.
+        Raises Available if the operation failed, TimedOut after the node's timeout.
         """
         timeout = self.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
         answers = answers_so_far()
-        # A slice of the wait, so that a node that is closed by another thread is noticed.
+        # Wait in slices, so that the thread notices when another thread closes the node.
         while deadline is None or time.monotonic() < deadline:
             try:
                 if self.cq.sread(1, None, 1.0 if timeout is None else min(1.0, timeout)):
@@ -98,7 +98,7 @@ class Lane:
         raise errors.TimedOut(f"no completion in {self.timeout:g} s")
 
     def run(self, posts: list[Post]) -> None:
-        """Post each operation and wait for it. Raises what the calls raise; Available where one failed."""
+        """Post each operation and wait for it. Raises the errors of posting; Available if an operation failed."""
         ep = self.ep
         for post in posts:
             post(ep, None)
@@ -106,7 +106,7 @@ class Lane:
                 self.wait()
 
     def close(self) -> None:
-        """Close its endpoint, queue, vector and region. An operation under way ends as canceled."""
+        """Close the endpoint, queue, vector and region. An operation under way ends as canceled."""
         for part in (self.ep, self.cq, self.av, self.mr):
             try:
                 part.close()

@@ -7,7 +7,7 @@ Abstract sockets have no permissions, so another user's process can bind the soc
 place). The name is then served at another place, with a random suffix that cannot be guessed and bound in advance.
 Look-ups consider only places of this user, and before a process takes a name it checks all places of that name.
 
-Protocol: the caller connects and receives one packet, "T" and the ticket, or "E" and the reason of a refusal.
+Protocol: the caller connects and receives one packet: "T" and the ticket, or "E" and the reason of a refusal.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .unixsockets import bound
 
 __all__ = ["NameServer", "check_name", "lookup", "names"]
 
-NAME_BYTES_MAX = 64  # sun_path has 108; this leaves room for the prefix and the end, and names fit a line
+NAME_BYTES_MAX = 64  # sun_path has 108 bytes; the prefix and the end need the rest
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0
 _RELEASE_S = 0.2  # how long to wait for a closed name to vanish; another process may take the name meanwhile
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TROUBLE = frozenset("\0\n\r\t \"'")
-_END = "'"  # before the random end of a place; no name has it
-_TAKE_TRIES = 8  # two processes that take a name at the same instant away from its first place both see the other
+_END = "'"  # before the random end of a place; no name contains this character
+_TAKE_TRIES = 8  # two processes that take a name at the same time may both see the other and retry
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.01, 1.0  # between tries to accept, while the server has no free descriptor
 
@@ -56,12 +56,12 @@ def _places(name: str) -> list[tuple[str, int | None]]:
 
 
 def check_name(name: object, call: str) -> str:
-    """The name, if it can be one. Raises TypeError, InvalidArgument."""
+    """Return the name if it is valid. Raises TypeError, InvalidArgument."""
     if not isinstance(name, str):
         raise TypeError(f"{call}: a name is a str, not {type(name).__name__}: {name!r}")
     if not name or len(name.encode()) > NAME_BYTES_MAX or _TROUBLE & set(name) or not name.isprintable():
         raise errors.InvalidArgument(
-            f"{call}: {name!r} cannot be a name: 1 to {NAME_BYTES_MAX} bytes, printable, without blanks and quotes"
+            f"{call}: {name!r} is not a valid name: 1 to {NAME_BYTES_MAX} bytes, printable, without blanks and quotes"
         )
     return name
 
@@ -84,10 +84,10 @@ def names() -> list[str]:
 def lookup(name: str, wait: float = 0.0) -> str:
     """The ticket that is shared under `name`.
 
-    wait   seconds to wait for a name that is not there yet.
+    wait   seconds to wait for a name that does not exist yet.
 
-    Raises NotFound (listing the names that exist), NotPermitted (another user's process holds the name, and none of
-    this user), TimedOut (its owner does not answer).
+    Raises NotFound (the message lists the names that exist), NotPermitted (a process of another user holds the name,
+    and no process of this user does), TimedOut (the owner does not answer).
     """
     deadline = time.monotonic() + wait
     pause = 0.002
@@ -118,7 +118,7 @@ class _Nobody(Exception):
 
 
 class _Stranger(Exception):
-    """Another user's process listens there."""
+    """Another user's process listens at a place."""
 
     def __init__(self, pid: int, uid: int) -> None:
         super().__init__(pid, uid)
@@ -132,7 +132,7 @@ def _look(place: str, name: str) -> str:
         try:
             try:
                 connection.connect(_address(place))
-            except BlockingIOError:  # its queue of callers is full: another user's process is not waited for
+            except BlockingIOError:  # the queue of callers is full: do not wait for a process of another user
                 uid = next((uid for found, uid in _places(name) if found == place), None)
                 if uid not in (None, os.geteuid()):
                     raise _Stranger(0, uid or 0) from None
@@ -150,8 +150,8 @@ def _not_yours(name: str, pid: int, uid: int) -> errors.NotPermitted:
     who = f"process {pid} of user {uid}" if pid else f"a process of user {uid}"
     return errors.NotPermitted(
         f"attach: {name!r} is held by {who}, and you are user {os.geteuid()}\n"
-        "  rule: arrays are shared between processes of one user, and none of yours shares one of that name\n"
-        "  try: node.share(array, name=...) in the owner: it takes the name beside the stranger"
+        "  rule: arrays are shared between processes of one user, and you share no array of that name\n"
+        "  try: node.share(array, name=...) in your owner process: both users can have the name"
     )
 
 
@@ -164,7 +164,7 @@ def _ask(connection: socket.socket, name: str) -> str:
     except TimeoutError:
         raise errors.TimedOut(
             f"attach: process {pid}, which has the name {name!r}, did not answer within {_ANSWER_TIMEOUT_S:g} s\n"
-            "  try: see whether it is stopped (SIGSTOP, a debugger) or has no descriptor left (ulimit -n)"
+            "  try: check whether the process is stopped (SIGSTOP, a debugger) or has no free descriptor (ulimit -n)"
         ) from None
     except ConnectionResetError:
         raise _Nobody from None
@@ -186,7 +186,7 @@ def _unknown(name: str, wait: float) -> errors.NotFound:
         lines.append(f"  names here: {shown}")
     else:
         lines.append(f"  names here: none (of user {os.geteuid()})")
-    lines.append(f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) if it is still starting")
+    lines.append(f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) while it is starting")
     return errors.NotFound("\n".join(lines))
 
 
@@ -202,12 +202,12 @@ class NameServer:
         self._lock = threading.Lock()
         self._listeners: dict[int, tuple[socket.socket, str, str]] = {}  # fd: socket, name, ticket
         self._wake: tuple[int, int] | None = None
-        self._spare = -1  # a spare descriptor, closed to accept a caller when the process has no other left
+        self._spare = -1  # a reserved descriptor, closed to accept a caller when the process has no free descriptor
         self._thread: threading.Thread | None = None
         _servers.add(self)
 
     def publish(self, name: str, ticket: str) -> None:
-        """Take a name. Raises AddressInUse, naming the process that has it; OSError (no descriptor is left)."""
+        """Take a name. Raises AddressInUse, naming the process that has the name; OSError (no free descriptor)."""
         self._start()
         listener = _take(name)
         with self._lock:
@@ -245,7 +245,7 @@ class NameServer:
             self._spare = -1
 
     def withdraw(self, name: str) -> None:
-        """Give a name back; nothing where it is not ours."""
+        """Release a name, if this server holds it."""
         with self._lock:
             for fd, (listener, held, _) in list(self._listeners.items()):
                 if held == name:
@@ -258,7 +258,7 @@ class NameServer:
             time.sleep(0.0002)
 
     def close(self) -> None:
-        """Give all names back and end the thread."""
+        """Release all names and end the thread."""
         with self._lock:
             for listener, _, _ in self._listeners.values():
                 listener.close()
@@ -267,7 +267,7 @@ class NameServer:
             thread, self._thread = self._thread, None
             self._drop_spare()
         if wake is not None:
-            os.close(wake[1])  # the thread sees the end of the pipe, and closes the other side
+            os.close(wake[1])  # the thread sees the closed pipe, and closes the other end
         if thread is not None and thread is not threading.current_thread():
             thread.join(_ANSWER_TIMEOUT_S)
 
@@ -277,10 +277,10 @@ class NameServer:
             try:
                 os.write(wake[1], b"!")
             except OSError:
-                pass  # full: the thread has been poked often enough
+                pass  # the pipe is full, so the thread will wake up
 
     def _after_fork_in_child(self) -> None:
-        # The names are the parent's: a copy of their sockets here would keep them alive after its death.
+        # The names belong to the parent: copies of their sockets here would keep the names alive after its death.
         for listener, _, _ in self._listeners.values():
             listener.close()
         self._listeners = {}
@@ -296,7 +296,7 @@ class NameServer:
             return list(self._listeners)
 
     def _answer(self, fd: int) -> bool:
-        """Answer one caller. False where there is no descriptor for it: it stays in the queue."""
+        """Answer one caller. False if there is no free descriptor: the caller stays in the queue."""
         with self._lock:
             found = self._listeners.get(fd)
             if found is None:
@@ -317,7 +317,7 @@ class NameServer:
             except OSError:
                 pass
         with self._lock:
-            if self._thread is not None:  # not closed meanwhile
+            if self._thread is not None:  # the server was not closed meanwhile
                 self._keep_spare()
         return True
 
@@ -331,13 +331,13 @@ class NameServer:
         try:
             return listener.accept()[0]
         except OSError:
-            self._keep_spare()  # another thread was quicker, or the caller is gone
+            self._keep_spare()  # another thread accepted the caller, or the caller is gone
             raise
 
 
 def _serve(server: weakref.ref[NameServer], wake: int) -> None:
-    """The thread. It holds the server only while it works, so that a forgotten server can be collected."""
-    pause = 0.0  # above 0: callers wait, and there is no descriptor for them
+    """The thread. It references the server only while it works, so that an unused server can be collected."""
+    pause = 0.0  # above 0: callers wait, and there is no free descriptor
     try:
         while True:
             here = server()
@@ -353,7 +353,7 @@ def _serve(server: weakref.ref[NameServer], wake: int) -> None:
             if here is None:
                 return
             if pause and not ready:
-                ready = [(fd, select.POLLIN) for fd in here._snapshot()]  # accept() of each says whether it has callers
+                ready = [(fd, select.POLLIN) for fd in here._snapshot()]  # accept() fails if there is no caller
             answered = True
             for fd, _ in ready:
                 if fd != wake:
@@ -375,7 +375,7 @@ def _serve(server: weakref.ref[NameServer], wake: int) -> None:
 
 
 def _take(name: str) -> socket.socket:
-    """A socket that listens at a place of the name, which no other process of this user has. Raises AddressInUse."""
+    """A socket that listens at a place of the name. Raises AddressInUse if another process of this user has it."""
     first = _prefix() + name
     other: str | None = None
     for again in range(_TAKE_TRIES):
@@ -390,7 +390,7 @@ def _take(name: str) -> socket.socket:
                 if reason.errno != errno.EADDRINUSE:
                     raise
                 if not any(found == first for found, _ in _places(name)):
-                    continue  # its holder has just given it back
+                    continue  # its holder has just released the name
                 if _is_ours(first, name):
                     raise _taken(name, first) from None
                 place = first + _END + secrets.token_hex(8)
@@ -409,7 +409,7 @@ def _take(name: str) -> socket.socket:
 
 
 def _is_ours(place: str, name: str, uid: int | None = None) -> bool:
-    """Whether a socket of this user holds a place; true if the owner cannot be found out."""
+    """Whether a socket of this user holds a place; true if the owner is unknown."""
     if uid is None:
         uid = next((found for p, found in _places(name) if p == place), None)
     if uid is None:

@@ -1,4 +1,4 @@
-"""Nodes: a process shares its arrays and attaches those of other processes through a node."""
+"""Nodes: through a node, a process shares its arrays and attaches arrays of other processes."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _ACCESS = {
     "w": int(fi.REMOTE_WRITE),
     "rw": int(fi.REMOTE_READ | fi.REMOTE_WRITE),
 }
-# Long enough for a busy owner, so that only a stopped one is reported.
+# Long enough that a busy owner answers in time, so that only a stopped owner is reported.
 DEFAULT_TIMEOUT_S = 30.0
-# Registration modes that this layer handles; a ticket carries what peers need to know about them.
+# Registration modes that this layer handles; a ticket carries the facts that peers need for them.
 _MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED
 
 
 @dataclass(frozen=True)
 class NodeStatistics:
-    """What a node holds, and what the process's NIC has done (all nodes of a process share one NIC).
+    """Counts of a node's objects, and of operations of the process's NIC (all nodes of a process share one NIC).
 
-    shared, shared_bytes     arrays that this node offers, and their bytes.
-    names                    how many of them have a name.
+    shared, shared_bytes     arrays that this node shares, and their bytes.
+    names                    the shared arrays that have a name.
     attached                 remote arrays (and views of them) that are alive here.
     lanes, loops             endpoints for threads, and for event loops of asyncio.
     peers                    processes that the NIC is connected to.
@@ -78,10 +78,10 @@ class NodeStatistics:
 
 
 class Node:
-    """Shares arrays of this process and attaches those of others. Made by `weft.open()`.
+    """Shares arrays of this process and attaches arrays of others. Made by `weft.open()`.
 
     node.share(array, name="table")   from now on other processes can reach `array`.
-    node.attach("table")              the array of that name, as a `RemoteArray`.
+    node.attach("table")              the array of another process with that name, as a `RemoteArray`.
 
     A node is a context manager; closing it ends its shares. One node per process is typical, several are fine.
     In a forked child a node of the parent refuses use; call `weft.open()` there.
@@ -93,7 +93,7 @@ class Node:
 
     def __init__(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         if timeout is not None and not seconds(timeout, "open: timeout") > 0:
-            raise errors.InvalidArgument(f"timeout is {timeout!r}: seconds above 0 are needed, or None for no limit")
+            raise errors.InvalidArgument(f"timeout is {timeout!r}; it must be seconds above 0, or None for no limit")
         self.timeout = None if timeout is None else float(timeout)
         hints = fi.Info(
             caps=fi.RMA | fi.ATOMIC,
@@ -133,30 +133,30 @@ class Node:
         """Let other processes of this user reach an array: on this host, and on other hosts if this process listens.
 
         array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
-                 bytearray ... C-contiguous; it is used in place and held until the share is closed. Peers reach arrays
-                 of `weft.empty` and `weft.zeros` by load and store, any other by process_vm_readv.
-        name     for `attach` on this host; None: only the ticket leads to the share.
-        access   "r": others read; "rw": they write and update atomically as well; "w": they only write.
+                 bytearray ... C-contiguous; Weft uses it in place and holds it until the share is closed. Peers reach
+                 arrays of `weft.empty` and `weft.zeros` by load and store, other arrays by process_vm_readv.
+        name     for `attach` on this host; None: peers need the ticket.
+        access   "r": peers may read; "rw": peers may read, write and update atomically; "w": peers may only write.
 
         Returns a `Shared`, whose `ticket` can be sent to another process.
-        Raises TypeError (no array), InvalidArgument (not contiguous, access, name), AccessDenied (read-only memory with
-        "rw"), AddressInUse (the name is taken; by which process), BadState (the node is closed), NotSupported (with
-        WEFT_ENGINE=manual nothing would answer peers).
+        Raises TypeError (not an array), InvalidArgument (not contiguous, access, name), AccessDenied (read-only memory
+        with "rw"), AddressInUse (the name is taken; the message names the process), BadState (the node is closed),
+        NotSupported (under WEFT_ENGINE=manual no thread would answer peers).
         """
         self._check("share")
         if self._manual:
             raise errors.NotSupported(
-                "share: this process has no engine thread (WEFT_ENGINE=manual), so nothing would answer its peers\n"
+                "share: this process has no engine thread (WEFT_ENGINE=manual), so no thread would answer its peers\n"
                 "  rule: with manual progress a NIC serves peers only inside calls of its own process\n"
                 "  try: run the owner without WEFT_ENGINE=manual; processes that only attach may keep it. With weft.fi "
                 "a process can serve peers by reading its completion queue"
             )
-        if str(access) not in _ACCESS:  # a list is no key
+        if str(access) not in _ACCESS:  # a list is not hashable
             raise errors.InvalidArgument(f"share: access is 'r', 'w' or 'rw', not {access!r}")
         if name is not None:
             check_name(name, "share")
             if name.startswith(PREFIX):
-                raise errors.InvalidArgument(f"share: a name does not start with {PREFIX!r}: that is what tickets do")
+                raise errors.InvalidArgument(f"share: a name must not start with {PREFIX!r}, the prefix of tickets")
         if isinstance(array, (RemoteArray, Shared)):
             raise TypeError(
                 f"share: a {type(array).__name__} is already shared by its owner\n"
@@ -165,7 +165,7 @@ class Node:
         local = alias(array, "share")
         if "w" in access and not local.flags.writeable:
             raise errors.AccessDenied(
-                f"share: the memory of {type_name(array)} is read-only, and access={access!r} lets others write\n"
+                f"share: the memory of {type_name(array)} is read-only, but access={access!r} lets peers write\n"
                 "  try: access='r', or a writable copy"
             )
         mr = self._domain.mr_reg(local, _ACCESS[access]) if local.nbytes else None
@@ -205,13 +205,13 @@ class Node:
     # ---- attaching --------------------------------------------------------------------------------------------------
 
     def attach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
-        """The array of another process (or of this one).
+        """Attach an array of another process (or of this process).
 
-        source   its name; or its ticket, also as text; or a `Shared` or `RemoteArray`.
+        source   the name of the array; or its ticket, also as text; or a `Shared` or `RemoteArray`.
         wait     seconds to wait for a name that does not exist yet: its owner may be starting.
 
-        Raises NotFound (no such name; the message lists those there are), ConnectionReset (the owner is gone),
-        KeyRejected (the owner closed the share), NotPermitted (it belongs to another user), Unreachable (the owner is
+        Raises NotFound (no such name; the message lists the existing names), ConnectionReset (the owner is gone),
+        KeyRejected (the owner closed the share), NotPermitted (another user has the name), Unreachable (the owner is
         on another host and does not listen, or there is no route), AccessDenied (the owner is on another host, and the
         secrets differ or are not set), TimedOut (no answer from its host), BadState.
         """
@@ -227,7 +227,7 @@ class Node:
             ticket = Ticket.parse(text)
         else:
             raise TypeError(
-                f"attach: a name, a ticket or what share() returned is needed, not {type_name(source)}: {source!r}"
+                f"attach: source must be a name, a ticket or the result of share(), not {type_name(source)}: {source!r}"
             )
         found = RemoteArray._make(ticket, self)
         found._probe()
@@ -253,12 +253,12 @@ class Node:
 
     @property
     def shared(self) -> list[Shared]:
-        """Its shares, oldest first."""
+        """The node's shares, oldest first."""
         with self._lock:
             return list(self._shared.values())
 
     def statistics(self) -> NodeStatistics:
-        """A snapshot of what the node holds and has done."""
+        """A snapshot of the node's counts."""
         nic = _process.nic_if_open()
         counts: dict[str, int] = {} if nic is None else nic.statistics()
         cache = cache_statistics()
@@ -287,11 +287,11 @@ class Node:
 
     def _peer(self, address: str) -> int:
         """The fi_addr of an owner: the same in every lane, because each has the same addresses in the same order."""
-        self._check("attach")  # without the lock: at exit it may never return
+        self._check("attach")  # before the lock: at exit, waiting for the lock may never end
         with self._lock:
             found = self._addresses.get(address)
             if found is None:
-                # The home lane is first: it refuses a malformed address before the address gets a number.
+                # The home lane comes first, because it refuses a malformed address before the address gets a number.
                 self._home.av.insert(address)
                 found = self._addresses[address] = len(self._addresses)
                 for lane in self._all_lanes():
@@ -302,13 +302,13 @@ class Node:
         return [*self._lanes, *self._loops.values()]
 
     def _lane(self, call: str) -> Lane:
-        """A lane for one thread, also if none is idle. Give it back with `_idle.append`, or `_drop` it."""
+        """A lane for one thread, a new one if none is idle. Return it with `_idle.append`, or `_drop` it."""
         try:
             return self._idle.pop()
         except IndexError:
             pass
         while True:
-            self._check(call)  # without the lock: at exit it may never return
+            self._check(call)  # before the lock: at exit, waiting for the lock may never end
             with self._lock:
                 if not self._closed:
                     lane = Lane(self)
@@ -354,7 +354,7 @@ class Node:
             ) from None
         if self._closed:
             if _exiting and threading.current_thread().daemon:
-                # The interpreter is about to end this thread, which could not handle an error any more.
+                # The interpreter is about to end this thread, which can no longer handle an error.
                 while True:
                     time.sleep(60)
             raise errors.BadState(
@@ -364,7 +364,7 @@ class Node:
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End all shares of this node and its use of others' arrays. Closing again does nothing.
+        """End all shares of this node, and its use of other processes' arrays. Closing again does nothing.
 
         Operations under way in other threads end with an error. Waits, for a bounded time, for peers that are copying
         from or to arrays shared here.
@@ -407,7 +407,7 @@ class Node:
         _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
-        # The last reference to an open node is gone: its shares and remote arrays end. At exit that needs no warning.
+        # The last reference to an open node is gone, so its shares and remote arrays end. No warning at exit.
         if getattr(self, "_closed", True) or self._made_in != _process.generation:
             return
         try:
@@ -423,7 +423,7 @@ class Node:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a node belongs to its process and cannot be copied or pickled\n"
-            "  try: send what share() or attach() returned; weft.open() makes a node in the other process"
+            "  try: send the result of share() or attach(); weft.open() makes a node in the other process"
         )
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -475,14 +475,14 @@ def open(
     """Open a node: `with weft.open() as node: ...`. See `Node`.
 
     timeout   seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
-    listen    "tcp://host:port": processes of other hosts can attach arrays of this process by their tickets. Host
+    listen    "tcp://host:port": processes of other hosts can then attach arrays of this process by tickets. Host
               0.0.0.0 means every network of this host, port 0 a free port. As WEFT_LISTEN; once per process.
-    secret    that processes of different hosts prove to each other, 16 bytes or more, the same on all hosts; required
-              to listen, and to attach across hosts. As WEFT_SECRET; once per process.
+    secret    16 bytes or more, the same on all hosts: processes of different hosts prove to each other that they know
+              it. Required to listen, and to attach across hosts. As WEFT_SECRET; once per process.
 
     Raises InvalidArgument (timeout, listen, secret), AccessDenied (listen without a secret), AddressInUse (the port is
-    taken), Busy (the process listens elsewhere, or has another secret); NoData where WEFT_MR_MODE requires a
-    registration mode that this layer does not serve.
+    taken), Busy (the process listens elsewhere, or has another secret); NoData if WEFT_MR_MODE requires a
+    registration mode that this layer does not support.
     """
     if secret is not None:
         _process.use_secret(secret)
@@ -499,7 +499,7 @@ _exiting = False
 
 
 def _at_exit_once() -> None:
-    # After the NIC's own registration, hence before it at exit.
+    # Registered after the NIC's handler, so that it runs before the NIC's handler at exit.
     global _registered_for
     if _registered_for != os.getpid():
         _registered_for = os.getpid()

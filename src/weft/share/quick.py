@@ -1,6 +1,6 @@
-"""The short ways of a remote array: one element, one row, a contiguous slice, one atomic.
+"""The fast paths of a remote array: one element, one row, a contiguous slice, one atomic.
 
-They allocate nothing but the result. What they do not recognise goes the long way, through a job (jobs.py, atomics.py).
+They allocate nothing but the result. All other calls take the slow path, through a job (jobs.py, atomics.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Quick"]
 
 
 class Quick(Attached):
-    """See above: `t[key]`, `t[key] = x`, and the atomic calls of one element."""
+    """Fast paths of `t[key]`, `t[key] = x`, and the atomic calls on one element."""
 
     __slots__ = ("_datatypes",)
 
@@ -29,10 +29,10 @@ class Quick(Attached):
     def __getitem__(self, key: Any) -> Any:
         """Read a selection: a new NumPy array, or a scalar for one element.
 
-        key   as NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`; or, alone, an array of
-              integers or a mask, which takes rows.
+        key   as in NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`; or a single array of
+              integers or mask, which selects rows.
 
-        Raises IndexError, and as the class says.
+        Raises IndexError, and the errors of the class.
         """
         # HOT: no allocation but the result's. Two calls into the NIC: bench/bench_share.py.
         kind = type(key)
@@ -71,7 +71,7 @@ class Quick(Attached):
         found = np.empty(shape, self._dtype)
         self._run(move_job(self, True, found, self._base + offset, shape, strides, nothing))
         if shape or key is Ellipsis or (kind is tuple and any(k is Ellipsis for k in key)):
-            return found  # as NumPy: with an ellipsis one element stays an array without dimensions
+            return found  # as in NumPy: with an ellipsis the result is an array without dimensions
         return found[()]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -79,7 +79,7 @@ class Quick(Attached):
 
         key   as for reading.
 
-        Raises IndexError, ValueError (the shape does not fit), TypeError, and as the class says.
+        Raises IndexError, ValueError (the shape does not fit), TypeError, and the errors of the class.
         """
         kind = type(key)
         if self._code and ((kind is int and self._vector) or kind is tuple):
@@ -121,7 +121,7 @@ class Quick(Attached):
             else:
                 at = self._element(index) if (kind is int and self._vector) or kind is tuple else None
             if at is not None:
-                which = family << 8 | op._value_  # an Op is hashed by its name, a dtype by its parts: both are slow
+                which = family << 8 | op._value_  # not the Op or the dtype, whose hashes are slow
                 datatype = self._datatypes.get(which)
                 if datatype is None:
                     datatype = self._datatypes[which] = int(datatype_of(self, family, op, call)[0])
@@ -139,7 +139,7 @@ class Quick(Attached):
                     if family == COMPARE:
                         cell[5][0] = expected
                 except (OverflowError, ValueError):
-                    self._push(lane)  # the long way raises the error, or wraps a negative index
+                    self._push(lane)  # the slow path raises the error, or converts a negative index
                     return self._run(atomic_job(self, family, op, index, value, expected, call))
                 addr = self._base + at
                 ep, peer, key = lane.ep, self._peer, self._key
@@ -177,8 +177,8 @@ class Quick(Attached):
         return out
 
     def _element(self, key: Any) -> int | None:
-        """Byte offset of one element, or of one row where that is contiguous: `key` an integer, or a tuple of as
-        many as there are dimensions. None for an index that the long way has to examine."""
+        """Byte offset of one element, or of one contiguous row: `key` is an integer, or a tuple with one integer a
+        dimension. None for an index that the slow path must examine."""
         if type(key) is int:
             n, step = self._n, self._step
             if not step:

@@ -1,7 +1,7 @@
 """RemoteArray: another process's array, with NumPy's shape, dtype and basic indexing.
 
-View (view.py)           what is selected of whose array
-Attached (attached.py)   the lanes of a node, and running jobs on them
+View (view.py)           the owner's array and the selected part
+Attached (attached.py)   runs jobs on the lanes of a node
 Quick (quick.py)         t[i], t[i] = x and atomics of one element, without a job
 RemoteArray              the public calls; each makes a job (jobs.py, atomics.py) and runs it
 """
@@ -35,25 +35,26 @@ __all__ = ["RemoteArray"]
 class RemoteArray(Quick, Comparing):
     """An array of another process. Made by `Node.attach`; it can be pickled and used in any process that receives it.
 
-    shape dtype ndim size nbytes itemsize, len(t)     as NumPy's
+    shape dtype ndim size nbytes itemsize, len(t)     as in NumPy
     t[10:20], t[3, :], t[..., None], t[::-1]         reads: NumPy arrays, or a scalar for one element
     t[10:20] = x                                     writes
-    t == x, t < x ..., x in t, bool(t)               as NumPy's, of all elements, which are read
+    t == x, t < x ..., x in t, bool(t)               as in NumPy; they read all elements
     t[[4, 2, 2]], t.take(...), t.put(...)            rows by index arrays: one vectored operation
     t.at[10:20]                                      the selection as a RemoteArray: nothing is moved
-    read(out=...) write(x) fill(v) numpy.asarray(t)  the whole
+    read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
     fetch_add compare_swap swap fetch_op add         atomic for each element
-    wait_until(index, value)                         until an element has a value
+    wait_until(index, value)                         waits until an element has a value
     aread awrite atake aput afill afetch_add ...     the same, awaitable
 
-    Reads and writes of several elements are not atomic as a whole: another process may be writing meanwhile. Aligned
-    elements of 1, 2, 4 or 8 bytes are whole.
+    Reads and writes of several elements are not atomic: another process may write at the same time. Each aligned
+    element of 1, 2, 4 or 8 bytes is read and written atomically.
 
     A read returns a copy that belongs to the caller: `t[0][1] = 7` changes the copy only; `t[0, 1] = 7` and
     `t.at[0][1] = 7` write.
 
     Thread safety: any thread. Raises ConnectionReset (the owner's process is gone), KeyRejected (the owner closed the
-    share), AccessDenied (not shared for that), and as NumPy IndexError, ValueError (shapes), TypeError (dtypes).
+    share), AccessDenied (the share does not grant the access), and like NumPy IndexError, ValueError (shapes),
+    TypeError (dtypes).
     """
 
     __slots__ = ()
@@ -68,12 +69,12 @@ class RemoteArray(Quick, Comparing):
         node: Node | None = None,
         view: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> RemoteArray:
-        """node None: the array is attached through the process's default node when it is first used."""
+        """node   None: the array attaches through the process's default node at its first use."""
         ticket.check()
         if not ticket.here and not ticket.place:
             raise errors.Unreachable(
                 f"attach: {named(ticket)} belongs to a process of host {ticket.host}, this is {host_id()}\n"
-                "  rule: a process has to listen before it shares arrays with other hosts\n"
+                "  rule: a process must listen before it shares arrays with other hosts\n"
                 "  try: weft.open(listen='tcp://0.0.0.0:0', secret=...) or WEFT_LISTEN and WEFT_SECRET in its owner"
             )
         dtype = ticket.numpy_dtype
@@ -111,39 +112,39 @@ class RemoteArray(Quick, Comparing):
         return iter(self.read())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """A copy, read now. `copy=False` is refused: the memory is another process's."""
+        """A copy, read now. Refuses `copy=False`, because the memory belongs to another process."""
         if copy is False:
             raise ValueError(
-                "a remote array cannot become a NumPy array without a copy: the memory is another process's"
+                "a remote array cannot become a NumPy array without a copy: the memory belongs to another process"
             )
-        found = np.empty(self._shape, self._dtype)  # not read(): of one text it makes a str, which has another dtype
+        found = np.empty(self._shape, self._dtype)  # not read(), which returns a str for one text, with another dtype
         self._run(move_job(self, True, found, self._base, self._shape, self._strides, nothing))
         return found if dtype is None else found.astype(dtype, copy=False)
 
-    # ---- the whole, and selections that stay remote -----------------------------------------------------------------
+    # ---- all elements, and selections that stay remote --------------------------------------------------------------
 
     @property
     def at(self) -> At:
-        """`t.at[10:20]`: that part as a RemoteArray of its own. Nothing is read; basic indexing only.
+        """`t.at[10:20]`: a part of the array as a RemoteArray. Nothing is read; basic indexing only.
 
         `t.at[3].fill(0)`, `await t.at[10:20].aread()`, `t.at[:, 0].read(out=column)`.
         """
         return At(self)
 
     def read(self, out: Any = None) -> Any:
-        """Read all of it, in one copy.
+        """Read all elements, in one copy.
 
-        out   where to: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or a writable
-              buffer of bytes as long; None for a new NumPy array.
+        out   the destination: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or a
+              writable buffer of as many bytes; None for a new NumPy array.
 
         Returns the new array, or `out`. Raises ValueError (shape), TypeError (dtype), AccessDenied (out is read-only).
         """
         return self._run(read_job(self, out))
 
     def write(self, value: Any) -> None:
-        """Write all of it, in one copy where `value` is a C-contiguous array of the same dtype.
+        """Write all elements, in one copy if `value` is a C-contiguous array of the same dtype.
 
-        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that converts within its kind.
+        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that NumPy converts safely.
 
         `t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype).
         """
@@ -154,7 +155,7 @@ class RemoteArray(Quick, Comparing):
 
         value   one value, converted as NumPy's assignment does.
 
-        Raises ValueError (an array), TypeError (dtype), and as the class says.
+        Raises ValueError (an array), TypeError (dtype), and the errors of the class.
         """
         self._run(fill_job(self, value))
 
@@ -165,7 +166,7 @@ class RemoteArray(Quick, Comparing):
 
         indices   array of integers of any shape, negative ones counted from the end; or a mask along the axis.
         axis      of the array; the first (NumPy's own default is the flattened array).
-        out       where to, as for `read`.
+        out       the destination, as for `read`.
 
         Returns an array of shape `shape[:axis] + indices.shape + shape[axis+1:]`, or `out`.
         Raises IndexError (out of bounds: nothing is read), TypeError.
@@ -175,7 +176,7 @@ class RemoteArray(Quick, Comparing):
     def put(self, indices: Any, values: Any, axis: int = 0) -> None:
         """Write rows by index, in one vectored operation: `a[indices] = values` along an axis.
 
-        indices, axis   as for `take`. Of rows named twice the last value stays.
+        indices, axis   as for `take`. A row with several values gets the last one.
         values          converted and broadcast to the shape that `take` returns.
 
         Raises IndexError (out of bounds: nothing is written), ValueError, TypeError.
@@ -185,10 +186,10 @@ class RemoteArray(Quick, Comparing):
     # ---- atomics ----------------------------------------------------------------------------------------------------
 
     def fetch_add(self, index: Any, value: Any = 1) -> Any:
-        """Add to elements, each atomically, and return what they were before.
+        """Add to elements, each atomically, and return their previous values.
 
         index   basic index of one element or several; `...` for all.
-        value   what to add: a number, or an array that broadcasts to the selection.
+        value   a number, or an array that broadcasts to the selection.
 
         Returns a scalar for one element, otherwise an array. Atomic with respect to all atomic calls, of any process.
         Raises TypeError (a dtype without atomics; a value of another kind), AccessDenied (not shared "rw").
@@ -196,7 +197,7 @@ class RemoteArray(Quick, Comparing):
         return self._atomic(FETCH, fi.SUM, index, value, None, "fetch_add")
 
     def compare_swap(self, index: Any, expected: Any, value: Any) -> Any:
-        """Set elements to `value` where they are `expected`, each atomically, and return what they were before.
+        """Set elements that equal `expected` to `value`, each atomically, and return the previous values of all.
 
         Elements whose returned value equals `expected` were set: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.
         Arguments and errors as `fetch_add`.
@@ -204,11 +205,11 @@ class RemoteArray(Quick, Comparing):
         return self._atomic(COMPARE, fi.CSWAP, index, value, expected, "compare_swap")
 
     def swap(self, index: Any, value: Any) -> Any:
-        """Set elements, each atomically, and return what they were before. Arguments and errors as `fetch_add`."""
+        """Set elements, each atomically, and return their previous values. Arguments and errors as `fetch_add`."""
         return self._atomic(FETCH, fi.ATOMIC_WRITE, index, value, None, "swap")
 
     def fetch_op(self, index: Any, op: str, value: Any) -> Any:
-        """Combine elements with a value, each atomically, and return what they were before.
+        """Combine elements with a value, each atomically, and return their previous values.
 
         op   "sum", "prod", "min", "max", "and", "or", "xor" (bits), "replace".
 
@@ -225,12 +226,12 @@ class RemoteArray(Quick, Comparing):
         """Read elements until they have a value; return them.
 
         index     basic index.
-        value     what to wait for: a value that all elements are to equal; or a function of what was read, for anything
-                  else: `t.wait_until(0, lambda x: x >= 5)`.
+        value     the value that all elements must equal; or a function of the read elements that returns true when the
+                  wait is over: `t.wait_until(0, lambda x: x >= 5)`.
         timeout   seconds; None: no limit.
 
         Polls: at first without a pause, then at growing intervals of up to 2 ms. The owner sends no notification.
-        Raises TimedOut, which says what was read last.
+        Raises TimedOut; its message has the values that were read last.
         """
         holds = condition(value, self._dtype, "wait_until")
         deadline = deadline_in(timeout, "wait_until: timeout")
@@ -243,7 +244,7 @@ class RemoteArray(Quick, Comparing):
             if pause >= 0:
                 time.sleep(pause)
 
-    # ---- to be awaited ----------------------------------------------------------------------------------------------
+    # ---- awaitable calls --------------------------------------------------------------------------------------------
 
     async def aread(self, out: Any = None) -> Any:
         """`read`, awaitable. After a cancellation, `out` may still be written to for a while.
@@ -308,13 +309,13 @@ class RemoteArray(Quick, Comparing):
 
     @property
     def path(self) -> str:
-        """How its elements are reached: "memory" (of this process), "load/store", "process_vm", "engine" (the owner's)
+        """How Weft reaches the elements: "memory" (of this process), "load/store", "process_vm", "engine" (the owner's)
         or "tcp" (another host); "unknown" before the first use."""
         return path_of(self)[0]
 
     @property
     def why(self) -> str:
-        """Why that path is taken."""
+        """Why Weft uses this path."""
         return path_of(self)[1]
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What `Node.share` returns: the owner's side of an array that others reach."""
+"""The result of `Node.share`: the owner's side of a shared array."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _REMOTE_NAMES = frozenset(name for name in dir(RemoteArray) if not name.startswi
 
 
 class Shared(Comparing):
-    """An array that others can reach. Made by `Node.share`; a context manager; closing it revokes the access.
+    """A shared array. Made by `Node.share`; a context manager. Closing it revokes the peers' access.
 
-    array      what was given to share().
-    ticket     how others reach it: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
+    array      the array that was passed to share().
+    ticket     the ticket for peers: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
                its ticket: the receiver gets a RemoteArray.
-    remote     the RemoteArray that others get.
+    remote     a RemoteArray of the array, as peers get.
 
     A Shared has all methods of a RemoteArray, through its `remote`: `shared[3]`, `shared.read()`, `shared.add(0)` ...
     So a worker's code is the same whether its argument came by pickle (spawn, forkserver) or by fork, where the child
-    has the Shared itself. A forked child attaches it through that process's default node when it is first used.
+    has the Shared itself. A forked child attaches the array through its own default node at the first use.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Shared(Comparing):
 
     @property
     def remote(self) -> RemoteArray:
-        """The array as others reach it. Raises BadState (the share is closed)."""
+        """A RemoteArray of the array. Raises BadState (the share is closed)."""
         if self._closed:
             raise errors.BadState(f"the share of {self._what()} is closed\n  try: node.share(array) shares it again")
         found = self._remote
@@ -87,18 +87,18 @@ class Shared(Comparing):
 
     @property
     def access(self) -> str:
-        """What others may do: "r", "w" or "rw"."""
+        """The peers' access: "r", "w" or "rw"."""
         return self.ticket.access
 
     @property
     def path(self) -> str:
-        """How peers reach it: "load/store" or "process_vm"."""
+        """How peers reach the array: "load/store" or "process_vm"."""
         return "load/store" if self.ticket.direct else "process_vm"
 
     @property
     def ucp_rkey(self) -> bytes:
-        """A remote key of the array for programs that speak `weft.ucp`: ep.rkey_unpack(rkey), on an endpoint to
-        `Node.ucp_address`. Remote addresses begin at `rkey.address` there. Bytes to send.
+        """A remote key of the array, as bytes to send, for programs that use `weft.ucp`: ep.rkey_unpack(rkey), on an
+        endpoint to `Node.ucp_address`. Remote addresses then begin at `rkey.address`.
 
         Raises BadState (closed), InvalidArgument (an array without elements has no key).
         """
@@ -111,8 +111,8 @@ class Shared(Comparing):
 
     @property
     def fi_key(self) -> tuple[str, int, int]:
-        """(name, key, addr) of the array for programs that speak `weft.fi`: av.insert(name), then transfers with
-        this key, from this addr on.
+        """(name, key, addr) of the array for programs that use `weft.fi`: av.insert(name), then transfers with this
+        key, from this addr on.
 
         Raises as ucp_rkey.
         """
@@ -129,9 +129,9 @@ class Shared(Comparing):
         return self._closed
 
     def close(self) -> None:
-        """Revoke the access: peers get an error from here on. The array stays as it is. Closing again does nothing.
+        """Revoke the access: peers then get an error. The array itself does not change. Closing again does nothing.
 
-        Raises Busy if a peer's copy does not end, because the peer is stopped in the middle: try again.
+        Raises Busy if a peer's copy does not end, because the peer is stopped: try again.
         """
         if self._closed:
             return
@@ -181,9 +181,9 @@ class Shared(Comparing):
 
     def _warn_that_it_ends(self) -> None:
         warnings.warn(
-            f"the share of {self._what()} ends: its node was dropped without close(); shared at "
+            f"the share of {self._what()} ends, because its node was dropped without close(); shared at "
             f"{_handle.where(self._site)}\n"
-            "  try: keep the node, or what share() returned, for as long as others are to reach the array",
+            "  try: keep the node, or the result of share(), as long as peers need the array",
             ResourceWarning,
             source=self,
             stacklevel=2,

@@ -1,7 +1,7 @@
-"""Tickets: everything that a process needs to reach a shared array, small enough to paste into a command line.
+"""Tickets: all that a process needs to reach a shared array, small enough to paste into a command line.
 
 A ticket is data and grants nothing by itself: the owner's NIC checks the key at every access, and a key never names a
-newer region. Owners' addresses are drawn at random, so a ticket of a dead process does not reach its successor either.
+newer region. Owners' addresses are random, so a ticket of a dead process does not reach a later process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["PREFIX", "USER_DEFINED", "Ticket", "encode_dtype", "host_id", "proce
 PREFIX = "weft-ticket:"
 _VERSION = 1
 _PLACE = re.compile(r"weft://([^/]+:\d+)(?:/|\Z)", re.ASCII)
-USER_DEFINED = 256  # from this number on a dtype was registered with NumPy by another package
+USER_DEFINED = 256  # dtypes with this number or above are registered with NumPy by other packages
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """A shared array, as others see it. `str(ticket)` is one word; `Ticket.parse` reads it back; it pickles.
+    """A shared array, for its peers. `str(ticket)` is one word, which `Ticket.parse` reads; a ticket also pickles.
 
     name      the name that it was shared under, or "".
     address   of the owner's endpoint (`fi.Endpoint.getname`).
@@ -39,10 +39,10 @@ class Ticket:
     base      address of its first byte for remote accesses: 0, or a virtual address under MR_VIRT_ADDR.
     shape     elements.
     dtype     NumPy's code, as `numpy.lib.format.dtype_to_descr`; "ml:<name>" for a dtype of ml_dtypes.
-    access    "r", "w" or "rw": what the owner permits.
-    direct    True where the owner's memory was made by Weft, and peers reach it by load and store.
+    access    "r", "w" or "rw": the access that the owner permits.
+    direct    True if Weft allocated the owner's memory, so that peers reach it by load and store.
     pid, start   process id and start time (of /proc/<pid>/stat) of the owner, for messages.
-    host      which kernel and network namespace the owner lives in.
+    host      the owner's kernel and network namespace.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Ticket:
 
     @classmethod
     def parse(cls, text: str) -> Ticket:
-        """Read what `str(ticket)` wrote. Raises InvalidArgument where the text is cut short or is no ticket."""
+        """Read the text of `str(ticket)`. Raises InvalidArgument if the text is truncated or not a ticket."""
         try:
             if not text.startswith(PREFIX):
                 raise ValueError("it does not start with " + PREFIX)
@@ -106,7 +106,7 @@ class Ticket:
         except (ValueError, TypeError, UnicodeError, OverflowError, RecursionError) as reason:
             shown = text if len(text) <= 60 else text[:57] + "..."
             raise errors.InvalidArgument(
-                f"attach: {shown!r} is no ticket: {reason}\n  try: the whole of str(shared.ticket), or the array's name"
+                f"attach: {shown!r} is no ticket: {reason}\n  try: the complete str(shared.ticket), or the array's name"
             ) from None
         return ticket
 
@@ -115,7 +115,7 @@ class Ticket:
         return _unpickle, (_VERSION, *fields)
 
     def check(self) -> None:
-        """Refuse what no `Node.share` made: a ticket comes from anywhere. Raises InvalidArgument."""
+        """Refuse values that `Node.share` never makes: a ticket may come from anywhere. Raises InvalidArgument."""
         words = self.name, self.address, self.dtype, self.access, self.host
         shape = self.shape if type(self.shape) is tuple else (-1,)
         numbers = (*shape, self.base, self.pid, self.start, 0 if self.key is None else self.key)
@@ -129,24 +129,24 @@ class Ticket:
             if nbytes < 1 << 63 and (self.key is not None or nbytes == 0):
                 return
         raise errors.InvalidArgument(
-            f"attach: the fields of the ticket make no sense: {self!r:.400}\n"
-            "  try: the ticket of a share as it is: shared.ticket, or str(shared.ticket)"
+            f"attach: the ticket has invalid fields: {self!r:.400}\n"
+            "  try: the unchanged ticket of a share: shared.ticket, or str(shared.ticket)"
         )
 
     @property
     def place(self) -> str:
-        """`host:port` where other hosts call the owner; "" where it does not listen."""
+        """`host:port` at which the owner listens for other hosts; "" if it does not listen."""
         found = _PLACE.match(self.address)
         return found[1] if found else ""
 
     @property
     def here(self) -> bool:
-        """True where the owner lives on this host: what /proc says of its pid is about it."""
+        """True if the owner runs on this host, so that /proc has its pid."""
         return self.host == host_id()
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The dtype. Raises InvalidArgument where it belongs to ml_dtypes and that is not installed."""
+        """The dtype. Raises InvalidArgument if ml_dtypes, which the dtype needs, is not installed."""
         return _decode(self.dtype)
 
 
@@ -162,7 +162,7 @@ def _unpickle(version: int, *fields: Any) -> Ticket:
 def encode_dtype(dtype: np.dtype[Any]) -> str:
     """A dtype as text."""
     if dtype.num >= USER_DEFINED:
-        return f"ml:{dtype.name}"  # bfloat16, float8_*: NumPy spells them "V2", and the name is all that is left
+        return f"ml:{dtype.name}"  # bfloat16, float8_*: NumPy spells them "V2", so only the name identifies them
     return repr(np.lib.format.dtype_to_descr(dtype))
 
 
@@ -184,14 +184,14 @@ def _decode(text: str) -> np.dtype[Any]:
         dtype = np.lib.format.descr_to_dtype(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as reason:
         raise errors.InvalidArgument(f"attach: the ticket's dtype {text!r:.100} is not understood: {reason}") from None
-    if dtype.hasobject:  # the bytes that come would be taken for pointers
+    if dtype.hasobject:  # NumPy would take the received bytes for pointers
         raise errors.InvalidArgument(f"attach: the ticket's dtype {text!r:.100} holds Python objects: no share has it")
     return dtype
 
 
 @lru_cache(maxsize=1)
 def host_id() -> str:
-    """Names this kernel and network namespace: processes with the same one reach each other."""
+    """Identifies this kernel and network namespace: processes with the same id reach each other."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read(8)
@@ -201,7 +201,7 @@ def host_id() -> str:
 
 
 def process_is_stopped(pid: int) -> bool:
-    """Does a signal or a debugger hold the process (state T of proc(5))?"""
+    """Whether a signal or a debugger has stopped the process (state T of proc(5))."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")

@@ -1,6 +1,6 @@
 """The Unix sockets with abstract names in this network namespace, and the users that own them.
 
-Asked from the kernel: sock_diag(7), which names each socket's user (Linux 5.3), or /proc/net/unix, which does not.
+The kernel reports them by sock_diag(7), with each socket's user (Linux 5.3), or in /proc/net/unix, without the user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a remote array is: an owner's ticket, a dtype, and the offset, shape and strides of a selection."""
+"""The data of a remote array: an owner's ticket, a dtype, and the offset, shape and strides of a selection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["View"]
 class View:
     """The selection: the attributes that all other modules of remote arrays use.
 
-    For the short ways (quick.py), which use only these:
-    _code     the elements are scalars that fit a lane's cell, and this names their dtype there; "": they do not.
-    _vector   one dimension.
+    Attributes for the fast paths (quick.py):
+    _code     the name of the dtype in a lane's cells; "" if the elements are not scalars that fit a cell.
+    _vector   the view has one dimension.
     _n        elements along the first dimension.
-    _row      bytes of a row, where rows are contiguous and follow one another; otherwise 0.
-    _step     bytes between rows, where a row is contiguous or one element; 0: the long way.
+    _row      bytes of a row, if rows are contiguous and adjoin each other; otherwise 0.
+    _step     bytes between rows, if a row is contiguous or one element; 0: take the slow path.
     _peer     fi_addr of the owner in every lane; -1 before the first use.
     """
 
@@ -82,7 +82,7 @@ class View:
         self._step = stride if row and dtype.itemsize else 0
         self._peer = -1
 
-    # ---- as NumPy's -------------------------------------------------------------------------------------------------
+    # ---- as in NumPy ------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:

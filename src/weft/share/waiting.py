@@ -1,4 +1,4 @@
-"""Arguments of the waiting calls (seconds, and what to wait for), and how these calls pause between two reads."""
+"""Arguments of the waiting calls (seconds, conditions), and the pauses of these calls between two reads."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def seconds(value: Any, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{what} is a number of seconds, not {value!r}") from None
     if math.isnan(found):
-        raise errors.InvalidArgument(f"{what} is {value!r}: a number of seconds is needed")
+        raise errors.InvalidArgument(f"{what} is {value!r}; it must be a number of seconds")
     return found
 
 
 def deadline_in(timeout: Any, what: str) -> float | None:
-    """When a timeout that starts now ends, by time.monotonic(); None: never. Raises as `seconds`."""
+    """The end of a timeout that starts now, by time.monotonic(); None: no limit. Raises as `seconds`."""
     return None if timeout is None else time.monotonic() + seconds(timeout, what)
 
 
@@ -57,10 +57,10 @@ def condition(value: Any, dtype: np.dtype[Any], call: str) -> Callable[[Any], bo
 def _wanted(value: Any, dtype: np.dtype[Any], call: str) -> Any:
     try:
         if isinstance(value, int) and dtype.kind in "fc":
-            return np.asarray(value, dtype)  # as large as a float can be
+            return np.asarray(value, dtype)  # so that integers of more than 64 bits are accepted
         wanted = np.asarray(value)
         if dtype.kind == "V" and wanted.dtype.kind != "V":
-            return np.asarray(value, dtype)  # a record as a tuple; dtypes of other packages
+            return np.asarray(value, dtype)  # a record given as a tuple; dtypes of other packages
         if wanted.dtype.hasobject or (wanted.dtype.kind in "fc" and np.isnan(wanted).any()):
             raise TypeError
         if dtype.kind != "V":  # structured elements have no ufuncs, and compare by ==
@@ -69,7 +69,7 @@ def _wanted(value: Any, dtype: np.dtype[Any], call: str) -> Any:
     except (TypeError, ValueError, OverflowError):
         raise TypeError(
             f"{call}: no element of dtype {dtype} can equal {value!r:.200}\n"
-            "  try: a value of that dtype, or a function of what is read: lambda x: x >= 5"
+            "  try: a value of that dtype, or a function of the elements: lambda x: x >= 5"
         ) from None
 
 
