@@ -9,6 +9,9 @@
 
 #include "base/status.hpp"
 
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26  // Linux 3.8, linux/mman.h
+#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1
 #endif
@@ -19,6 +22,14 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kPage = 4096;
 }  // namespace
+
+Mapping Mapping::huge(size_t size, int* error) noexcept {
+  const size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
+  void* p = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (21 << MAP_HUGE_SHIFT), -1, 0);
+  *error = p == MAP_FAILED ? errno : 0;
+  return p == MAP_FAILED ? Mapping() : Mapping(static_cast<std::byte*>(p), whole);
+}
 
 Mapping Mapping::shared(int fd, size_t size, bool writable, const char* what) {
   const int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;

@@ -29,6 +29,9 @@ class Mapping {
   // Maps `size` bytes of fd shared; throws Error(ENOMEM) with the system's reason.
   static Mapping shared(int fd, size_t size, bool writable, const char* what);
 
+  // Private memory in huge pages of 2 MiB, which the administrator reserves. Empty, with *error: the kernel's refusal.
+  static Mapping huge(size_t size, int* error) noexcept;
+
   [[nodiscard]] std::byte* data() const noexcept { return base_; }
   [[nodiscard]] size_t size() const noexcept { return size_; }
   void reset() noexcept;

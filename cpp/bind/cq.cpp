@@ -325,9 +325,9 @@ void register_cq(nb::module_& m) {
                                      "The NIC's side of a completion queue.");
   cq.def(
         "__init__",
-        [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj) {
+        [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj, bool huge) {
           auto& box = box_of(d);
-          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1), box->may_overrun);
+          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1), box->may_overrun, huge);
           std::shared_ptr<host::EventfdNotifier> notifier;
           if (wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
@@ -335,7 +335,12 @@ void register_cq(nb::module_& m) {
           }
           new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
         },
-        nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"))
+        nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"),
+        nb::arg("huge") = false)
+      .def_prop_ro(
+          "huge_pages",
+          [](const CompletionQueueCore& c) { return std::pair{c.cq->in_huge_pages(), c.cq->huge_error()}; },
+          "Whether its entries lie in huge pages; the kernel's error number where it was asked for them in vain, or 0.")
       .def_prop_ro(
           "fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
           "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mapping.hpp"
 #include "base/status.hpp"
 #include "nic/event.hpp"
 #include "wire/address.hpp"
@@ -77,12 +78,23 @@ class CompletionQueue {
   static constexpr uint32_t kOverflowMax = 1u << 20;
 
   // overruns (FI_RM_DISABLED): peers are not held back, and an entry without room overruns the queue for good.
-  explicit CompletionQueue(uint32_t capacity, bool overruns = false) : may_overrun(overruns), capacity_(capacity) {
+  // huge: the entries go into huge pages if the kernel has some.
+  explicit CompletionQueue(uint32_t capacity, bool overruns = false, bool huge = false)
+      : may_overrun(overruns), capacity_(capacity) {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
-    ring_.resize(slots);
+    if (huge) huge_ = Mapping::huge(slots * sizeof(CqEntry), &huge_error_);
+    if (huge_.data() != nullptr) {
+      ring_ = reinterpret_cast<CqEntry*>(huge_.data());
+      std::uninitialized_default_construct_n(ring_, slots);
+    } else {
+      plain_.resize(slots);
+      ring_ = plain_.data();
+    }
     mask_ = slots - 1;
   }
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
 
   // HOT (requires the domain's lock): room for one more success, besides those reserved by operations under way.
   [[nodiscard]] bool has_room() const noexcept { return count_ + count_overflow_ + reserved_ < capacity_ && !overrun; }
@@ -139,6 +151,8 @@ class CompletionQueue {
     return e != nullptr && e->error != 0;
   }
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] bool in_huge_pages() const noexcept { return huge_.data() != nullptr; }
+  [[nodiscard]] int huge_error() const noexcept { return huge_error_; }  // the kernel's refusal of huge pages; 0: none
   [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_; }
   [[nodiscard]] uint32_t reserved() const noexcept { return reserved_; }
 
@@ -161,7 +175,10 @@ class CompletionQueue {
   uint32_t capacity_;
   uint32_t mask_ = 0;
   uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
-  std::vector<CqEntry> ring_;
+  CqEntry* ring_ = nullptr;  // in one of the next two
+  std::vector<CqEntry> plain_;
+  Mapping huge_;
+  int huge_error_ = 0;
   std::deque<CqEntry> overflow_;
   std::vector<std::unique_ptr<CqError>> errors_;
   std::vector<uint32_t> errors_free_;
