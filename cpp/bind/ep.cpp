@@ -209,7 +209,7 @@ void register_endpoint(nb::module_& m) {
              uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected, std::pair<uint32_t, uint32_t> pids,
              bool fence_covers_all, const nic::OpRules* rules, bool holds_more, const nic::TrafficRules* traffic,
              uint8_t tclass, std::optional<bool> desc_ignored,
-             const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder) {
+             const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -225,6 +225,7 @@ void register_endpoint(nb::module_& m) {
             config.pids = {pids.first, pids.second};
             if (rules != nullptr) config.rules = *rules;
             config.holds_more = holds_more;
+            config.tells_lengths = tells_lengths;
             if (traffic != nullptr) config.traffic = *traffic;
             const auto limit = [](uint64_t asked, uint32_t rule) {  // asked 0: no limit besides the rule's
               return asked == 0 ? rule : static_cast<uint32_t>(std::min<uint64_t>(asked, rule));
@@ -248,6 +249,7 @@ void register_endpoint(nb::module_& m) {
           nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last}, nb::arg("fence_covers_all") = false,
           nb::arg("rules").none() = nb::none(), nb::arg("holds_more") = false, nb::arg("traffic").none() = nb::none(),
           nb::arg("tclass") = 0, nb::arg("desc_ignored").none() = nb::none(), nb::arg("reorder").none() = nb::none(),
+          nb::arg("tells_lengths") = true,
           "fence_covers_all          FI_FENCE waits for operations to every peer, not only to its own.\n"
           "iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.\n"
           "rules                     what calls may ask for; None: what the NIC can do.\n"
@@ -257,7 +259,8 @@ void register_endpoint(nb::module_& m) {
           "desc_ignored              local descriptors are not looked at; None: as the domain says.\n"
           "reorder                   (seed, raw, war, waw): operations overtake each other wherever nothing orders "
           "them;\n"
-          "                          bytes up to which the order of a read after a write, and so on, holds.")
+          "                          bytes up to which the order of a read after a write, and so on, holds.\n"
+          "tells_lengths             completions of its operations have the length; otherwise 0.")
       .def(
           "_alias",
           [](EndpointCore& e) {
@@ -375,10 +378,12 @@ void register_endpoint(nb::module_& m) {
             nb::dict d;
             d["tx_pending"] = e.ep->outstanding();
             d["tx_size"] = e.ep->config().tx_size;
+            d["batches"] = e.ep->batches();
             return d;
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
-          "tx_pending: operations under way; tx_size: how many there may be.")
+          "tx_pending: operations under way; tx_size: how many there may be; batches: how often operations that "
+          "MORE held were begun, all together.")
       .def("close", [](EndpointCore& e) {
         if (e.box->forked() || e.alias) return;
         {

@@ -13,6 +13,7 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
       config_(config),
       short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
       atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
+      length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
       long_way_(kLongWay | (config.holds_more ? flag::kMore : 0)),
       counts_traffic_(config.traffic.on),
       raw_keys_(domain->config_.raw_keys ? 1 : 0),

@@ -55,6 +55,7 @@ struct EndpointConfig {
   bool fence_covers_all = false;  // FI_FENCE waits for operations to every peer, not only to its own
   uint8_t tclass = 0;             // below kTclassCount, as telemetry counts it
   bool holds_more = false;        // operations with FI_MORE wait for the next one without it, or until no more fit
+  bool tells_lengths = true;      // completions of its operations have the length; otherwise 0
   TrafficRules traffic;
   ReorderConfig reorder;
   PidRange pids;
@@ -119,6 +120,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
   [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
   [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
+  // How often operations held by FI_MORE were begun, all that were held together.
+  [[nodiscard]] uint64_t batches() const noexcept { return batches_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
   [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
@@ -253,6 +256,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   EndpointConfig config_;
   uint64_t short_bytes_max_;  // up to this length (at most max_msg_size) copies are made under the lock
   uint64_t atomic_bytes_max_;
+  uint64_t length_mask_;  // 0: completions have no length
+  std::atomic<uint64_t> batches_{0};
   uint64_t long_way_;              // flags of operations that need more than a copy
   TelemetryPage* page_ = nullptr;  // the page of this NIC, if traffic is counted
   State state_ = State::created;

@@ -82,6 +82,7 @@ uint64_t Endpoint::hold(Op* op) {
 void Endpoint::ring() {
   domain_->assert_held();
   if (held_.empty()) return;
+  batches_.fetch_add(1, std::memory_order_relaxed);
   plain_ = state_ == State::enabled && !reorder_;
   const std::vector<std::shared_ptr<Flow>> flows = std::exchange(held_, {});
   for (const auto& flow : flows) {

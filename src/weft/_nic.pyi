@@ -206,7 +206,7 @@ class Nic:
 
     def hmem_load(self, iface: int, library: str) -> str | None:
         """
-        Loads the runtime of a device interface (1 CUDA, 2 ROCR); returns None, or why it cannot be used.
+        Loads the runtime of a device interface (1 CUDA, 2 ROCR, 3 ZE); returns None, or why it cannot be used.
         """
 
     def hmem_devices(self, iface: int) -> int | None:
@@ -221,6 +221,19 @@ class Nic:
 
     def hmem_copy(self, to: int, from_: int, length: int) -> None:
         """Copies bytes, either side of which may be a device's."""
+
+    def hmem_window(self, base: int, length: int, at: int) -> None:
+        """
+        Device memory is mapped at `at` as well: short copies are loads and stores there (see hmem_near).
+        """
+
+    def hmem_no_window(self, base: int, at: int) -> bool:
+        """Ends a window; the mapping may go afterwards."""
+
+    def hmem_near(self, most: int | None = None) -> int:
+        """
+        The longest copy through a window, from now on; returns how many copies there were.
+        """
 
     def hmem_p2p(self, on: bool) -> None:
         """
@@ -581,7 +594,7 @@ def set_entry_types(context: type, msg: type, data: type, tagged: type, error: t
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""
 
-    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int) -> None: ...
+    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int, huge: bool = False) -> None: ...
 
     def read(self, count: int = 64) -> list[Any]:
         """
@@ -620,6 +633,12 @@ class CompletionQueueCore:
         As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).
 
         Source: fi_cq(3) fi_cq_sreadfrom.
+        """
+
+    @property
+    def huge_pages(self) -> tuple[bool, int]:
+        """
+        Whether its entries lie in huge pages; the kernel's error number where it was asked for them in vain, or 0.
         """
 
     @property
@@ -1128,7 +1147,7 @@ class OpRules:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None) -> None:
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True) -> None:
         """
         fence_covers_all          FI_FENCE waits for operations to every peer, not only to its own.
         iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.
@@ -1139,6 +1158,7 @@ class EndpointCore:
         desc_ignored              local descriptors are not looked at; None: as the domain says.
         reorder                   (seed, raw, war, waw): operations overtake each other wherever nothing orders them;
                                   bytes up to which the order of a read after a write, and so on, holds.
+        tells_lengths             completions of its operations have the length; otherwise 0.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
@@ -1341,7 +1361,9 @@ class EndpointCore:
         """(nic, pid, vni), once it is enabled."""
 
     def statistics(self) -> dict[str, int]:
-        """tx_pending: operations under way; tx_size: how many there may be."""
+        """
+        tx_pending: operations under way; tx_size: how many there may be; batches: how often operations that MORE held were begun, all together.
+        """
 
     def close(self) -> None: ...
 

@@ -33,6 +33,18 @@ def test_entry_has_the_format_of_its_queue(format: Any) -> None:
         assert entry.op_context == "mine"
 
 
+def test_entry_of_an_own_operation_has_context_and_flags_alone(node: Node) -> None:
+    key = register(node, np.zeros(4, "u8"), 200).key
+    for begin, flags in (
+        (lambda: node.ep.write(np.ones(4, "u8"), None, node.me, 0, key), fi.RMA | fi.WRITE),
+        (lambda: node.ep.read(np.ones(4, "u8"), None, node.me, 0, key), fi.RMA | fi.READ),
+        (lambda: node.ep.atomic(np.ones(1, "u8"), None, node.me, 0, key, fi.UINT64, fi.SUM), fi.ATOMIC | fi.WRITE),
+    ):
+        begin()
+        (entry,) = node.wait()
+        assert entry == fi.CqTaggedEntry(None, flags, 0, 0, 0, 0)
+
+
 def test_cq_default_has_context_format_and_a_descriptor(node: Node) -> None:
     with node.domain.cq_open() as cq:
         assert (cq.format, cq.wait_obj, cq.capacity >= 1024) == (fi.CQ_FORMAT_CONTEXT, fi.WAIT_FD, True)

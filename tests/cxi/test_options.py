@@ -35,6 +35,13 @@ def test_options_of_others_are_not_there(node: Node, option: int) -> None:
         node.ep.setopt(fi.OPT_ENDPOINT, option, 1)
 
 
+def test_options_that_there_are_have_names(node: Node) -> None:
+    with pytest.raises(fi.NoProtocolOption) as refused:
+        node.ep.getopt(fi.OPT_ENDPOINT, fi.OPT_CM_DATA_SIZE)
+    assert "unknown option OPT_CM_DATA_SIZE" in str(refused.value)
+    assert "known: OPT_MIN_MULTI_RECV, OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS" in str(refused.value)
+
+
 def test_options_have_one_level(node: Node) -> None:
     with pytest.raises(fi.NoProtocolOption):
         node.ep.getopt(1, fi.OPT_MIN_MULTI_RECV)

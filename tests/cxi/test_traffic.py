@@ -287,6 +287,22 @@ def test_operations_with_more_wait_for_one_without_it(pair: Two) -> None:
     assert pair.count(RESTRICTED) == 3
 
 
+@pytest.mark.clause("cxi.op.more-batch")
+def test_operation_without_more_hands_all_held_ones_over_at_once(pair: Two) -> None:
+    ep = pair.initiator.ep
+    pair.write()
+    pair.initiator.wait()
+    assert ep.statistics().batches == 0, "nothing was held"
+    for _ in range(2):
+        before = ep.statistics().batches
+        for i in range(5):
+            pair.write(flags=fi.MORE, addr=8 * i)
+            assert ep.statistics().batches == before
+        pair.write()
+        pair.initiator.wait(6)
+        assert ep.statistics().batches == before + 1
+
+
 def test_operations_with_more_begin_when_the_queue_is_full() -> None:
     def small(info: fi.Info) -> None:
         info.tx_attr.size = 16

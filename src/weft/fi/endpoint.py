@@ -48,10 +48,12 @@ class EndpointStatistics:
 
     tx_pending   operations under way.
     tx_size      maximum number of operations under way.
+    batches      how often operations held by FI_MORE were begun, all that were held together.
     """
 
     tx_pending: int
     tx_size: int
+    batches: int = 0
 
 
 class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
@@ -464,7 +466,9 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         self._level("ep.getopt", level)
         option = self.policy.options.get(optname)
         if option is None or option.get is None:
-            known = ", ".join(_opt(name) for name, one in self.policy.options.items() if one.get is not None)
+            known = ", ".join(
+                one.name or _opt(name) for name, one in self.policy.options.items() if one.get is not None
+            )
             raise self._refuse(Rule.OPT_UNKNOWN, f"ep.getopt: unknown option {_opt(optname)}; known: {known}")
         return option.get()
 

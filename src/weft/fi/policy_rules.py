@@ -71,6 +71,8 @@ class RegionRules:
                  binding and without fi_mr_enable; both calls succeed without effect.
     offset       "reserved": the attribute offset must be 0; "ignored".
     endpoints_max, counters_max   most endpoints and counters that a region may be bound to; None: any number.
+    memory       "declared": iface and device of an attribute say whose memory it is, and are checked; "detected": both
+                 are ignored, and the address tells.
     bind_flags   "exact": fi_mr_bind takes REMOTE_WRITE for a counter and 0 for an endpoint; "any": for a counter
                  REMOTE_WRITE among others, for an endpoint anything.
     """
@@ -87,6 +89,7 @@ class RegionRules:
     offset: Literal["reserved", "ignored"] = "reserved"
     endpoints_max: int | None = None
     counters_max: int | None = None
+    memory: Literal["declared", "detected"] = "declared"
     bind_flags: Literal["exact", "any"] = "exact"
 
 
@@ -245,7 +248,9 @@ class Option:
 
     get   returns the value; None: the option can only be set.
     set   sets the value, or raises the refusal; None: the option can only be read.
+    name  of an option that only this provider has.
     """
 
     get: Callable[[], Any] | None = None
     set: Callable[[Any], None] | None = None
+    name: str = ""

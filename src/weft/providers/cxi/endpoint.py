@@ -83,7 +83,9 @@ class CxiEndpoint(BaseEndpoint):
         self.options = {
             int(Opt.OPT_MIN_MULTI_RECV): Option(get=lambda: self.min_multi_recv, set=self._set_min_multi_recv),
             int(Opt.OPT_CUDA_API_PERMITTED): Option(set=self._set_cuda),
-            int(CxiOpt.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS): Option(get=self._rnr_attempts),
+            int(CxiOpt.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS): Option(
+                get=self._rnr_attempts, name=CxiOpt.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS.name
+            ),
         }
         self._taken = False
 
@@ -146,6 +148,7 @@ class CxiEndpoint(BaseEndpoint):
         sizes = ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size
         config |= {
             "tclass": TCLASS_NUMBERS[self.tclass],
+            "tells_lengths": False,
             "desc_ignored": not self.domain.options.hybrid_mr_desc,
             "reorder": None if seed is None else (seed % (1 << 64), *map(int, sizes)),
         }
