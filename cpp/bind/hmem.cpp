@@ -17,6 +17,7 @@ void register_hmem(nb::class_<PyNic>& nic) {
              const ReleasedGil released;
              if (iface == 1) runtime = mem::load_cuda(library, &why);
              if (iface == 2) runtime = mem::load_rocr(library, &why);
+             if (iface == 3) runtime = mem::load_ze(library, &why);
            }
            if (!runtime) return why.empty() ? "this release has no data path to that interface" : why;
            devices.add(std::move(runtime));
@@ -26,7 +27,7 @@ void register_hmem(nb::class_<PyNic>& nic) {
            return std::nullopt;
          },
          nb::arg("iface"), nb::arg("library"),
-         "Loads the runtime of a device interface (1 CUDA, 2 ROCR); returns None, or why it cannot be used.")
+         "Loads the runtime of a device interface (1 CUDA, 2 ROCR, 3 ZE); returns None, or why it cannot be used.")
       .def(
           "hmem_devices",
           [](PyNic& n, uint32_t iface) -> std::optional<uint64_t> {
@@ -59,6 +60,32 @@ void register_hmem(nb::class_<PyNic>& nic) {
             if (status != Status::ok) raise(fi_errno(status), "the device's runtime could not copy");
           },
           nb::arg("to"), nb::arg("from_"), nb::arg("length"), "Copies bytes, either side of which may be a device's.")
+      .def(
+          "hmem_window",
+          [](PyNic& n, uint64_t base, uint64_t length, uint64_t at) {
+            mem::Devices& devices = box_of(n)->host->nic().devices();
+            const auto found = devices.find(base);
+            if (!found) raise(fi_err::kEINVAL, "no device memory there");
+            devices.add_window(base, length, reinterpret_cast<std::byte*>(at), found->buffer_id);
+          },
+          nb::arg("base"), nb::arg("length"), nb::arg("at"),
+          "Device memory is mapped at `at` as well: short copies are loads and stores there (see hmem_near).")
+      .def(
+          "hmem_no_window",
+          [](PyNic& n, uint64_t base, uint64_t at) {
+            const ReleasedGil released;  // waits for copies through it
+            return box_of(n)->host->nic().devices().remove_window(base, reinterpret_cast<std::byte*>(at));
+          },
+          nb::arg("base"), nb::arg("at"), "Ends a window; the mapping may go afterwards.")
+      .def(
+          "hmem_near",
+          [](PyNic& n, std::optional<uint64_t> most) {
+            mem::Devices& devices = box_of(n)->host->nic().devices();
+            if (most) devices.set_near_bytes(*most);
+            return devices.near_copies();
+          },
+          nb::arg("most").none() = nb::none(),
+          "The longest copy through a window, from now on; returns how many copies there were.")
       .def(
           "hmem_p2p", [](PyNic& n, bool on) { box_of(n)->host->nic().devices().set_p2p(on); }, nb::arg("on"),
           "Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).")

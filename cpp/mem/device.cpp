@@ -15,7 +15,9 @@ namespace {
 class DeviceMonitor final : public Monitor {
  public:
   DeviceMonitor(const Devices& devices, uint32_t iface) : devices_(devices), iface_(iface) {}
-  [[nodiscard]] std::string_view name() const noexcept override { return iface_ == 1 ? "cuda" : "rocr"; }
+  [[nodiscard]] std::string_view name() const noexcept override {
+    return iface_ == 1 ? "cuda" : iface_ == 2 ? "rocr" : "ze";
+  }
   [[nodiscard]] bool available(std::string*) override { return true; }
   bool subscribe(uint64_t, uint64_t, ChangeLog&, std::string*) override { return true; }
   void unsubscribe(uint64_t, uint64_t, ChangeLog&) noexcept override {}
@@ -79,6 +81,10 @@ Status Devices::copy(Side to, Side from, size_t length) const noexcept {
     auto* const there = static_cast<std::byte*>(const_cast<void*>(to.at));
     return copy_guarded(there, static_cast<const std::byte*>(from.at), length) ? Status::ok : Status::fault;
   }
+  if (window_count_.load(std::memory_order_acquire) != 0 && length <= near_bytes_.load(std::memory_order_relaxed) &&
+      copy_near(to, from, length)) {
+    return Status::ok;
+  }
   DeviceRuntime* chosen = nullptr;
   for (const Side& side : {from, to}) {
     if (!side.device) continue;
@@ -90,6 +96,40 @@ Status Devices::copy(Side to, Side from, size_t length) const noexcept {
     if (chosen == nullptr) return Status::device;
   }
   return chosen->copy(const_cast<void*>(to.at), from.at, length) ? Status::ok : Status::device;
+}
+
+void Devices::add_window(uint64_t base, uint64_t length, std::byte* at, uint64_t buffer_id) {
+  const std::unique_lock lock(windows_mutex_);
+  windows_.push_back({base, length, buffer_id, at});
+  window_count_.store(windows_.size(), std::memory_order_release);
+}
+
+bool Devices::remove_window(uint64_t base, const std::byte* at) noexcept {
+  const std::unique_lock lock(windows_mutex_);
+  const size_t gone = std::erase_if(windows_, [&](const Window& w) { return w.base == base && w.at == at; });
+  window_count_.store(windows_.size(), std::memory_order_release);
+  return gone != 0;
+}
+
+std::byte* Devices::near(const Side& side, size_t length) const noexcept {
+  const auto address = reinterpret_cast<uint64_t>(side.at);
+  if (!side.device) return reinterpret_cast<std::byte*>(address);
+  for (const Window& w : windows_) {
+    const uint64_t offset = address - w.base;
+    if (offset >= w.length || length > w.length - offset) continue;
+    const auto found = find(address);
+    return found && found->buffer_id == w.buffer_id ? w.at + offset : nullptr;
+  }
+  return nullptr;
+}
+
+bool Devices::copy_near(const Side& to, const Side& from, size_t length) const noexcept {
+  const std::shared_lock lock(windows_mutex_);
+  std::byte* const there = near(to, length);
+  const std::byte* const here = near(from, length);
+  if (there == nullptr || here == nullptr || !copy_guarded(there, here, length)) return false;
+  near_copies_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 DeviceNote Devices::note(const DeviceMemory& found, bool shared) const noexcept {

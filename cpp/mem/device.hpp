@@ -15,7 +15,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 
@@ -112,6 +114,7 @@ class RuntimeLibrary {
 // Loads a runtime; null with *why (library looked for, result, what to do).
 std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string* why);
 std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string* why);
+std::unique_ptr<DeviceRuntime> load_ze(const std::string& library, std::string* why);
 
 // The runtimes of this process, and the memory of peers that they have opened.
 class Devices {
@@ -136,6 +139,13 @@ class Devices {
   // Copies `length` bytes. Status::device: the runtime refuses, or does not know the device memory of a side. Such
   // memory was freed, and a load or store to it, as to host memory, would end the process.
   Status copy(Side to, Side from, size_t length) const noexcept;
+  // The processor's window into device memory: a mapping of it (base, length) at `at`. Copies of up to near_bytes bytes
+  // whose device memory lies in windows are loads and stores, and spare the device's copy engine. buffer_id: the
+  // allocation that the window shows; other memory at these addresses is not reached through it.
+  void add_window(uint64_t base, uint64_t length, std::byte* at, uint64_t buffer_id);
+  bool remove_window(uint64_t base, const std::byte* at) noexcept;
+  void set_near_bytes(uint64_t most) noexcept { near_bytes_.store(most, std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t near_copies() const noexcept { return near_copies_.load(std::memory_order_relaxed); }
   // Describes memory for the table. shared: peers may open it. A peer's mapping stays with the old allocation if other
   // memory takes its place (under FI_MR_ALLOCATED the application promises that this does not happen).
   [[nodiscard]] DeviceNote note(const DeviceMemory& found, bool shared) const noexcept;
@@ -164,12 +174,24 @@ class Devices {
     uint64_t base, length, buffer_id;
     std::shared_ptr<Opened> opened;  // null: opening was tried and failed
   };
+  struct Window {
+    uint64_t base, length, buffer_id;
+    std::byte* at;
+  };
+  // The address for loads and stores of a side; null: there is no window.
+  [[nodiscard]] std::byte* near(const Side& side, size_t length) const noexcept;
+  bool copy_near(const Side& to, const Side& from, size_t length) const noexcept;
   static constexpr size_t kOpenedMax = 64;  // at the limit the least recently used is closed
 
   std::atomic<DeviceRuntime*> runtimes_[kHmemIfaceCount]{};
   std::atomic<bool> any_{false}, p2p_{true};
   std::mutex mutex_;        // guards known_
   std::list<Known> known_;  // most recently used first
+  std::atomic<uint64_t> near_bytes_{0};
+  mutable std::atomic<uint64_t> near_copies_{0};
+  std::atomic<size_t> window_count_{0};
+  mutable std::shared_mutex windows_mutex_;  // guards windows_; held during a copy through one, so that it stays mapped
+  std::vector<Window> windows_;
 };
 
 }  // namespace weft::mem

@@ -321,6 +321,13 @@ class Settings(Environment):
         "the HSA runtime of ROCm, where the loader does not find it by name",
         AT_HMEM,
     )
+    ze_library = Variable(
+        "WEFT_ZE_LIBRARY",
+        Text("path; of libze_loader.so.1", str),
+        "",
+        "the loader of Level Zero, where it is not found by name",
+        AT_HMEM,
+    )
     fi_hmem_disable_p2p = Variable(
         "FI_HMEM_DISABLE_P2P",
         Switch(),

@@ -62,6 +62,15 @@ def test_cuda_memory_is_registered_and_transferred(node: Node, gpu: fake.Gpu, na
     assert array.get() == PATTERN[::-1], "and as a local buffer"
 
 
+@pytest.mark.parametrize("iface", [fi.HMEM_ZE, fi.HMEM_NEURON, 77])
+def test_interface_and_device_of_the_attribute_are_ignored(gpu: fake.Gpu, iface: int) -> None:
+    with opened(CAPS | fi.HMEM) as node:
+        for memory, found in ((gpu.array(64), fi.HMEM_CUDA), (bytearray(64), fi.HMEM_SYSTEM)):
+            attr = fi.MrAttr(mr_iov=[memory], access=int(RW), requested_key=300, iface=iface, device=99)
+            with node.domain.mr_regattr(attr) as mr:
+                assert mr.iface == found
+
+
 @pytest.mark.clause("cxi.xlate.dmabuf")
 def test_device_memory_is_registered_through_a_dmabuf(gpu: fake.Gpu) -> None:
     with opened(CAPS | fi.HMEM) as node:
@@ -119,9 +128,98 @@ def test_rocr_memory_is_registered_and_transferred() -> None:
     assert done.stdout == "done\n", done.stderr
 
 
-@pytest.mark.parametrize("forced", ["0", "1"])
-def test_level_zero_memory_is_refused(monkeypatch: pytest.MonkeyPatch, gpu: fake.Gpu, forced: str) -> None:
-    """Weft has no way to it, so that FI_CXI_FORCE_ZE_HMEM_SUPPORT has nothing to force."""
-    monkeypatch.setenv("FI_CXI_FORCE_ZE_HMEM_SUPPORT", forced)
-    with opened(CAPS | fi.HMEM) as node, pytest.raises(fi.NoSys, match="HMEM_ZE"):
-        node.domain.mr_regattr(fi.MrAttr(mr_iov=[bytearray(8)], access=int(RW), requested_key=300, iface=fi.HMEM_ZE))
+# ---- windows of the CPU into device memory ---------------------------------------------------------------------------
+
+
+def engine_copies(node: Node, gpu: fake.Gpu, nbytes: int) -> int:
+    """How many copies of the device's engine a write of so many bytes to a new region of device memory takes."""
+    array = gpu.array(N)
+    with register(node, array, 300):
+        before = gpu.counts["copies"]
+        node.ep.write(PATTERN[:nbytes], None, node.me, 0, 300)
+        node.wait()
+        taken = gpu.counts["copies"] - before
+    assert array.get()[:nbytes] == PATTERN[:nbytes]
+    array.free()
+    return taken
+
+
+@pytest.mark.clause("cxi.env.hmem-dev-register-bar", "cxi.env.disable-hmem-dev-register")
+def test_short_writes_to_device_memory_need_no_copy_engine(monkeypatch: pytest.MonkeyPatch, gpu: fake.Gpu) -> None:
+    with opened(CAPS | fi.HMEM) as node:
+        assert [engine_copies(node, gpu, nbytes) for nbytes in (1, 64, 4096)] == [0, 0, 0]
+    monkeypatch.setenv("FI_CXI_DISABLE_HMEM_DEV_REGISTER", "1")
+    with opened(CAPS | fi.HMEM) as node:
+        assert [engine_copies(node, gpu, nbytes) for nbytes in (1, 64, 4096)] == [1, 1, 1]
+
+
+@pytest.mark.clause("cxi.env.safe-devmem-copy-threshold")
+@pytest.mark.parametrize(("threshold", "by_engine"), [(None, [0, 1, 1]), (0, [1, 1, 1]), (5000, [0, 0, 1])])
+def test_threshold_is_the_longest_copy_by_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, gpu: fake.Gpu, threshold: int | None, by_engine: list[int]
+) -> None:
+    if threshold is not None:
+        monkeypatch.setenv("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", str(threshold))
+    with opened(CAPS | fi.HMEM) as node:
+        assert [engine_copies(node, gpu, nbytes) for nbytes in (4096, 5000, 5001)] == by_engine
+
+
+def test_forced_copies_by_the_cpu_have_any_length(monkeypatch: pytest.MonkeyPatch, gpu: fake.Gpu) -> None:
+    monkeypatch.setenv("FI_CXI_FORCE_DEV_REG_COPY", "1")
+    with opened(CAPS | fi.HMEM) as node:
+        assert engine_copies(node, gpu, N) == 0
+
+
+@pytest.mark.clause("cxi.xlate.dmabuf-default")
+def test_device_memory_is_mapped_as_a_dmabuf_by_default(monkeypatch: pytest.MonkeyPatch, gpu: fake.Gpu) -> None:
+    """The variables against DMA-bufs leave the copies of the device's library."""
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("fake-cuda")
+
+    def mapped_by_registration(node: Node) -> int:
+        array = gpu.array(N)
+        before = mapped()
+        with register(node, array, 300):
+            made = mapped() - before
+            assert put_and_get(node, 300) == PATTERN
+        assert mapped() == before, "the mapping ends with the region"
+        array.free()
+        return made
+
+    with opened(CAPS | fi.HMEM) as node:
+        assert mapped_by_registration(node) == 1
+    for name, value in (("FI_CXI_DISABLE_DMABUF_CUDA", "1"), ("FI_HMEM_CUDA_USE_DMABUF", "0")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with opened(CAPS | fi.HMEM) as node:
+                assert mapped_by_registration(node) == 0
+
+
+def test_two_regions_of_an_allocation_share_its_window(gpu: fake.Gpu) -> None:
+    with opened(CAPS | fi.HMEM) as node:
+        array = gpu.array(N)
+        first, second = register(node, array[:4096], 300), register(node, array[4096:], 301)
+        first.close()
+        before = gpu.counts["copies"]
+        node.ep.write(b"still near", None, node.me, 0, 301)
+        node.wait()
+        assert gpu.counts["copies"] == before
+        second.close()
+        assert array.get()[4096:4106] == b"still near"
+
+
+def test_window_of_freed_memory_reaches_no_other_allocation(gpu: fake.Gpu) -> None:
+    """Against FI_MR_ALLOCATED; the window shows an allocation, not addresses."""
+    with opened(CAPS | fi.HMEM) as node:
+        array = gpu.array(N)
+        register(node, array, 300)
+        array.free()
+        again = gpu.array(N)
+        node.ep.write(b"late", None, node.me, 0, 300)
+        if again.address == array.address:
+            node.wait()
+            assert again.get()[:4] == b"late"
+        else:
+            with pytest.raises(fi.Available):
+                node.wait()

@@ -44,7 +44,7 @@ def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
 
 def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: int) -> Extra:
     """Check iface, device and flags against the runtime's facts about the memory."""
-    if not domain._hmem:
+    if not domain._hmem or domain.policy.regions.memory == "detected":
         return PLAIN
     if attr.iface not in HmemIface.__members__.values():
         raise domain.policy.refusals.refuse(
@@ -69,7 +69,9 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
         return PLAIN
     state = hmem.require(iface, op)
     number = hmem.device_number(iface, attr.device)
-    if not host and not 0 <= number < state.devices:
+    # A number of Level Zero contains its driver: only the runtime can tell which there are.
+    known = iface == HmemIface.HMEM_ZE or 0 <= number < state.devices
+    if not host and not known:
         raise domain.policy.refusals.refuse(
             Rule.MR_DEVICE, f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0", op=op
         )

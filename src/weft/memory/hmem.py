@@ -10,7 +10,7 @@ The NIC does the copies (cpp/mem/device.hpp).
 |-----------|-----------------------|----------------------------------------------------------------------------------|
 | CUDA      | `libcuda.so.1`        | device, managed and pinned memory; IPC between processes; DMA-buf export         |
 | ROCR      | `libhsa-runtime64.so.1` | device and pinned memory; IPC; DMA-buf export. Never run on a real device      |
-| ZE        | `libze_loader.so.1`   | detection and device numbers; no data path                                       |
+| ZE        | `libze_loader.so.1`   | device, shared and host memory; DMA-buf export. Never run on a real device       |
 | NEURON    | `libnrt.so.1`         | detection and device numbers; no data path (its memory has no addresses to copy) |
 | SYNAPSEAI | `libSynapse.so`       | detection and device numbers; no data path                                       |
 
@@ -74,7 +74,7 @@ _LIBRARIES = {
     HmemIface.HMEM_NEURON: ("libnrt.so.1", "the AWS Neuron runtime installs it"),
     HmemIface.HMEM_SYNAPSEAI: ("libSynapse.so", "Habana's package habanalabs-graph installs it"),
 }
-_DATA_PATH = (HmemIface.HMEM_CUDA, HmemIface.HMEM_ROCR)
+_DATA_PATH = (HmemIface.HMEM_CUDA, HmemIface.HMEM_ROCR, HmemIface.HMEM_ZE)
 
 _loaded: tuple[Nic, tuple[Interface, ...]] | None = None
 
@@ -82,8 +82,8 @@ _loaded: tuple[Nic, tuple[Interface, ...]] | None = None
 def load(nic: Nic) -> tuple[Interface, ...]:
     """Load every runtime of this machine into a NIC, once; returns the state of each interface.
 
-    Environment: `WEFT_CUDA_LIBRARY` and `WEFT_ROCR_LIBRARY` select other libraries; `FI_HMEM_DISABLE_P2P` forbids
-    device peer-to-peer. Raises InvalidArgument for a bad value.
+    Environment: `WEFT_CUDA_LIBRARY`, `WEFT_ROCR_LIBRARY` and `WEFT_ZE_LIBRARY` select other libraries;
+    `FI_HMEM_DISABLE_P2P` forbids device peer-to-peer. Raises InvalidArgument for a bad value.
     """
     global _loaded
     if _loaded is None or _loaded[0] is not nic:
@@ -91,7 +91,11 @@ def load(nic: Nic) -> tuple[Interface, ...]:
 
         s = settings.load()
         nic.hmem_p2p(not s.fi_hmem_disable_p2p)
-        chosen = {HmemIface.HMEM_CUDA: s.cuda_library, HmemIface.HMEM_ROCR: s.rocr_library}
+        chosen = {
+            HmemIface.HMEM_CUDA: s.cuda_library,
+            HmemIface.HMEM_ROCR: s.rocr_library,
+            HmemIface.HMEM_ZE: s.ze_library,
+        }
         _loaded = (nic, (_SYSTEM, *(_load(nic, iface, chosen.get(iface, "")) for iface in _LIBRARIES)))
     return _loaded[1]
 

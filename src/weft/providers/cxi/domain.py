@@ -10,12 +10,13 @@ from ...fi.auth_key import keys_in_force, keys_of_vector
 from ...fi.offer import Offer
 from ...fi.policy import Address, Credential, Failure, RegionFacts, RegionPolicy
 from ...fi.rules import Rule
-from ...flags import Tc
+from ...flags import Flag, Tc
 from ..base import BaseDomain
 from ..hosts import REMOTE_NIC
 from . import (
     auth_key,
     device,
+    device_memory,
     env,
     ext,
     fabrics,
@@ -57,6 +58,7 @@ class CxiDomain(BaseDomain):
     options   what fi_control sets.
     translation   how the NIC finds memory.
     pages         what is done to the pages of regions; None: nothing.
+    devices       what is done with device memory; None: nothing.
     """
 
     endpoint_class = CxiEndpoint
@@ -86,6 +88,7 @@ class CxiDomain(BaseDomain):
         self.text = str(self.translation)
         self.region_keys = Keys(self.translation.count_max, self.translation.bytes_max)
         self.pages = pages.of_domain(odp=self.translation.odp)
+        self.devices = device_memory.of_domain(self.nic) if self.info.caps & Flag.HMEM else None
         self.pool = self._pool()
         self._telemetry = self._counted()
 
@@ -173,7 +176,12 @@ class CxiDomain(BaseDomain):
     def region(self, region: RegionFacts) -> RegionPolicy | None:
         """The policy of a region; None for regions to which peers have no rights."""
         if self.pages is not None:
-            return self.pages.region(region, lambda: CxiRegion(self, region) if region.remote else None)
+            return self.pages.region(region, lambda: self._region(region))
+        return self._region(region)
+
+    def _region(self, region: RegionFacts) -> RegionPolicy | None:
+        if self.devices is not None:
+            return self.devices.region(region, lambda: CxiRegion(self, region) if region.remote else None)
         return CxiRegion(self, region) if region.remote else None
 
     def opened(self, domain: _nic.DomainCore) -> None:
@@ -181,8 +189,9 @@ class CxiDomain(BaseDomain):
         pages.watch(domain, self.pages, odp=self.translation.odp)
 
     def region_takes(self) -> _nic.RegionTakes | None:
-        """A number, and entries by the key, as `CxiRegion`; where something is done to pages, each region is asked."""
-        if self.pages is not None:
+        """A number, and entries by the key, as `CxiRegion`; with pages or device memory to look after, each
+        region is asked."""
+        if self.pages is not None or (self.devices is not None and self.devices.there()):
             return None
         return self.region_keys.takes(self.pool, self.refusals)
 

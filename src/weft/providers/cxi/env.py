@@ -28,14 +28,16 @@ RDZV_THRESHOLD_LEAST = 192
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 # Why a value has no effect in software.
-_NO_ZE = "none: weft has no Level Zero"
 _MESSAGES = "none: two-sided messages of the CXI provider are not there yet"
 _COLLECTIVES = "none: collectives are not there yet"
 _DEFERRED = "none: deferred work is not there yet"
 _IDC = "none: there is no PCIe between the process and a NIC in software, so no commands with data in them"
 _QUEUES = "none: command and event queues are plain memory of the process, written without a PCIe bus"
 _TRANSLATION = "none: a NIC in software uses the process's own addresses: nothing is translated"
-_DEVICE_MEMORY = "none: how device memory is reached is the HMEM layer's (FI_HMEM_*)"
+_NO_PEER_MEMORY = (
+    "as far as DMA-bufs go, without which the CPU has no window into such memory; software has no peer-memory "
+    "interface, and the device's library copies instead"
+)
 _LINK = "none: a software NIC has neither a link nor a retry handler to check"
 
 
@@ -129,7 +131,6 @@ class CxiEnvironment(Environment):
         Count(unit="bytes"),
         4096,
         "the longest copy of device memory by the CPU's loads and stores",
-        _DEVICE_MEMORY,
     )
     # ---- memory regions ----
     optimized_mrs = Variable(
@@ -341,14 +342,12 @@ class CxiEnvironment(Environment):
         Flag(),
         False,
         "device memory is not made reachable by loads and stores",
-        _DEVICE_MEMORY,
     )
     force_ze_hmem_support = Variable(
         "FI_CXI_FORCE_ZE_HMEM_SUPPORT",
         Flag(),
         False,
         "Level Zero memory whatever EnableImplicitScaling is",
-        _NO_ZE,
     )
     enable_trig_op_limit = Variable(
         "FI_CXI_ENABLE_TRIG_OP_LIMIT", Flag(), False, "refuse deferred work beyond the service's limit", _DEFERRED
@@ -435,14 +434,14 @@ class CxiEnvironment(Environment):
         "FI_CXI_DISABLE_NON_INJECT_AMO_IDC", Flag(), False, "atomics without INJECT are not sent by IDC", _IDC
     )
     force_dev_reg_copy = Variable(
-        "FI_CXI_FORCE_DEV_REG_COPY", Flag(), False, "device memory is copied through its handle", _DEVICE_MEMORY
+        "FI_CXI_FORCE_DEV_REG_COPY", Flag(), False, "copies of any length by the CPU's loads and stores"
     )
     disable_cuda_sync_memops = Variable(
         "FI_CXI_DISABLE_CUDA_SYNC_MEMOPS",
         Flag(),
         False,
         "CUDA memory is not made synchronous",
-        _DEVICE_MEMORY,
+        "none: each allocation is made synchronous when it is registered",
         only="current",
     )
     zbcoll_radix = Variable(
@@ -507,28 +506,24 @@ class CxiEnvironment(Environment):
         "",
         "what watches cached memory; the best that works where it is not set",
     )
-    cuda_use_dmabuf = Variable("FI_HMEM_CUDA_USE_DMABUF", Flag(), True, "CUDA memory as dmabuf", _DEVICE_MEMORY)
+    cuda_use_dmabuf = Variable("FI_HMEM_CUDA_USE_DMABUF", Flag(), True, "CUDA memory as dmabuf", _NO_PEER_MEMORY)
     disable_dmabuf_cuda = Variable(
         "FI_CXI_DISABLE_DMABUF_CUDA",
         Flag(),
         False,
         "CUDA memory by the nvidia peer-memory interface, not as DMA-buf",
-        _DEVICE_MEMORY,
+        _NO_PEER_MEMORY,
     )
     disable_dmabuf_rocr = Variable(
         "FI_CXI_DISABLE_DMABUF_ROCR",
         Flag(),
         False,
         "ROCm memory by the amdgpu peer-memory interface, not as DMA-buf",
-        _DEVICE_MEMORY,
+        _NO_PEER_MEMORY,
     )
-    rocr_use_dmabuf = Variable("FI_HMEM_ROCR_USE_DMABUF", Flag(), True, "ROCm memory as dmabuf", _DEVICE_MEMORY)
-    implicit_scaling = Variable(
-        "EnableImplicitScaling", Text("text"), "", "Level Zero: 0 is needed for its memory", _NO_ZE
-    )
-    neo_read_debug_keys = Variable(
-        "NEOReadDebugKeys", Text("text"), "", "Level Zero: 1 is needed for its memory", _NO_ZE
-    )
+    rocr_use_dmabuf = Variable("FI_HMEM_ROCR_USE_DMABUF", Flag(), True, "ROCm memory as dmabuf", _NO_PEER_MEMORY)
+    implicit_scaling = Variable("EnableImplicitScaling", Text("text"), "", "Level Zero: 0 is needed for its memory")
+    neo_read_debug_keys = Variable("NEOReadDebugKeys", Text("text"), "", "Level Zero: 1 is needed for its memory")
     skip_rh_check = Variable("CXIP_SKIP_RH_CHECK", Present(), False, "use a NIC without its retry handler", _LINK)
     skip_ama_check = Variable("CXIP_SKIP_AMA_CHECK", Present(), False, "use a NIC without its fabric address", _LINK)
 

@@ -78,6 +78,7 @@ REGIONS = RegionRules(
     asked=True,
     local_free=True,
     offset="ignored",
+    memory="detected",
     endpoints_max=1,
     counters_max=1,
     bind_flags="any",
