@@ -178,6 +178,6 @@ def test_command_add_takes_an_address_or_a_place(weft: Callable[..., Any]) -> No
 
 
 def test_command_says_what_is_wrong(weft: Callable[..., Any]) -> None:
-    assert "no NAME=VALUE" in str(weft("device", "set", "cxi0", "mtu").exception)
-    assert "no whole number" in str(weft("device", "add", "--nic", "here").exception)
+    assert "not NAME=VALUE" in str(weft("device", "set", "cxi0", "mtu").exception)
+    assert "not a whole number" in str(weft("device", "add", "--nic", "here").exception)
     assert isinstance(weft("device", "down", "cxi5").exception, errors.NoDevice)

@@ -47,8 +47,8 @@ def test_info_without_options_lists_every_info(info: Run) -> None:
 
 def test_info_shows_of_one_more_info_what_differs(info: Run) -> None:
     _, out, _ = info()
-    assert out.count("cxi 0.2: cxi0, EP_RDM, as above but for") == 7
-    second = out.split("as above but for")[1]
+    assert out.count("cxi 0.2: cxi0, EP_RDM, as above except") == 7
+    second = out.split("as above except")[1]
     assert "mr_key_size" in second
     assert "inject_size" not in second
 

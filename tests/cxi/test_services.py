@@ -178,9 +178,9 @@ def test_command_enable_disable_destroy(weft: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["create", "--uid", "nobody-of-that-name"], "neither a number nor known here"),
-        (["create", "--vni", "x"], "no whole number"),
-        (["create", "--limit", "les"], "no KIND=MOST"),
+        (["create", "--uid", "nobody-of-that-name"], "not a number or a known name"),
+        (["create", "--vni", "x"], "not a whole number"),
+        (["create", "--limit", "les"], "not KIND=MOST"),
         (["show", "9"], "services: 1"),
         (["list", "--device", "cxi9"], "devices: cxi0"),
         (["destroy", "9"], "services: 1"),

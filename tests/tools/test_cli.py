@@ -45,12 +45,12 @@ def test_perf_help_explains_every_column(command: Command) -> None:
         ("perf --sizes 8,4Q", ("--sizes", "'4Q'", "try: bytes such as", "4K")),
         ("perf --sizes 0", ("--sizes", "'0'", "from 1")),
         ("perf --sizes 2G", ("--sizes", "'2G'", "1G")),
-        ("perf --sizes ,", ("--sizes", "no size", "4K")),
+        ("perf --sizes ,", ("--sizes", "not a size", "4K")),
         ("perf --seconds 0", ("--seconds", "try: from 0.1")),
         ("perf --seconds soon", ("--seconds", "number")),
         ("perf --plot chart.pdf", ("--plot", "'chart.pdf'", "try: --plot chart.png")),
         ("perf --plot nowhere/at/all.png", ("--plot", "'nowhere/at'", "make it first")),
-        ("perf --server --quick", ("--server takes --name alone", "--connect")),
+        ("perf --server --quick", ("--server takes only --name", "--connect")),
         ("perf --name x", ("--name", "try: --server --name NAME")),
         (
             "perf --connect nobody-is-called-this",
@@ -83,7 +83,7 @@ def test_perf_name_that_cannot_be_one_is_refused(command: Command) -> None:
     for option in ("--connect", "--server --name"):
         ended = command("perf", *option.split(), "two words")
         assert ended.code == 1
-        assert "'two words' cannot be a name" in ended.err
+        assert "'two words' is not a valid name" in ended.err
         assert "without blanks" in ended.err
 
 

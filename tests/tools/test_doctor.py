@@ -93,10 +93,10 @@ def test_doctor_what_fails_is_told_with_what_to_do(command: Command, monkeypatch
     monkeypatch.setattr(doctor, "data_paths", lambda: iter([doctor.DataPath("direct", "", "no memory to share")]))
     ended = command("doctor")
     assert ended.code == 1
-    assert "Weft does not work here: 2 of the above" in ended.err
+    assert "Weft does not work here: 2 checks are BAD" in ended.err
     for text in ("BAD", "memfd_create: EPERM", "try: allow memfd_create in the seccomp profile", "nothing arrived"):
         assert text in ended.out
-    for text in ("pidfd: the death of a peer", "cores: two polling peers take turns", "0.5 cores"):
+    for text in ("pidfd: Weft notices the death of a peer", "cores: two polling peers take turns", "0.5 cores"):
         assert text in ended.out
 
 

@@ -89,7 +89,7 @@ def test_device_that_is_down_or_left_out_is_told(monkeypatch: pytest.MonkeyPatch
 
 def test_text_says_the_outcome() -> None:
     found = CliRunner().invoke(cli.app, ["doctor", "--cxi"])
-    assert "so: AuthKey(svc_id=1, vni=10)" in found.output
+    assert "result: AuthKey(svc_id=1, vni=10)" in found.output
     service.enable("cxi0", 1, False)
     found = CliRunner().invoke(cli.app, ["doctor", "--cxi"])
     assert "try: weft service enable --device cxi0 1" in found.output

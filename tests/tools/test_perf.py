@@ -150,9 +150,9 @@ def test_perf_plot_that_cannot_be_written_is_reported(command: Command, tmp_path
 
 def test_parse_sizes() -> None:
     assert parse_sizes("8, 64,4K,64KiB,1M,1mb,4096") == [8, 64, 4096, 65536, 1 << 20]
-    with pytest.raises(UsageError, match="no size"):
+    with pytest.raises(UsageError, match="not a size"):
         parse_sizes("-8")
-    with pytest.raises(UsageError, match="no size"):
+    with pytest.raises(UsageError, match="not a size"):
         parse_sizes("K")
 
 

@@ -61,7 +61,7 @@ def test_two_hosts_measure_beside_a_bare_socket(wire: Wire) -> None:
         assert "the secrets differ" in stranger.stderr
         server.send_signal(signal.SIGINT)
         said, _ = server.communicate(timeout=60)
-        assert f"{wire.ip['b']} was turned away" in said
+        assert f"{wire.ip['b']} was refused" in said
     finally:
         server.kill()
         server.communicate()

@@ -163,6 +163,6 @@ def test_perf_server_answers_nonsense_and_goes_on(server: Server) -> None:
         "print(s.recv(4096).decode())"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
-    assert "the server could not start it" in json.loads(result.stdout)["error"]
+    assert "the server could not start the process" in json.loads(result.stdout)["error"]
     assert connect(server.name, "--json", "--path", "direct", *FEW).returncode == 0
     assert not list(Path("/dev/shm").glob(f"*{server.name}*"))

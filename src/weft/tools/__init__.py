@@ -1,1 +1,1 @@
-"""The command line `weft`. Nothing here is imported by the rest of Weft."""
+"""The command line `weft`. The rest of Weft imports nothing from this package."""

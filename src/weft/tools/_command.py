@@ -1,7 +1,7 @@
-"""Commands of `weft`: options of text and switches are taken as they were typed.
+"""Commands of `weft` that take texts and switches without conversion.
 
-typer 0.27 and later convert every option with pydantic, which takes longer to load than `weft info` runs, and has
-nothing to convert in text. Older ones do not, and are left as they are.
+typer 0.27 and later convert every option with pydantic, which takes longer to load than `weft info` takes to run, and a
+text needs no conversion. Older versions do not use pydantic and need no change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _as_typed(params: list[Any]) -> list[Any]:
 
 
 class _AsTyped:
-    """What typer asks for a value: the text itself, or all texts of an option that may be repeated."""
+    """A converter for typer that returns the text itself, or all texts of an option that may be repeated."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         if value is None:

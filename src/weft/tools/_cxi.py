@@ -1,4 +1,4 @@
-"""`weft doctor --cxi`: how the authorization key of each CXI device is found here, step by step. Opens nothing.
+"""`weft doctor --cxi`: the search for the authorization key of each CXI device, step by step. Opens nothing.
 
 Source: fi_cxi(7) "Authorization Keys".
 """
@@ -9,7 +9,7 @@ import json
 import os
 from dataclasses import dataclass
 
-from .. import fi  # noqa: F401  # first: it registers the provider, and modules of both need one another
+from .. import fi  # noqa: F401  # first: it registers the provider, and the modules import each other
 from ..providers.cxi import auth_key, device, env, registry, service
 from ._text import console, plain_table
 
@@ -18,12 +18,12 @@ __all__ = ["DeviceKey", "doctor_cxi", "search"]
 
 @dataclass(frozen=True)
 class DeviceKey:
-    """What a domain of a device gets that is opened without a key.
+    """The key that a domain of a device gets if it is opened without a key.
 
     steps   the steps of the search with their results, in order.
-    key     (service, VNI); None where nothing is found.
-    wrong   why the key cannot be used, or why there is none; "" where a domain opens.
-    todo    what to do then.
+    key     (service, VNI); None if none is found.
+    wrong   why the key cannot be used, or why there is none; "" if a domain can be opened.
+    todo    the remedy.
     """
 
     device: str
@@ -45,9 +45,12 @@ def _search(one: device.Device, wanted: bool) -> DeviceKey:
     key = None if found.key is None else (found.svc_id, found.vni)
     wrong, todo = "", ""
     if not one.up:
-        wrong, todo = f"the link of {one.name} is down: it is not offered", f"weft device up {one.name}"
+        wrong, todo = f"the link of {one.name} is down, so the device is not offered", f"weft device up {one.name}"
     elif not wanted:
-        wrong, todo = f"FI_CXI_DEVICE_NAME leaves {one.name} out", f"unset FI_CXI_DEVICE_NAME, or add {one.name} to it"
+        wrong, todo = (
+            f"FI_CXI_DEVICE_NAME leaves {one.name} out",
+            f"unset FI_CXI_DEVICE_NAME, or add {one.name} to the variable",
+        )
     elif found.key is None:
         wrong, todo = f"no service admits user {os.getuid()}", _remedy(one)
     else:
@@ -66,7 +69,7 @@ def _remedy(one: device.Device) -> str:
 
 
 def doctor_cxi(as_json: bool) -> int:
-    """The command; its exit status: 0 where each device that is up can be opened without a key."""
+    """The command; its exit status: 0 if each device that is up can be opened without a key."""
     found = search()
     bad = not found or any(one.wrong for one in found if one.up)
     if as_json:
@@ -74,7 +77,7 @@ def doctor_cxi(as_json: bool) -> int:
         print(json.dumps({**said, "devices": [vars(one) for one in found]}, indent=1))
         return int(bad)
     table = plain_table(
-        f"keys of domains that are opened without one, in {registry.folder()}", "device", "", "looked at"
+        f"keys of domains that are opened without a key, in {registry.folder()}", "device", "", "looked at"
     )
     for one in found:
         for n, step in enumerate(one.steps, 1):
@@ -92,6 +95,6 @@ def doctor_cxi(as_json: bool) -> int:
 
 def _outcome(one: DeviceKey) -> str:
     if one.key is None:
-        return "so: no key; fi_domain ends with ENOSYS"
+        return "result: no key; fi_domain fails with ENOSYS"
     key = f"AuthKey(svc_id={one.key[0]}, vni={one.key[1]})"
-    return f"so: {key}, which cannot be used: {one.wrong}" if one.wrong else f"so: {key}"
+    return f"result: {key}, which cannot be used: {one.wrong}" if one.wrong else f"result: {key}"

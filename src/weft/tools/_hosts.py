@@ -1,7 +1,7 @@
 """`weft perf` on two hosts: `--server --listen tcp://host:port` starts the second processes for `--connect host:port`.
 
-Both sides prove that they know WEFT_SECRET (its slow hash, as the tcp link's), then the one that connects says how much
-memory is wanted. The process that the server starts for it has the connection as stdin and stdout.
+Both sides prove that they know WEFT_SECRET (by its slow hash, as on the tcp link). Then the client sends the size of
+the memory. The process that the server starts for the client uses the connection as stdin and stdout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NBYTES_MAX = 1 << 32
 def _place(option: str, text: str) -> tuple[str, int]:
     found = PLACE.match(text)
     if found is None or int(found[2]) >= 1 << 16:
-        raise UsageError(f"{option}: {text!r} is no host and port\n  try: {option} tcp://0.0.0.0:7000")
+        raise UsageError(f"{option}: {text!r} is not tcp://host:port\n  try: {option} tcp://0.0.0.0:7000")
     return found[1].strip("[]"), int(found[2])
 
 
@@ -40,8 +40,8 @@ def need_secret(option: str) -> bytes:
     secret = settings.secret(settings.load())
     if secret is None:
         raise UsageError(
-            f"{option}: hosts talk to each other only with a secret\n"
-            "  try: the same WEFT_SECRET, or WEFT_SECRET_FILE, on both; one is made by:\n"
+            f"{option}: two hosts need a common secret\n"
+            "  try: the same WEFT_SECRET, or WEFT_SECRET_FILE, on both; this command makes one:\n"
             "       python -c 'import secrets; print(secrets.token_hex(32))'"
         )
     return secret
@@ -52,7 +52,7 @@ def _proof(secret: bytes, who: str, nonces: Sequence[str]) -> str:
 
 
 class _Lines:
-    """Lines of JSON over a socket, a limited length each; nothing that follows a line is read with it."""
+    """Lines of JSON over a socket, of limited length; reading a line reads no bytes that follow it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -65,16 +65,16 @@ class _Lines:
         while not line.endswith(b"\n"):
             byte = self._connection.recv(1)
             if not byte or len(line) > _LINE_BYTES_MAX:
-                raise ValueError("no line came")
+                raise ValueError("no line arrived")
             line += byte
         said = json.loads(line)
         if not isinstance(said, dict):
-            raise ValueError("what came is no request")
+            raise ValueError("the line is not a request")
         return said
 
 
 def _careful(connection: socket.socket) -> None:
-    """A host that is gone is noticed."""
+    """Enable keepalives, so that the loss of the host is noticed."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
@@ -85,9 +85,9 @@ def _careful(connection: socket.socket) -> None:
 
 
 class HostTarget(ServedTarget):
-    """A second process on another host; as `Target` in everything else.
+    """A second process on another host; otherwise like `Target`.
 
-    here   address of this host on the way there: where this process's NIC has to listen.
+    here   this host's address on the route to that host, at which this process's NIC must listen.
 
     Raises UsageError if no server listens there, or if the secrets differ.
     """
@@ -100,7 +100,7 @@ class HostTarget(ServedTarget):
         except OSError as reason:
             raise UsageError(
                 f"--connect: no server listens at {place}: {reason.strerror or reason}\n"
-                "  try: weft perf --server --listen tcp://0.0.0.0:7000 there"
+                "  try: weft perf --server --listen tcp://0.0.0.0:7000 on that host"
             ) from None
         try:
             self._agree(secret)
@@ -127,7 +127,7 @@ class HostTarget(ServedTarget):
                 raise UsageError(f"--connect: {place} refused: {answer['error']}")
             if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "server", nonces)):
                 raise UsageError(
-                    f"--connect: the server at {place} has another WEFT_SECRET\n"
+                    f"--connect: the server at {place} has a different WEFT_SECRET\n"
                     "  try: the same WEFT_SECRET in both terminals"
                 )
         except UsageError:
@@ -147,7 +147,7 @@ class HostTarget(ServedTarget):
 def serve(listen: str, say: Callable[[str], None]) -> None:
     """Start a process for each client that knows the secret, until interrupted; then end them.
 
-    Raises UsageError (no secret, no place, the port is taken).
+    Raises UsageError (no secret, an invalid address, the port is taken).
     """
     secret = need_secret("--listen")
     host, port = _place("--listen", listen)
@@ -158,14 +158,14 @@ def serve(listen: str, say: Callable[[str], None]) -> None:
     except OSError as reason:
         raise UsageError(f"--listen: {listen}: {reason.strerror or reason}\n  try: another port, or 0") from None
     with listener:
-        listener.settimeout(0.2)  # how soon the end of a process is noticed
+        listener.settimeout(0.2)  # the interval of checks for processes that have ended
         at = listener.getsockname()
         say(f"serving at {at[0]} port {at[1]}; on the other host: weft perf --connect HOST:{at[1]}; Ctrl-C ends it")
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     connection, caller = listener.accept()
-                    with connection:  # the process has its own copy, and is to hold the only one
+                    with connection:  # the process has its own copy, which must be the only one
                         process = _admit(connection, caller[0], secret, say)
                     if process is not None:
                         running.append(process)
@@ -181,7 +181,7 @@ def serve(listen: str, say: Callable[[str], None]) -> None:
 def _admit(
     connection: socket.socket, caller: str, secret: bytes, say: Callable[[str], None]
 ) -> subprocess.Popen[bytes] | None:
-    """Start what a caller asks for; None where nothing came of it."""
+    """Start the process for a caller; None if the caller is refused."""
     connection.settimeout(DEADLINE_S)
     lines = _Lines(connection)
     scratch = -1
@@ -192,18 +192,18 @@ def _admit(
         answer = lines.hear()
         nonces.append(str(answer["nonce"]))
         if not hmac.compare_digest(str(answer["proof"]), _proof(secret, "client", nonces)):
-            say(f"{caller} was turned away: it has another WEFT_SECRET\n  try: the same WEFT_SECRET in both terminals")
+            say(f"{caller} was refused: its WEFT_SECRET differs\n  try: the same WEFT_SECRET in both terminals")
             lines.say(error="the secrets differ: give both the same WEFT_SECRET")
             return None
         lines.say(proof=_proof(secret, "server", nonces))
         nbytes = int(lines.hear()["nbytes"])
         if not 0 < nbytes <= _NBYTES_MAX:
-            raise ValueError(f"{nbytes} bytes of memory cannot be had")
+            raise ValueError(f"{nbytes} bytes of memory are not possible")
         scratch = os.memfd_create("weft-perf")
         os.ftruncate(scratch, LINE_BYTES + nbytes)
         connection.settimeout(None)
         here = connection.getsockname()[0]
-        with tempfile.NamedTemporaryFile("wb", prefix="weft-perf-") as file:  # mode 0600, and gone once it was read
+        with tempfile.NamedTemporaryFile("wb", prefix="weft-perf-") as file:  # mode 0600; deleted after it was read
             file.write(secret)
             file.flush()
             more = {
@@ -219,14 +219,14 @@ def _admit(
                 stdout=connection.fileno(),
                 pass_fds=[scratch, file.fileno()],
                 env=environment(more),
-                start_new_session=True,  # Ctrl-C is for the server, which ends it
+                start_new_session=True,  # Ctrl-C must reach only the server, which ends the process
             )
         say(f"{caller} measures")
         return process
     except (OSError, ValueError, KeyError, TypeError) as reason:
-        say(f"{caller} was turned away: {reason}")
+        say(f"{caller} was refused: {reason}")
         with contextlib.suppress(OSError):
-            lines.say(error=f"the server could not start it: {reason}")
+            lines.say(error=f"the server could not start the process: {reason}")
         return None
     finally:
         if scratch >= 0:

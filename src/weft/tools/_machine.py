@@ -1,7 +1,7 @@
-"""What this machine allows a software NIC: each fact from a system call really made, or from /proc.
+"""What this machine allows a software NIC: each fact comes from a test with the real system call, or from /proc.
 
 `python -m weft.tools._machine PID ADDRESS NBYTES` is the child of the probe of process_vm_readv: it reads memory of the
-process that started it, says what came of it, and waits to be read itself.
+process that started it, prints the result, and waits while that process reads its memory.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _PATTERN = b"weft: process_vm"
 class Check:
     """One fact.
 
-    state   "ok"; "note": Weft works, with what `effect` says; "bad": Weft does not work.
-    found   what was tried or read, and what came of it.
-    effect  what that means for Weft.
-    todo    how to change it, "" where there is nothing to do.
+    state   "ok"; "note": Weft works, with the limitation in `effect`; "bad": Weft does not work.
+    found   the test or the source, and its result.
+    effect  the consequence for Weft.
+    todo    the remedy; "" if none is needed.
     """
 
     group: str
@@ -53,7 +53,7 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """All of them, in the order in which they are shown."""
+    """All facts, in the order of the output."""
     for group, one in (
         ("machine", _system),
         ("machine", _cores),
@@ -103,7 +103,7 @@ def _system() -> _Words:
 
 def _cores() -> _Words:
     mine, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    found = f"{mine} of {there} may be used (affinity)"
+    found = f"{mine} of {there} can be used (affinity)"
     quota = _quota()
     if quota is not None:
         found += f"; the control group allows {quota:.3g} cores' time"
@@ -112,14 +112,14 @@ def _cores() -> _Words:
             "cores",
             "note",
             found,
-            "two polling peers take turns: small operations cost a switch of processes",
-            "give it two cores: taskset, --cpus=2 of the container",
+            "two polling peers take turns: small operations cost a context switch",
+            "provide two cores: taskset, --cpus=2 of the container",
         )
     return "cores", "ok", found
 
 
 def _quota() -> float | None:
-    """Cores' worth of time that the control group grants (version 2), None for all."""
+    """CPU time that the control group (version 2) grants, in cores; None for all."""
     where = next((line[3:] for line in (_read("/proc/self/cgroup") or "").splitlines() if line.startswith("0::")), "/")
     words = (_read(f"/sys/fs/cgroup{where.rstrip('/')}/cpu.max") or "max").split()
     return None if words[0] == "max" else int(words[0]) / int(words[1])
@@ -136,7 +136,7 @@ def _memfd() -> _Words:
             "memfd",
             "bad",
             f"memfd_create: {_why(e)}",
-            "Weft cannot make memory that it could share",
+            "Weft cannot make memory to share",
             "allow memfd_create in the seccomp profile; Linux has it since 3.17",
         )
     try:
@@ -151,16 +151,16 @@ def _memfd() -> _Words:
                 "memfd",
                 "note",
                 "made, mapped, sealed against resizing; F_SEAL_FUTURE_WRITE: refused",
-                "a peer of the same user could map the memory table writable if it insisted",
+                "a malicious peer of the same user could map the memory table writable",
                 "Linux 5.1 or newer",
             )
     except OSError as e:
         return (
             "memfd",
             "bad",
-            f"made, but then: {_why(e)}",
+            f"made, then failed: {_why(e)}",
             "Weft cannot share memory",
-            "look at `ulimit -f` and at the container's memory limit",
+            "check `ulimit -f` and the container's memory limit",
         )
     finally:
         os.close(fd)
@@ -194,7 +194,7 @@ def _sockets() -> _Words:
         return (
             name,
             "bad",
-            "connected, but no descriptor came through",
+            "connected, but no descriptor arrived",
             "processes cannot pass memory",
             "a newer kernel",
         )
@@ -209,7 +209,7 @@ def _pidfd() -> _Words:
             "pidfd",
             "note",
             f"pidfd_open: {_why(e) if isinstance(e, OSError) else 'not in this Python'}",
-            "the death of a peer is noticed by its socket alone",
+            "Weft notices the death of a peer only by its socket",
             "Linux 5.3 or newer, and a seccomp profile that allows it",
         )
     return "pidfd", "ok", "opened"
@@ -233,7 +233,7 @@ def _huge_pages() -> _Words:
     return "huge pages", "ok", found, "Weft asks for them"
 
 
-# ---- reaching memory of others -------------------------------------------------------------------------------------
+# ---- access to memory of other processes ---------------------------------------------------------------------------
 
 
 class _Iovec(ctypes.Structure):
@@ -255,7 +255,7 @@ def vm_read(pid: int, address: int, nbytes: int) -> bytes:
 
 
 def _try_vm_read(pid: int, address: int) -> str:
-    """ "" where it worked, else what the kernel said."""
+    """ "" if it worked, otherwise the kernel's error."""
     try:
         return "" if vm_read(pid, address, len(_PATTERN)) == _PATTERN else "it read other bytes"
     except OSError as e:
@@ -263,20 +263,20 @@ def _try_vm_read(pid: int, address: int) -> str:
 
 
 def _cma() -> _Words:
-    """Both ways: where Yama restricts ptrace, a process may read its child's memory, and the child not its parent's."""
+    """Test both directions: under Yama a process may read its child's memory, but the child not its parent's."""
     mine = ctypes.create_string_buffer(_PATTERN)
     with subprocess.Popen(
         [sys.executable, "-m", "weft.tools._machine", str(os.getpid()), str(ctypes.addressof(mine))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for us; it ends with its stdin
+        start_new_session=True,  # Ctrl-C must reach only this process; the child ends with its stdin
     ) as child:
         assert child.stdout is not None
         address, _, upwards = child.stdout.readline().rstrip("\n").partition(" ")
         downwards = _try_vm_read(child.pid, int(address)) if address else "the child did not start"
     name = "process_vm_readv (CMA)"
-    effect = "memory that Weft did not allocate is copied by its owner's engine, through the ring"
+    effect = "the owner's engine copies memory that Weft did not allocate, through the ring"
     if downwards:
         return name, "note", f"refused, even on a child: {downwards}", effect, _cma_todo()
     if upwards:
@@ -320,7 +320,7 @@ def _seccomp() -> _Words:
         return "seccomp", "ok", "off"
     filters = status.get("Seccomp_filters", "?").strip()
     said = {"1": "strict", "2": f"{filters} filters are installed"}.get(mode, "unknown")
-    return "seccomp", "ok", said, "system calls may be refused; those that Weft makes are tried here"
+    return "seccomp", "ok", said, "a filter may refuse system calls; this command tests those that Weft makes"
 
 
 def _userfaultfd() -> _Words:
@@ -342,7 +342,7 @@ def _registration_cache() -> _Words:
     from ..memory import cache_state
 
     state = cache_state()
-    effect = "keeps what is known about memory (fi_mr(3)); without it each use asks the system again"
+    effect = "caches facts about memory (fi_mr(3)); without the cache each use asks the system again"
     return "registration cache", "ok" if state.on else "note", str(state), effect
 
 
@@ -359,7 +359,7 @@ def _memlock() -> _Words:
         "memlock",
         "ok",
         f"{soft} (hard: {hard})",
-        "a real NIC pins what is registered and is bound by it; Weft pins nothing",
+        "limits the memory that a real NIC can register and pin; Weft pins nothing",
     )
 
 
@@ -387,7 +387,7 @@ def _namespace(kind: str) -> tuple[int, str]:
 
 
 def _tcp_secret() -> _Words:
-    """What hosts prove to each other."""
+    """The secret of the tcp link."""
     name = "a secret for the tcp link"
     try:
         found = settings.secret(settings.load())
@@ -404,7 +404,7 @@ def _tcp_secret() -> _Words:
             name,
             "note",
             "neither WEFT_SECRET nor WEFT_SECRET_FILE is set",
-            "no tcp: other hosts cannot be called, and cannot call",
+            "no tcp: no connections to or from other hosts",
             "the same on all hosts; python -c 'import secrets; print(secrets.token_hex(32))' makes one",
         )
     try:
@@ -421,7 +421,7 @@ def _tcp_secret() -> _Words:
 
 
 def _tcp_listen() -> _Words:
-    """Whether processes here can be called, and by which address."""
+    """Whether processes of this host listen, and at which address."""
     name = "listening for other hosts"
     where = settings.load().listen
     if not where:
@@ -429,7 +429,7 @@ def _tcp_listen() -> _Words:
             name,
             "note",
             "WEFT_LISTEN is not set",
-            "processes here are called by no other host, unless they say weft.open(listen=...)",
+            "other hosts cannot connect to processes of this host, unless these call weft.open(listen=...)",
             "WEFT_LISTEN=tcp://0.0.0.0:0",
         )
     try:
@@ -439,18 +439,23 @@ def _tcp_listen() -> _Words:
     assert listening is not None
     far = not listening[0].startswith(("127.", "::1"))
     effect = (
-        f"others call {listening[0]}" if far else "only processes of this host find that address: is there a network?"
+        f"other hosts connect to {listening[0]}" if far else "only this host has a route to that address: no network?"
     )
     return name, "ok" if far else "note", where, effect, "" if far else "WEFT_ADVERTISE=<address of this host>"
 
 
 def _network_namespace() -> _Words:
-    return "network", "ok", _namespace("net")[1], "peers are found in the same one; another one is another host"
+    return (
+        "network",
+        "ok",
+        _namespace("net")[1],
+        "Weft finds peers in the same namespace; another namespace counts as another host",
+    )
 
 
 def _process_namespace() -> _Words:
     found = _namespace("pid")[1]
-    return "process", "ok", found, "process_vm_readv reaches processes of the same one; others go through the ring"
+    return "process", "ok", found, "process_vm_readv reaches processes of the same namespace; the ring serves others"
 
 
 def _user_namespace() -> _Words:
@@ -458,7 +463,7 @@ def _user_namespace() -> _Words:
     found = _namespace("user")[1]
     if mine[2:] != ["4294967295"]:
         found += f"; it maps {' '.join(mine[2:]) or 'no'} user numbers"
-    return "user", "ok", f"{found}; user {os.geteuid()}", "peers have to be of the same user"
+    return "user", "ok", f"{found}; user {os.geteuid()}", "peers must belong to the same user"
 
 
 def main(pid: int, address: int) -> None:

@@ -1,7 +1,7 @@
-"""What `weft perf` measures: one row is an operation on a path with a size, and the limit beside it.
+"""The measurements of `weft perf`: a row is an operation on a path with a size, and the machine's limit.
 
-A row is taken in rounds; each round takes the limit, then latencies, then the rate, so that a machine that wanders
-wanders under all three. Figures are medians over the rounds.
+A row is measured in rounds; each round measures the limit, then latencies, then the rate, so that a change of the
+machine's speed affects all three. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["OPS", "PATHS", "Bench", "Row", "bytes_needed"]
 
 OPS = ("write", "read", "inject_write", "fetch_add", "batch")
 PATHS = ("direct", "foreign", "ring", "tcp")
-SMALL_MAX = 4096  # up to here the limit is nanoseconds, above GB/s
-WINDOW = 64  # operations posted before their completions are read, where the rate is measured
-BATCH_MAX = 256  # descriptors of a vectored call, at most,
-BATCH_BYTES_MAX = 4 << 20  # and together no more than this, but at least one
-SAMPLE_NS = 2000  # a sample is as many calls as fill this: the clock ticks coarser than a call takes
+SMALL_MAX = 4096  # the limit is in nanoseconds up to this size, in GB/s above
+WINDOW = 64  # operations posted before their completions are read, when the rate is measured
+BATCH_MAX = 256  # maximum descriptors of a vectored call
+BATCH_BYTES_MAX = 4 << 20  # maximum bytes of a vectored call, unless one descriptor has more
+SAMPLE_NS = 2000  # a sample has enough calls to last this long, because one call is shorter than a tick of the clock
 LINE = 64
 
 _STATISTIC = {"direct": "direct_ops", "foreign": "cma_ops", "ring": "framed_ops"}  # and "tcp" as "ring"
@@ -52,7 +52,7 @@ class Row:
 
 
 def stride_of(size: int) -> int:
-    """Bytes from one piece of a batch to the next: each begins a cache line."""
+    """Bytes from one piece of a batch to the next: each piece begins at a cache line."""
     return (size + LINE - 1) // LINE * LINE
 
 
@@ -62,7 +62,7 @@ def batch_count(size: int) -> int:
 
 
 def bytes_needed(size: int) -> int:
-    """Memory that any operation of this size needs: a batch of it, or a message each way."""
+    """Memory that any operation of this size needs: a batch, or a message in each direction."""
     return max(batch_count(size) * stride_of(size), 2 * stride_of(size), LINE_BYTES)
 
 
@@ -76,9 +76,9 @@ def _clock_cost() -> int:
 
 @dataclass
 class _Op:
-    """latency(n): nanoseconds of n calls, each to its completion. rate(n): of n in flight together. per: units a call.
+    """latency(n): nanoseconds of n calls, each until its completion. rate(n): the same for n calls in flight.
 
-    latency of an inject_write is nanoseconds of half a round trip, over n of them.
+    per: units of a call. The latency of an inject_write is half a round trip.
     """
 
     latency: Callable[[int], float]
@@ -87,10 +87,10 @@ class _Op:
 
 
 class Bench:
-    """Measurements on one target. The ring's is a target of its own, which shares no memory, and so is tcp's.
+    """Measurements on one target. The paths ring and tcp each have their own target, which shares no memory.
 
-    ring   what the target is sent goes through its engine, or its polls.
-    tcp    it comes from another host, or as if it did.
+    ring   the target's engine, or its polls, receive the operations.
+    tcp    the operations come by tcp, from another host or from this one.
     """
 
     def __init__(self, side: Side, target: Target, ring: bool, tcp: bool = False) -> None:
@@ -113,9 +113,9 @@ class Bench:
         return sizes
 
     def way(self, path: str) -> str:
-        """The path that a write takes, seen from the NIC's statistics: direct, foreign or ring."""
+        """The path of a write according to the NIC's statistics: direct, foreign or ring."""
         nic = _process.nic()
-        for _ in range(3):  # the first connects
+        for _ in range(3):  # the first write connects
             before = nic.statistics()
             self._op("write", path, 8).latency(1)
             after = nic.statistics()
@@ -123,7 +123,7 @@ class Bench:
         return "tcp" if found == "ring" and self.bare is not None else found
 
     def why_not_foreign(self) -> str:
-        """What the kernel said to process_vm_writev."""
+        """The kernel's error for process_vm_writev."""
         reasons = [str(p["cma_reason"]) for p in _process.nic().peers() if p["pid"] == self.target.pid]
         return (reasons[0] if reasons else "") or "refused by the kernel"
 
@@ -144,7 +144,7 @@ class Bench:
                 if ns is not None:
                     limits.append(ns)
             until = clock() + 0.45 * share
-            if op == "inject_write":  # the peer takes part: one long run
+            if op == "inject_write":  # the peer takes part, so there is one long run
                 samples.append(what.latency(max(20, min(5000, int(0.45 * share / max(one, 200) / 2)))))
             else:
                 while True:
@@ -233,7 +233,7 @@ class Bench:
                 for _ in range(burst):
                     inject(buf, peer, base, key)
                 n -= burst
-                # Injected writes report nothing: a write behind them, on the same path and in order, does.
+                # Injected writes report no completion. A write after them does, on the same path and in order.
                 write(buf, None, peer, base, key)
                 wait(1, target.alive)
             return clock() - start
@@ -297,7 +297,7 @@ class Bench:
     # ---- limits ----------------------------------------------------------------------------------------------------
 
     def _limit(self, op: str, path: str, size: int) -> tuple[str | None, Callable[[float], float | None] | None]:
-        """The least that the machine has to do for an operation: (name, function of a duration -> nanoseconds)."""
+        """The minimum work of the machine for an operation: (name, function of a duration -> nanoseconds)."""
         if self.bare is not None:
             if size > SMALL_MAX or op == "batch":
                 return "bare socket", self._stream(op, size)
@@ -355,7 +355,7 @@ class Bench:
         return run
 
     def _memcpy(self, op: str, size: int, mapped: int | None) -> Callable[[float], float | None]:
-        """Between the very bytes that the operation moves; where nothing is shared, memory that both processes map."""
+        """memcpy between the buffers of the operation, or, if they are not shared, memory that both processes map."""
         count = batch_count(size) if op == "batch" else 1
         stride = stride_of(size)
         nbytes = (count - 1) * stride + size
@@ -382,7 +382,7 @@ class Bench:
 
 
 def _repeat(probe: Callable[[int], float], per: int) -> Callable[[float], float | None]:
-    """probe(n) takes n rounds and returns nanoseconds a unit, `per` units a round; as a function of a duration."""
+    """Make a function of a duration from probe(n): n rounds of `per` units, in nanoseconds a unit."""
     guess = 0.0
 
     def run(ns: float) -> float | None:

@@ -1,11 +1,11 @@
-"""Two processes for measuring: what each of them opens, and how the first one starts, asks and ends the second.
+"""Two processes for measurements: the objects of each, and how the first process starts, controls and ends the second.
 
     Side                    both processes: domain, endpoint, queue, memory of both kinds
-    Target                  the first process: the second one, as an object (_server.RemoteTarget: one of a server's)
-    serve(), main()         the second process: does what it is asked, in lines of JSON on stdin and stdout
+    Target                  the first process: the second process as an object (_server.RemoteTarget: of a server)
+    serve(), main()         the second process: executes requests, lines of JSON on stdin and stdout
 
-The target's memory is worked on while it sleeps in readline: it runs no Weft call of its own, its engine thread serves
-what cannot be done by load and store. It ends when its stdin does, so it never outlives the first process.
+The second process sleeps in readline while the first accesses its memory: it makes no Weft calls, and its engine thread
+serves accesses that loads and stores cannot do. It ends when its stdin is closed, so it never outlives the first.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ if TYPE_CHECKING:
 __all__ = ["DEADLINE_S", "LINE_BYTES", "ServedTarget", "Side", "Target", "TargetError"]
 
 DEADLINE_S = 20.0
-"""For anything that takes milliseconds when all is well."""
+"""Timeout of every step; normally a step takes milliseconds."""
 
-LINE_BYTES = 4096  # the first bytes of the scratch memory: the word that both processes play ping-pong with
-_POLLS = 256  # of an empty queue before the clock is read
-_LOOKS = 32  # at a message, and at the queue that it comes through, before the deadline is looked at
-_LOOK_S = 0.002  # for a word in memory, before the NIC and the deadline are looked at
+LINE_BYTES = 4096  # the first bytes of the scratch memory: the word for the ping-pong
+_POLLS = 256  # polls of an empty queue before the clock is read
+_LOOKS = 32  # checks of a message, and of its queue, before the deadline is checked
+_LOOK_S = 0.002  # wait for a word in memory, before the NIC and the deadline are checked
 
 KINDS = {"direct": 1, "foreign": 2}
-"""Kinds of memory, and the keys that they are registered with where the application chooses keys."""
+"""Kinds of memory, and their keys if the application chooses keys."""
 
 
-# Registration modes that this file honours; the provider asks for none of them unless WEFT_MR_MODE does.
+# Registration modes that this file honours; the provider requires them only if WEFT_MR_MODE does.
 MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_ENDPOINT | fi.MR_RMA_EVENT
 
 
 class TargetError(RuntimeError):
-    """The second process died, or did not answer in time. The message has what it wrote to stderr."""
+    """The second process died, or did not answer in time. The message contains its stderr."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A peer's memory: all that it takes to reach it."""
+    """A peer's memory: all values that an access needs."""
 
     key: int
-    base: int  # what offset 0 is called: 0, or the virtual address under MR_VIRT_ADDR
+    base: int  # the remote address of the first byte: 0, or the virtual address under MR_VIRT_ADDR
     address: int
     nbytes: int
-    place: tuple[str, int, int] | None  # (device, inode, offset) of the memfd that it lies in
+    place: tuple[str, int, int] | None  # (device, inode, offset) of the memory's memfd
 
 
 class Side:
-    """One process's end: a domain with an endpoint, and `nbytes` of memory of each kind, registered for everything.
+    """The objects of one process: a domain with an endpoint, and `nbytes` of memory of each kind, with all rights.
 
     memory   {"direct": of Domain.alloc, "foreign": NumPy's own}
     """
@@ -77,7 +77,7 @@ class Side:
 
         with contextlib.ExitStack() as stack:
             hints = fi.Info(caps=fi.RMA | fi.ATOMIC, domain_attr=fi.DomainAttr(mr_mode=MODES))
-            hints.addr_format = fi.ADDR_STR  # the two processes tell each other their names as text
+            hints.addr_format = fi.ADDR_STR  # the two processes exchange their addresses as text
             info = fi.getinfo(hints=hints)[0]
             self.fabric = stack.enter_context(fi.Fabric(info.fabric_attr))
             self.domain = stack.enter_context(self.fabric.domain(info))
@@ -94,7 +94,7 @@ class Side:
             self.mr: dict[str, fi.MemoryRegion] = {}
             access = fi.READ | fi.WRITE | fi.REMOTE_READ | fi.REMOTE_WRITE
             for kind, array in self.memory.items():
-                array.fill(0)  # pages exist before anything is timed
+                array.fill(0)  # make the pages exist before the measurement
                 mr = self.mr[kind] = stack.enter_context(self.domain.mr_reg(array, access, requested_key=KINDS[kind]))
                 if self.domain.mr_mode & fi.MR_ENDPOINT:
                     mr.bind(self.ep)
@@ -103,7 +103,7 @@ class Side:
             self._stack = stack.pop_all()
 
     def card(self) -> dict[str, Any]:
-        """What a peer has to know, as JSON can carry it."""
+        """The facts that a peer needs, for JSON."""
         return {
             "pid": os.getpid(),
             "name": self.ep.getname(),
@@ -120,11 +120,11 @@ class Side:
         }
 
     def wait(self, count: int, alive: Callable[[], None] | None = None) -> int:
-        """Up to `count` completions, at least one; how many it was.
+        """Read up to `count` completions, at least one; returns their number.
 
-        alive   called now and then; raises when waiting has become pointless.
+        alive   called from time to time; raises if no completion can come any more.
 
-        Raises TargetError after DEADLINE_S, the operation's own error when it failed.
+        Raises TargetError after DEADLINE_S, or the error of a failed operation.
         """
         read = self.cq.read
         deadline = time.monotonic() + DEADLINE_S
@@ -144,7 +144,7 @@ class Side:
                 raise TargetError(f"no completion within {DEADLINE_S:.0f} s")
 
     def close(self) -> None:
-        self.ep.close()  # first: a region that is bound to it (MR_ENDPOINT) cannot be closed before it
+        self.ep.close()  # first: a region that is bound to the endpoint (MR_ENDPOINT) cannot be closed before it
         self._stack.close()
 
     def __enter__(self) -> Side:
@@ -178,7 +178,7 @@ def _mappings() -> list[tuple[int, int, int, str, int]]:
 
 
 def place_of(address: int) -> tuple[str, int, int] | None:
-    """(device, inode, offset) of the file behind an address of this process; None where there is none."""
+    """(device, inode, offset) of the file behind an address of this process; None if there is no file."""
     for start, end, offset, device, inode in _mappings():
         if start <= address < end:
             return device, inode, address - start + offset
@@ -188,8 +188,8 @@ def place_of(address: int) -> tuple[str, int, int] | None:
 def address_of(place: tuple[str, int, int] | None, nbytes: int) -> int | None:
     """An address in this process of those bytes of a file; None if they cannot be mapped.
 
-    It is a mapping of its own that lasts as long as this process: the NIC's mapping ends with the peer, and a
-    measurement with bare loads and stores would then crash.
+    The mapping is separate from the NIC's and lasts as long as this process. The NIC's mapping ends with the peer, and
+    a measurement with bare loads and stores would then crash.
     """
     if place is None:
         return None
@@ -209,7 +209,7 @@ _aliases: dict[tuple[tuple[str, int, int], int], int] = {}
 
 
 def _map_again(address: int, nbytes: int) -> int | None:
-    """Map what is mapped shared at a page once more, elsewhere: mremap(2) with an old size of 0."""
+    """Map a shared mapping a second time, at another address: mremap(2) with an old size of 0."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mremap.restype = ctypes.c_void_p
     may_move = 1  # MREMAP_MAYMOVE, <sys/mman.h>
@@ -218,7 +218,7 @@ def _map_again(address: int, nbytes: int) -> int | None:
     return None if found is None or found == ctypes.c_void_p(-1).value else found
 
 
-# ---- echo: half a round trip as a polling peer sees it -------------------------------------------------------------
+# ---- echo: half a round trip with a polling peer -------------------------------------------------------------------
 
 
 def echo(
@@ -232,10 +232,10 @@ def echo(
     alive: Callable[[], None] | None,
     ring: bool,
 ) -> float:
-    """Write `size` bytes to the peer's region, wait until it has written as many back.
+    """Write `size` bytes to the peer's region, and wait until the peer has written as many back.
 
-    Returns nanoseconds of half a round trip. Both processes call it, one with first=True. What is
-    watched is the last word of the message, its last byte where its size is no multiple of 8.
+    Returns nanoseconds of half a round trip. Both processes call this function, one with first=True. It
+    watches the last word of the message, or the last byte if the size is not a multiple of 8.
 
     ring   the message comes through the ring, so that waiting for it means polling the queue.
     """
@@ -253,7 +253,7 @@ def echo(
     deadline = time.monotonic() + DEADLINE_S
 
     def not_yet() -> None:
-        # Nothing came: drives the NIC, and raises what failed.
+        # Nothing arrived: drive the NIC, and raise the error of a failed operation.
         try:
             side.cq.read(1)
         except fi.Available:
@@ -261,12 +261,12 @@ def echo(
                 alive()
             raise side.cq.readerr().exception() from None
         if time.monotonic() > deadline:
-            raise TargetError(f"the peer's answer did not come within {DEADLINE_S:.0f} s")
+            raise TargetError(f"the peer did not answer within {DEADLINE_S:.0f} s")
         if alive is not None:
             alive()
 
     start = 0
-    for i in range(rounds + 1):  # the first round waits until the peer is there, and is not counted
+    for i in range(rounds + 1):  # the first round waits until the peer is ready, and is not counted
         if i == 1:
             start = time.perf_counter_ns()
         value = i % 255 + 1
@@ -274,7 +274,7 @@ def echo(
         if first:
             inject(local, peer, base, key)
         if words and not ring:
-            # One call a wait, which gives the core away when others want it.
+            # One call waits, and yields the core to other processes.
             while not came(watched, at, value, _LOOK_S):
                 not_yet()
         else:
@@ -290,7 +290,7 @@ def echo(
                     else:
                         not_yet()
                 except fi.Available:
-                    not_yet()  # which says what failed
+                    not_yet()  # raises the failure
         if not first:
             inject(local, peer, base, key)
     return (time.perf_counter_ns() - start) / (2 * rounds)
@@ -298,8 +298,8 @@ def echo(
 
 def half_round_trip(side: Side, target: Target, peer: int, kind: str, size: int, rounds: int, ring: bool) -> float:
     """`echo` between this process and the second one, in nanoseconds."""
-    # What the last echo left here may be the very value that the first answer of this one has. It goes before the peer
-    # is asked, which may answer at once.
+    # The last echo may have left the value that this echo's first answer has. Clear it before asking the peer, because
+    # the peer may answer at once.
     side.memory[kind][:size] = 0
     target.tell("echo", kind=kind, size=size, rounds=rounds, ring=ring)
     ns = echo(side, peer, kind, target.regions[kind], size, rounds, True, target.alive, ring)
@@ -307,17 +307,17 @@ def half_round_trip(side: Side, target: Target, peer: int, kind: str, size: int,
     return ns
 
 
-# ---- the first process's view of the second ------------------------------------------------------------------------
+# ---- the second process, in the first ------------------------------------------------------------------------------
 
 
 class Target:
     """The second process.
 
-    env       added to this process's environment.
-    cores     that it may run on; None or none for all.
-    scratch   memory that both map, apart from Weft: for limits.
+    env       variables added to this process's environment.
+    cores     cores that the process may run on; None or empty: all.
+    scratch   memory that both processes map without Weft, to measure limits.
 
-    Raises TargetError, also from every call, when the process has died.
+    Every call raises TargetError if the process has died.
     """
 
     def __init__(self, nbytes: int, env: Mapping[str, str] | None = None, cores: Sequence[int] | None = None) -> None:
@@ -346,18 +346,18 @@ class Target:
         self.pid = 0
 
     def greet(self) -> None:
-        """Wait until it is up."""
+        """Wait until the process is ready."""
         card = self._answer()
         self.name, self.pid = card["name"], card["pid"]
         self.regions = regions_of(card)
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """Have something done, and wait for the result."""
+        """Send a request, and wait for the result."""
         self.tell(do, **arguments)
         return self.result()
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Have something done, while this process does its part."""
+        """Send a request, and return while the process executes it."""
         try:
             self._to.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
             self._to.flush()
@@ -365,7 +365,7 @@ class Target:
             raise self._death() from None
 
     def result(self) -> Any:
-        """What the last `tell` came to."""
+        """The result of the last `tell`."""
         return self._answer()["result"]
 
     def alive(self) -> None:
@@ -424,7 +424,7 @@ class Target:
         return "; its stderr:\n" + "\n".join("  " + line for line in text.splitlines()[-20:])
 
     def close(self) -> None:
-        """End it, at once."""
+        """End the process at once."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -435,7 +435,7 @@ class Target:
         for pipe in (self._to, self._from):
             try:
                 pipe.close()
-            except OSError:  # what it was told last did not reach it
+            except OSError:  # the process did not read the last request
                 pass
         if self._scratch_fd >= 0:
             os.close(self._scratch_fd)
@@ -447,7 +447,7 @@ class Target:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it. An operation that failed because the process died is told as its death."""
+        """End the process. If an operation failed because the process died, raise the death instead."""
         try:
             if isinstance(error, fi.FabricError):
                 self.alive()
@@ -456,12 +456,12 @@ class Target:
 
 
 class ServedTarget(Target):
-    """A second process that a server started: nothing of it is here but the socket that it speaks over."""
+    """A second process that a server started; this process has only the socket to it."""
 
     _socket: socket.socket
 
     def alive(self) -> None:
-        """Raise TargetError if the process, its host or the way there is gone."""
+        """Raise TargetError if the process, its host or the connection is gone."""
         if hung_up(self._socket.fileno()):
             raise self._death()
 
@@ -469,10 +469,10 @@ class ServedTarget(Target):
         return TargetError(f"{self} has ended: was the server stopped?{self._stderr_text()}")
 
     def _stderr_text(self) -> str:
-        return "; what it wrote is in the server's terminal"
+        return "; its stderr is in the server's terminal"
 
     def close(self) -> None:
-        """Hang up: it ends."""
+        """Close the connection, which ends the process."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -483,25 +483,25 @@ class ServedTarget(Target):
 
 
 def command(nbytes: int, scratch_fd: int, cores: Sequence[int] | None) -> list[str]:
-    """What starts it."""
+    """The command line of the second process."""
     return [sys.executable, "-m", "weft.tools._pair", str(nbytes), str(scratch_fd), *map(str, cores or ())]
 
 
 def environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    """This process's, with an engine thread: a target that waits in readline has to be served by one. And without
-    WEFT_LISTEN, whose port may be this process's."""
+    """This process's environment, with an engine thread, because a target that waits in readline makes no progress;
+    without WEFT_LISTEN, whose port this process may use."""
     return {**os.environ, "WEFT_ENGINE": "thread", "WEFT_LISTEN": "", **(more or {})}
 
 
 def hung_up(fd: int) -> bool:
-    """True once the other end of a pipe or socket is closed everywhere."""
+    """True if all copies of the other end of a pipe or socket are closed."""
     poll = select.poll()
     poll.register(fd, select.POLLRDHUP)
     return any(events & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def serve(nbytes: int, scratch_fd: int) -> None:
-    """Open a Side, print its card, and do what stdin asks until stdin ends."""
+    """Open a Side, print its card, and execute requests from stdin until stdin ends."""
     scratch = mmap.mmap(scratch_fd, LINE_BYTES + nbytes)
     word = memoryview(scratch)[:8]
     with Side(nbytes) as side:
@@ -533,7 +533,7 @@ def serve(nbytes: int, scratch_fd: int) -> None:
 
 
 def _asker() -> None:
-    """End if the other process has gone in the middle of an echo."""
+    """End this process if the other process died during an echo."""
     if hung_up(sys.stdin.fileno()):
         sys.exit(0)
 
@@ -545,9 +545,11 @@ def _say(answer: Mapping[str, Any]) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m weft.tools._pair NBYTES SCRATCH_FD [CORE ...]`: the second process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both processes; the first one ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the first ends the second
     if arguments[2:]:
-        os.sched_setaffinity(0, [int(core) for core in arguments[2:]])  # before the engine thread, which inherits it
+        os.sched_setaffinity(
+            0, [int(core) for core in arguments[2:]]
+        )  # before the engine thread starts, which inherits the cores
     serve(int(arguments[0]), int(arguments[1]))
 
 

@@ -1,4 +1,4 @@
-"""`weft perf --plot`: latency and bandwidth over size, each operation beside its limit.
+"""`weft perf --plot`: latency and bandwidth over size, for each operation and its limit.
 
 Needs matplotlib (weft[plot]), and imports it only to draw.
 """
@@ -21,7 +21,7 @@ _STYLES = {"direct": "-", "foreign": "--", "ring": ":"}
 
 
 def check(option: str, file: Path) -> None:
-    """Raise UsageError, before anything is measured, where `draw` could not write this file."""
+    """Raise UsageError, before the measurement, if `draw` could not write this file."""
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{option}: {file.name!r} ends in neither .png nor .svg\n  try: {option} {file.stem or 'plot'}.png"
@@ -33,14 +33,14 @@ def check(option: str, file: Path) -> None:
     except ImportError:
         raise UsageError(
             f"{option} draws with matplotlib, which is not installed\n"
-            "  try: pip install 'weft[plot]', or --json and a tool of your own"
+            "  try: pip install 'weft[plot]', or use --json and another tool"
         ) from None
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
     """Two charts side by side: latency (band: up to the 99th percentile) and bandwidth, limits as thin grey lines.
 
-    Raises UsageError where the file cannot be written.
+    Raises UsageError if the file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     from ._measure import SMALL_MAX
 
     figure = Figure(figsize=(12, 5), layout="constrained")
-    FigureCanvasAgg(figure)  # no window, whatever the user's matplotlib is set to
+    FigureCanvasAgg(figure)  # no window, under every setting of the user's matplotlib
     latency, bandwidth = figure.subplots(1, 2)
     ops = list(dict.fromkeys(row.op for row in rows))
     for op, path in dict.fromkeys((row.op, row.path) for row in rows):
@@ -59,7 +59,7 @@ def draw(rows: Sequence[Row], file: Path) -> None:
         latency.plot(sizes, middle, label=f"{op}, {path}", **look)
         latency.fill_between(sizes, middle, [row.latency_ns_p99 or 0.0 for row in of], color=look["color"], alpha=0.1)
         bandwidth.plot(sizes, [row.bandwidth_GBps or 0.0 for row in of], **look)
-        # A limit is ns up to SMALL_MAX and GB/s, which is bytes a ns, above.
+        # A limit is in ns up to SMALL_MAX, and in GB/s (bytes a ns) above.
         grey = {"color": "grey", "linewidth": 0.8, "linestyle": _STYLES[path]}
         limited = [(row.size, row.limit_value) for row in of if row.limit_value]
         latency.plot(

@@ -1,5 +1,5 @@
-"""The options of `weft info` without the library that the other commands read theirs with, which takes longer to load
-than the command runs. What is not plainly right here, help too, is left to that library: it says what is wrong.
+"""Parses the options of `weft info` without typer, which takes longer to load than the command takes to run. Options
+that are not clearly valid, and --help, are left to typer, which reports the error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPTIONS = {
     "node": ("--node", "-n"),
     "service": ("--service", "--port", "-P"),
 }
-"""Parameter -> its names. Each takes a text."""
+"""Parameter -> its option names. Each option takes a text."""
 
 SWITCHES = {
     "why": ("--why",),
@@ -32,14 +32,14 @@ SWITCHES = {
     "env": ("--env", "-e"),
     "json": ("--json",),
 }
-"""Parameter -> its names."""
+"""Parameter -> its option names."""
 
 _OPTION = {name: parameter for parameter, names in OPTIONS.items() for name in names}
 _SWITCH = {name: parameter for parameter, names in SWITCHES.items() for name in names}
 
 
 def parse(arguments: list[str]) -> dict[str, str | bool] | None:
-    """Parameter -> what is given for it; None where that has to be looked at more closely."""
+    """Parameter -> its value; None if typer must parse the arguments."""
     given: dict[str, str | bool] = {}
     left = iter(arguments)
     for word in left:

@@ -1,8 +1,8 @@
 """`weft perf` in two terminals of a host: `--server` starts the second processes that `--connect NAME` asks for.
 
-A server holds an abstract Unix socket, so its name ends with it. A client sends one message: the process that it wants
-(JSON), and the descriptor of the scratch memory. The process that the server then starts has the connection as stdin
-and stdout, runs `_pair.serve` like any other, and ends with the connection.
+A server holds an abstract Unix socket, so its name ends with the server. A client sends one message: the process that
+it needs (JSON), and the descriptor of the scratch memory. The server then starts the process, which uses the connection
+as stdin and stdout, runs `_pair.serve`, and ends with the connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._text import UsageError
 __all__ = ["RemoteTarget", "serve", "servers"]
 
 NAME = "perf"
-"""Of a server that was given none."""
+"""The default name of a server."""
 
 _REQUEST_BYTES_MAX = 4096
 _ISOLATION = ("shared", "strict")
@@ -45,9 +45,9 @@ def servers() -> list[str]:
 
 
 class RemoteTarget(ServedTarget):
-    """A second process, started by the server `name`; as `Target` in everything else.
+    """A second process, started by the server `name`; otherwise like `Target`.
 
-    Raises UsageError where no server has that name.
+    Raises UsageError if no server has that name.
     """
 
     def __init__(self, name: str, nbytes: int, env: Mapping[str, str], cores: Sequence[int]) -> None:
@@ -91,13 +91,13 @@ def serve(name: str, say: Callable[[str], None]) -> None:
                 f"--server: another server has the name {name!r}\n  try: weft perf --server --name {name}2"
             ) from None
         listener.listen()
-        listener.settimeout(0.2)  # how soon the end of a process is noticed
+        listener.settimeout(0.2)  # the interval of checks for processes that have ended
         say(f"serving as {name!r}; in another terminal: weft perf --connect {name}; Ctrl-C ends it")
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     connection, _ = listener.accept()
-                    with connection:  # the process has its own copies, and is to hold the only ones
+                    with connection:  # the process has its own copies, which must be the only ones
                         pid = _start(connection, running)
                     if pid and list(running.values()).count(pid) == 1:
                         say(f"process {pid} measures")
@@ -112,7 +112,7 @@ def serve(name: str, say: Callable[[str], None]) -> None:
 
 
 def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int]) -> int:
-    """Start the process that one client asks for; the client's process id, or 0 if nothing was started."""
+    """Start the process for one client; returns the client's process id, or 0 if nothing was started."""
     connection.settimeout(DEADLINE_S)
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid: int
@@ -125,9 +125,9 @@ def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int
         request = json.loads(data)
         nbytes, isolation = int(request["nbytes"]), request["isolation"]
         if isolation not in _ISOLATION or not fds or os.fstat(fds[0]).st_size < nbytes:
-            raise ValueError("the request makes no sense")
+            raise ValueError("the request is invalid")
         connection.settimeout(None)
-        # The client's first core is its own; where only others are left to us, those.
+        # Leave the client's first core to the client, and use the other cores, if any.
         cores = sorted(os.sched_getaffinity(0) & {int(core) for core in request["cores"]})
         process = subprocess.Popen(
             command(nbytes, fds[0], cores),
@@ -135,11 +135,11 @@ def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int
             stdout=connection.fileno(),
             pass_fds=fds,
             env=environment({"WEFT_ISOLATION": isolation, "WEFT_CMA": "1"}),
-            start_new_session=True,  # Ctrl-C is for the server, which ends it
+            start_new_session=True,  # Ctrl-C must reach only the server, which ends the process
         )
     except (OSError, ValueError, KeyError, TypeError) as e:
         with contextlib.suppress(OSError):
-            connection.sendall(json.dumps({"error": f"the server could not start it: {e}"}).encode() + b"\n")
+            connection.sendall(json.dumps({"error": f"the server could not start the process: {e}"}).encode() + b"\n")
         return 0
     finally:
         for fd in fds:

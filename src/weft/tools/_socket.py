@@ -1,6 +1,6 @@
-"""A bare TCP connection between the two processes of a measurement: the limit of everything that goes by tcp.
+"""A bare TCP connection between the two processes of a measurement: the limit of the path tcp.
 
-It takes the same way as Weft's own connection: the second process listens where its NIC does.
+It takes the same route as Weft's own connection: the second process listens at the address of its NIC.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIMIT_S = 10.0
 def _plain(connection: socket.socket) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if connection.getsockname()[0] == connection.getpeername()[0]:
-        # Inside a host the link's own connections are not paced either: a limit is no slower than what it limits.
+        # Like the link, do not pace connections inside a host; otherwise the limit would be slower than the link.
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     connection.setblocking(False)
@@ -31,14 +31,14 @@ def _plain(connection: socket.socket) -> socket.socket:
 
 
 class Partner:
-    """In the second process."""
+    """The end in the second process."""
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._connection: socket.socket | None = None
 
     def do(self, request: Mapping[str, Any]) -> Any:
-        """One request: where it listens; or its part of a ping-pong or a stream."""
+        """Execute a request: return the listening address, or take part in a ping-pong or a stream."""
         if request["do"] == "socket":
             listening = _process.nic().tcp_listening()
             family = socket.AF_INET6 if listening and ":" in listening[0] else socket.AF_INET
@@ -55,7 +55,7 @@ class Partner:
 
 
 class Bare:
-    """In the first process: half a round trip, and streams in both directions."""
+    """The end in the first process: half a round trip, and streams in both directions."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -69,7 +69,7 @@ class Bare:
         return ns
 
     def stream_ns(self, size: int, rounds: int, receive: bool = False) -> float:
-        """Nanoseconds to send (or receive) `size` bytes, once of `rounds` in a row, until all have arrived."""
+        """Nanoseconds to send (or receive) `size` bytes until all have arrived, the mean of `rounds` in a row."""
         self._target.tell("socket_stream", size=size, rounds=rounds, receive=receive)
         ns = _nic.probe_socket_stream(self._connection.fileno(), bytearray(size), rounds, not receive, _LIMIT_S)
         self._target.result()

@@ -1,4 +1,4 @@
-"""Tables as `weft info` prints them, which may not take as long as loading a library for tables does."""
+"""Tables for `weft info`, without a library for tables, which would take longer to load than the command runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOLD, _YELLOW, _PLAIN = "\033[1m", "\033[33m", "\033[0m"
 
 
 class Table:
-    """A title, columns with headings or without, rows in sections. A cell that is too long goes on in the next line."""
+    """A title, columns with headings or without, rows in sections. A long cell continues in the next line."""
 
     def __init__(self, title: str, *columns: str) -> None:
         self.title = title
@@ -45,7 +45,7 @@ class Table:
 
 
 def _fit(widths: list[int], width: int) -> list[int]:
-    """Take from the widest columns what there is too much."""
+    """Shrink the widest columns until the table fits the width."""
     while sum(widths) + len(widths) + 1 > width and max(widths) > _NARROW:
         widest = widths.index(max(widths))
         widths[widest] -= 1
@@ -60,7 +60,7 @@ def _row(cells: tuple[str, ...], widths: list[int]) -> Iterator[str]:
 
 
 class Printer:
-    """Where tables and texts go: stdout, which has no width of its own where it is a file or a pipe."""
+    """Prints tables and texts to stdout; if stdout is a file or a pipe, lines have no maximum width."""
 
     def __init__(self) -> None:
         self._styled = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ

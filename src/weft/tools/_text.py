@@ -1,4 +1,4 @@
-"""What the commands say and read: values of options, figures with units, the console."""
+"""Text of the commands: values of options, figures with units, the console."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ PLACE = re.compile(r"(?:tcp://)?(\[[^\]]+\]|[^\[\]:/]+):(\d+)/?\Z", re.ASCII)
 
 
 def is_place(text: str) -> bool:
-    """`host:port` rather than a name."""
+    """True for `host:port`, False for a name."""
     return PLACE.match(text) is not None
 
 
 class UsageError(ValueError):
-    """An option that cannot be meant. The message says which values there are."""
+    """An invalid option. The message lists the valid values."""
 
 
 # ---- options -------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def parse_sizes(text: str) -> list[int]:
         digits = number[:-1] if scale > 1 else number
         if not (digits.isascii() and digits.isdigit()):
             raise UsageError(
-                f"--sizes: {word!r} is no size\n  try: bytes such as 8 or 4096, or 4K, 64K, 1M; joined by ','"
+                f"--sizes: {word!r} is not a size\n  try: bytes such as 8 or 4096, or 4K, 64K, 1M; joined by ','"
             )
         size = int(digits) * scale
         if not 1 <= size <= SIZE_MAX:
@@ -85,7 +85,7 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def parse_count(option: str, text: str) -> int:
-    """A number as limits are written: 4096, 4K, 0x1000."""
+    """A number in the form of limits: 4096, 4K, 0x1000."""
     number = text.strip().upper().removesuffix("B").removesuffix("I")
     scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(number[-1:], 1)
     try:
@@ -93,31 +93,31 @@ def parse_count(option: str, text: str) -> int:
     except ValueError:
         value = -1
     if value < 0:
-        raise UsageError(f"{option}: {text!r} is no number\n  try: one such as 256, 4K or 0x100")
+        raise UsageError(f"{option}: {text!r} is not a number\n  try: a number such as 256, 4K or 0x100")
     return value
 
 
 def parse_number(option: str, text: str) -> int:
-    """A whole number, as 64 or 0x40."""
+    """A whole number, such as 64 or 0x40."""
     try:
         value = int(text, 0)
     except ValueError:
         value = -1
     if value < 0:
-        raise UsageError(f"{option}: {text!r} is no whole number\n  try: one such as 64 or 0x40")
+        raise UsageError(f"{option}: {text!r} is not a whole number\n  try: a number such as 64 or 0x40")
     return value
 
 
 def known_words(cls: type[enum.IntEnum] | type[enum.IntFlag], prefix: str = "", mask: int = -1) -> dict[str, int]:
-    """The words that an option accepts for an enumeration: names in lower case, without the common prefix; of flags
-    those in mask. A zero, which means "anything", has no word: leave the option out.
+    """The words that an option accepts for an enumeration: names in lower case, without the common prefix; only
+    flags in `mask`. There is no word for zero, which means "anything": leave the option out.
     """
     members: Mapping[str, int] = cls.__members__
     return {name.removeprefix(prefix).lower(): int(m) for name, m in members.items() if int(m) & mask}
 
 
 def _look_up(option: str, word: str, known: dict[str, int], prefix: str, joined: str = "") -> int:
-    # The man page's spelling is as good as ours: FI_EP_RDM, EP_RDM, ep-rdm and rdm are one.
+    # The man page's spellings are accepted, too: FI_EP_RDM, EP_RDM, ep-rdm and rdm are the same.
     name = word.strip().lower().replace("-", "_").removeprefix("fi_").removeprefix(prefix.lower())
     if name not in known:
         raise UsageError(
@@ -154,7 +154,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
 
 
 def format_size(size: int) -> str:
-    """4096 as "4 KiB"; a size that is no multiple of a unit stays in bytes: benchmarks need the exact size."""
+    """4096 as "4 KiB"; a size that is not a multiple of a unit stays in bytes: benchmarks need the exact size."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"
@@ -186,7 +186,7 @@ format_bandwidth = _or_empty(lambda gbps: f"{gbps:.3g} GB/s" if gbps >= 0.1 else
 
 
 def console() -> Console:
-    """Where tables go: stdout, which has no width of its own where it is a file or a pipe."""
+    """The console for tables: stdout; if stdout is a file or a pipe, lines have no maximum width."""
     from rich.console import Console
 
     found = Console(highlight=False, markup=False, emoji=False)
@@ -194,7 +194,7 @@ def console() -> Console:
 
 
 def plain_table(title: str, *columns: str) -> Table:
-    """A table without lines but one under its head."""
+    """A table whose only line is under its head."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The command line: `weft`. What a command needs is loaded when it is called."""
+"""The command line: `weft`. A command's modules are loaded when the command is called."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def main() -> None:
         _run(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # who reads the output wants no more of it, as `weft info | head`
+    except BrokenPipeError:  # the reader of the output has closed it: `weft info | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as e:
-        # Only Weft's own refusals say what to do; for that their modules need not be loaded beforehand.
+        # Only errors of Weft are shown as messages. Their modules need not be imported here.
         if _is(e, "weft.tools._text", "UsageError"):
             print(f"weft: {e}", file=sys.stderr)
             sys.exit(2)

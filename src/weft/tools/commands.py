@@ -50,16 +50,18 @@ _Many = list[str] | None
 
 @app.command(cls=Command)
 def info(
-    provider: Annotated[_Text, typer.Option("--provider", "-p", metavar="NAME", help="Of this provider.")] = None,
-    fabric: Annotated[_Text, typer.Option("--fabric", "-f", metavar="NAME", help="Of this fabric.")] = None,
-    domain: Annotated[_Text, typer.Option("--domain", "-d", metavar="NAME", help="Of this domain.")] = None,
+    provider: Annotated[_Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider.")] = None,
+    fabric: Annotated[_Text, typer.Option("--fabric", "-f", metavar="NAME", help="Fabric.")] = None,
+    domain: Annotated[_Text, typer.Option("--domain", "-d", metavar="NAME", help="Domain.")] = None,
     caps: Annotated[_Text, typer.Option("--caps", "-c", metavar="CAP,...", help="Capabilities: rma,atomic ...")] = None,
     mode: Annotated[
         _Text, typer.Option("--mode", "-m", metavar="MODE,...", help="Modes that the application honours.")
     ] = None,
     mr_mode: Annotated[
         _Text,
-        typer.Option("--mr-mode", "--mr_mode", metavar="MODE,...", help="Registration modes that it honours."),
+        typer.Option(
+            "--mr-mode", "--mr_mode", metavar="MODE,...", help="Registration modes that the application honours."
+        ),
     ] = None,
     ep_type: Annotated[
         _Text, typer.Option("--ep-type", "--ep_type", "-t", metavar="TYPE", help="Endpoint type: rdm, msg, dgram.")
@@ -79,18 +81,22 @@ def info(
     max_msg_size: Annotated[
         _Text, typer.Option("--max-msg-size", "--max_msg_size", metavar="BYTES", help="Transfers at least these bytes.")
     ] = None,
-    node: Annotated[_Text, typer.Option("--node", "-n", metavar="NAME", help="To this node, or whole address.")] = None,
-    service: Annotated[_Text, typer.Option("--service", "--port", "-P", metavar="N", help="To this endpoint.")] = None,
-    why: Annotated[bool, typer.Option("--why", help="Show each offer, and which hint rejected it for what.")] = False,
-    brief: Annotated[bool, typer.Option("--list", "-l", help="One line an offer.")] = False,
+    node: Annotated[
+        _Text, typer.Option("--node", "-n", metavar="NAME", help="Destination: a node, or a whole address.")
+    ] = None,
+    service: Annotated[
+        _Text, typer.Option("--service", "--port", "-P", metavar="N", help="Destination: an endpoint number.")
+    ] = None,
+    why: Annotated[bool, typer.Option("--why", help="Show each offer, and the hints that rejected it.")] = False,
+    brief: Annotated[bool, typer.Option("--list", "-l", help="One line for each offer.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field.")] = False,
     env: Annotated[bool, typer.Option("--env", "-e", help="Only the settings from the environment.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show what providers offer: capabilities, modes, limits, versions; and the settings in force.
 
-    Options are hints, as fi_info's: each narrows what is shown. Names are the man pages', in any case, with or without
-    FI_. Exits with 1 where nothing matches.
+    Options are hints, as in fi_info: each reduces the output. Names are those of the man pages, in upper or lower case,
+    with or without FI_. Exits with 1 if nothing matches.
     """
     from . import info as command
 
@@ -104,13 +110,13 @@ def info(
 @app.command(cls=Command)
 def doctor(
     cxi: Annotated[
-        bool, typer.Option("--cxi", help="Only how the CXI devices' authorization keys are found; opens nothing.")
+        bool, typer.Option("--cxi", help="Show only the search for the CXI devices' authorization keys; opens nothing.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show what this machine allows, which paths data takes here, why not the others, and what to do.
+    """Show what this machine allows, the paths that data takes, why not other paths, and remedies.
 
-    Tries each thing, with a second process. Exits with 0 where Weft works, even if not on every path.
+    Tests each fact, with a second process. Exits with 0 if Weft works, even if not on every path.
     """
     if cxi:
         from ._cxi import doctor_cxi
@@ -121,11 +127,11 @@ def doctor(
     raise typer.Exit(command.doctor(json))
 
 
-_PERF_HELP = f"""Measure one-sided operations between two processes, beside the limit of this machine.
+_PERF_HELP = f"""Measure one-sided operations between two processes, and the limits of this machine.
 
-Starts its own second process, and ends it; or uses two terminals of a host: --server in one, --connect in the other;
+Starts and ends its own second process; or uses two terminals of a host: --server in one, --connect in the other;
 or two hosts: --server --listen tcp://0.0.0.0:7000 on one, --connect HOST:7000 on the other.
-Prints a table, or with --json one object a line.
+Prints a table, or with --json one object for each line.
 
 \b
 {COLUMNS}
@@ -146,18 +152,20 @@ def perf(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Done within 20 seconds.")] = False,
     seconds: Annotated[
-        float | None, typer.Option(metavar="S", help="For all rows together, besides what each needs to begin.")
+        float | None, typer.Option(metavar="S", help="Time for all rows together, without the start of each.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw latency and bandwidth as well: .png or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Also draw latency and bandwidth: .png or .svg.")
     ] = None,
     server: Annotated[
         bool, typer.Option("--server", help="Start second processes for --connect, until Ctrl-C.")
     ] = False,
-    name: Annotated[_Text, typer.Option(metavar="NAME", help="The server's. [default: perf]")] = None,
+    name: Annotated[_Text, typer.Option(metavar="NAME", help="The server's name. [default: perf]")] = None,
     listen: Annotated[
         _Text,
-        typer.Option(metavar="tcp://HOST:PORT", help="The server is for other hosts; both need the same WEFT_SECRET."),
+        typer.Option(
+            metavar="tcp://HOST:PORT", help="Serve other hosts at this address; both hosts need the same WEFT_SECRET."
+        ),
     ] = None,
     connect: Annotated[
         _Text, typer.Option(metavar="NAME|HOST:PORT", help="Measure against a process of this server.")
@@ -181,24 +189,26 @@ def launch(
     command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)],
     size: Annotated[int, typer.Option("-n", metavar="N", help="Processes.")] = 1,
     vni: Annotated[str, typer.Option(metavar="auto|N,...", help="VNIs of the job; auto: free ones.")] = "auto",
-    vnis: Annotated[int, typer.Option(metavar="N", help="How many, with --vni auto.")] = 1,
+    vnis: Annotated[int, typer.Option(metavar="N", help="Number of VNIs, with --vni auto.")] = 1,
     device: Annotated[_Many, typer.Option(metavar="DEVICE", help="Devices; repeated. [all that are up]")] = None,
     tclass: Annotated[_Many, typer.Option(metavar="CLASS", help="Traffic classes; repeated. [all]")] = None,
     limit: Annotated[
         _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="Limits of the service, as `weft service create`.")
     ] = None,
     grace: Annotated[
-        float, typer.Option(metavar="S", help="Between SIGTERM and SIGKILL, when one fails or all are to end.")
+        float, typer.Option(metavar="S", help="Time between SIGTERM and SIGKILL, when a process fails or the job ends.")
     ] = 5.0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="A failure does not end the others.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what the job has been given.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the job's VNIs, services and variables.")
+    ] = False,
 ) -> None:
-    """Run a job on the CXI devices with a VNI and services of its own: weft launch -n 4 -- PROGRAM ...
+    """Run a job on the CXI devices with its own VNI and services: weft launch -n 4 -- PROGRAM ...
 
-    Does what a launcher on Slingshot does: allocates VNIs, makes a service on each device, starts the processes with
+    Works like a launcher on Slingshot: allocates VNIs, makes a service on each device, starts the processes with
     SLINGSHOT_VNIS, SLINGSHOT_DEVICES, SLINGSHOT_SVC_IDS, SLINGSHOT_TCS (and WEFT_RANK, WEFT_SIZE), passes signals on,
-    and takes everything back when the last process has ended, also after a kill of the launcher. Exits with the status
-    of the first process that failed.
+    and frees everything when the last process has ended, also if the launcher is killed. Exits with the status of the
+    first failed process.
     """
     from . import launch as it
 
@@ -210,13 +220,13 @@ def launch(
 @app.command(cls=Command)
 def telemetry(
     device: Annotated[str, typer.Argument(metavar="DEVICE", help="cxi0 ...")] = "cxi0",
-    counters: Annotated[_Many, typer.Argument(metavar="[COUNTER...]", help="Names; all where there is none.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Between two readings.")] = 1.0,
-    times: Annotated[int, typer.Option(metavar="N", help="So many readings; 0: without end.")] = 0,
+    counters: Annotated[_Many, typer.Argument(metavar="[COUNTER...]", help="Names. [all]")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time between two readings.")] = 1.0,
+    times: Annotated[int, typer.Option(metavar="N", help="Number of readings; 0: no limit.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object for each reading.")] = False,
 ) -> None:
-    """Show the counters of a CXI device: what all processes together have counted."""
+    """Show the counters of a CXI device: sums over all processes."""
     from . import telemetry as command
 
     raise typer.Exit(command.telemetry(device, counters or [], watch, seconds, times, json))

@@ -22,7 +22,7 @@ _Name = Annotated[str, typer.Argument(metavar="DEVICE", help="cxi0 to cxi9.", sh
 
 @app.command("list", cls=Command)
 def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
-    """Show the devices: name, state, address, place in the network, who uses them."""
+    """Show the devices: name, state, address, place in the network, users."""
     from ..providers.cxi import device, registry, resources, service
 
     found = device.devices()
@@ -57,8 +57,10 @@ def _plain(one: Any) -> dict[str, Any]:
 
 @app.command(cls=Command)
 def add(
-    name: Annotated[_Number, typer.Argument(metavar="[DEVICE]", help="Its name; the first free one.")] = None,
-    nic: Annotated[_Number, typer.Option(metavar="ADDRESS", help="20 bits, for example 0x00840; or a place:")] = None,
+    name: Annotated[_Number, typer.Argument(metavar="[DEVICE]", help="Its name. [first free one]")] = None,
+    nic: Annotated[
+        _Number, typer.Option(metavar="ADDRESS", help="20 bits, for example 0x00840; or give a place:")
+    ] = None,
     group: Annotated[_Number, typer.Option(metavar="N", help="Group of a dragonfly, 0 to 511.")] = None,
     switch: Annotated[_Number, typer.Option(metavar="N", help="Switch: 0 to 31; in a fat tree to 16383.")] = None,
     port: Annotated[_Number, typer.Option(metavar="N", help="Port of the switch, 0 to 63.")] = None,
@@ -70,7 +72,7 @@ def add(
     place = {"group": group, "switch": switch, "port": port}
     given = {what: parse_number(f"--{what}", text) for what, text in place.items() if text is not None}
     if nic is not None and given:
-        raise UsageError("--nic and a place (--group, --switch, --port) say the same: give one of them")
+        raise UsageError("--nic and a place (--group, --switch, --port) exclude each other: give one of them")
     address = None if nic is None else parse_number("--nic", nic)
     if given:
         address = device.compose(topology, **given)
@@ -95,7 +97,7 @@ def up(name: _Name) -> None:
 
 @app.command(cls=Command)
 def down(name: _Name) -> None:
-    """Take the link of a device down: it is not offered any more. Running processes see it."""
+    """Take the link of a device down: the device is no longer offered. Running processes notice it."""
     from ..providers.cxi import device
 
     device.set_up(name, False)
@@ -114,7 +116,7 @@ def set_(
     for text in values:
         field, equals, value = text.partition("=")
         if not equals or not field:
-            raise UsageError(f"{text!r} is no NAME=VALUE\n  try: weft device set {name} mtu=2048")
+            raise UsageError(f"{text!r} is not NAME=VALUE\n  try: weft device set {name} mtu=2048")
         try:
             given[field] = int(value, 0)
         except ValueError:

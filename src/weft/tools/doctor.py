@@ -1,6 +1,6 @@
 """`weft doctor`: what this machine allows, which paths data will take here, why not the others, and what to do.
 
-The facts are `_machine.py`'s. The paths are tried: a write between two processes, seen from the NIC's statistics.
+`_machine.py` has the facts. The paths are tested by a write between two processes and the NIC's statistics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEMORY = {
     "direct": "memory that Weft allocated (weft.empty, Domain.alloc)",
     "foreign": "memory of NumPy, torch ...",
     "ring": "a peer that shares nothing (WEFT_ISOLATION=strict)",
-    "tcp": "a process of another host, played by one of this host",
+    "tcp": "a process of another host, here simulated on this host",
 }
 _WAY = {
     "direct": "load and store: a key check and a copy",
@@ -35,11 +35,11 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bol
 
 @dataclass(frozen=True)
 class DataPath:
-    """How a write to one kind of memory went.
+    """The result of a write to one kind of memory.
 
-    path   "direct", "foreign", "ring" or "tcp": what was to be tried.
-    took   which of them it took; "" where it failed; "not installed": tcp without PyNaCl.
-    why    why it was another one, or what failed.
+    path   "direct", "foreign", "ring" or "tcp": the path under test.
+    took   the path that the write took; "" if it failed; "not installed": tcp without PyNaCl.
+    why    why the write took another path, or why it failed.
     """
 
     path: str
@@ -48,12 +48,12 @@ class DataPath:
 
     @property
     def state(self) -> str:
-        """As a Check's: bad where nothing arrived."""
+        """The state as in a Check: "bad" if the write did not arrive."""
         return "bad" if not self.took else "ok" if self.took == self.path else "note"
 
 
 def data_paths() -> Iterator[DataPath]:
-    """Write between two processes on each path: what comes of it. The processes are gone afterwards."""
+    """The results of writes between two processes on each path. The processes end afterwards."""
     from ._measure import Bench
     from ._pair import Side, Target, TargetError
 
@@ -82,10 +82,10 @@ def data_paths() -> Iterator[DataPath]:
 
 
 def doctor(as_json: bool) -> int:
-    """The command; its exit status: 0 where Weft works here."""
+    """The command; its exit status: 0 if Weft works here."""
     from .info import settings_in_force
 
-    settings = settings_in_force()  # first: a word that is not understood would fail everything below
+    settings = settings_in_force()  # first, because an invalid variable would make everything below fail
     found = list(checks())
     paths = list(data_paths())
     bad = [state for state in (*(c.state for c in found), *(p.state for p in paths)) if state == "bad"]
@@ -101,7 +101,7 @@ def doctor(as_json: bool) -> int:
         return 1 if bad else 0
     _print(found, paths)
     if bad:
-        print(f"weft doctor: Weft does not work here: {len(bad)} of the above are BAD", file=sys.stderr)
+        print(f"weft doctor: Weft does not work here: {len(bad)} checks are BAD", file=sys.stderr)
         return 1
     print("Weft works here.")
     return 0

@@ -1,6 +1,6 @@
-"""`weft info`: what fi.getinfo offers, for hints given as options; why hints match nothing; settings in force.
+"""`weft info`: the offers of fi.getinfo for hints given as options, reasons of rejections, and settings in force.
 
-Options are fi_info's, where it has them. Source: fi_info(1), fi_getinfo(3).
+Options have the names of fi_info's options, if it has them. Source: fi_info(1), fi_getinfo(3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Wishes", "info", "run", "settings_in_force"]
 
 _CAPS = TX_CAPS | RX_CAPS | DOMAIN_CAPS
 
-# Rows of an offer's table: what it is called there, and the fields behind it, one line for those of one name.
+# Rows of an offer's table: the row's name, and its fields.
 _SHOWN: dict[str, dict[str, str]] = {
     "what it is": {
         "fabric": "fabric_attr.name",
@@ -68,7 +68,7 @@ _OPTIONAL = {"nic.prov_attr"}
 
 @dataclass
 class Wishes:
-    """The options that become hints, as they were typed; None for those that were not."""
+    """The options that become hints, as typed; None for options that were not given."""
 
     node: str | None = None
     service: str | None = None
@@ -87,7 +87,7 @@ class Wishes:
     max_msg_size: str | None = None
 
     def hints(self) -> fi.Info | None:
-        """Hints for getinfo, None without any wish. Raises UsageError for words that are unknown."""
+        """Hints for getinfo; None if no option was given. Raises UsageError for unknown words."""
         if all(value is None for name, value in vars(self).items() if name not in ("node", "service")):
             return None
         h = fi.Info()
@@ -130,16 +130,16 @@ _WISHES = {f.name for f in dataclasses.fields(Wishes)}
 
 
 def run(given: Mapping[str, Any]) -> int:
-    """The command with its options by name."""
+    """Run the command with its options by name."""
     switches = {name: bool(given.get(name)) for name in ("why", "brief", "verbose", "env")}
     wishes = Wishes(**{name: text for name, text in given.items() if name in _WISHES})
     return info(wishes, as_json=bool(given.get("json")), **switches)
 
 
 def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool, env: bool) -> int:
-    """The command; its exit status: 1 where nothing matches.
+    """The command; its exit status: 1 if nothing matches.
 
-    Raises UsageError, and what getinfo and the settings raise.
+    Raises UsageError, and the errors of getinfo and of the settings.
     """
     found: fi.Explanation | None = None
     if not env:
@@ -170,7 +170,7 @@ def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool
     if not why:
         hints = dict.fromkeys(r.hint for c in found.rejected for r in c.rejections)
         print(
-            f"weft info: nothing matches: {len(found.rejected)} looked at, rejected for {', '.join(hints)}\n"
+            f"weft info: nothing matches: {len(found.rejected)} offers rejected for {', '.join(hints)}\n"
             "  try: the same with --why",
             file=sys.stderr,
         )
@@ -200,8 +200,8 @@ def _print_offers(out: Printer, found: fi.Explanation, why: bool, brief: bool, v
 
 
 def _info_table(head: str, one: fi.Info, before: fi.Info | None) -> Table:
-    """The fields of an info; of one more with the same heading, those in which it differs from the last."""
-    table = Table(f"{head}, as above but for" if before is not None else head, "", "", "")
+    """The fields of an info; for an info with the same heading as `before`, only the fields that differ."""
+    table = Table(f"{head}, as above except" if before is not None else head, "", "", "")
     for title, fields in _SHOWN.items():
         first = True
         for name, path in fields.items():
@@ -232,7 +232,7 @@ def _why_table(found: fi.Explanation) -> Table:
 
 
 def _field(one: fi.Info, path: str) -> tuple[Any, Any]:
-    """Value and kind of a dotted field; (None, None) where a part of the way is missing."""
+    """Value and kind of a dotted field; (None, None) if a part is missing."""
     obj: Any = one
     kind = None
     for name in path.split("."):
@@ -244,7 +244,7 @@ def _field(one: fi.Info, path: str) -> tuple[Any, Any]:
 
 
 def _named(value: Any, kind: Any) -> Any:
-    """A field as JSON has it: names for flags and enumerations."""
+    """A field for JSON: flags and enumerations by name."""
     if isinstance(kind, type) and issubclass(kind, enum.IntFlag):
         return [name for name in str(kind(value)).split("|") if name != "0"]
     if kind is not None and isinstance(value, int):
@@ -260,7 +260,7 @@ def _shown(value: Any, kind: Any) -> str:
     if isinstance(named, list):
         return " ".join(named) or "none"
     if isinstance(named, int) and named >= 1 << 20:
-        # Powers of two as such: a limit of 9223372036854775807 is not read by anyone.
+        # Show powers of two: a limit such as 9223372036854775807 is hard to read.
         if named == (1 << 64) - 1:
             return "unlimited"
         exact = named & (named - 1) == 0
@@ -282,7 +282,7 @@ def _dotted(version: int) -> str:
 
 
 def settings_in_force() -> dict[str, tuple[str, bool, str]]:
-    """Variable -> (value, whether the environment says so, which values there are). Raises InvalidArgument."""
+    """Variable -> (value, whether it comes from the environment, valid values). Raises InvalidArgument."""
     values = settings.load().values | settings.load_cache().values
     implied = {"FI_MR_CACHE_MAX_SIZE": "unlimited", "FI_MR_CACHE_MONITOR": memory.cache_state().monitor}
     return {
@@ -296,7 +296,7 @@ def settings_in_force() -> dict[str, tuple[str, bool, str]]:
 
 
 def registration() -> dict[str, str]:
-    """What registering memory means here: modes in force, modes that can be asked for, the registration cache."""
+    """Facts about registration: modes in force, modes on request, the registration cache."""
     required = settings.load().mr_mode
     return {
         "modes required": _word(required),
@@ -322,7 +322,7 @@ def _word(value: Any) -> str:
 
 
 def _slips() -> Iterator[str]:
-    """Variables that Weft does not read, and whose names resemble one that it reads."""
+    """Remarks on variables that Weft does not read, but whose names resemble variables that it reads."""
     import difflib
 
     known = list(settings_in_force())
@@ -332,7 +332,7 @@ def _slips() -> Iterator[str]:
             and name not in known
             and (close := difflib.get_close_matches(name, known, 1, 0.8))
         ):
-            yield f"{name} is set, but no variable that Weft reads; did you mean {close[0]}?"
+            yield f"{name} is set, but Weft does not read it; did you mean {close[0]}?"
 
 
 def _settings_table() -> Table:
@@ -347,13 +347,13 @@ _OWN = ("variable", "value", "from", "values", "meaning", "effect")
 
 
 def _own(wishes: Wishes) -> Sequence[tuple[str, ...]]:
-    """Variables of the environment that are the provider's own, where one was asked for."""
+    """The provider's own environment variables, if a provider was requested."""
     provider = registry.find(wishes.provider)
     return () if provider is None else provider.environment()
 
 
 def _own_text(row: tuple[str, ...]) -> str:
-    """As fi_info -e: what may be said and what for, then what is in force."""
+    """As fi_info -e: valid values and meaning, then the value in force."""
     name, value, origin, values, meaning, effect = row
     return f"# {name}: {values}\n# {meaning}\n# effect here: {effect}\n{name.split()[0]}={value} ({origin})\n"
 

@@ -1,4 +1,4 @@
-"""`weft launch`: a job with VNIs and services of its own. Source: fi_cxi(7) "Authorization Keys", launch workflow."""
+"""`weft launch`: a job with its own VNIs and services. Source: fi_cxi(7) "Authorization Keys", launch workflow."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def launch(
     keep_going: bool,
     verbose: bool,
 ) -> int:
-    """The command; its exit status: that of the first process that failed. Raises UsageError and FabricError."""
+    """The command; its exit status is that of the first failed process. Raises UsageError and FabricError."""
     from .. import errors
     from ..providers.cxi import launch as launching
     from .service import limits_of
 
     if size < 1:
-        raise UsageError(f"-n: {size} processes cannot be run; 1 or more")
+        raise UsageError(f"-n: {size} processes; at least 1 is needed")
     wanted: int | list[int] = vnis
     if vni != "auto":
         wanted = [parse_number("--vni", word) for word in vni.split(",")]

@@ -1,8 +1,8 @@
-"""`weft perf`: two processes, one-sided operations between their arrays, and the physical limit beside each figure.
+"""`weft perf`: one-sided operations between the arrays of two processes, with the physical limit of each figure.
 
-It starts its own second process, or has one of a server's (`--server`, `--connect`). `_pair.py` has the two processes,
-`_server.py` the server, `_measure.py` the measurements, `_plot.py` the charts; this file has the options, the order of
-things, the table and the lines of JSON.
+It starts its own second process, or uses a server's (`--server`, `--connect`). `_pair.py` has the two processes,
+`_server.py` the server, `_measure.py` the measurements, `_plot.py` the charts; this file has the options, the
+sequence, the table and the lines of JSON.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ __all__ = [
 
 OPS = ("write", "read", "inject_write", "fetch_add", "batch")
 PATHS = ("direct", "foreign", "ring", "tcp")
-LOCAL_PATHS = PATHS[:3]  # between processes that know that they share a host
+LOCAL_PATHS = PATHS[:3]  # between processes of one host
 SIZES = "8,64,4K,64K,1M"
 SIZES_QUICK = "8,4K,64K,1M"
-# Seconds for all rows together, shared out evenly; and rounds of limit, latency and rate in each.
+# Seconds for all rows together, divided evenly; and rounds of limit, latency and rate in each row.
 SECONDS, ROUNDS = 60.0, 12
 SECONDS_QUICK, ROUNDS_QUICK = 8.0, 5
 SECONDS_MAX = 3600.0
-ROW_SECONDS_MAX = 2.0  # where the user has not said how long
+ROW_SECONDS_MAX = 2.0  # the maximum for a row if the user gave no time
 
 _PATHS_SAY = {
     "direct": "memory that Weft allocated; the peer maps it: a key check and a copy",
@@ -90,17 +90,17 @@ def rows(
     note: Callable[[str], None] = lambda text: None,
     begin: Callable[[int], None] = lambda total: None,
 ) -> Iterator[Row]:
-    """Start the second process, measure, yield each row as it is there. All that was opened is closed at the end.
+    """Start the second process, measure, and yield each finished row. All objects are closed at the end.
 
-    The calling thread stays on one core meanwhile, the second process off it.
+    The calling thread stays on one core, and the second process runs on the others.
 
     seconds   for all rows together.
-    connect   name of the server that starts the second process, or host:port of one on another host (then the path
-              is tcp); None: this process does.
-    note      told what is out of the ordinary: a path that this machine does not have.
-    begin     told the number of rows.
+    connect   name of the server that starts the second process, or host:port of a server on another host (then the
+              path is tcp); None: this process starts it.
+    note      called with remarks: a path that this machine does not have.
+    begin     called with the number of rows.
 
-    Raises TargetError when the second process dies or hangs.
+    Raises TargetError if the second process dies or hangs.
     """
     from ._hosts import HostTarget
     from ._measure import Bench, bytes_needed, plan
@@ -112,12 +112,12 @@ def rows(
 
     nbytes = max(bytes_needed(size) for size in (*sizes, 8))
     with contextlib.ExitStack() as stack:
-        # Both are started before either is waited for: most of a start is imports.
+        # Start both before waiting for either, because imports take most of the time.
         targets: dict[str, Target] = {}
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) > 1:
-            # Two processes that poll for each other end up on one core often enough (the scheduler takes them for a
-            # pipeline), and then every figure is a time slice.
+            # The scheduler often puts two processes that poll for each other on one core, like a pipeline; each figure
+            # would then be a time slice.
             stack.callback(os.sched_setaffinity, 0, cores)
             os.sched_setaffinity(0, cores[:1])
         for kind in sorted(map(kind_of, set(paths))):
@@ -157,7 +157,7 @@ def rows(
 
 
 def tcp_pair() -> dict[str, str]:
-    """The environment of a second process here that is reached as one of another host would be; this one listens."""
+    """The environment of a second process of this host that is reached by tcp; this process listens."""
     from .. import _process, settings
 
     secret = settings.secret(settings.load())
@@ -176,7 +176,7 @@ def tcp_pair() -> dict[str, str]:
 
 
 def _listen(here: str) -> None:
-    """Let the second process write back."""
+    """Listen, so that the second process can write back."""
     from .. import _process
 
     if _process.nic().tcp_listening() is None:
@@ -184,8 +184,8 @@ def _listen(here: str) -> None:
 
 
 def why_another_way(path: str, way: str, reason: str) -> str:
-    """A sentence on a path that this machine, or its environment, does not have; `reason` is what the kernel said."""
-    said = f"{path}: what was written went through the {way}"
+    """A sentence on a path that this machine or its environment does not have; `reason` is the kernel's error."""
+    said = f"{path}: the writes went through the {way}"
     if os.environ.get("WEFT_ISOLATION") == "strict":
         return f"{said}: WEFT_ISOLATION=strict is set; unset it for the {path} path"
     if path == "foreign" and os.environ.get("WEFT_CMA") == "0":
@@ -193,7 +193,7 @@ def why_another_way(path: str, way: str, reason: str) -> str:
     return f"{said}: process_vm_writev is not possible here ({reason})" if path == "foreign" else said
 
 
-# ---- what people see -----------------------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------------------------
 
 
 def perf(
@@ -214,7 +214,7 @@ def perf(
 
     if listen is not None and (not server or name is not None):
         raise UsageError(
-            "--listen is where a --server for other hosts is called\n  try: --server --listen tcp://0.0.0.0:7000"
+            "--listen is the address of a --server for other hosts\n  try: --server --listen tcp://0.0.0.0:7000"
         )
     if server or name is not None:
         asked = ops != "all" or path != "all" or sizes is not None or quick or as_json or plot or connect or seconds
@@ -222,18 +222,18 @@ def perf(
             raise UsageError("--name is the name of a --server\n  try: --server --name NAME, or --connect NAME")
         if asked:
             raise UsageError(
-                "--server takes --name alone: the client says what is measured\n"
+                "--server takes only --name: the client decides what is measured\n"
                 "  try: weft perf --server here, and the other options with --connect in the other terminal"
             )
         return _serve(name, listen)
     if connect is not None and is_place(connect):
         if path not in ("all", "tcp"):
-            raise UsageError(f"--path {path}: another host is reached by tcp alone\n  try: --path tcp, or leave it out")
+            raise UsageError(f"--path {path}: another host is reached only by tcp\n  try: --path tcp, or no --path")
         path = "tcp"
     elif connect is not None:
         if "tcp" in path.split(","):
             raise UsageError(
-                "--path tcp: a server on this host is not called by tcp\n"
+                "--path tcp: a server on this host is not reached by tcp\n"
                 "  try: without --connect, or --connect HOST:PORT"
             )
         path = ",".join(LOCAL_PATHS) if path == "all" else path
@@ -241,7 +241,7 @@ def perf(
     wanted_paths = parse_names("--path", path, PATHS)
     wanted_sizes = parse_sizes(sizes if sizes is not None else SIZES_QUICK if quick else SIZES)
     if seconds is not None and not 0 < seconds <= SECONDS_MAX:
-        raise UsageError(f"--seconds: {seconds:g} is no time to measure for\n  try: from 0.1 to {SECONDS_MAX:g}")
+        raise UsageError(f"--seconds: {seconds:g} s is not a valid time\n  try: from 0.1 to {SECONDS_MAX:g}")
     if plot is not None:
         from . import _plot
 
@@ -294,7 +294,7 @@ def _say(text: str) -> None:
 
 
 def _table(measure: Callable[[Callable[[int], None]], Iterator[Row]], found: list[Row], notes: list[str]) -> None:
-    """Measure under a progress bar, into `found`; print a table for each path, also where it ends early."""
+    """Measure with a progress bar, into `found`; print a table for each path, also if the measurement ends early."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -1,4 +1,4 @@
-"""`weft service`: who may use a CXI device, with which VNIs, how much of it. Source: fi_cxi(7) "Authorization Keys"."""
+"""`weft service`: users, VNIs and resource limits of a CXI device. Source: fi_cxi(7) "Authorization Keys"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["app", "limits_of", "members_of", "vnis_of"]
 app = typer.Typer(cls=Group, help="The services of a CXI device.", no_args_is_help=True, rich_markup_mode=None)
 
 _Many = list[str] | None
-_Device = Annotated[str, typer.Option("--device", "-d", metavar="DEVICE", help="Of this device.")]
+_Device = Annotated[str, typer.Option("--device", "-d", metavar="DEVICE", help="The device.")]
 _Id = Annotated[int, typer.Argument(metavar="ID", help="Number of the service.", show_default=False)]
 
 
@@ -35,10 +35,12 @@ def create(
     limit: Annotated[
         _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="acs, cts, eqs, ptes, txqs, tgqs, les, tles.")
     ] = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Not to be used yet.")] = False,
-    system: Annotated[bool, typer.Option("--system", help="Never chosen by itself.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Make it disabled.")] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="Only for explicit use: never chosen automatically.")
+    ] = False,
 ) -> None:
-    """Make a service; prints its id. Without a member it is everybody's, without a VNI it allows all."""
+    """Make a service; prints its id. Without a member every user may use it, without a VNI it allows all VNIs."""
     from ..providers.cxi import service
 
     made = service.create(
@@ -55,12 +57,10 @@ def create(
 
 @app.command("list", cls=Command)
 def list_(
-    device: Annotated[
-        str | None, typer.Option("--device", "-d", metavar="DEVICE", help="Of this device. [all]")
-    ] = None,
+    device: Annotated[str | None, typer.Option("--device", "-d", metavar="DEVICE", help="The device. [all]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Show services: members, VNIs, traffic classes, who uses them."""
+    """Show services: members, VNIs, traffic classes, users."""
     from ..providers.cxi import device as devices
     from ..providers.cxi import resources, service
 
@@ -92,7 +92,7 @@ def show(
     device: _Device = "cxi0",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show one service with the limits of its resources, and what is in use."""
+    """Show a service with the limits and the use of its resources."""
     from ..providers.cxi import resources, service
 
     one = service.service(_known(device), id)
@@ -115,7 +115,7 @@ def show(
 
 @app.command(cls=Command)
 def enable(id: _Id, device: _Device = "cxi0") -> None:
-    """Let a service be used."""
+    """Enable a service."""
     from ..providers.cxi import service
 
     service.enable(device, id)
@@ -123,7 +123,7 @@ def enable(id: _Id, device: _Device = "cxi0") -> None:
 
 @app.command(cls=Command)
 def disable(id: _Id, device: _Device = "cxi0") -> None:
-    """Keep a service from being used; domains that are open go on."""
+    """Disable a service; open domains continue."""
     from ..providers.cxi import service
 
     service.enable(device, id, False)
@@ -170,7 +170,7 @@ def _range(one: range) -> str:
 
 
 def members_of(uid: _Many, gid: _Many, netns: _Many) -> list[tuple[str, int]]:
-    """Members of options; users and groups by name or number."""
+    """Members from options; users and groups by name or number."""
     found: list[tuple[str, int]] = []
     for text in uid or ():
         found.append(("uid", _account("--uid", text)))
@@ -193,11 +193,11 @@ def _account(option: str, text: str) -> int:
 
         return grp.getgrnam(text).gr_gid
     except KeyError:
-        raise UsageError(f"{option}: {text!r} is neither a number nor known here") from None
+        raise UsageError(f"{option}: {text!r} is not a number or a known name") from None
 
 
 def vnis_of(texts: list[str]) -> list[int | range]:
-    """VNIs of options: "100", "200-300", several joined by ","."""
+    """VNIs from options: "100", "200-300", several joined by ","."""
     found: list[int | range] = []
     for text in (word for each in texts for word in each.split(",")):
         low, dash, high = text.partition("-")
@@ -207,12 +207,12 @@ def vnis_of(texts: list[str]) -> list[int | range]:
 
 
 def limits_of(texts: _Many) -> dict[str, int | tuple[int, int]]:
-    """Limits of options: "les=100", "tles=64:64"."""
+    """Limits from options: "les=100", "tles=64:64"."""
     found: dict[str, int | tuple[int, int]] = {}
     for text in (word for each in texts or () for word in each.split(",")):
         kind, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"--limit: {text!r} is no KIND=MOST\n  try: --limit les=100, or --limit tles=64:64")
+            raise UsageError(f"--limit: {text!r} is not KIND=MOST\n  try: --limit les=100, or --limit tles=64:64")
         most, colon, reserved = value.partition(":")
         number = parse_number("--limit", most)
         found[kind.lower()] = (number, parse_number("--limit", reserved)) if colon else number

@@ -1,4 +1,4 @@
-"""`weft telemetry`: the counters of a CXI device, once or as they grow. Source: fi_cxi(7), FI_CXI_TELEMETRY."""
+"""`weft telemetry`: the counters of a CXI device, once or repeatedly. Source: fi_cxi(7), FI_CXI_TELEMETRY."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def telemetry(name: str, counters: Sequence[str], watch: bool, seconds: float, t
         there = ", ".join(one.name for one in device.devices()) or "none"
         raise UsageError(f"there is no device {name!r}\n  devices: {there}")
     if seconds <= 0:
-        raise UsageError(f"--seconds: {seconds:g} is no time between two readings")
+        raise UsageError(f"--seconds: {seconds:g} is not a valid time between two readings")
 
     def readings() -> dict[str, Reading]:
         telemetry.publish(found)
@@ -51,7 +51,7 @@ def _print(name: str, now: Mapping[str, Reading], before: Mapping[str, Reading],
             said[each]["grew"] = now[each].value - earlier.value
         print(json.dumps({"device": name, "counters": said}), flush=True)
         return
-    table = plain_table(f"telemetry of {name}", "counter", "value", *(["grew by"] if before else []))
+    table = plain_table(f"telemetry of {name}", "counter", "value", *(["growth"] if before else []))
     for each, r in now.items():
         table.add_row(each, str(r.value), *([f"{r.value - before[each].value:+d}"] if each in before else []))
     console().print(table)
