@@ -28,6 +28,7 @@ constexpr Bench kBenches[] = {
     {"cache", bench_cache},
     {"oversubscribed", bench_oversubscribed},
     {"units", bench_units},
+    {"match", bench_match},
 };
 
 }  // namespace

@@ -136,5 +136,6 @@ void bench_registration();
 void bench_cache();
 void bench_oversubscribed();
 void bench_units();
+void bench_match();
 
 }  // namespace weft::bench
