@@ -12,7 +12,7 @@ void bench_put8() {
   nic::CqEntry entry;
   std::atomic<uint64_t> bare{0};
   std::atomic<uint64_t> there{0};
-  // What no put with a lock and a completion can do without: one locked instruction and two stores.
+  // The least that a put with a lock and a completion needs: one locked instruction and two stores.
   const auto limit = [&] {
     bare.fetch_add(1, std::memory_order_seq_cst);
     there.store(*word, std::memory_order_relaxed);
@@ -237,7 +237,7 @@ void bench_units() {
   alignas(64) static unsigned char target[64] = {};
   static unsigned char operand[32] = {1}, compare[32] = {}, result[32];
   const auto atomic = [&](const char* name, AtomicOp op, Datatype type, bool fetch) {
-    // The operation must not be a constant that the compiler sees through.
+    // Keep the operation from being a constant that the compiler can see.
     volatile uint16_t op_number = static_cast<uint16_t>(op), type_number = static_cast<uint16_t>(type);
     const auto t = measure(
         20'000,

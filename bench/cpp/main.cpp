@@ -1,10 +1,11 @@
-// bench/cpp/main.cpp: weft_microbench: the NIC's paths from C++, each beside its limit taken in the same run.
+// bench/cpp/main.cpp: weft_microbench: the NIC's paths from C++, each beside its limit measured in the same run.
 //
-//   weft_microbench [--json] [--list] [FILTER ...]     a filter is a part of a bench's name
+// weft_microbench [--json] [--list] [FILTER ...]     a filter is a part of a bench's name
 //
-// A row: median and 99th percentile (of batches; of single round trips for the ping-pongs), the limit by name and
-// value, the share of it that was reached (1: at the limit), the budget of DESIGN.md and whether it was met. Peers are
-// forked processes. Poll loops give the core away (PollPacer): two cores are enough for everything here.
+// A row: median and 99th percentile (of batches; for the ping-pongs of single round trips), the limit by name and
+// value,
+// the reached share of the limit (1: at the limit), the budget of DESIGN.md, and whether the budget was met. Peers are
+// forked processes. Poll loops yield the core (PollPacer), so two cores are enough for every bench.
 #include "rows.hpp"
 
 namespace {

@@ -5,7 +5,7 @@ namespace weft::bench {
 
 namespace {
 
-// Round trips between two processes that poll. Every second block is a bare line.
+// Round trips between two processes that poll. Every second block uses a bare cache line.
 struct PingResult {
   Timed put, bare;
   double longest_us = 0;
@@ -53,7 +53,7 @@ void play(Side& side, uint64_t dest, uint64_t* mine, uint64_t* line, bool first,
   }
 }
 
-// One player: region, handshake over `fd`, connection, then the game.
+// One player: region, handshake over `fd`, connection, then the round trips.
 void join_game(int fd, bool first, uint64_t* line, std::vector<double>* put_ns, std::vector<double>* bare_ns,
                int blocks, int pings) {
   Side side;
@@ -63,13 +63,13 @@ void join_game(int fd, bool first, uint64_t* line, std::vector<double>* put_ns, 
   tell(fd, side.ep->address());
   const uint64_t dest = side.av->insert(hear<wire::EpAddress>(fd));
   uint64_t zero = 0;
-  side.one(nic::OpKind::write, &zero, 8, dest, 64, kKey);  // find each other
+  side.one(nic::OpKind::write, &zero, 8, dest, 64, kKey);  // the players find each other
   side.wait_one();
   tell(fd, 1);
   (void)hear<int>(fd);
   play(side, dest, reinterpret_cast<uint64_t*>(memory), line, first, put_ns, bare_ns, blocks, pings);
   tell(fd, 2);
-  (void)hear<int>(fd);  // the other one still needs our memory
+  (void)hear<int>(fd);  // the other player still needs our memory
 }
 
 PingResult ping(int pairs, int blocks, int pings) {
@@ -79,7 +79,7 @@ PingResult ping(int pairs, int blocks, int pings) {
   std::vector<std::unique_ptr<Peer>> peers;
   std::vector<Out> outs;
   for (int p = 0; p < pairs; ++p) {
-    // A process that forks the other player and reports; so this process makes no NIC.
+    // A child process that forks the other player and reports. So this process makes no NIC.
     peers.push_back(std::make_unique<Peer>([&](int fd) {
       auto* line = reinterpret_cast<uint64_t*>(shared_memory(4096));
       Peer other([&](int to_first) { join_game(to_first, false, line, nullptr, nullptr, blocks, pings); });

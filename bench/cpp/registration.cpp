@@ -30,7 +30,9 @@ void bench_registration() {
     add({std::string("deregister, ") + with, "ns", c.median, c.p99, "", 0, {}, true});
   };
   cycle("few regions live", 0);
-  // Access through the own NIC: does the number of regions matter? Keys in random order, so that nothing is in cache.
+  // Access through the process's own NIC: does the number of regions matter? Keys in random order, so that no cache
+  // line
+  // is in a cache.
   const uint64_t self = f.side.av->insert(f.side.ep->address());
   std::mt19937_64 random(2);
   const auto access = [&](const std::vector<uint64_t>& keys) {
@@ -104,13 +106,14 @@ void bench_cache() {
   size_t next = 0;
   const auto any = measure(1000, [&] { (void)search(at(order[next++ % order.size()]), 64); });
   if (resolved != kEntries) die("the cache resolved what it had");
-  const auto asked =
-      measure(10, [&] { (void)mem::describe_system_memory(at(5), 64); });  // what a hit saves, in a small process
+  const auto asked = measure(
+      10, [&] { (void)mem::describe_system_memory(at(5), 64); });  // the cost that a hit saves, in a small process
   const char* limit = "/proc/self/maps";
   add({"cache hit, the same range", "ns", same.median, same.p99, limit, asked.median, "<= 150 ns", same.median <= 150});
   add({"cache hit, one of 1,000 at random", "ns", any.median, any.p99, limit, asked.median, "<= 150 ns",
        any.median <= 150});
-  // The monitor's price for everybody else: a pair of calls that concerns no entry, with and without it.
+  // The monitor's cost for the rest of the program: a pair of calls that concerns no entry, with and without the
+  // monitor.
   const auto pair = [] {
     void* p = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ::munmap(p, kPage);

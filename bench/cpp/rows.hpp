@@ -1,4 +1,4 @@
-// bench/cpp/rows.hpp: a row of the report, and how its figures are taken.
+// bench/cpp/rows.hpp: a row of the report, and how its figures are measured.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Row {
   double median = 0, p99 = 0;
   std::string limit_name;
   double limit = 0;
-  std::string budget;  // empty: none in DESIGN.md
+  std::string budget;  // empty: DESIGN.md has none
   bool met = true;
 };
 
@@ -74,7 +74,7 @@ inline Timed quantiles(std::vector<double>& ns) {
   return {ns[ns.size() / 2], ns[std::min(ns.size() - 1, ns.size() * 99 / 100)]};
 }
 
-// Nanoseconds a call, over batches of `calls`.
+// Nanoseconds per call, over batches of `calls`.
 template <typename Body>
 Timed measure(int calls, Body&& body, int batches = 51) {
   std::vector<double> ns;
@@ -87,7 +87,7 @@ Timed measure(int calls, Body&& body, int batches = 51) {
   return quantiles(ns);
 }
 
-// Two bodies in turn, batch by batch: what the machine does to one it does to the other.
+// Runs two bodies in turn, batch by batch, so that disturbances of the machine affect both.
 template <typename Ours, typename Limit>
 std::pair<Timed, Timed> measure_both(int calls, Ours&& ours, Limit&& limit, int batches = 51) {
   std::vector<double> a, b;
@@ -109,7 +109,7 @@ std::pair<Timed, Timed> measure_both(int calls, Ours&& ours, Limit&& limit, int 
   std::exit(1);
 }
 
-// After a round that found nothing.
+// Call it after a round that found no work.
 inline void rest(PollPacer& pacer) {
   if (pacer.due()) pacer.yield_measured();
 }

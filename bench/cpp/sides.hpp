@@ -1,4 +1,4 @@
-// bench/cpp/sides.hpp: NICs to measure, and peers in processes of their own.
+// bench/cpp/sides.hpp: NICs to measure, and peers in separate processes.
 #pragma once
 
 #include <netinet/in.h>
@@ -166,7 +166,7 @@ inline void be_idle_target(int fd) {
   side.reg(foreign, kBytes, kForeignKey);
   tell(fd, Told{side.ep->address(), side.host->nic().segments().find(memory, kBytes)->offset,
                 reinterpret_cast<uint64_t>(foreign)});
-  for (;;) ::pause();  // its engine sleeps, too
+  for (;;) ::pause();  // the engine sleeps, too
 }
 
 // An initiator beside an idle target in another process.

@@ -15,7 +15,7 @@ struct Street {
   }
 };
 
-// A connected pair of bare sockets: made before the fork, one end each.
+// A connected pair of bare sockets, made before the fork: one end for each process.
 struct BareTcp {
   BareTcp() {
     const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -29,7 +29,7 @@ struct BareTcp {
     ends[1] = ::accept(listener, nullptr, nullptr);
     ::close(listener);
     const int one = 1;
-    constexpr char kControl[] = "reno";  // as the link has it within a host
+    constexpr char kControl[] = "reno";  // the link's setting within a host
     for (const int fd : ends) {
       ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
       (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kControl, sizeof(kControl) - 1);
@@ -55,8 +55,8 @@ void send_all(int fd, const std::byte* from, size_t n) {
   }
 }
 
-// This process, its engine too, on one core: where the scheduler puts two engines beside two pollers on few cores
-// decides more than what is measured.
+// Binds this process, including its engine, to one core. Otherwise the scheduler's placement of two engines and two
+// pollers on few cores decides the result.
 void stay_on_core(int which) {
   cpu_set_t all, one;
   sched_getaffinity(0, sizeof(all), &all);
@@ -74,7 +74,7 @@ struct TcpTimes {
   std::vector<double> put, bare, put_rate, get_rate, bare_rate, sealed_rate;
 };
 
-// One side of the game; the first takes the times. `encrypted`: of the link, and of the bare socket that seals.
+// One side of the round trips; the first side measures. `encrypted`: for the link, and for the bare socket that seals.
 void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
   stay_on_core(first ? 0 : 1);
   Side side(true, 1 << 12, true, encrypted);
@@ -122,7 +122,7 @@ void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
     }
     if (first) times->bare.push_back((now_ns() - start) / (2 * kTcpPings));
   }
-  // Bandwidth: one side moves, the other only serves (Weft: its engine; the bare socket: a loop of recv).
+  // Bandwidth: one side sends, the other only serves (Weft: its engine; the bare socket: a loop of recv).
   constexpr int kMoves = 64, kRounds = 9;
   for (int b = 0; b < kRounds; ++b) {
     for (const nic::OpKind kind : {nic::OpKind::write, nic::OpKind::read}) {
@@ -152,7 +152,7 @@ void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
     std::byte over{};
     first ? receive_all(bare, &over, 1) : send_all(bare, &over, 1);
     if (first) times->bare_rate.push_back(kMoves * double{kTcpLarge} / (now_ns() - start));
-    // As TLS would: each piece is sealed into a buffer, sent, received into a buffer, opened and copied to its place.
+    // Like TLS: each piece is sealed into a buffer, sent, received into a buffer, opened and copied to its place.
     constexpr size_t kPiece = wire::kTcpPayloadMax;
     const auto key = test::key_of("of the bare socket");
     wire::Seal seal(test::sodium(), std::span(key).first<wire::kSealKeyBytes>(), encrypted);

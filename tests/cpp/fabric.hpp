@@ -1,7 +1,8 @@
 // tests/cpp/fabric.hpp: small fabrics for tests: a Side is a NIC with one domain, queue, address vector and endpoint; a
 // Pair is an initiator and a target over one of the paths that an access can take; a Child is a forked process.
 //
-// Tests run on few cores: every wait polls, yields, and ends by a watchdog that says what the NICs were doing.
+// Tests run on few cores: every wait polls and yields, and a watchdog ends it with a report of what the NICs were
+// doing.
 #pragma once
 
 #include <poll.h>
@@ -33,7 +34,7 @@
 #define WEFT_TEST_NO_FORK 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define WEFT_TEST_NO_FORK 1  // its run-time library does not survive a fork that goes on to start threads
+#define WEFT_TEST_NO_FORK 1  // its run-time library does not survive a fork whose child starts threads
 #endif
 #endif
 
@@ -60,7 +61,7 @@ using nic::PostResult;
 using nic::Refusal;
 namespace flag = nic::flag;
 
-constexpr auto kPatience = std::chrono::seconds(60);  // the longest that any wait takes on a machine that has time
+constexpr auto kPatience = std::chrono::seconds(60);  // the longest wait on an idle machine
 
 // How many times longer work takes than on an idle machine: more threads may be ready to run than there are processors.
 inline double slowness() {
@@ -78,7 +79,7 @@ inline int kill_rounds(int usual) {
   return text != nullptr ? std::atoi(text) : usual;
 }
 
-// Polls until `done` holds; false when patience ends first, which stretches while others want the processors.
+// Polls until `done` is true. False when patience ends first; patience grows while other threads want the processors.
 template <typename Done, typename Work>
 bool poll_until(Done&& done, Work&& work, std::chrono::nanoseconds patience = kPatience) {
   auto left = std::chrono::duration<double>(patience);
@@ -105,7 +106,7 @@ struct SideConfig {
   bool cq_overruns = false;
   uint64_t cq_flags = flag::kSend | flag::kRecv;
   std::optional<uint32_t> pid;
-  bool counters = false;  // one of each kind: peers then send notices of what they did by load and store
+  bool counters = false;  // one counter of each kind: peers then send notices of their loads and stores
   bool enable = true;
   bool listen = false;                    // on tcp
   std::shared_ptr<host::HostNic> shared;  // the second side of a process that has one NIC
@@ -169,8 +170,8 @@ class Side {
     return av->insert(address);
   }
   void progress() const { manual ? nic().progress() : nic().poll_from_app(); }
-  // Everything that this side's engine did to memory before is visible after, and the other way round: for tests only,
-  // because the thread sanitizer cannot see that two processes (or two mappings) have talked to each other.
+  // Makes all earlier memory accesses of this side's engine visible to the test, and the reverse. Only for tests: the
+  // thread sanitizer does not see the synchronization between two processes, or two mappings of the same memory.
   void fence() const {
     std::byte dummy{};
     const iovec v{&dummy, 1};
@@ -231,7 +232,7 @@ class Side {
   mutable uint64_t fences = 0;
 };
 
-// What came out of a completion queue.
+// The entries read from a completion queue.
 struct Completion {
   CqEntry entry;
   int error = 0;  // FI_ code
@@ -254,7 +255,7 @@ inline std::optional<Completion> try_completion(const Side& side) {
   return c;
 }
 
-// One remote access with few words.
+// A short form for posting one remote access.
 struct Access {
   OpKind kind = OpKind::write;
   uint64_t dest = 0;
@@ -274,7 +275,7 @@ inline PostResult post(nic::Endpoint& ep, const Access& a) {
   args.context = a.context;
   args.imm = a.imm;
   args.inject_call = a.inject;
-  if (a.local.size() == 1 && a.remote.size() == 1 && a.local[0].iov_len == a.remote[0].length) {  // as fi_write would
+  if (a.local.size() == 1 && a.remote.size() == 1 && a.local[0].iov_len == a.remote[0].length) {  // as fi_write does
     return ep.post_one(a.kind, a.local[0].iov_base, a.local[0].iov_len, a.dest, a.remote[0].addr, a.remote[0].key,
                        a.flags, a.context, a.imm, a.inject);
   }
@@ -293,9 +294,9 @@ enum class Path {
   self,    // both endpoints in one process
   direct,  // memory that Weft allocated: load and store
   cma,     // foreign memory: process_vm_readv/writev
-  ring,    // foreign memory where the kernel refuses that: through the owner's engine
-  strict,  // nothing is shared: every access through the owner's engine
-  tcp,     // another host, as far as the two know
+  ring,    // foreign memory, and the kernel refuses process_vm_*: through the owner's engine
+  strict,  // no shared memory: every access through the owner's engine
+  tcp,     // the two sides treat each other as other hosts
 };
 constexpr Path kPaths[] = {Path::self, Path::direct, Path::cma, Path::ring, Path::strict, Path::tcp};
 constexpr const char* name_of(Path path) {
@@ -341,7 +342,7 @@ class Pair {
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
-  // Memory of the target, of the kind that makes accesses take this path.
+  // Memory of the target, of the kind for which accesses take this path.
   std::byte* allocate(size_t bytes) {
     if (config_.path != Path::cma && config_.path != Path::ring) return b->alloc(bytes);
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -365,7 +366,7 @@ class Pair {
     until([&] { return (c = try_completion(side != nullptr ? *side : *a)).has_value(); }, "a completion");
     return *c;
   }
-  // Posts and waits. A refusal comes back as an entry with error -1.
+  // Posts and waits. A refused call returns an entry with error -1.
   Completion run(const Access& access, nic::Endpoint* ep = nullptr) {
     const PostResult r = post(ep != nullptr ? *ep : *a->ep, access);
     if (r.refusal != Refusal::none) {
@@ -380,7 +381,7 @@ class Pair {
     return run(write_of(dest, from, n, addr, config_.key));
   }
   Completion read(void* to, size_t n, uint64_t addr) { return run(read_of(dest, to, n, addr, config_.key)); }
-  // A copy of the target's memory, taken when its engine is not at it.
+  // A copy of the target's memory, taken while the target's engine does not access it.
   std::vector<std::byte> look(size_t offset, size_t n) const {
     b->fence();
     std::vector<std::byte> copy(memory + offset, memory + offset + n);
@@ -421,8 +422,8 @@ inline std::vector<std::byte> pattern(size_t n, uint64_t seed = 1) {
 
 // ---- processes ---------------------------------------------------------------------------------------------------
 
-// A forked process that runs `body` with one end of a socket pair, and is killed when this object goes.
-// Fork before the parent has made a NIC: a thread of the parent does not live on in the child.
+// A forked process that runs `body` with one end of a socket pair. The destructor kills it.
+// Fork before the parent has made a NIC: the child of a fork has none of the parent's threads.
 class Child {
  public:
   explicit Child(const std::function<void(int)>& body) {
@@ -433,7 +434,7 @@ class Child {
     if (pid_ == 0) {
       ::close(ends[0]);
       for (int s : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) std::signal(s, SIG_DFL);
-      ::alarm(1200);  // a child never outlives its test run for long
+      ::alarm(1200);  // ends the child if the test run hangs
       try {
         body(ends[1]);
       } catch (const std::exception& e) {

@@ -1,4 +1,4 @@
-// tests/cpp/raw_peer.hpp: a client of the shm link that speaks the handshake by hand, well or badly.
+// tests/cpp/raw_peer.hpp: a client of the shm link that writes the handshake itself, correctly or not.
 #pragma once
 
 #include <sys/un.h>
@@ -15,7 +15,7 @@ using wire::RejectReason;
 
 class RawPeer {
  public:
-  // Private: as a strict peer, without a table and segments. Otherwise it shares the ring with others.
+  // Private: like a strict peer, without a table and segments. Otherwise the peer shares the ring with others.
   explicit RawPeer(const wire::EpAddress& address, bool is_private_ = true)
       : is_private(is_private_), shape(link::area_shape(is_private_)), address_(address) {
     fd_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -80,7 +80,7 @@ class RawPeer {
     std::optional<Hello> hello;
     std::vector<UniqueFd> fds;
   };
-  // The next packet, or that the other side hung up.
+  // Returns the next packet, or reports that the other side hung up.
   Answer next(const Side& side) const {
     Answer answer;
     const bool came = poll_until(
@@ -114,7 +114,7 @@ class RawPeer {
     BOOST_TEST_REQUIRE(came);
     return answer;
   }
-  // Everything up to the hang-up; why, if it said so.
+  // Reads everything up to the hang-up; returns the reason if the other side gave one.
   RejectReason until_hung_up(const Side& side) const {
     RejectReason why = RejectReason::none;
     for (;;) {
@@ -123,7 +123,7 @@ class RawPeer {
       if (a.hello && a.hello->type == HelloType::reject) why = a.hello->reason;
     }
   }
-  // A complete handshake; afterwards frames can be produced into the other side's ring.
+  // A complete handshake; afterwards the test can put frames into the other side's ring.
   Hello shake_hands(const Side& side) {
     send(good_hello(), good_fds());
     auto a = next(side);

@@ -21,7 +21,7 @@
 
 namespace weft::ring {
 
-/// Anonymous shared memory: a forked child has the same.
+/// Anonymous shared memory: a forked child has the same memory.
 class Shared {
  public:
   explicit Shared(size_t size)
@@ -66,7 +66,7 @@ inline bool push(MpscProducer& producer, uint64_t sequence) {
   producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
   return true;
 }
-/// The sequence number, or none if the message is not as fill() made it.
+/// The sequence number; empty if the message differs from what fill() wrote.
 inline std::optional<uint64_t> check(const Message& message) {
   uint64_t sequence = 0;
   if (message.length < 8) return std::nullopt;

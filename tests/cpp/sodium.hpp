@@ -1,8 +1,9 @@
 // tests/cpp/sodium.hpp: libsodium for programs without Python: unit tests, fuzz targets, microbenchmarks.
 //
-// It is the one in PyNaCl's extension module, which exports libsodium's functions. That module also wants an object of
-// Python's at load time, and Python's functions when it is used as a module, which it is not: main programs export the
-// object (ENABLE_EXPORTS) and bind functions lazily.
+// The functions come from PyNaCl's extension module, which exports libsodium's. That module needs one object of Python
+// when it is loaded, and Python's functions only when it is used as a module, which these programs do not do. So the
+// main
+// programs export the object (ENABLE_EXPORTS) and bind functions lazily.
 #pragma once
 
 #include <dlfcn.h>
@@ -25,7 +26,7 @@ extern "C" {
 
 namespace weft::test {
 
-// WEFT_SODIUM_LIBRARY in the environment, or what the build has found.
+// WEFT_SODIUM_LIBRARY in the environment, or the library that the build has found.
 inline const Sodium& sodium() {
   static const Sodium found = [] {
     const char* asked = std::getenv("WEFT_SODIUM_LIBRARY");

@@ -1,5 +1,5 @@
-// tests/cpp/tcp_rogue.hpp: peers of a tcp link: a Victim that listens, a Listener, and a Rogue, which speaks to a NIC
-// over a real connection. A Rogue may know the secret, and then seals what it makes up.
+// tests/cpp/tcp_rogue.hpp: peers of a tcp link: a Victim that listens, a Listener, and a Rogue, which talks to a NIC
+// over a real connection. A Rogue may know the secret; it then seals the packets that it makes up.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@ inline link::TcpSecret secret_of(const std::string& text) {
   return {sodium(), key_of(text)};
 }
 
-// A side that listens and makes progress only when it is told.
+// A side that listens and makes progress only when the test calls it.
 struct Victim {
   explicit Victim(uint64_t timeout_ns = link::TcpConfig{}.timeout_ns) : side(config(timeout_ns)) {
     memory = side.alloc(kAll);
@@ -53,7 +53,7 @@ struct Victim {
     return log.empty() ? "" : log.back();
   }
 
-  // Something for an endpoint at that address, which must be found first.
+  // Posts an operation to an endpoint at that address, which the NIC must find first.
   void call(const wire::HostAddress& there, uint32_t pid = 5) {
     static const uint64_t word = 1;
     const uint64_t dest = side.av->insert({link::route_number({there, 0}), pid, 0, 0});
@@ -69,7 +69,7 @@ struct Victim {
   wire::HostAddress at;
 };
 
-// Where a Rogue is called.
+// The address at which a Rogue is called.
 struct Listener {
   Listener() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     sockaddr_storage name;
@@ -89,7 +89,7 @@ constexpr std::array<uint8_t, 16> kLargestUuid = {255, 255, 255, 255, 255, 255, 
 constexpr std::array<uint8_t, 16> kSmallestUuid = {};
 constexpr uint64_t kForever = 1'000'000'000'000;  // longer than any wait of a test
 
-// The other end, by hand.
+// The Rogue's end of the connection, handled by the test.
 struct Rogue {
   explicit Rogue(Victim& v, const std::string& secret = kSecret) : victim(v), secret_(secret_of(secret)) {
     sockaddr_storage name;
@@ -99,7 +99,7 @@ struct Rogue {
     timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   }
-  // Is called by the victim, or has been.
+  // A Rogue that the victim calls at `listener`, or has called.
   Rogue(Victim& v, const Listener& listener) : victim(v), secret_(secret_of(kSecret)), dialer(false) {
     BOOST_REQUIRE(poll_until(
         [&] {
@@ -108,7 +108,7 @@ struct Rogue {
         },
         [&] { victim.step(1); }));
   }
-  // One NIC with others of the same uuid, listening where they do.
+  // Rogues with the same uuid and listening address act as one NIC.
   Rogue& as(const std::array<uint8_t, 16>& uuid, const wire::HostAddress& listen) {
     self.uuid = uuid;
     self.listen = listen;
@@ -117,7 +117,7 @@ struct Rogue {
   void send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n < 0 && errno != EAGAIN) return;  // it hung up, as it may
+      if (n < 0 && errno != EAGAIN) return;  // the victim may hang up
       if (n > 0) bytes = bytes.subspan(static_cast<size_t>(n));
       if (n < 0 || !bytes.empty()) {
         victim.step(1);
@@ -147,12 +147,12 @@ struct Rogue {
     hand.emplace(dialer, secret_, self, vni, victim.at);
     if (dialer) say(hand->hello());
   }
-  // The next greeting, and what is to be said to it.
+  // Reads the next greeting and makes the answer to it.
   link::Handshake::Step hear_one(wire::Greeting* out) {
     const auto in = hear();
     return in ? hand->on(*in, out) : link::Handshake::Step::failed;
   }
-  // True: it is in.
+  // True: the victim has accepted the connection.
   bool greet(uint16_t vni = 0) {
     say_hello(vni);
     return go_on();
@@ -180,11 +180,11 @@ struct Rogue {
       }
     }
   }
-  // True: the victim says something more over this connection.
+  // True: the victim sends something more over this connection.
   bool is_told() {
     return poll_until([&] { return drain() != 0; }, [&] { victim.step(1); });
   }
-  // What was sent is in the victim's kernel.
+  // Waits until the bytes sent are in the victim's kernel.
   void wait_until_taken() const {
     BOOST_REQUIRE(poll_until(
         [&] {
@@ -251,7 +251,7 @@ struct Rogue {
   wire::TcpReject refused = wire::TcpReject::none;
 };
 
-// A peer that does as it should reaches the victim, whatever others did.
+// A correct peer reaches the victim, regardless of what the Rogues did.
 inline void expect_served(Victim& v) {
   SideConfig config;
   config.host.engine_thread = false;

@@ -1,5 +1,5 @@
-// tests/cpp/test_call.cpp: the rules of calls, one by one, and that an endpoint's own rules take the place of the
-// defaults. No peer is needed: a refused call never gets to one.
+// tests/cpp/test_call.cpp: the rules of calls, one by one; and an endpoint's own rules replace the defaults. The tests
+// need no peer: a refused call never reaches one.
 #include "call/call.hpp"
 #include "fabric.hpp"
 
@@ -122,7 +122,8 @@ BOOST_AUTO_TEST_CASE(a_refusal_has_the_errno_that_the_rules_give) {
   });
   BOOST_TEST(strange.check(strange.transfer(OpKind::write, 8)) == Refusal::no_capability);
   BOOST_TEST(strange.errno_of(Refusal::no_capability) == fi_err::kENOSYS);
-  BOOST_TEST(strange.errno_of(Refusal::bad_flags) == fi_err::kEBADFLAGS);  // the others stay the man pages'
+  BOOST_TEST(strange.errno_of(Refusal::bad_flags) ==
+             fi_err::kEBADFLAGS);  // all other codes stay those of the man pages
 }
 
 BOOST_AUTO_TEST_CASE(flags_that_the_rules_do_not_admit_are_refused) {
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(lists_longer_than_the_rules_admit_are_refused) {
   BOOST_TEST(single.why.asked == 2u);
   BOOST_TEST(single.why.limit == 1u);
   BOOST_TEST(single.check_list(OpKind::read, 1, 2) == Refusal::bad_range_count);
-  // Rules that promise more than the NIC can describe promise nothing.
+  // Rules that allow more than the NIC can describe do not extend what the NIC can do.
   Caller generous([](auto& ep) { ep.rules.iov_max = 1000; });
   BOOST_TEST(generous.check_list(OpKind::read, nic::kIovMax + 1, 1) == Refusal::too_many_buffers);
 }
@@ -181,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_message_longer_than_max_msg_size_is_refused) {
   BOOST_TEST(c.check_list(OpKind::write, 2, 1, 0, false, 32) == Refusal::none);
   BOOST_TEST(c.check_list(OpKind::write, 2, 1, 0, false, 40) == Refusal::too_long);
   BOOST_TEST(c.why.asked == 80u);
-  // Of a bare address the length is looked at before the memory is.
+  // For a bare address the length is checked before the memory.
   Transfer t = c.transfer(OpKind::write, 65);
   t.local.bare = true;
   t.local.data = nullptr;
@@ -194,7 +195,7 @@ BOOST_AUTO_TEST_CASE(an_atomic_outside_of_the_table_is_refused) {
   BOOST_TEST(c.check_atomic({.datatype = Datatype::float64, .op = AtomicOp::bor}) == Refusal::no_atomic);
   BOOST_TEST(c.check_atomic({.datatype = static_cast<Datatype>(200)}) == Refusal::unknown_atomic);
   BOOST_TEST(c.check_atomic({.op = static_cast<AtomicOp>(200)}) == Refusal::unknown_atomic);
-  BOOST_TEST(c.check_atomic({.op = AtomicOp::cswap}) == Refusal::no_atomic);  // of another family
+  BOOST_TEST(c.check_atomic({.op = AtomicOp::cswap}) == Refusal::no_atomic);  // a number of another family
   BOOST_TEST(c.check_atomic({.family = AtomicFamily::compare, .op = AtomicOp::cswap}) == Refusal::none);
   Caller sparse([](auto& ep) {
     ep.rules.atomics = {};
@@ -248,13 +249,13 @@ BOOST_AUTO_TEST_CASE(under_mr_local_each_buffer_needs_a_valid_descriptor) {
   BOOST_TEST(c.check_list(OpKind::write, 2, 1) == Refusal::no_desc);
   BOOST_TEST(c.check_atomic({}) == Refusal::no_desc);
   t.local.length = 0;
-  BOOST_TEST(c.check(t) == Refusal::none);  // nothing is accessed
+  BOOST_TEST(c.check(t) == Refusal::none);  // no memory is accessed
   t.local.length = 64;
   t.inject = true;
-  BOOST_TEST(c.check(t) == Refusal::none);  // what is injected is copied
+  BOOST_TEST(c.check(t) == Refusal::none);  // injected data is copied
   t.inject = false;
   t.local.own = source.get();
-  BOOST_TEST(c.check(t) == Refusal::none);  // a piece of a region is its own descriptor
+  BOOST_TEST(c.check(t) == Refusal::none);  // a slice of a region is its own descriptor
   t.local.own = nullptr;
   t.local.desc_given = true;
   t.local.desc = source.get();
@@ -346,7 +347,7 @@ BOOST_AUTO_TEST_CASE(a_call_that_is_admitted_moves_its_bytes) {
 
 BOOST_AUTO_TEST_CASE(an_endpoint_without_a_completion_queue_posts_nothing) {
   Side side;
-  nic::EndpointConfig config;  // no capability that starts anything, so it may be enabled without a queue
+  nic::EndpointConfig config;  // without a capability for initiating, so it may be enabled without a queue
   const auto ep = side.domain->make_endpoint(config);
   ep->bind_av(side.av);
   ep->enable(0, std::nullopt);
@@ -408,9 +409,9 @@ BOOST_AUTO_TEST_CASE(a_key_without_a_form_that_keys_have_is_refused) {
   BOOST_TEST(write(cached, 9) == Refusal::key_offset);
   BOOST_TEST(write(cached, ~uint64_t{0}) == Refusal::key_offset);
   BOOST_TEST(caller.errno_of(Refusal::key_offset) == fi_err::kEINVAL);
-  // A call that is too long is refused for that.
+  // A call that is too long is refused with the reason that it is too long.
   BOOST_TEST(write(0x100000000, 0, 8192) == Refusal::too_long);
-  // Every kind of call: the ranges of a list have key 1, which is a good one.
+  // Every kind of call. The ranges of a list have key 1, which is a valid key.
   BOOST_TEST(caller.check_list(OpKind::write, 1, 1) == Refusal::none);
   std::vector<nic::BatchDesc> descs(2);
   descs[1].key = 0x100000000;

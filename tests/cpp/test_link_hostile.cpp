@@ -1,4 +1,4 @@
-// tests/cpp/test_link_hostile.cpp: what one process of a host can do to others of the same user, and what it cannot.
+// tests/cpp/test_link_hostile.cpp: what a process of a host can and cannot do to others of the same user.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ SideConfig manual_side(bool strict) {
   return config;
 }
 
-// Posts, and polls both sides until it is done.
+// Posts, and polls both sides until the operation has ended.
 Completion run(Side& from, Side& to, const Access& access) {
   BOOST_TEST_REQUIRE(post(*from.ep, access).refusal == Refusal::none);
   std::optional<Completion> c;
@@ -61,7 +61,7 @@ uint64_t file_of(int fd) {
 
 BOOST_AUTO_TEST_SUITE(link_hostile)
 
-/// The doorbell of a peer that wants to be rung for every frame, and never listens, is full before long.
+/// A peer that asks for a doorbell at every frame, and never reads its doorbells, soon has a full socket.
 BOOST_AUTO_TEST_CASE(test_doorbell_that_nobody_hears_blocks_nobody) {
   for (const bool is_private : {true, false}) {
     Pair pair(pair_of(is_private ? Path::strict : Path::direct, true));
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(test_strict_side_takes_no_caller_into_a_shared_ring) {
   BOOST_TEST((raw.until_hung_up(side) == RejectReason::wants_private));
 }
 
-/// More than are looked at in each poll: those that were silent for long ring when they speak again.
+/// More peers than one poll reads: a peer that was silent for long rings when it sends again.
 BOOST_AUTO_TEST_CASE(test_many_strict_peers_are_all_served) {
   Side target(manual_side(true));
   target.reg(target.alloc(4096), 4096, 1);
@@ -181,18 +181,18 @@ BOOST_AUTO_TEST_CASE(test_shm_new_peers_connect_after_a_ring_was_overwritten) {
       Side late(manual_side(false));
       const uint64_t dest = late.insert(*pair.b);
       Completion done;
-      for (int i = 0; i < 50; ++i) {  // while the owner finds out, operations may fail, and none may hang
+      for (int i = 0; i < 50; ++i) {  // until the owner has noticed, operations may fail, but none may hang
         const uint64_t word = 5;
         done = run(late, *pair.b, write_of(dest, &word, 8, 0, pair.key()));
       }
       BOOST_TEST(done.error == 0, done.text);
-      (void)pair.write(&scribble, sizeof(scribble), 0);  // fails where it was the first to learn of it
+      (void)pair.write(&scribble, sizeof(scribble), 0);  // fails if this operation was the first to notice
       expect_serves(pair);
     }
   }
 }
 
-/// A frame that is lost in a ring of all cannot be told from others: all who share the ring learn of it at once.
+/// A lost frame in a shared ring has no known sender, so all peers that share the ring learn of the loss at once.
 BOOST_AUTO_TEST_CASE(test_lost_frame_fails_its_operation_with_a_reason) {
   Pair pair(pair_of(Path::ring, true));
   expect_serves(pair);
@@ -222,19 +222,19 @@ BOOST_AUTO_TEST_CASE(test_callers_that_never_greet_shut_nobody_out) {
     }
     for (int i = 0; i < 10; ++i) pair.b->progress();
     BOOST_TEST((silent.front()->until_hung_up(*pair.b) == RejectReason::busy));
-    expect_serves(pair);  // a newcomer
+    expect_serves(pair);  // a new peer
     std::byte bytes[sizeof(wire::Frame) + 8]{};
     wire::emit(write_frame(welcome, pair.key()), bytes);
     bytes[sizeof(wire::Frame)] = std::byte{0x77};
     greeted.push(bytes);
     pair.until([&] { return pair.look(0, 1)[0] == std::byte{0x77}; }, "the frame of one that has greeted");
-    Side caller(manual_side(is_private));  // the youngest of the silent ones is in nobody's way either
+    Side caller(manual_side(is_private));  // the newest silent caller blocks no other either
     const uint64_t dest = caller.insert(*pair.b), word = 1;
     BOOST_TEST(run(caller, *pair.b, write_of(dest, &word, 8, 0, pair.key())).error == 0);
   }
 }
 
-/// The last descriptors of a process are its application's and its peers', not its callers'.
+/// The last descriptors of a process are reserved for its application and its peers; callers do not get them.
 BOOST_AUTO_TEST_CASE(test_callers_leave_descriptors_to_the_application) {
   Pair pair(pair_of(Path::strict, true));
   expect_serves(pair);
@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_CASE(test_peer_that_closed_and_peer_that_died_differ) {
 
 #if !defined(WEFT_TEST_NO_FORK)
 
-/// Any user may bind any abstract name. Only root can play another user here.
+/// Any user may bind any abstract name. Only root can act as another user in this test.
 BOOST_AUTO_TEST_CASE(test_name_that_another_user_took_keeps_nobody_out) {
   if (::geteuid() != 0) {
     BOOST_TEST_MESSAGE("not root: nobody to play another user");
@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(test_name_that_another_user_took_keeps_nobody_out) {
       const int n =
           std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "weft-%u-0-0-0-%u", wire::kHelloVersion, kPid);
       if (::setgid(65000) != 0 || ::setuid(65000) != 0) ::_exit(6);
-      const UniqueFd name_fd(::socket(AF_UNIX, SOCK_SEQPACKET, 0));  // afterwards: a socket is its maker's
+      const UniqueFd name_fd(::socket(AF_UNIX, SOCK_SEQPACKET, 0));  // after setuid(): a socket is its maker's
       const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
       if (::bind(name_fd.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) ::_exit(7);
       if (listens && ::listen(name_fd.get(), 8) != 0) ::_exit(8);
@@ -311,7 +311,7 @@ BOOST_AUTO_TEST_CASE(test_name_that_another_user_took_keeps_nobody_out) {
     });
     BOOST_REQUIRE(hear<int>(squatter.fd()) == 1);
     Side caller(manual_side(false));
-    {  // nobody of ours is there yet
+    {  // no endpoint of ours has the name yet
       const uint64_t nowhere = caller.av->insert({0, kPid, 0, 0}), word = 1;
       const auto done = run(caller, caller, write_of(nowhere, &word, 8, 0, 1));
       BOOST_TEST((done.status == (listens ? Status::refused : Status::no_endpoint)), done.text);
@@ -325,11 +325,12 @@ BOOST_AUTO_TEST_CASE(test_name_that_another_user_took_keeps_nobody_out) {
     const auto done = run(caller, owner, write_of(dest, &word, 8, 0, 1));
     BOOST_TEST(done.error == 0, done.text);
     BOOST_CHECK_EXCEPTION(Side{config}, Error,
-                          [](const Error& e) { return e.fi_code() == fi_err::kEADDRINUSE; });  // it is taken now
+                          [](const Error& e) { return e.fi_code() == fi_err::kEADDRINUSE; });  // the name is taken now
     tell(squatter.fd(), 1);
     squatter.wait();
     BOOST_TEST(run(caller, owner, write_of(dest, &word, 8, 8, 1)).error == 0);
-    Side late(manual_side(false));  // the usual name is free again, and still the other is found
+    Side late(
+        manual_side(false));  // the usual name is free again, and callers still find the endpoint under its other name
     const uint64_t again = late.av->insert(owner.ep->address());
     BOOST_TEST(run(late, owner, write_of(again, &word, 8, 16, 1)).error == 0);
   }

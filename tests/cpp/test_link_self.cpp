@@ -35,7 +35,7 @@ struct CountingWaiter final : link::Waiter {
 };
 
 struct Fixture {
-  // Boost installs handlers of its own before each test, and no NIC is made here that would come first again.
+  // Boost installs its own handlers before each test, and this test makes no NIC, which would put ours in front again.
   Fixture() { mem::keep_fault_handler(); }
   mem::Table table{16};
   CountingWaiter waiter;
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(test_self_copy_moves_every_byte_or_reports_a_missing_page) 
   auto* hole = static_cast<std::byte*>(
       ::mmap(nullptr, static_cast<size_t>(page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   const iovec missing{hole, 64}, here{to.data(), 64};
-  mem::keep_fault_handler();  // the test runner installs its own at each test
+  mem::keep_fault_handler();  // the test runner installs its own handler at each test
   for (const bool write : {false, true}) {
     BOOST_TEST(self.cma_copy(write, {&missing, 1}, {&here, 1}) == Status::fault);
     BOOST_TEST(self.cma_copy(write, {&here, 1}, {&missing, 1}) == Status::fault);
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(test_self_frames_arrive_in_order_and_are_bounded) {
   }
   BOOST_TEST(sent > 1000U);
   BOOST_TEST(f.link.maybe_ready());
-  payload.assign(3, std::byte{0});  // what was submitted is ours again
+  payload.assign(3, std::byte{0});  // submitted memory may be reused
   BOOST_TEST(f.link.poll(f.heard, 10) == 10U);
   frame.op_id = sent++;
   BOOST_TEST((f.link.submit(*f.found.peer, frame, {}) == Status::ok));
@@ -128,10 +128,10 @@ BOOST_AUTO_TEST_CASE(test_self_wakes_a_sleeper_once_and_never_misses_one) {
   for (int i = 0; i < 3; ++i) (void)f.link.submit(*f.found.peer, frame, {});
   BOOST_TEST(f.waiter.wakes.load() >= 1);
 
-  // Whoever looks before sleeping sees the frame, or is woken.
+  // A thread that checks before it sleeps sees the frame, or is woken.
   for (int round = 0; round < 3000; ++round) {
     f.link.poll(f.heard, 1000);
-    (void)f.link.prepare_sleep();  // consumes an old arming
+    (void)f.link.prepare_sleep();  // consumes an earlier arming
     f.link.poll(f.heard, 1000);
     f.waiter.wakes.store(0);
     std::thread sender;

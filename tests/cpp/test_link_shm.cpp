@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_CASE(test_address_is_taken_once_on_a_host) {
     return e.fi_code() == fi_err::kEADDRINUSE && std::string(e.what()).find("weft://3/5/777") != std::string::npos;
   };
   auto first = std::make_unique<Side>(config);
-  BOOST_CHECK_EXCEPTION(Side{config}, Error, in_use);  // another NIC: the kernel knows
+  BOOST_CHECK_EXCEPTION(Side{config}, Error, in_use);  // another NIC: the kernel knows the address
   SideConfig same = config;
   same.shared = first->host;
   BOOST_CHECK_EXCEPTION(Side{same}, Error, in_use);  // the same NIC
@@ -52,7 +52,9 @@ BOOST_AUTO_TEST_CASE(test_chosen_addresses_differ) {
   }
 }
 
-/// Two processes that write to each other first thing: each connects, neither drops the connection that the other uses.
+/// Two processes that first write to each other at the same time: both connect, and neither drops the connection that
+/// the
+/// other uses.
 BOOST_AUTO_TEST_CASE(test_shm_simultaneous_connects_both_succeed) {
   for (const Path path : {Path::direct, Path::cma, Path::strict}) {
     BOOST_TEST_CONTEXT("path " << path) {
@@ -98,7 +100,7 @@ BOOST_AUTO_TEST_CASE(test_second_endpoint_of_a_peer_uses_the_same_connection) {
   }
 }
 
-/// Both at once: A finds a second endpoint of B while B looks for A; B must not choose the connection that A gives up.
+/// Both at once: A looks for a second endpoint of B while B looks for A. B must not choose the connection that A drops.
 BOOST_AUTO_TEST_CASE(test_given_up_connection_is_nobodys_peer) {
   for (int turns = 0; turns < 12; ++turns) {
     Pair pair(pair_of(Path::strict, true));
@@ -207,7 +209,7 @@ BOOST_AUTO_TEST_CASE(test_garbage_on_the_socket_harms_nobody) {
     std::mt19937_64 random(99);
     for (int round = 0; round < 150; ++round) {
       RawPeer raw(pair.b->ep->address());
-      if (round % 5 == 4) continue;  // connects and goes
+      if (round % 5 == 4) continue;  // connects and hangs up
       if (round % 5 == 3) (void)raw.shake_hands(*pair.b);
       for (int packet = 0; packet < 3; ++packet) {
         std::vector<std::byte> bytes(1 + random() % 2500);
@@ -228,7 +230,8 @@ BOOST_AUTO_TEST_CASE(test_garbage_on_the_socket_harms_nobody) {
   }
 }
 
-/// Without a descriptor left the caller is told; its call does not stay in the queue, where it would keep us awake.
+/// Without a free descriptor the caller is told so. Its call does not stay in the queue, where it would wake us again
+/// and again.
 BOOST_AUTO_TEST_CASE(test_process_out_of_descriptors_refuses_and_serves_on) {
   Pair pair(pair_of(Path::strict, true));
   const uint64_t word = 7;
@@ -274,7 +277,7 @@ BOOST_AUTO_TEST_CASE(test_garbage_in_the_ring_hangs_up_on_its_sender_only) {
   }
 }
 
-/// Frames of the right form with any content: answered with an error or dropped; nothing outside the region is touched.
+/// Frames of valid form with any content are answered with an error or dropped; no byte outside the region changes.
 BOOST_AUTO_TEST_CASE(test_random_frames_touch_nothing_outside_the_region) {
   Pair pair(pair_of(Path::strict, true));
   expect_serves(pair);
@@ -318,7 +321,7 @@ BOOST_AUTO_TEST_CASE(test_random_frames_touch_nothing_outside_the_region) {
     raw->push(bytes);
     if (i % 64 == 0) {
       pair.poll();
-      // Nobody reads the answers: empty that ring, so that they are sent and not kept.
+      // No side reads the answers: empty that ring, so that answers are sent and not deferred.
       raw->clear_ring();
     }
   }
@@ -399,7 +402,7 @@ BOOST_AUTO_TEST_CASE(test_connect_queued_at_a_closing_endpoint_is_no_endpoint) {
   Side a(config), b(config);
   const uint64_t dest = a.insert(b), word = 1;
   BOOST_TEST(post(*a.ep, write_of(dest, &word, 8, 0, 1)).refusal == Refusal::none);
-  b.ep->close();  // b never looked at its socket
+  b.ep->close();  // b has not read its socket
   std::optional<Completion> c;
   BOOST_TEST(poll_until([&] { return (c = try_completion(a)).has_value(); },
                         [&] {
@@ -409,7 +412,7 @@ BOOST_AUTO_TEST_CASE(test_connect_queued_at_a_closing_endpoint_is_no_endpoint) {
   BOOST_TEST((c && c->status == Status::no_endpoint), (c ? c->text : ""));
 }
 
-/// A stopped peer keeps what was sent to it, but not so much that others wait for it.
+/// Frames wait for a stopped peer, but not so many that other peers must wait.
 BOOST_AUTO_TEST_CASE(test_shm_stopped_peer_leaves_staging_memory_to_others) {
   SideConfig config = manual_side();
   config.host.shm.strict = true;
@@ -448,7 +451,7 @@ BOOST_AUTO_TEST_CASE(test_shm_stopped_peer_leaves_staging_memory_to_others) {
       [&] { drive(true); }));
 }
 
-/// The same for answers: the owner's answers to a stopped reader do not hold up another reader's.
+/// The same for answers: the owner's answers to a stopped reader do not delay another reader's answers.
 BOOST_AUTO_TEST_CASE(test_reader_that_does_not_read_holds_up_no_other_reader) {
   SideConfig config = manual_side();
   config.host.shm.strict = true;
@@ -536,7 +539,7 @@ BOOST_AUTO_TEST_CASE(test_two_processes_read_write_and_notice_a_death) {
         BOOST_TEST((back == data));
         target.kill(SIGKILL);
         target.wait();
-        // Until the hang-up has been heard a direct write may still succeed; then it is an error, and stays one.
+        // Until the NIC has noticed the hang-up a direct write may succeed; afterwards every write is an error.
         BOOST_TEST(poll_until([&] { return run(write_of(dest, data.data(), 64, 0, 1)).error != 0; },
                               [&] { side.progress(); }));
         done = run(write_of(dest, data.data(), 64, 0, 1));
@@ -548,7 +551,8 @@ BOOST_AUTO_TEST_CASE(test_two_processes_read_write_and_notice_a_death) {
   }
 }
 
-/// A child of the target that goes on living gives up its descriptors, or nobody would hear of the target's death.
+/// A child of the target that lives on closes its inherited descriptors; otherwise no peer would notice the target's
+/// death.
 BOOST_AUTO_TEST_CASE(test_forked_child_does_not_hide_its_parents_death) {
   struct Told {
     wire::EpAddress address;
@@ -592,11 +596,11 @@ BOOST_AUTO_TEST_CASE(test_forked_child_does_not_hide_its_parents_death) {
   target.kill(SIGKILL);
   target.wait();
   BOOST_TEST(poll_until([&] { return run().error != 0; }, [] {}));
-  BOOST_TEST(::kill(forked->grandchild, 0) == 0);  // it still lives
+  BOOST_TEST(::kill(forked->grandchild, 0) == 0);  // the child still lives
   ::kill(forked->grandchild, SIGKILL);
 }
 
-/// Nobody polls the initiator; its engine alone sends what found no room in the ring of a stopped target.
+/// No thread polls the initiator; its engine alone sends the frames for which a stopped target's ring had no room.
 BOOST_AUTO_TEST_CASE(test_engine_sends_deferred_frames_by_itself) {
   Child target([](int fd) {
     SideConfig config;
@@ -611,7 +615,7 @@ BOOST_AUTO_TEST_CASE(test_engine_sends_deferred_frames_by_itself) {
     };
     (void)poll_until([&] { return sees(1); }, [&] { side.progress(); });
     tell(fd, 1);
-    (void)hear<int>(fd);  // now it is not looking
+    (void)hear<int>(fd);  // the target does not poll now
     const bool all = poll_until([&] { return sees(9000); }, [&] { side.progress(); }, std::chrono::seconds(20));
     tell(fd, all ? 2 : 3);
     (void)hear<int>(fd);
@@ -624,7 +628,7 @@ BOOST_AUTO_TEST_CASE(test_engine_sends_deferred_frames_by_itself) {
   Side side(config);
   const uint64_t dest = side.av->insert(*address);
   uint64_t word = 1;
-  const auto announce = [&] {  // done by store at once; the notice of it has to find room
+  const auto announce = [&] {  // the store is done at once; its notice must find room
     Access w = write_of(dest, &word, 8, 0, 1);
     w.inject = true;
     w.flags = flag::kRemoteCqData;
@@ -632,13 +636,13 @@ BOOST_AUTO_TEST_CASE(test_engine_sends_deferred_frames_by_itself) {
   };
   announce();
   BOOST_REQUIRE(hear<int>(target.fd()).has_value());
-  usleep(20'000);  // the engine goes to sleep: nothing is under way
+  usleep(20'000);  // the engine goes to sleep: no operation is under way
   for (word = 2; word <= 9000; ++word) announce();
   tell(target.fd(), 1);
   BOOST_TEST(hear<int>(target.fd()).value_or(0) == 2);
 }
 
-/// What is shared has no name in a file system, so a process that is killed leaves nothing behind.
+/// Shared memory has no name in a file system, so a killed process leaves nothing behind.
 BOOST_AUTO_TEST_CASE(test_shared_memory_is_in_no_file_system) {
   Pair pair(pair_of(Path::direct));
   expect_serves(pair);

@@ -1,4 +1,4 @@
-// tests/cpp/test_mem_cache.cpp: the registration cache: what is found, what goes, and when.
+// tests/cpp/test_mem_cache.cpp: the registration cache: what it finds, what it removes, and when.
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <random>
@@ -15,7 +15,7 @@ using namespace weft::mem;
 
 constexpr uint64_t kPage = 4096;
 
-// Watches nothing; the test says what changes.
+// A monitor that watches nothing: the test reports the changes.
 class FakeMonitor final : public Monitor {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "fake"; }
@@ -47,7 +47,7 @@ class FakeMonitor final : public Monitor {
 
 struct Stack {
   explicit Stack(uint64_t count = 100, uint64_t bytes = kUnlimited) : cache({count, bytes}, monitor) {}
-  // user: which resolution it was.
+  // user: the number of the resolution.
   RegistrationCache::Ref search(uint64_t address, uint64_t length, uint32_t iface = kHmemSystem, uint64_t device = 0) {
     return cache.search(address, length, iface, device, [&](uint64_t a, uint64_t n) {
       CachedMapping m;
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(test_cache_system_memory_entry_covers_the_pages_asked_for) 
   Stack s;
   const auto found = s.cache.search(10 * kPage + 10, 20, kHmemSystem, 0, [](uint64_t, uint64_t) {
     CachedMapping m;
-    m.address = 0;  // the resolver knows of far more
+    m.address = 0;  // the resolver returns a much larger mapping
     m.length = 1 << 30;
     return m;
   });
@@ -102,9 +102,9 @@ BOOST_AUTO_TEST_CASE(test_cache_interface_and_device_are_part_of_the_key) {
   BOOST_TEST(s.search(kPage, 64, 1, 1)->user == 3U);
   BOOST_TEST(s.search(kPage, 64, 1, 0)->user == 2U);
   BOOST_TEST(s.search(kPage, 64)->user == 1U);
-  BOOST_TEST(s.cache.notify(1, 0, ~uint64_t{0}) == 2U);  // both devices; system memory is not touched
+  BOOST_TEST(s.cache.notify(1, 0, ~uint64_t{0}) == 2U);  // both devices; entries of system memory stay
   BOOST_TEST(s.search(kPage, 64)->user == 1U);
-  BOOST_TEST(!s.search(kPage, 64, 2, 0).cached());  // nobody watches that interface
+  BOOST_TEST(!s.search(kPage, 64, 2, 0).cached());  // no monitor watches that interface
 }
 
 BOOST_AUTO_TEST_CASE(test_cache_change_removes_entries_and_marks_held_refs_stale) {
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(test_cache_change_while_resolving_is_not_kept) {
   Stack s;
   const auto found = s.cache.search(kPage, 64, kHmemSystem, 0, [&](uint64_t a, uint64_t n) {
     s.monitor->log->push({kPage, 2 * kPage, true});
-    (void)s.cache.statistics();  // another thread looks at the changes before we are done
+    (void)s.cache.statistics();  // another thread reads the changes before the resolver returns
     CachedMapping m;
     m.address = a;
     m.length = n;
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(test_cache_change_while_resolving_is_not_kept) {
   });
   BOOST_TEST(!found.cached());
   BOOST_TEST(s.cache.statistics().entries == 0U);
-  s.monitor->in_flight = true;  // began before we watched, and has not happened yet
+  s.monitor->in_flight = true;  // began before the subscription, and has not taken effect yet
   BOOST_TEST(!s.search(kPage, 64).cached());
   s.monitor->in_flight = false;
   BOOST_TEST(s.search(kPage, 64).cached());
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(test_cache_count_limit_evicts_the_oldest_unheld_entry) {
   (void)s.search(2 * kPage, 64);
   (void)s.search(3 * kPage, 64);
   (void)s.search(2 * kPage, 64);  // used again
-  (void)s.search(4 * kPage, 64);  // takes the place of 3
+  (void)s.search(4 * kPage, 64);  // replaces 3
   BOOST_TEST(static_cast<bool>(s.cache.find(1 * kPage, 64, 0, 0)));
   BOOST_TEST(static_cast<bool>(s.cache.find(2 * kPage, 64, 0, 0)));
   BOOST_TEST(!s.cache.find(3 * kPage, 64, 0, 0));
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(test_cache_hit_refused_by_the_monitor_is_resolved_again) {
   s.cache.set_monitor(1, device);
   const auto held = s.search(kPage, 64, 1, 0);
   BOOST_TEST(s.search(kPage, 64, 1, 0)->user == 1U);
-  device->buffer_id = s.monitor->buffer_id = 7;  // the allocation at that address is another one now
+  device->buffer_id = s.monitor->buffer_id = 7;  // another allocation has that address now
   BOOST_TEST(s.search(kPage, 64, 1, 0)->user == 2U);
   BOOST_TEST(held.stale());
   BOOST_TEST(s.search(kPage, 64, 1, 0)->user == 2U);
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(test_cache_resolver_must_contain_the_requested_range) {
   BOOST_TEST(s.monitor->ranges.empty());
 }
 
-// Against a list of ranges: random look-ups, changes, holds and drops.
+// Compares the cache with a list of ranges: random look-ups, changes, holds and drops.
 BOOST_AUTO_TEST_CASE(test_cache_random_operations_agree_with_a_list) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 30; ++round) {
@@ -267,7 +267,7 @@ BOOST_AUTO_TEST_CASE(test_cache_random_operations_agree_with_a_list) {
     struct Known {
       uint64_t begin, end, user;
     };
-    std::vector<Known> model;  // may have more than the cache, never less
+    std::vector<Known> model;  // may have more entries than the cache, never fewer
     std::vector<RegistrationCache::Ref> held;
     for (int step = 0; step < 400; ++step) {
       const uint64_t begin = random() % 64 * kPage;
@@ -308,7 +308,7 @@ BOOST_AUTO_TEST_CASE(test_cache_random_operations_agree_with_a_list) {
 }
 
 BOOST_AUTO_TEST_CASE(test_cache_threads_search_notify_and_flush_together) {
-  // A monitor of its own whose maps are not shared with the test: subscriptions are counted, no more.
+  // A monitor of its own whose maps are not shared with the test; it only counts subscriptions.
   class Counting final : public Monitor {
    public:
     [[nodiscard]] std::string_view name() const noexcept override { return "counting"; }
@@ -345,7 +345,8 @@ BOOST_AUTO_TEST_CASE(test_cache_threads_search_notify_and_flush_together) {
             m.user = version.load();
             return m;
           });
-          // What a finished notify() took away is not found any more; the version is raised before it.
+          // After notify() has returned, look-ups no longer find the removed entry. The version is raised before
+          // notify().
           if (ref->user + 1 < before) ++wrong;
         }
       }

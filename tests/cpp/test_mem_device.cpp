@@ -1,4 +1,4 @@
-// tests/cpp/test_mem_device.cpp: which memory of peers is open, and for how long.
+// tests/cpp/test_mem_device.cpp: which device memory of peers is open, and for how long.
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 #include <set>
@@ -11,7 +11,7 @@ using namespace weft::mem;
 
 namespace {
 
-// "Device memory" is what lies in its list; opening gives an address of its own.
+// "Device memory" is the memory in this list; opening it returns another address.
 class TestRuntime final : public DeviceRuntime {
  public:
   [[nodiscard]] uint32_t iface() const noexcept override { return 1; }
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(devices_open_peer_memory_once_and_close_it_at_its_death) {
   f.devices.forget(&f.owner_b);
   BOOST_TEST(f.runtime->opened.size() == 1u);
   f.devices.forget(&f.owner_a);
-  BOOST_TEST(f.runtime->opened.size() == 1u);  // somebody still copies
+  BOOST_TEST(f.runtime->opened.size() == 1u);  // a copy still uses the mapping
 }
 
 BOOST_AUTO_TEST_CASE(devices_close_an_older_allocation_at_the_address) {
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(copies_go_by_the_runtime_where_a_side_is_a_devices) {
   BOOST_TEST((f.devices.copy({there, true}, {host, false}, 8) == Status::ok));
   BOOST_TEST((f.devices.copy({host, false}, {there, true}, 8) == Status::ok));
   BOOST_TEST(f.runtime->copies == 2);
-  // Memory that was freed is not taken for the host's.
+  // Freed device memory is not mistaken for host memory.
   BOOST_TEST((f.devices.copy({reinterpret_cast<void*>(8), true}, {host, false}, 8) == Status::device));
   f.runtime->fails = true;
   BOOST_TEST((f.devices.copy({host, false}, {there, true}, 8) == Status::device));

@@ -1,5 +1,5 @@
-// tests/cpp/test_mem_guard.cpp: a page that fails ends a guarded copy and nothing else; every other fault goes where it
-// went before, whoever installed a handler, before or after ours.
+// tests/cpp/test_mem_guard.cpp: a failing page ends a guarded copy and nothing else. Every other fault goes to the
+// handler that it went to before, whether that handler was installed before or after ours.
 #include "mem/guard.hpp"
 
 #include <fcntl.h>
@@ -50,7 +50,7 @@ class Pages {
   UniqueFd fd_;
 };
 
-/// The signal that ends a child which runs `body`; 0: it lived.
+/// The signal that ends a child which runs `body`; 0: the child exited normally.
 int signal_of(const std::function<void()>& body) {
   const pid_t pid = ::fork();
   BOOST_REQUIRE(pid >= 0);
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(test_guarded_copy_ends_at_a_page_that_fails) {
   }
   const Pages pages(Pages::closed);
   BOOST_TEST(mem::copy_guarded(pages.at + 2 * kPage, mine.data(), 0));
-  BOOST_TEST(!mem::copy_guarded(reinterpret_cast<std::byte*>(uint64_t{1} << 60), mine.data(), 8));  // no address at all
+  BOOST_TEST(!mem::copy_guarded(reinterpret_cast<std::byte*>(uint64_t{1} << 60), mine.data(), 8));  // no fault address
   BOOST_TEST(!mem::copy_guarded(mine.data(), nullptr, 8));
 }
 
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(test_hot_add_fails_with_its_operand_before_it_adds) {
     BOOST_TEST(!mem::add_guarded_hot(&target, gone, &before, &possible));
     BOOST_TEST(target == 44u);
     BOOST_TEST(!mem::add_guarded_hot(&target, &two, gone, &possible));
-    BOOST_TEST(target == 46u);  // done, and its result is lost
+    BOOST_TEST(target == 46u);  // the operation was done, and its result is lost
   }
   BOOST_TEST(possible == (WEFT_GUARD_FIXUPS != 0));
 }
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(test_fault_outside_a_guard_ends_the_process_by_its_signal) 
   const Pages closed(Pages::closed), cut(Pages::cut_off);
   BOOST_TEST(signal_of([&] { touch(closed.at + 2 * kPage); }) == SIGSEGV);
   BOOST_TEST(signal_of([&] { touch(cut.at + 2 * kPage); }) == SIGBUS);
-  BOOST_TEST(signal_of([&] {  // in the middle of a guarded access, but not of its memory
+  BOOST_TEST(signal_of([&] {  // during a guarded access, but outside of its memory
                const mem::MemoryRange range{cut.at, kPage};
                (void)mem::guarded({&range, 1}, [&] { touch(closed.at + 2 * kPage); });
              }) == SIGSEGV);
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(test_fault_outside_a_guard_ends_the_process_by_its_signal) 
                ::kill(::getpid(), SIGSEGV);
                ::pause();
              }) == SIGSEGV);
-  BOOST_TEST(signal_of([&] {  // after a guard has met a fault, too
+  BOOST_TEST(signal_of([&] {  // also after a guard has handled a fault
                const std::byte word[8] = {};
                if (mem::copy_guarded(closed.at + 2 * kPage, word, 8)) ::_exit(1);
                touch(closed.at + 2 * kPage);
@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(test_guard_ignored_signal_still_kills_at_a_fault) {
              }) == SIGSEGV);
 }
 
-// What the handlers of the following cases have seen, in a child.
+// What the handlers of the following cases have recorded, in a child.
 sigjmp_buf g_back;
 std::atomic<int> g_calls{0};
 std::atomic<const void*> g_address{nullptr};
@@ -247,11 +247,11 @@ BOOST_AUTO_TEST_CASE(test_guard_passes_other_faults_on_with_their_address) {
                    siglongjmp(g_back, 1);
                  });
                  mem::keep_fault_handler();
-                 for (int i = 0; i < 100; ++i) {  // again and again: a handler may leave by a jump
+                 for (int i = 0; i < 100; ++i) {  // repeated: a handler may leave by a jump
                    if (sigsetjmp(g_back, 1) == 0) touch(closed.at + 2 * kPage + 5);
                    if (g_calls != i + 1 || g_address != closed.at + 2 * kPage + 5) ::_exit(1);
                    if (mem::copy_guarded(closed.at + 3 * kPage, word, 8)) ::_exit(2);
-                   if (g_calls != i + 1) ::_exit(3);  // what the guard is for does not reach it
+                   if (g_calls != i + 1) ::_exit(3);  // faults of guarded accesses do not reach the handler
                  }
                }) == 0);
   }
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(test_handler_that_repairs_the_page_lets_the_access_go_on) {
              }) == 0);
 }
 
-/// As Python's faulthandler: it puts back the handler that it replaced, says something, and raises the signal again.
+/// Like Python's faulthandler: the handler restores its predecessor, prints, and raises the signal again.
 void report_and_raise(int signal, siginfo_t*, void*) {
   if (++g_calls > 1) ::_exit(100);
   ::sigaction(signal, &g_replaced, nullptr);
@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(test_guard_handler_that_reraises_runs_once) {
                  touch(closed.at + 2 * kPage);
                }) == SIGSEGV);
   }
-  BOOST_TEST(signal_of([&] {  // and it was there before ours
+  BOOST_TEST(signal_of([&] {  // and the handler was installed before ours
                ::signal(SIGSEGV, SIG_DFL);
                install(SIGSEGV, report_and_raise, &g_replaced);
                mem::keep_fault_handler();
@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(test_guarded_copy_may_fail_within_a_handler_of_another_faul
              }) == 0);
 }
 
-/// Two libraries that chain to each other's handlers must not call each other for ever.
+/// Two libraries that chain to each other's handlers must not call each other without end.
 BOOST_AUTO_TEST_CASE(test_handlers_that_chain_in_a_ring_end_at_the_default) {
   const Pages closed(Pages::closed);
   BOOST_TEST(signal_of([&] {

@@ -1,5 +1,5 @@
-// tests/cpp/test_mem_held_pages.cpp: the NIC and the process have one page until a fork; then a page that is written to
-// is a new one for the process, and the NIC stays with the old one.
+// tests/cpp/test_mem_held_pages.cpp: NIC and process share a page until a fork. A page written afterwards is a new page
+// for the process, and the NIC keeps the old one.
 #include "mem/held_pages.hpp"
 
 #include <sys/mman.h>
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(process_and_nic_have_one_page_until_a_fork) {
   memory.bytes[0] = 8;
   *at(alias) = 9;
   BOOST_TEST(int{memory.bytes[0]} == 8);
-  *at(alias + kPage) = 5;  // nobody has written to the second page
+  *at(alias + kPage) = 5;  // neither process has written to the second page
   BOOST_TEST(int{memory.bytes[kPage]} == 5);
   const int next = 0;
   const uint64_t again = pages.hold(&next, memory.address(), kPage, false);
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(other_memory_is_not_held) {
     BOOST_TEST(pages.hold(&owner, address, length, false) == address);
   }
   BOOST_TEST(!pages.any());
-  pages.release(&owner);  // of nothing
+  pages.release(&owner);  // of an owner that holds nothing
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_was_replaced_meanwhile_is_left_alone) {

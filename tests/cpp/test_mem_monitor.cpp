@@ -1,5 +1,6 @@
-// tests/cpp/test_mem_monitor.cpp: one suite over both monitors of system memory: what is unmapped, moved, replaced or
-// dropped is not found any more when the call returns.
+// tests/cpp/test_mem_monitor.cpp: one suite over both monitors of system memory: when a call that unmaps, moves,
+// replaces
+// or drops memory has returned, the cache no longer finds that memory.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -34,7 +35,7 @@ const std::array<const char*, 2> kNames{"memhooks", "userfaultfd"};
 std::byte* map(size_t pages, void* at = nullptr) {
   void* p = ::mmap(at, pages * kPage, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
-  if (p == MAP_FAILED) std::abort();  // no assertion of Boost.Test's: those are for one thread
+  if (p == MAP_FAILED) std::abort();  // not an assertion of Boost.Test, which works in one thread only
   return static_cast<std::byte*>(p);
 }
 
@@ -44,7 +45,7 @@ uint64_t number(const void* p) {
 
 struct Watched {
   explicit Watched(const char* name) : monitor(make_system_monitor(name)), cache({}, monitor) {}
-  // False where this machine does not allow the monitor.
+  // False if this machine does not allow the monitor.
   bool works() {
     std::string why;
     const bool yes = monitor->available(&why);
@@ -52,7 +53,7 @@ struct Watched {
     return yes;
   }
   bool knows(const void* p, size_t length = kPage) { return static_cast<bool>(cache.find(number(p), length, 0, 0)); }
-  // Cached from here on.
+  // The range is cached from here on.
   void learn(const void* p, size_t length = kPage) {
     const auto ref = cache.search(number(p), length, 0, 0, describe_system_memory);
     BOOST_REQUIRE_MESSAGE(ref.cached(), cache.reason());
@@ -98,8 +99,9 @@ BOOST_DATA_TEST_CASE(test_monitor_sees_calls_through_dlsym_and_from_inside_libc,
   const auto unmap = reinterpret_cast<int (*)(void*, size_t)>(::dlsym(RTLD_DEFAULT, "munmap"));
   BOOST_TEST(unmap(p, kPage) == 0);
   BOOST_TEST(!w.knows(p));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc is another one
-  auto* block = static_cast<std::byte*>(std::malloc(64 << 20));      // above any threshold: a mapping of its own
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc is a different one
+  auto* block =
+      static_cast<std::byte*>(std::malloc(64 << 20));  // above any threshold: malloc makes a mapping of its own
   auto* page = reinterpret_cast<std::byte*>((number(block) + kPage) & ~(kPage - 1));
   page[0] = std::byte{1};
   w.learn(page);
@@ -124,7 +126,7 @@ BOOST_DATA_TEST_CASE(test_monitor_sees_shared_memory_detached, data::make(kNames
   auto* p = static_cast<std::byte*>(::shmat(id, nullptr, 0));
   ::shmctl(id, IPC_RMID, nullptr);
   p[kPage] = std::byte{1};
-  if (w.monitor->name() == "userfaultfd") {  // the kernel does not report shmdt: such memory is not cached then
+  if (w.monitor->name() == "userfaultfd") {  // the kernel does not report shmdt, so such memory is not cached
     BOOST_TEST(!w.cache.search(number(p + kPage), kPage, 0, 0, describe_system_memory).cached());
     BOOST_TEST(w.cache.reason().find("System V") != std::string::npos);
   } else {
@@ -147,7 +149,7 @@ BOOST_DATA_TEST_CASE(test_monitor_runs_only_while_there_are_entries, data::make(
   (void)w.cache.flush(false);
   BOOST_TEST(!w.monitor->active());
   BOOST_TEST(std::memcmp(before.data(), code, before.size()) == 0);
-  for (int i = 0; i < 50; ++i) {  // and again
+  for (int i = 0; i < 50; ++i) {  // a second time
     w.learn(p);
     (void)w.cache.flush(true);
   }
@@ -167,7 +169,7 @@ BOOST_DATA_TEST_CASE(test_monitor_leaves_calls_and_their_errors_as_they_are, dat
   BOOST_TEST(::mremap(p, kPage, 2 * kPage, 0) == MAP_FAILED);
   BOOST_TEST(errno == ENOMEM);
   BOOST_TEST(::mmap(p + 1, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
-  // Under userfaultfd a range is a mapping of its own for as long as it is cached, and mremap takes only one at a time.
+  // Under userfaultfd a cached range is a separate mapping, and mremap takes only one mapping.
   if (w.monitor->name() == "userfaultfd") (void)w.cache.flush(false);
   void* grown = ::mremap(p, 4 * kPage, 5 * kPage, MREMAP_MAYMOVE);
   BOOST_TEST(grown != MAP_FAILED);
@@ -184,9 +186,10 @@ BOOST_AUTO_TEST_CASE(test_monitor_names_are_checked) {
   if (!make_system_monitor("kdreg2")->available(&why)) BOOST_TEST(why.find("/dev/kdreg2") != std::string::npos);
 }
 
-// Threads change pages of an arena and look them up. A page's first byte is what the resolver notes: a hit that says
-// something else than the page does is stale. A lock a page keeps look-ups of it apart from changes of it (an
-// application has to do that, too); everything else is concurrent.
+// Threads change pages of an arena and look them up. The resolver records a page's first byte: a hit with another value
+// than the page has is stale. A lock for each page separates look-ups of the page from its changes (an application must
+// do
+// that too); everything else is concurrent.
 BOOST_DATA_TEST_CASE(test_monitor_under_fire_no_hit_is_stale, data::make(kNames), name) {
   Watched w(name);
   if (!w.works()) return;
@@ -211,7 +214,7 @@ BOOST_DATA_TEST_CASE(test_monitor_under_fire_no_hit_is_stale, data::make(kNames)
         const std::lock_guard guard(locks[at]);
         if (lost[at]) continue;
         switch (random() % 10) {
-          case 0:  // away and back, unless another thread is given the hole
+          case 0:  // away and back, unless another thread gets the addresses in between
             ::munmap(page, kPage);
             lost[at] = ::mmap(page, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
                               -1, 0) != page;
@@ -252,7 +255,7 @@ BOOST_DATA_TEST_CASE(test_monitor_under_fire_no_hit_is_stale, data::make(kNames)
       }
     });
   }
-  std::thread noise([] {  // others allocate and free meanwhile
+  std::thread noise([] {  // other threads allocate and free meanwhile
     for (int i = 0; i < 300; ++i) {
       std::vector<char> block(size_t{1} << 20, 'x');
       asm volatile("" : : "r"(block.data()) : "memory");
@@ -274,7 +277,7 @@ BOOST_DATA_TEST_CASE(test_segment_pages_mapped_over_leave_the_segment, data::mak
   std::byte* p = set.allocate(16 * kPage);
   std::byte* next = set.allocate(kPage);
   BOOST_TEST(!monitor->active());
-  BOOST_TEST(set.find(p, 16 * kPage).has_value());  // from here on it is watched
+  BOOST_TEST(set.find(p, 16 * kPage).has_value());  // from here on the segment is watched
   BOOST_TEST(monitor->active());
   ::madvise(p, kPage, MADV_DONTNEED);
   BOOST_TEST(set.find(p, 16 * kPage).has_value());  // pages come back from the segment's file
@@ -286,7 +289,7 @@ BOOST_DATA_TEST_CASE(test_segment_pages_mapped_over_leave_the_segment, data::mak
   BOOST_TEST(set.find(next, kPage).has_value());
   ::munmap(p + 8 * kPage, kPage);
   BOOST_TEST(!set.find(p + 8 * kPage + 1, 1).has_value());
-  // Given back, the holes stay out of what is allocated.
+  // After their allocation is freed, the holes are never allocated again.
   set.free(p);
   for (int i = 0; i < 40; ++i) {
     std::byte* q = set.allocate(2 * kPage);

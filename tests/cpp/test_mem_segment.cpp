@@ -1,5 +1,5 @@
-// tests/cpp/test_mem_segment.cpp: the allocator of shared segments: what it hands out never overlaps and always comes
-// back.
+// tests/cpp/test_mem_segment.cpp: the allocator of shared segments: allocations never overlap, and freed memory can
+// always be allocated again.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -123,12 +123,12 @@ BOOST_AUTO_TEST_CASE(test_segment_random_allocations_never_overlap) {
   }
   for (const auto& [p, what] : live) set.free(p);
   BOOST_TEST(set.count() == 1U);
-  // Whole again: one span that holds everything.
+  // The segment is whole again: one free span contains everything.
   std::byte* all = set.allocate(set.bytes(0));
   BOOST_TEST(set.find(all, set.bytes(0))->offset == 0U);
 }
 
-// Addresses that nobody uses, as long as this lives.
+// Addresses that no mapping uses, while this object exists.
 struct Reserved {
   explicit Reserved(size_t n) : bytes(n) {
     void* p = ::mmap(nullptr, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_has_the_wanted_address) {
   SegmentSet set;
   std::byte* anywhere = set.allocate(4096);
   const Reserved room(1 << 20);
-  BOOST_TEST((set.allocate_at(room.at, 8192, false) == nullptr));  // something is mapped there
+  BOOST_TEST((set.allocate_at(room.at, 8192, false) == nullptr));  // other memory is mapped there
   std::byte* p = set.allocate_at(room.at + 4096, 8000, true);
   BOOST_TEST((p == room.at + 4096));
   std::memset(p, 0x5a, 8192);
@@ -154,12 +154,13 @@ BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_has_the_wanted_address) {
   BOOST_REQUIRE(place.has_value());
   const auto other = set.find(anywhere, 1);
   BOOST_REQUIRE(other.has_value());
-  // The very bytes of the segment, which peers map.
+  // The same bytes as in the segment, which peers map.
   BOOST_TEST((anywhere[place->offset - other->offset] == std::byte{0x5a}));
   BOOST_TEST(!set.find(p, 8193).has_value());
   BOOST_TEST(!set.find(p - 1, 1).has_value());
   BOOST_TEST(set.allocated(p) == 8192U);
-  BOOST_TEST((set.allocate_at(p, 4096, true) == nullptr));  // another's, and its own segment, are never replaced
+  BOOST_TEST((set.allocate_at(p, 4096, true) ==
+              nullptr));  // other allocations, and the allocation's own segment, are never replaced
   BOOST_TEST((set.allocate_at(p - 4096, 8192, true) == nullptr));
   BOOST_TEST((set.allocate_at(anywhere, 4096, true) == nullptr));
   BOOST_TEST(set.allocated_bytes() == 4096U + 8192U);
@@ -167,13 +168,13 @@ BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_has_the_wanted_address) {
   BOOST_TEST(set.allocated_bytes() == 4096U);
   BOOST_TEST(!set.find(p, 1).has_value());
   unsigned char there = 0;
-  BOOST_TEST(::mincore(p, 4096, &there) == -1);  // nothing is mapped there any more
+  BOOST_TEST(::mincore(p, 4096, &there) == -1);  // no memory is mapped there any more
   BOOST_TEST((set.allocate_at(p, 8192, false) == p));
   set.free(p);
   set.free(anywhere);
 }
 
-// Where the system would map a segment next: the addresses are free.
+// The addresses where the system would map the next segment; they are free.
 std::byte* next_segment() {
   const Reserved probe(kSegmentBytes);
   return probe.at;
@@ -183,7 +184,7 @@ BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_avoids_its_new_segment) {
   for (const bool replace : {true, false}) {
     SegmentSet set;
     std::byte* wanted = next_segment() + kSegmentBytes / 2;
-    for (int round = 0; round < 3; ++round) {  // and gives the addresses back
+    for (int round = 0; round < 3; ++round) {  // and frees the addresses
       std::byte* p = set.allocate_at(wanted, 8192, replace);
       BOOST_REQUIRE((p == wanted));
       std::memset(p, 0x11 + round, 8192);
@@ -202,7 +203,7 @@ BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_avoids_its_new_segment) {
   }
 }
 
-// Holds what a test says.
+// Holds the places that the test names.
 struct Holders final : PlaceHolders {
   void held_places(std::vector<HeldPlace>& out) override {
     ++looks;
@@ -231,11 +232,12 @@ BOOST_AUTO_TEST_CASE(test_held_place_rests_until_nobody_holds_it) {
     BOOST_TEST(set.allocated_bytes() == 0U);
     std::byte* other = set.allocate(8192);
     BOOST_TEST((other != p));
-    BOOST_TEST((p[100] == std::byte{0x42}));  // its holder still reads what was there
+    BOOST_TEST((p[100] == std::byte{0x42}));  // the holder still reads the old bytes
     set.free(other);
     const int looks = holders.looks;
     for (int i = 0; i < 100; ++i) set.free(set.allocate(4096));
-    BOOST_TEST(holders.looks == looks + 100);  // for what is freed; no hold has ended, so what rests is not looked at
+    BOOST_TEST(holders.looks ==
+               looks + 100);  // for newly freed places; no hold has ended, so the resting places are not checked again
     holders.held.clear();
     ++holders.stamp;
     BOOST_TEST((set.allocate(8192) == p));
@@ -263,7 +265,7 @@ BOOST_AUTO_TEST_CASE(test_place_beside_a_held_one_is_used_again) {
   BOOST_TEST((set.allocate(4096) == p[1]));
 }
 
-// A place comes to rest while another thread has looked at the holds and not at the places yet.
+// A place comes to rest after another thread has read the holds and before that thread reads the places.
 BOOST_AUTO_TEST_CASE(test_segment_place_resting_during_a_check_stays_held) {
   struct Late final : PlaceHolders {
     void held_places(std::vector<HeldPlace>& out) override {

@@ -1,5 +1,5 @@
-// tests/cpp/test_mem_table.cpp: the memory table: who may access what, and that a closed region is closed for
-// everybody.
+// tests/cpp/test_mem_table.cpp: the memory table: who may access which region, and a closed region is closed for every
+// peer.
 #include "mem/table.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -68,7 +68,8 @@ namespace {
 
 BOOST_AUTO_TEST_SUITE(mem_table)
 
-/// A key that is not there is looked for to the end of the run that it falls into: runs must stay short however
+/// The search for an absent key continues to the end of the run that the key falls into. So runs must stay short,
+/// however
 /// applications choose their keys, and however many there are.
 BOOST_AUTO_TEST_CASE(test_key_index_has_no_long_runs) {
   constexpr uint32_t kKeys = 1u << 17, kIndex = kKeys * 2;
@@ -188,7 +189,7 @@ BOOST_AUTO_TEST_CASE(test_bound_region_is_closed_to_a_later_endpoint_of_the_slot
 
 BOOST_AUTO_TEST_CASE(test_region_bound_to_several_endpoints_serves_each_of_them) {
   Fixture f;
-  // More bindings than the list's first entry holds; what they take of the iov area comes back.
+  // More bindings than the list's first entry holds; their entries in the iov area are freed again.
   struct Ep {
     uint32_t index, generation;
   };
@@ -214,7 +215,7 @@ BOOST_AUTO_TEST_CASE(test_region_bound_to_several_endpoints_serves_each_of_them)
       BOOST_TEST(f.table.check(f.from, stranger.index, stranger.generation, 1, 0, 1, kRemoteWrite, view) ==
                  Status::wrong_endpoint);
       f.table.disable(slot);
-      f.table.bind_eps(slot, std::span(bindings).first(2));  // again, with others: the first list is given back
+      f.table.bind_eps(slot, std::span(bindings).first(2));  // once more, with others: the first list is freed
       f.table.enable(slot);
       BOOST_TEST(f.table.check(f.from, eps[1].index, eps[1].generation, 1, 0, 1, kRemoteWrite, view) == Status::ok);
       BOOST_TEST(f.table.check(f.from, eps[2].index, eps[2].generation, 1, 0, 1, kRemoteWrite, view) ==
@@ -238,7 +239,7 @@ BOOST_AUTO_TEST_CASE(test_endpoint_slot_refuses_an_old_generation) {
   f.generation = generation;
   BOOST_TEST(f.check(1) == Status::ok);
   BOOST_TEST(opened.size() >
-             1000U);  // the longest-rested slot first: what still looks at the old one has time to leave
+             1000U);  // the slot that was free longest comes first: readers of the old endpoint have time to finish
 }
 
 BOOST_AUTO_TEST_CASE(test_endpoints_are_limited_and_come_back) {
@@ -258,7 +259,7 @@ BOOST_AUTO_TEST_CASE(test_client_keys_are_unique_per_domain) {
   f.table.enable(other);
   BOOST_TEST(f.table.find_client_key(4, 42) == other);
   BOOST_TEST(f.table.find_client_key(5, 42) == TableView::kNoSlot);
-  // A key of another domain does not reach through this endpoint.
+  // A key of another domain gives no access through this endpoint.
   const uint32_t only_there = f.insert(43, 100, kBoth, 4);
   f.table.enable(only_there);
   BOOST_TEST(f.check(43) == Status::no_key);
@@ -277,7 +278,7 @@ BOOST_AUTO_TEST_CASE(test_provider_key_of_a_closed_region_stays_stale) {
   }
   BOOST_TEST(f.check(0) == Status::no_key);
   BOOST_TEST(f.check(~uint64_t{0}) == Status::no_key);                       // slot outside the table
-  BOOST_TEST(f.check(wire::ProviderKey{0, 1000}.emit()) == Status::no_key);  // a generation that was never given
+  BOOST_TEST(f.check(wire::ProviderKey{0, 1000}.emit()) == Status::no_key);  // a generation that was never used
   BOOST_TEST(f.check(wire::ProviderKey{7, 1}.emit()) == Status::no_key);     // a slot that was never used
 }
 
@@ -337,7 +338,7 @@ BOOST_AUTO_TEST_CASE(test_table_random_inserts_and_closes_keep_other_keys) {
   std::mt19937_64 random(5);
   std::map<uint64_t, uint32_t> live;
   for (int step = 0; step < 60'000; ++step) {
-    // Dense keys make long runs in the index; their erasure makes tombstones, and those make rebuilds.
+    // Dense keys make long runs in the index; erasing them makes tombstones, and tombstones cause rebuilds.
     const uint64_t key = random() % 8 == 0 ? random() : random() % 6000;
     const auto it = live.find(key);
     if (it != live.end()) {
@@ -386,14 +387,14 @@ BOOST_AUTO_TEST_CASE(test_a_hundred_thousand_regions_are_all_reachable) {
   BOOST_TEST(wrong == 0U);
 }
 
-/// An owner that was killed while it rearranged its index leaves an odd version; a reader must not wait for it for
-/// ever.
+/// An owner killed during a rebuild of its index leaves an odd version; a reader must not wait for that owner without
+/// end.
 BOOST_AUTO_TEST_CASE(test_reader_stops_if_the_owner_died_in_a_rebuild) {
   Fixture f(64);
   f.open(1);
   f.open(2);
   f.table.begin_close(0);
-  f.table.release(0);  // key 1: a tombstone, so that the slow search is taken
+  f.table.release(0);  // key 1 leaves a tombstone, so that readers take the slow search
   auto& version = const_cast<std::atomic<uint64_t>&>(f.table.header().index_version);
   version.fetch_add(1);
   BOOST_TEST(f.check(1) == Status::no_key);
@@ -402,14 +403,14 @@ BOOST_AUTO_TEST_CASE(test_reader_stops_if_the_owner_died_in_a_rebuild) {
 }
 
 /// The activity protocol (table.hpp): readers publish an activity word and check; the owner revokes, waits for the
-/// words, then changes what the region guards. No reader ever has `ok` while the guard says closed.
+/// words, then changes the memory of the region. No reader gets `ok` while the test's guard says "closed".
 void hammer(bool provider_keys) {
   constexpr uint32_t kRegions = 4;
   constexpr int kReaders = 3;
   Fixture f(64, kEpBoth | (provider_keys ? kEpProvKey : 0));
   struct Guard {
-    std::atomic<uint64_t> open{0};  // the key under which the region is open now
-    std::atomic<uint64_t> key{0};   // what readers try
+    std::atomic<uint64_t> open{0};  // the key of the open region
+    std::atomic<uint64_t> key{0};   // the key that readers try
   } guards[kRegions];
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> wrong{0}, ok{0}, refused{0};
@@ -449,7 +450,7 @@ void hammer(bool provider_keys) {
       guard.open.store(0, std::memory_order_relaxed);
       f.table.release(slots[i]);
     }
-    // Client keys: sometimes the same again, which may become valid for a reader that looked long ago: that is allowed.
+    // Client keys: some are used again, and may become valid for a reader that read the key long ago: that is allowed.
     const uint64_t key = next_key++;
     slots[i] = f.insert(provider_keys ? std::nullopt : std::optional(key));
     const uint64_t real = provider_keys ? f.table.mr(slots[i]).key : key;
@@ -472,7 +473,7 @@ BOOST_AUTO_TEST_CASE(test_readers_never_reach_a_closed_region_with_provider_keys
   hammer(true);
 }
 
-/// Rearranging the index hides no key from a reader: not for one moment.
+/// A rebuild of the index hides no key from a reader at any moment.
 BOOST_AUTO_TEST_CASE(test_readers_find_a_live_key_throughout_rebuilds) {
   Fixture f(1 << 10);
   for (uint64_t k = 0; k < 64; ++k) f.open(k * 3);
@@ -528,12 +529,12 @@ BOOST_AUTO_TEST_CASE(guarded_region_admits_its_keys_and_its_peer_alone) {
   BOOST_TEST(f.check(1, 0, 101) == Status::bounds);
   f.from.vni = 9;
   BOOST_TEST(f.check(1) == Status::ok);
-  BOOST_TEST(f.check(2) == Status::unauthorized);  // the key is right, the endpoint is not
+  BOOST_TEST(f.check(2) == Status::unauthorized);  // the key is right, the endpoint is wrong
   f.from.pid = 5;
   BOOST_TEST(f.check(2) == Status::ok);
   f.close(by_key);
   f.close(by_peer);
-  // Their places in the iov area are free again.
+  // Their entries in the iov area are free again.
   for (int i = 0; i < 3 * static_cast<int>(kIovEntryCount / kIovPerRecord); ++i) f.close(enter(3));
 }
 

@@ -1,5 +1,5 @@
 // tests/cpp/test_nic_atomics.cpp: every (operation, datatype, family) of the atomics unit against the expressions of
-// fi_atomic(3) written out in plain C++, the small floats exhaustively, and lost updates looked for with four threads.
+// fi_atomic(3) written in plain C++, the small floats exhaustively, and a search for lost updates with four threads.
 #include "nic/atomics.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -48,8 +48,8 @@ struct Codec {
     if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
     return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
   }
-  // Positive codes are ordered as their values. The value after the largest finite one, for the overflow threshold, is
-  // what its code would mean if exponents went on.
+  // Positive codes have the order of their values. The value after the largest finite one, which gives the overflow
+  // threshold, is the value that its code would have if the exponents continued.
   double ladder(unsigned code) const {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = static_cast<int>(code >> mantissa_bits),
@@ -117,7 +117,7 @@ T wrap_mul(T a, T b) {
     return a * b;
 }
 
-/// True if the operation exists for T; then `addr` is updated. fi_atomic(3), one line an operation.
+/// True if the operation exists for T; then `addr` is updated. fi_atomic(3), one line per operation.
 template <class T>
 bool page(AtomicOp op, T& addr, T buf, T compare) {
   const bool a = addr != T(0), b = buf != T(0);
@@ -211,7 +211,7 @@ Bytes put(T value) {
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
 }
-Bytes put_long_double(long double value) {  // padding zero, as the unit leaves it
+Bytes put_long_double(long double value) {  // the padding is zero, as the unit writes it
   Bytes bytes{};
   std::memcpy(bytes.data(), &value, std::numeric_limits<long double>::digits == 64 ? 10 : sizeof value);
   return bytes;
@@ -295,7 +295,7 @@ bool reference(AtomicOp op, Datatype type, Bytes& addr, const Bytes& buf, const 
   return false;
 }
 
-/// A small number as the datatype's bytes; complex types get a second one.
+/// A small number as the datatype's bytes; complex types get a second number.
 Bytes number(Datatype type, int real, int imaginary) {
   switch (type) {
     case Datatype::int8:
@@ -398,7 +398,7 @@ void check_pairing(AtomicOp op, Datatype type, size_t target_offset, size_t loca
           BOOST_TEST(std::memcmp(result + local_offset + i * size, old[i].data(), size) == 0,
                      "result of op " << static_cast<int>(op));
       }
-      BOOST_TEST(target[target_offset + count * size] == 0xa5);  // nothing beyond the elements
+      BOOST_TEST(target[target_offset + count * size] == 0xa5);  // no byte beyond the elements changes
       if (target_offset != 0) BOOST_TEST(target[target_offset - 1] == 0xa5);
     }
   }
@@ -459,7 +459,7 @@ BOOST_AUTO_TEST_CASE(test_atomics_half_aligned_complex_target_is_updated_plainly
     const size_t alignment = atomic_alignment(type_at(d));
     check_pairing(AtomicOp::sum, type_at(d), alignment, 0);
     check_pairing(AtomicOp::cswap_ne, type_at(d), alignment, 0);
-    check_pairing(AtomicOp::sum, type_at(d), 1, 0);  // and even one that the NIC would refuse harms nothing
+    check_pairing(AtomicOp::sum, type_at(d), 1, 0);  // even an operation that the NIC refuses does no harm
   }
 }
 
@@ -533,7 +533,7 @@ void check_codec(const Codec& codec, double (*decode)(Bits) noexcept, Bits (*enc
       ++wrong;
     if (encode(value) != code) ++wrong;  // NaN payloads included
     if (std::isnan(expected)) continue;
-    // Around the code and around the middle to the next one: where rounding goes wrong if it does.
+    // The values around each code and around the midpoint to the next: rounding errors would appear there.
     for (double point :
          {value, (value + codec.ladder((code & (codes / 2 - 1)) + 1) * (std::signbit(value) ? -1 : 1)) / 2}) {
       for (double near : {point, std::nextafter(point, 1e300), std::nextafter(point, -1e300)}) {
@@ -570,8 +570,8 @@ BOOST_AUTO_TEST_CASE(test_atomics_fp8_e5m2_codec_all_codes) {
 BOOST_AUTO_TEST_CASE(test_atomics_fp8_limits) {
   BOOST_TEST(decode_fp8_e4m3(0x7e) == 448.0);
   BOOST_TEST(std::isnan(decode_fp8_e4m3(0x7f)));
-  BOOST_TEST(encode_fp8_e4m3(464.0) == 0x7e);  // the tie goes to the even mantissa
-  BOOST_TEST(encode_fp8_e4m3(465.0) == 0x7f);  // beyond it: NaN, there is no infinity
+  BOOST_TEST(encode_fp8_e4m3(464.0) == 0x7e);  // a tie rounds to the even mantissa
+  BOOST_TEST(encode_fp8_e4m3(465.0) == 0x7f);  // above the tie: NaN, because there is no infinity
   BOOST_TEST(encode_fp8_e4m3(std::numeric_limits<double>::infinity()) == 0x7f);
   BOOST_TEST(decode_fp8_e5m2(0x7b) == 57344.0);
   BOOST_TEST(encode_fp8_e5m2(61440.0) == 0x7c);
@@ -599,7 +599,7 @@ BOOST_AUTO_TEST_CASE(test_atomics_fp8_arithmetic_all_pairs) {
   }
 }
 
-/// bfloat16 products below float's normal range: two roundings would give another last bit.
+/// bfloat16 products below float's normal range: rounding twice would change the last bit.
 BOOST_AUTO_TEST_CASE(test_atomics_bfloat16_subnormal_product_is_rounded_once) {
   std::mt19937_64 random(11);
   size_t wrong = 0;
@@ -616,7 +616,8 @@ BOOST_AUTO_TEST_CASE(test_atomics_bfloat16_subnormal_product_is_rounded_once) {
 // ---- concurrency
 // ---------------------------------------------------------------------------------------------------------
 
-/// Four threads add one; the total is known. Types too small to hold it count modulo their range or up to 2^mantissa.
+/// Four threads add one; the total is known. Types too small for the total count modulo their range or up to
+/// 2^mantissa.
 BOOST_AUTO_TEST_CASE(test_atomics_four_threads_lose_no_sum) {
   for (size_t d = 0; d < kDatatypeCount; ++d) {
     const Datatype type = type_at(d);
@@ -641,7 +642,7 @@ BOOST_AUTO_TEST_CASE(test_atomics_four_threads_lose_no_sum) {
   }
 }
 
-/// Every value that fetch-add hands out is handed out once; readers of a 16-byte pair never see half of an update.
+/// Fetch-add returns every value exactly once; readers of a 16-byte pair never see half of an update.
 BOOST_AUTO_TEST_CASE(test_atomics_four_threads_fetch_distinct_values) {
   constexpr int kRounds = 20000;
   alignas(64) int64_t cell = 0;

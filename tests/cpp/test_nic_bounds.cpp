@@ -1,5 +1,5 @@
-// tests/cpp/test_nic_bounds.cpp: what a peer can make a NIC keep for it is bounded, and where the bound is reached the
-// peer alone has the damage.
+// tests/cpp/test_nic_bounds.cpp: the memory that a peer can make a NIC keep is bounded, and at the bound only that peer
+// is harmed.
 #include "fabric.hpp"
 
 namespace {
@@ -9,7 +9,7 @@ using namespace weft::test;
 
 BOOST_AUTO_TEST_SUITE(nic_bounds)
 
-// The only other process that `side` is connected with.
+// The only other process to which `side` is connected.
 std::shared_ptr<link::Peer> peer_of(const Side& side) {
   for (link::Link* link : side.nic().links()) {
     for (const auto& peer : link->peers()) {
@@ -33,7 +33,7 @@ wire::Frame frame_to(const Pair& pair, wire::FrameKind kind, uint64_t length) {
   return f;
 }
 
-// The other endpoint of the target, with a queue of its own, and an initiator of another process that writes there.
+// A second endpoint of the target, with its own queue, and an initiator in another process that writes to it.
 struct Bystander {
   explicit Bystander(const Pair& pair, Path path)
       : queue(std::make_shared<nic::CompletionQueue>(16)), ep(pair.b->domain->make_endpoint(SideConfig{}.ep)) {
@@ -56,7 +56,7 @@ struct Bystander {
     if (const auto at = pair.b->host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
     return address;
   }
-  // Writes with data, and sees the data arrive.
+  // Writes with data, and checks that the data arrives.
   bool writes(const Pair& pair, uint64_t data) {
     const uint64_t word = data;
     Access access = write_of(to_other, &word, 8, 8, pair.key());
@@ -85,8 +85,9 @@ struct Bystander {
   uint64_t to_other = 0, from_a = 0;
 };
 
-/// Reads, checks, fetching atomics and refused writes whose answers the peer never takes: they wait, so many as the
-/// protocol permits, and then the NIC hangs up on the peer. An initiator of another process notices nothing.
+/// Reads, checks, fetching atomics and refused writes whose answers the peer never takes: the answers wait, as many as
+/// the
+/// protocol permits, and then the NIC hangs up on the peer. An initiator in another process notices nothing.
 BOOST_AUTO_TEST_CASE(test_peer_that_takes_no_answers_is_hung_up_on) {
   struct Asked {
     const char* name;
@@ -117,7 +118,7 @@ BOOST_AUTO_TEST_CASE(test_peer_that_takes_no_answers_is_hung_up_on) {
           wire::Frame f = frame_to(pair, asked.kind, asked.length);
           f.key = asked.key;
           if (asked.kind == wire::FrameKind::read || (asked.payload == 32768 && i < 4096)) {
-            f.kind = wire::FrameKind::read;  // and those fill the peer's ring
+            f.kind = wire::FrameKind::read;  // answers of reads fill the peer's ring
             f.length = 4096;
             f.status = 4096;
           }
@@ -143,8 +144,8 @@ BOOST_AUTO_TEST_CASE(test_peer_that_takes_no_answers_is_hung_up_on) {
   }
 }
 
-/// A peer that keeps to the protocol is stopped for as long as it likes: its requests wait where they are, and all are
-/// answered when it goes on.
+/// A peer that keeps to the protocol may be stopped for any time: its requests wait, and all are answered when the peer
+/// continues.
 BOOST_AUTO_TEST_CASE(test_stopped_peer_is_kept_and_gets_all_its_answers) {
   PairConfig config = pair_of(Path::strict, true);
   config.a.ep.tx_size = config.a.cq_capacity = 2048;
@@ -173,7 +174,7 @@ BOOST_AUTO_TEST_CASE(test_stopped_peer_is_kept_and_gets_all_its_answers) {
   BOOST_TEST(pair.b->nic().statistics().deferred == 0U);
 }
 
-// Writes with data until the transmit queue refuses; how many were taken.
+// Writes with data until the transmit queue refuses; returns the number of accepted writes.
 uint64_t write_until_refused(Pair& pair, uint64_t* word, uint64_t first = 0) {
   uint64_t posted = first;
   int refused = 0;
@@ -200,7 +201,7 @@ uint64_t write_until_refused(Pair& pair, uint64_t* word, uint64_t first = 0) {
 }
 
 /// A target that does not read its completion queue: writers with data are held back, nothing is lost, the order stays,
-/// and neither another endpoint of the target nor another process waits with them.
+/// and neither another endpoint of the target nor another process is delayed.
 BOOST_AUTO_TEST_CASE(test_full_target_queue_holds_writers_with_data_back) {
   for (const Path path : kPaths) {
     BOOST_TEST_CONTEXT(path) {
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(test_full_target_queue_holds_writers_with_data_back) {
       if (path != Path::self) {
         Bystander other(pair, path);
         BOOST_TEST(other.writes(pair, 77));
-        // The same initiator, to the other endpoint: its own transmit queue is full, another endpoint's is not.
+        // The same initiator, to the other endpoint: its own transmit queue is full, that of a further endpoint is not.
         const auto second = pair.a->extra_endpoint();
         Access access = write_of(other.from_a, &word, 8, 8, pair.key());
         access.flags = flag::kRemoteCqData;
@@ -241,7 +242,7 @@ BOOST_AUTO_TEST_CASE(test_full_target_queue_holds_writers_with_data_back) {
   }
 }
 
-/// Who is held back is told at once when the target goes.
+/// When the target goes, the initiators that are held back are told at once.
 BOOST_AUTO_TEST_CASE(test_writers_that_are_held_back_end_with_their_target) {
   for (const Path path : {Path::direct, Path::ring, Path::strict, Path::tcp}) {
     for (const bool whole : {false, true}) {
@@ -280,7 +281,7 @@ BOOST_AUTO_TEST_CASE(test_writers_that_are_held_back_end_with_their_target) {
   }
 }
 
-/// What is held back and not begun can be canceled.
+/// Operations that are held back and have not begun can be canceled.
 BOOST_AUTO_TEST_CASE(test_writes_that_are_held_back_can_be_canceled) {
   for (const Path path : {Path::direct, Path::strict, Path::tcp}) {
     BOOST_TEST_CONTEXT(path) {
@@ -309,8 +310,8 @@ BOOST_AUTO_TEST_CASE(test_writes_that_are_held_back_can_be_canceled) {
   }
 }
 
-/// Under FI_RM_DISABLED the queue overruns: what it holds can be read, no memory is taken for more, nothing comes
-/// after.
+/// Under FI_RM_DISABLED the queue overruns: the entries in it can be read, no memory is allocated for more, and no
+/// further entries follow.
 BOOST_AUTO_TEST_CASE(test_queue_without_resource_management_overruns) {
   for (const Path path : {Path::direct, Path::strict}) {
     PairConfig config = pair_of(path, true);
@@ -338,7 +339,7 @@ BOOST_AUTO_TEST_CASE(test_queue_without_resource_management_overruns) {
   }
 }
 
-/// A peer that goes on to send data although the queue has no room is hung up on.
+/// The NIC hangs up on a peer that goes on to send data although the queue has no room.
 BOOST_AUTO_TEST_CASE(test_peer_that_floods_a_full_queue_is_hung_up_on) {
   PairConfig config = pair_of(Path::direct, true);
   config.b.cq_capacity = 8;
@@ -356,8 +357,7 @@ BOOST_AUTO_TEST_CASE(test_peer_that_floods_a_full_queue_is_hung_up_on) {
   BOOST_TEST(pair.b->unread() <= 8U + wire::kLateDataMax + 1);
 }
 
-/// Operations that report nothing but their failures find the queue full of those: the call is refused, nothing is
-/// kept.
+/// Operations that report only failures find the queue full of failures: the call is refused, and nothing is kept.
 BOOST_AUTO_TEST_CASE(test_full_queue_refuses_operations_that_could_fail) {
   for (const Path path : kPaths) {
     BOOST_TEST_CONTEXT(path) {
@@ -409,7 +409,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_peer_that_asks_and_never_reads_is_dropped) {
   BOOST_TEST(log.back().find("does not read the answers") != std::string::npos, log.back());
 }
 
-/// More endpoints of one host are asked for at once than may be without an answer: the rest waits its turn.
+/// More requests for endpoints of one host than may be unanswered: the rest waits.
 BOOST_AUTO_TEST_CASE(test_tcp_asks_for_many_endpoints_wait_their_turn) {
   PairConfig config = pair_of(Path::tcp, true);
   config.a.ep.tx_size = config.a.cq_capacity = 4096;
@@ -428,7 +428,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_asks_for_many_endpoints_wait_their_turn) {
   BOOST_TEST(pair.write(&word, 8, 0).error == 0);
 }
 
-/// Requests to connect that nobody reads: a backlog of them is kept, the rest is refused.
+/// Connection requests that the application does not read: a backlog of them is kept, the rest is refused.
 BOOST_AUTO_TEST_CASE(test_requests_beyond_a_listeners_backlog_are_refused) {
   struct Quiet final : nic::Notifier {
     void notify() noexcept override {}
@@ -458,7 +458,7 @@ BOOST_AUTO_TEST_CASE(test_requests_beyond_a_listeners_backlog_are_refused) {
   BOOST_TEST(delivered == nic::kBacklogMax);
   BOOST_TEST(refused == kMore);
   BOOST_TEST(listener->unread() == nic::kBacklogMax);
-  // What a connected endpoint is told is bounded, too, and by a number of its own.
+  // The messages to a connected endpoint are bounded too, by a limit of their own.
   for (uint32_t i = 0; i < 100; ++i) {
     BOOST_REQUIRE(pair.b->ep->send_cm(pair.a->ep->address(), nic::CmKind::shutdown, i, {}).refusal == Refusal::none);
     pair.poll();

@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_counter.cpp: counters: their limits, the word that is written back, the page for plain stores.
+// tests/cpp/test_nic_counter.cpp: counters: their limits, the word that the NIC writes back, the page for plain stores.
 #include <atomic>
 #include <thread>
 
@@ -61,19 +61,19 @@ BOOST_AUTO_TEST_CASE(test_counter_word_has_value_failures_and_written_bit) {
 
 BOOST_AUTO_TEST_CASE(test_counter_write_back_only_at_documented_moments) {
   Written w;
-  BOOST_TEST(w.buffer == word(0, 0));  // given a buffer
+  BOOST_TEST(w.buffer == word(0, 0));  // written when the buffer is set
   w.counter->add(3);
   BOOST_TEST(w.buffer == word(0, 0));
   BOOST_TEST(w.memory().read(false) == 3U);
-  BOOST_TEST(w.buffer == word(3, 0));  // read
+  BOOST_TEST(w.buffer == word(3, 0));  // written at a read
   w.counter->set(9);
   BOOST_TEST(w.buffer == word(3, 0));
   w.counter->add_errors(1);
-  BOOST_TEST(w.buffer == word(9, 1));  // failures left 0
+  BOOST_TEST(w.buffer == word(9, 1));  // written when the failures leave 0
   w.counter->add_errors(1);
   BOOST_TEST(w.buffer == word(9, 1));
   w.counter->set(0);
-  BOOST_TEST(w.buffer == word(0, 2));  // set to 0
+  BOOST_TEST(w.buffer == word(0, 2));  // written when set to 0
   w.counter->set_errors(0);
   BOOST_TEST(w.buffer == word(0, 0));
 }
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(test_counter_is_written_back_at_the_requested_value) {
   BOOST_TEST(w.buffer == word(10, 0));
   w.counter->add(1);
   BOOST_TEST(w.buffer == word(10, 0));  // once each
-  w.memory().write_back_at(11);         // it has reached that
+  w.memory().write_back_at(11);         // the value has been reached
   BOOST_TEST(w.buffer == word(11, 0));
 }
 
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(test_counter_cached_read_returns_the_last_write_back) {
 }
 
 BOOST_AUTO_TEST_CASE(test_buffer_without_memory_is_told_and_ends_nothing) {
-  mem::keep_fault_handler();  // the test framework has installed one of its own
+  mem::keep_fault_handler();  // the test framework has installed its own
   Written w;
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   w.memory().set_buffer(page, false);
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(test_stores_to_the_page_add_and_reset) {
   store(*page, CounterPage::kResetValue, 0);
   BOOST_TEST(w.memory().look());
   BOOST_TEST(w.counter->value() == 0U);
-  BOOST_TEST(w.buffer == word(0, 2));  // a reset is written back
+  BOOST_TEST(w.buffer == word(0, 2));  // the NIC writes a reset back
   store(*page, CounterPage::kResetErrors, 0);
   BOOST_TEST(w.memory().look());
   BOOST_TEST(w.buffer == word(0, 0));

@@ -1,6 +1,6 @@
-// tests/cpp/test_nic_death.cpp: kill -9 of an initiator or a target at a random instant. The survivor gets an error or
-// a success for everything that it posted, never a wait for ever; traffic between two others goes on unharmed.
-// WEFT_KILL_ROUNDS says how often (default 40), WEFT_SEED repeats a run.
+// tests/cpp/test_nic_death.cpp: kill -9 of an initiator or a target at a random instant. For every posted operation the
+// survivor gets a success or an error and never waits without end; traffic between two other processes is not affected.
+// WEFT_KILL_ROUNDS: the number of rounds (default 40); WEFT_SEED repeats a run.
 #include "fabric.hpp"
 
 #if !defined(WEFT_TEST_NO_FORK)
@@ -28,7 +28,7 @@ std::byte* memory_of(const Side& side, Path path) {
   return static_cast<std::byte*>(p);
 }
 
-// A target: says its address, serves until it is killed.
+// A target: sends its address, then serves until it is killed.
 void be_target(int fd, Path path, uint64_t seed) {
   SideConfig config = config_of(path);
   config.counters = seed % 2 == 0;  // then initiators send notices
@@ -39,13 +39,13 @@ void be_target(int fd, Path path, uint64_t seed) {
     side.progress();
     (void)try_completion(side);
     if (seed % 3 == 0)
-      usleep(100);  // at times only the engine serves
+      usleep(100);  // sometimes only the engine serves
     else
       sched_yield();
   }
 }
 
-// Posts a random mixture and takes completions. Returns how many are still to come.
+// Posts a random mixture and takes completions.
 struct Traffic {
   Traffic(Side& s, uint64_t to, uint64_t seed) : side(s), dest(to), random(seed), data(kBytes), back(kBytes) {}
   void post_some() {
@@ -85,7 +85,7 @@ struct Traffic {
         break;
       }
       case 4: {
-        if (in_batch != 0) break;  // its descriptors are in use
+        if (in_batch != 0) break;  // the descriptors are in use
         descs.assign(20, {0, 100, dest, at / 2, 1, 0, 0});
         if (side.ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 0xba7c4).refusal != Refusal::none)
           break;
@@ -104,7 +104,7 @@ struct Traffic {
       if (c->entry.context == 0xba7c4) --in_batch;
       if (c->error == 0) continue;
       ++failed;
-      // CMA may find the pages of a dying process gone before its hang-up is heard.
+      // process_vm_* may find that the pages of a dying process are gone before the NIC notices the hang-up.
       if (c->status != Status::peer_gone && c->status != Status::no_endpoint && c->status != Status::fault) {
         ++strange;
         text = c->text;
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(test_killed_target_ends_every_operation_and_harms_no_third)
       Traffic dying(side, side.av->insert(*victim_address), random());
       SideConfig other = config_of(path);
       other.shared = side.host;
-      Side second(other);  // the third party's traffic has a queue of its own
+      Side second(other);  // the traffic of the third process has its own queue
       Traffic living(second, second.av->insert(*third_address), random());
       const auto work = [&] {
         dying.post_some();
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(test_killed_target_ends_every_operation_and_harms_no_third)
       BOOST_TEST(living.failed == 0U, living.text);
       victim.wait();
       BOOST_TEST(poll_until([&] { return side.nic().statistics().peers == 1; }, [&] { side.progress(); }));
-      // And the third goes on.
+      // The third process's traffic continues.
       for (int i = 0; i < 20; ++i) living.post_some();
       BOOST_TEST(poll_until(
           [&] {
@@ -228,11 +228,11 @@ BOOST_AUTO_TEST_CASE(test_killed_initiator_leaves_its_target_and_others_whole) {
       victim.kill(SIGKILL);
       wait_a_little(random, work);
       victim.wait();
-      // The other still gets through.
+      // The writes of the other initiator still arrive.
       const uint64_t before = side.remote_write_cntr->value();
       BOOST_TEST(poll_until([&] { return side.remote_write_cntr->value() > before + 20; }, work));
       BOOST_TEST(poll_until([&] { return side.nic().statistics().peers == 1; }, work));
-      // The region can be closed under the survivor's traffic, and nothing waits for the dead.
+      // The region can be closed during the survivor's traffic, and no call waits for the dead process.
       std::string why;
       BOOST_TEST(region->close(&why), why);
     }

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(test_selective_completion_reports_only_requested_entries) {
     BOOST_TEST(pair.a->unread() == 0U);
     const auto bad = pair.run(write_of(pair.dest, &word, 8, 0, pair.key() + 1, 11));
     BOOST_TEST(bad.status == Status::no_key);
-    // Contexts of what completed silently are given back.
+    // The NIC returns the contexts of operations without a completion.
     auto released = pair.a->domain->take_released();
     for (const uint64_t context : released) BOOST_TEST(context < 10U);
     BOOST_TEST(released.size() == (uses_frames(config.path) ? 8U : released.size()));  // 0 is no context
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(test_region_closed_by_two_threads_is_closed_once) {
   for (int round = 0; round < 500; ++round) {
     const auto region = side.reg(memory, sizeof(memory), 7);
     std::atomic<int> ready{0}, closed{0};
-    const auto close = [&] {  // asserts nothing: the test framework is not for two threads
+    const auto close = [&] {  // no assertion here: the test framework supports one thread only
       ready.fetch_add(1);
       while (ready.load() != 2) sched_yield();
       std::string why;
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(test_region_closed_by_two_threads_is_closed_once) {
     BOOST_REQUIRE(closed.load() == 2);
     BOOST_REQUIRE(side.nic().statistics().regions == 0U);
   }
-  // A slot that was given back twice would be given out twice.
+  // A slot that was freed twice would be allocated twice.
   const auto a = side.reg(memory, 8, 1), b = side.reg(memory, 8, 2);
   std::string why;
   BOOST_TEST(a->close(&why));
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(test_closed_endpoint_is_an_error_and_its_successor_is_found
   });
 }
 
-/// Endpoints of different VNIs do not reach each other, on no path and in no call.
+/// Endpoints of different VNIs do not reach each other, on any path and in any call.
 BOOST_AUTO_TEST_CASE(test_endpoint_of_another_vni_is_an_error_without_effect) {
   on_every_path([](PairConfig config) {
     Pair pair(config);
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(test_endpoint_of_another_vni_is_an_error_without_effect) {
   });
 }
 
-/// No link answers for a strange address where the shm link is off: that is an error and not a wait for ever.
+/// No link reaches an unknown address if the shm link is off: the result is an error, not an endless wait.
 BOOST_AUTO_TEST_CASE(test_address_that_no_link_reaches_is_an_error) {
   SideConfig config;
   config.host.shm_link = false;
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(test_cancel_ends_what_waits_and_nothing_else) {
   const uint64_t word = 5;
   for (uint64_t i = 1; i <= 3; ++i)
     BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key(), i)).refusal == Refusal::none);
-  BOOST_TEST(pair.a->ep->cancel(2) == 1U);  // the peer is still being looked for
+  BOOST_TEST(pair.a->ep->cancel(2) == 1U);  // the search for the peer is under way
   BOOST_TEST(pair.a->ep->cancel(2) == 0U);
   std::vector<std::pair<uint64_t, Status>> seen;
   for (int i = 0; i < 3; ++i) {
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(test_closing_an_endpoint_cancels_what_is_under_way) {
       while (const auto c = try_completion(*pair.a)) (c->error == 0 ? ok : canceled) += 1;
       BOOST_TEST(ok + canceled == posted);
       BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, data.data(), 8, 0, pair.key())).refusal == Refusal::closed);
-      for (int i = 0; i < 200; ++i) pair.poll();  // late answers find nobody
+      for (int i = 0; i < 200; ++i) pair.poll();  // late answers find no operation
       BOOST_TEST(pair.a->unread() == 0U);
       expect_idle(pair);
     }
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(test_closing_an_endpoint_cancels_what_is_under_way) {
 }
 
 /// Operation numbers are not used again by the next domain: a late answer to an operation of a closed domain, or the
-/// memory of its failed check, must not end or fail an operation of the new one.
+/// memory of its failed check, must not end or fail an operation of the new domain.
 BOOST_AUTO_TEST_CASE(test_answers_to_a_closed_domain_do_not_reach_the_next_one) {
   Pair pair(pair_of(Path::strict, true));
   const uint64_t word = 5;
@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(test_virtual_addresses_and_provider_keys_on_every_path) {
   });
 }
 
-/// Memory that was registered as a bare address range may not be there: that is an error, not a signal.
+/// Memory registered as a bare address range may be missing: the result is an error, not a signal.
 BOOST_AUTO_TEST_CASE(test_missing_pages_are_an_error) {
   on_every_path([](PairConfig config) {
     Pair pair(config);
@@ -373,7 +373,7 @@ BOOST_AUTO_TEST_CASE(test_passive_endpoint_forgets_whom_it_turned_down) {
       BOOST_REQUIRE(caller->ep->send_cm(address, nic::CmKind::request, number, {}).refusal == Refusal::none);
       hear(nic::CmKind::request);
       BOOST_TEST(event->connection == number);
-      const bool gone = number == 4;  // nobody is there any more to be turned down
+      const bool gone = number == 4;  // the caller to reject no longer exists
       if (gone) caller.reset();
       BOOST_REQUIRE(listener.ep->send_cm(event->source, nic::CmKind::reject, number, {}).refusal == Refusal::none);
       hear(gone ? nic::CmKind::failed : nic::CmKind::delivered);

@@ -1,5 +1,6 @@
 // tests/cpp/test_nic_faults.cpp: memory runs out while a NIC serves. Every allocation of this program passes the
-// operators below; one that is armed fails, in the thread that armed it, and nowhere else.
+// operators
+// below; an armed operator fails, only in the thread that armed it.
 #include <cstdlib>
 #include <new>
 
@@ -10,7 +11,8 @@ namespace {
 thread_local int64_t g_left = -1;  // allocations until one fails; negative: none fails
 thread_local uint64_t g_failed = 0;
 
-[[gnu::noinline]] void release(void* p) noexcept {  // apart: the compiler would pair free() with operator new
+[[gnu::noinline]] void release(
+    void* p) noexcept {  // a separate function: the compiler would pair free() with operator new
   std::free(p);
 }
 
@@ -78,7 +80,7 @@ struct Target {
   }
   static PairConfig config_of(Path path) {
     PairConfig config = pair_of(path, true);
-    config.b.cq_capacity = 4;  // entries beyond it find memory, or not
+    config.b.cq_capacity = 4;  // memory for entries beyond it may be missing
     config.b.counters = true;
     return config;
   }
@@ -89,7 +91,7 @@ struct Target {
   std::shared_ptr<nic::MemoryRegion> list;
 };
 
-// Writes, reads, atomics, lists and refused accesses of `side`; true when all ended, however they did.
+// Writes, reads, atomics, lists and refused accesses of `side`; true when all have ended, in whatever way.
 bool mixed_work(const Side& side, uint64_t dest, const std::function<void()>& work, uint64_t key) {
   static std::vector<std::byte> room(65536);
   uint64_t word = 1, before = 0, operand = 3;
@@ -125,10 +127,11 @@ bool mixed_work(const Side& side, uint64_t dest, const std::function<void()>& wo
       work);
 }
 
-/// The n-th allocation of one side's progress fails, for each n that there is: both live, the initiator's operations
-/// end, and another initiator's are right afterwards.
+/// The n-th allocation of one side's progress fails, for every n: both sides survive, the initiator's operations end,
+/// and
+/// another initiator's operations succeed afterwards.
 void fail_each_allocation(bool in_target) {
-  uint64_t rounds = 0;  // in which one failed
+  uint64_t rounds = 0;  // rounds in which an allocation failed
   for (const Path path : {Path::strict, Path::ring, Path::tcp}) {
     BOOST_TEST_CONTEXT(path) {
       Target target(path);
@@ -159,7 +162,7 @@ void fail_each_allocation(bool in_target) {
       BOOST_REQUIRE(other_works(1));
       for (int64_t n = 0;; ++n) {
         BOOST_TEST_CONTEXT("allocation " << n) {
-          // Both are connected again, should the last round have cost the connection.
+          // Both are connected again, in case the last round cost the connection.
           BOOST_REQUIRE(poll_until(
               [&] {
                 const uint64_t word = 1;

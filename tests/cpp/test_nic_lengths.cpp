@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_lengths.cpp: payload goes nowhere but to its place, whatever its frame says of where and how long.
+// tests/cpp/test_nic_lengths.cpp: payload goes only to its place, whatever offset and length its frame states.
 #include <limits>
 
 #include "fabric.hpp"
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(test_write_lands_only_within_the_range_that_it_names) {
   f.ep_generation = pair.b->nic().table().ep(f.ep_index).generation.load();
   f.source = pair.a->ep->address();
   f.key = pair.key();
-  f.length = kBytes;  // of a region that is longer
+  f.length = kBytes;  // of a longer region
   f.frag_offset = kHalf;
   f.payload_length = kHalf;
   pair.b->nic().on_frame(peer, f, std::span(kPayload).first(kHalf));

@@ -1,5 +1,6 @@
-// tests/cpp/test_nic_manual.cpp: without an engine thread nothing moves but in a call (FI_PROGRESS_MANUAL), and what
-// needs no help of the target needs no call there either; with one, calls and the engine do not take each other's work.
+// tests/cpp/test_nic_manual.cpp: without an engine thread progress happens only in calls (FI_PROGRESS_MANUAL), and an
+// access that needs no help of the target needs no call there. With an engine thread, calls and the engine do not take
+// each other's work.
 #include <thread>
 
 #include "fabric.hpp"
@@ -14,7 +15,7 @@ BOOST_AUTO_TEST_SUITE(nic_manual)
 BOOST_AUTO_TEST_CASE(test_target_serves_nothing_until_it_calls) {
   Pair pair(pair_of(Path::strict, true));
   const uint64_t word = 7;
-  BOOST_TEST(pair.write(&word, 8, 0).error == 0);  // both are connected
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);  // connects both sides
   const auto served = pair.b->nic().statistics().frames_served;
   const uint64_t next = 8;
   BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &next, 8, 0, pair.key())).refusal == Refusal::none);
@@ -24,7 +25,7 @@ BOOST_AUTO_TEST_CASE(test_target_serves_nothing_until_it_calls) {
   BOOST_TEST(*reinterpret_cast<uint64_t*>(pair.memory) == 7U);
   while (pair.b->nic().progress() == 0) sched_yield();
   BOOST_TEST(*reinterpret_cast<uint64_t*>(pair.memory) == 8U);
-  BOOST_TEST(pair.a->unread() == 0U);  // and the initiator has not looked
+  BOOST_TEST(pair.a->unread() == 0U);  // the initiator has not polled yet
   while (pair.a->nic().progress() == 0) sched_yield();
   BOOST_TEST(pair.a->unread() == 1U);
 }
@@ -36,7 +37,7 @@ BOOST_AUTO_TEST_CASE(test_direct_access_needs_no_call_of_the_target) {
     BOOST_TEST(pair.write(data.data(), 8, 0).error == 0);
     for (const size_t n : {8, 30'000}) {
       BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, data.data(), n, 0, pair.key())).refusal == Refusal::none);
-      BOOST_TEST(pair.a->unread() == 1U);  // at once
+      BOOST_TEST(pair.a->unread() == 1U);  // done in the call
       BOOST_TEST(std::memcmp(pair.memory, data.data(), n) == 0);
       BOOST_TEST(try_completion(*pair.a)->error == 0);
     }
@@ -62,8 +63,9 @@ BOOST_AUTO_TEST_CASE(test_a_sleeper_in_the_engines_place_is_woken_by_a_frame) {
   sleeper.join();
 }
 
-/// An application thread that polls beside the engine may take the doorbell's signal away from it: then it must also
-/// take the frame that the signal was for, since after that nobody wakes the engine.
+/// An application thread that polls beside the engine may consume the doorbell's signal. That thread must then also
+/// take
+/// the frame that the signal announced, because nothing wakes the engine after that.
 BOOST_AUTO_TEST_CASE(test_engine_serves_frames_after_the_application_stops_polling) {
   Pair pair(pair_of(Path::strict, false));
   const uint64_t word = 7;
@@ -91,7 +93,7 @@ BOOST_AUTO_TEST_CASE(test_engine_serves_frames_after_the_application_stops_polli
   }
 }
 
-/// An endless wait is cut short while something must be tried again.
+/// An endless wait ends early while an operation must be retried.
 BOOST_AUTO_TEST_CASE(test_endless_wait_retries_what_found_no_room) {
   PairConfig config = pair_of(Path::strict, true);
   config.a.ep.tx_size = config.a.cq_capacity = 8192;
@@ -101,14 +103,13 @@ BOOST_AUTO_TEST_CASE(test_endless_wait_retries_what_found_no_room) {
   for (int i = 0; i < 5000; ++i)
     BOOST_TEST(post(*pair.a->ep, write_of(pair.dest, &word, 8, 0, pair.key())).refusal == Refusal::none);
   BOOST_TEST(pair.a->nic().statistics().waiting_ops > 0U);
-  pair.a->nic().wait_as_engine(-1);  // returns
+  pair.a->nic().wait_as_engine(-1);  // returns although the wait has no limit
   pair.until([&] { return pair.a->unread() == 5000; }, "all writes");
 }
 
 #if !defined(WEFT_TEST_NO_FORK)
 
-/// A peer that was killed while it was copying leaves its activity word busy. Closing the region finds that out by
-/// itself.
+/// A peer killed during a copy leaves its activity word busy. Closing the region notices that without other help.
 BOOST_AUTO_TEST_CASE(test_region_closes_although_a_peer_died_in_a_copy) {
   for (const bool manual : {true, false}) {
     BOOST_TEST_CONTEXT((manual ? "manual" : "engine")) {
@@ -124,7 +125,7 @@ BOOST_AUTO_TEST_CASE(test_region_closes_although_a_peer_died_in_a_copy) {
         const uint64_t dest = side.av->insert(told->address), word = 1;
         (void)post(*side.ep, write_of(dest, &word, 8, 0, 1));
         (void)poll_until([&] { return try_completion(side).has_value(); }, [&] { side.progress(); });
-        side.domain->lock();  // as if it were stopped in the middle of a direct access
+        side.domain->lock();  // like a process stopped in the middle of a direct access
         tell(fd, 1);
         for (;;) ::pause();
       });
@@ -142,12 +143,12 @@ BOOST_AUTO_TEST_CASE(test_region_closes_although_a_peer_died_in_a_copy) {
           },
           [&] { side.progress(); }));
       std::string why;
-      BOOST_TEST(!region->close(&why));  // it may still write: the region stays, and we are told who
+      BOOST_TEST(!region->close(&why));  // the peer may still write: the region stays, and the text names the peer
       BOOST_TEST(why.find(std::to_string(initiator.pid())) != std::string::npos, why);
       BOOST_TEST(!region->closed());
       initiator.kill(SIGKILL);
       initiator.wait();
-      // A close waits for a second at most; how soon the kernel tells of the death is not its affair.
+      // A close waits for a second at most; the kernel may take longer to report the death.
       const auto closes = [&] {
         why.clear();
         return region->close(&why);

@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_op.cpp: operations that are under way are found by their numbers, and by no other.
+// tests/cpp/test_nic_op.cpp: operations under way are found by their own numbers only.
 #include <set>
 
 #include "fabric.hpp"
@@ -16,7 +16,7 @@ BOOST_AUTO_TEST_CASE(test_operation_is_found_by_its_number_until_it_is_removed) 
   OpTable table(7, 1);
   std::vector<Op*> ops;
   std::set<uint64_t> numbers;
-  for (int i = 0; i < 3000; ++i) {  // more than are kept to be used again
+  for (int i = 0; i < 3000; ++i) {  // more than the table keeps for reuse
     ops.push_back(table.add());
     BOOST_TEST_REQUIRE(OpTable::domain_of(ops.back()->id) == 7U);
     BOOST_TEST_REQUIRE(numbers.insert(ops.back()->id).second);
@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(test_operation_is_found_by_its_number_until_it_is_removed) 
   for (Op* op : ops) table.remove(op);
   for (const uint64_t id : numbers) BOOST_TEST_REQUIRE(table.find(id) == nullptr);
   table.each([](Op*) { BOOST_ERROR("none is left"); });
-  for (int i = 0; i < 3000; ++i) {  // their slots are used again, their numbers are not
+  for (int i = 0; i < 3000; ++i) {  // slots are used again, numbers are not
     Op* op = table.add();
     BOOST_TEST_REQUIRE(numbers.insert(op->id).second);
     BOOST_TEST_REQUIRE(table.find(op->id) == op);

@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(test_ordered_endpoint_completes_in_order) {
 }
 
 // A target with two regions: frames reach the pair's own, and are answered when the target is polled; loads and stores
-// reach the second. What is posted to the second is done in the call, or waits.
+// reach the second. An operation on the second region is done in the call, or waits.
 struct SlowAndFast {
   explicit SlowAndFast(uint64_t msg_order, bool fence_covers_all = false)
       : pair(config_of(msg_order, fence_covers_all)) {
@@ -65,7 +65,7 @@ struct SlowAndFast {
     quick_region = pair.b->reg(quick, 4096, 43);
     other = pair.a->extra_endpoint(config_of(msg_order, fence_covers_all).a);
     const uint64_t word = 1;
-    for (nic::Endpoint* ep : {pair.a->ep.get(), other.get()}) {  // both know the way to both regions
+    for (nic::Endpoint* ep : {pair.a->ep.get(), other.get()}) {  // both know the routes to both regions
       for (const uint64_t key : {pair.key(), uint64_t{43}}) {
         BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, key), ep).error == 0);
         BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, key), ep).error == 0);
@@ -79,12 +79,12 @@ struct SlowAndFast {
     config.a.ep.fence_covers_all = fence_covers_all;
     return config;
   }
-  // A write of 1 MiB that is under way until the target is polled.
+  // A write of 1 MiB that stays under way until the target is polled.
   void begin_long_write() {
     BOOST_TEST_REQUIRE(post(*pair.a->ep, write_of(pair.dest, data.data(), data.size(), 0, pair.key(), 100)).op_id !=
                        0U);
   }
-  // Whether it was done in the call.
+  // True if the operation was done in the call.
   bool is_done(nic::Endpoint& ep, const Access& access) {
     const PostResult r = post(ep, access);
     BOOST_TEST_REQUIRE(r.refusal == Refusal::none);
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(test_long_write_does_not_delay_another_endpoint_to_the_peer
   add.remote = {&cell, 1};
   BOOST_TEST(fabric.other->post_atomic(add).op_id == 0U);
   BOOST_TEST(try_completion(*fabric.pair.a).has_value());
-  // The endpoint that is writing keeps its order.
+  // The endpoint with the long write keeps its order.
   BOOST_TEST(!fabric.is_done(*fabric.pair.a->ep, write_of(fabric.pair.dest, &word, 8, 24, 43, 9)));
   fabric.finish(2);
 }
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(test_order_holds_for_the_classes_that_were_asked_for) {
     fabric.begin_long_write();
     const bool read = fabric.is_done(ep, read_of(fabric.pair.dest, &back, 8, 0, 43, 1));
     BOOST_TEST(read == ((msg_order & (kRaw | kRmaRaw)) == 0));
-    if (!read) {  // what is posted behind an operation that waits, waits
+    if (!read) {  // operations posted behind a waiting operation wait too
       fabric.finish(2);
       fabric.begin_long_write();
     }

@@ -1,5 +1,6 @@
-// tests/cpp/test_nic_pages.cpp: pages that fail behind a region or behind an application's own buffer end the operation
-// that met them, with EFAULT at its initiator, on every path; both NICs go on.
+// tests/cpp/test_nic_pages.cpp: pages that fail behind a region, or behind an application's own buffer, end the
+// operation
+// that touched them with EFAULT at its initiator, on every path; both NICs continue.
 #include <fcntl.h>
 
 #include "fabric.hpp"
@@ -11,7 +12,7 @@ using namespace weft::test;
 
 const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 
-/// Pages of a file of which the second half is cut off, or lost to another change of the mapping.
+/// Pages of a file whose second half is cut off, or lost through another change of the mapping.
 class Failing {
  public:
   enum Way { cut_off, unmapped, closed };
@@ -28,7 +29,7 @@ class Failing {
 
   void fail() const {
     if (way_ == cut_off) BOOST_REQUIRE(::ftruncate(fd_.get(), static_cast<off_t>(bytes_ / 2)) == 0);
-    // In place of munmap(): nothing else of the test must come to lie there.
+    // Replaces munmap(), so that no other memory of the test is mapped there.
     if (way_ == unmapped) {
       void* p = ::mmap(at + bytes_ / 2, bytes_ / 2, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       BOOST_REQUIRE(p != MAP_FAILED);
@@ -63,7 +64,7 @@ nic::AtomicArgs add_of(uint64_t dest, std::span<const iovec> operand, std::span<
 
 BOOST_AUTO_TEST_SUITE(nic_pages)
 
-/// Reads, writes and atomics, short and long, in one piece and in several, of pages that the owner lost.
+/// Reads, writes and atomics, short and long, of one piece and of several, on pages that the owner has lost.
 BOOST_AUTO_TEST_CASE(test_region_that_loses_pages_answers_fault_on_every_path) {
   for (const Path path : kAll) {
     for (const auto way : {Failing::cut_off, Failing::unmapped, Failing::closed}) {
@@ -81,7 +82,7 @@ BOOST_AUTO_TEST_CASE(test_region_that_loses_pages_answers_fault_on_every_path) {
           BOOST_TEST_CONTEXT("bytes " << n) {
             BOOST_TEST(pair.run(write_of(pair.dest, mine.data(), n, lost, kFailing)).status == Status::fault);
             BOOST_TEST(pair.run(read_of(pair.dest, mine.data(), n, lost, kFailing)).status == Status::fault);
-            // Across the edge, and where only a later buffer of the region is lost.
+            // Across the edge, and with only a later buffer of the region lost.
             BOOST_TEST(pair.run(read_of(pair.dest, mine.data(), n, lost - 1, kFailing)).error == (n == 1 ? 0 : 14));
             BOOST_TEST(pair.run(write_of(pair.dest, mine.data(), n, 64, kListed)).status == Status::fault);
             BOOST_TEST(pair.run(read_of(pair.dest, mine.data(), n, 64, kListed)).status == Status::fault);
@@ -96,7 +97,7 @@ BOOST_AUTO_TEST_CASE(test_region_that_loses_pages_answers_fault_on_every_path) {
                Refusal::none));
           BOOST_TEST(pair.wait().status == Status::fault);
         }
-        // What is left of the region works, and so does everything else.
+        // The remaining part of the region works, and so does all other memory.
         BOOST_TEST(pair.run(write_of(pair.dest, mine.data(), 5000, 0, kFailing)).error == 0);
         BOOST_TEST(pair.write(mine.data(), 4096, 0).error == 0);
         std::vector<std::byte> back(4096);
@@ -107,7 +108,7 @@ BOOST_AUTO_TEST_CASE(test_region_that_loses_pages_answers_fault_on_every_path) {
   }
 }
 
-/// The same of the application's own buffer: what it gives, and what it is to get.
+/// The same for the application's own buffer, as source and as destination.
 BOOST_AUTO_TEST_CASE(test_local_buffer_without_pages_is_a_fault_on_every_path) {
   for (const Path path : kPaths) {
     for (const auto way : {Failing::cut_off, Failing::unmapped, Failing::closed}) {

@@ -1,5 +1,5 @@
-// tests/cpp/test_nic_policy.cpp: what a provider's policy gives the NIC as plain data: what statuses are reported as,
-// endpoint numbers, keys that are made late, mappings, how texts name endpoints.
+// tests/cpp/test_nic_policy.cpp: what a provider's policy gives the NIC as plain data: the codes of statuses, endpoint
+// numbers, late keys, mappings, and the names of endpoints in texts.
 #include <set>
 
 #include "fabric.hpp"
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(test_status_map_defaults_to_the_man_pages_codes) {
   BOOST_TEST(of(map, Status::stale_key) == (Entry{fi_err::kEKEYREJECTED, 2}));
 }
 
-// A status comes from a peer's frame: any number may be in it.
+// A peer's frame contains the status, which may be any number.
 BOOST_AUTO_TEST_CASE(test_status_map_unknown_status_is_protocol) {
   const StatusMap map;
   for (const int number : {static_cast<int>(kStatusCount), 1000, -1}) {
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(test_endpoint_numbers_are_chosen_from_the_range) {
                         [](const Error& e) { return e.fi_code() == fi_err::kEADDRINUSE; });
   side.endpoints[1]->close();
   BOOST_TEST(side.extra_endpoint(config)->address().pid == side.endpoints[1]->address().pid);
-  // A number that the application names may lie outside.
+  // A number that the application chooses may lie outside the range.
   config.pid = 9;
   BOOST_TEST(side.extra_endpoint(config)->address().pid == 9U);
 }

@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_reorder.cpp: operations that overtake each other: what may pass what, and that nothing is lost.
+// tests/cpp/test_nic_reorder.cpp: operations that overtake each other: which may pass which, and none is lost.
 #include "fabric.hpp"
 #include "nic/reorder.hpp"
 

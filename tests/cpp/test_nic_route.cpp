@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_route.cpp: which of a route's remembered translations a key uses.
+// tests/cpp/test_nic_route.cpp: the cached translation of a route that a key uses.
 #include <boost/test/unit_test.hpp>
 
 #include <set>

@@ -28,7 +28,7 @@ nic::TrafficRules rules() {
   return r;
 }
 
-// Initiator and target on NICs of their own, whose pages both have attached.
+// Initiator and target on separate NICs; both NICs have attached both pages.
 struct Counted {
   explicit Counted(Path path, uint64_t key = kOptimized, uint64_t msg_order = 0) : pair(config(path, key, msg_order)) {
     for (const uint32_t number : {kNicA, kNicB}) {
@@ -36,7 +36,7 @@ struct Counted {
       pair.a->nic().telemetry().attach(number, fd.get());
       if (path != Path::self) pair.b->nic().telemetry().attach(number, fd.get());
     }
-    pair.a->ep->enable(kNicA, std::nullopt);  // an endpoint that counts takes the page that is attached by then
+    pair.a->ep->enable(kNicA, std::nullopt);  // an endpoint takes the page that is attached when it is enabled
   }
   static PairConfig config(Path path, uint64_t key, uint64_t msg_order) {
     PairConfig c = pair_of(path);
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(test_target_counts_packets_by_format_on_every_path) {
       BOOST_TEST(c.at(Telemetry::success) == 3U);
       BOOST_TEST(c.write(5000) == 0);  // three packets of 2048 bytes
       BOOST_TEST(c.at(Telemetry::restricted_pkt) == 6U);
-      BOOST_TEST(c.write(0) == 0);  // and one of nothing
+      BOOST_TEST(c.write(0) == 0);  // and one without payload
       BOOST_TEST(c.at(Telemetry::restricted_pkt) == 7U);
       BOOST_TEST(c.at(Telemetry::success) == 5U);
       BOOST_TEST(c.at(Telemetry::flush) == 0U);
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(test_telemetry_counts_flushes_pcie_atomics_and_hrp_acks) {
     BOOST_TEST(c.write(8, kHrp) == 0);
     BOOST_TEST(c.at(Telemetry::hrp_ack) == 1U);
     BOOST_TEST(c.at(Telemetry::restricted_pkt) == 2U);
-    BOOST_TEST(c.add(0) == 0);  // reliable: not restricted, and no High Rate Put with the flag alone
+    BOOST_TEST(c.add(0) == 0);  // reliable: not restricted; the flag alone makes no High Rate Put
     BOOST_TEST(c.add(kHrp) == 0);
     BOOST_TEST(c.at(Telemetry::restricted_pkt) == 2U);
     BOOST_TEST(c.at(Telemetry::unrestricted_pkt) == 2U);
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(test_traffic_rules_read_optimized_and_events_from_keys) {
   BOOST_TEST(!restricted(provider | 5));
   BOOST_TEST(restricted(provider | optimized | 5));
   BOOST_TEST(!restricted(provider | optimized | events | 5));
-  BOOST_TEST(restricted(provider | optimized | cached | events));  // of a cached key that bit is part of an offset
+  BOOST_TEST(restricted(provider | optimized | cached | events));  // in a cached key that bit is part of an offset
   r.client_events = true;
   BOOST_TEST(!restricted(99));
   BOOST_TEST(restricted(provider | optimized | 5));
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(test_page_is_attached_before_anything_is_counted) {
   pages.attach(2, fd.get());
   pages.of(2).add(Telemetry::flush, 3);
   pages.attach(2, fd.get());
-  nic::TelemetryPages others;  // another process's
+  nic::TelemetryPages others;  // those of another process
   others.attach(2, fd.get());
   BOOST_TEST(others.of(2).word(Telemetry::flush).load() == 3U);
   const UniqueFd other = make_memfd("telemetry of a test", TelemetryPage::kBytes);
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 struct Held {
   explicit Held(Path path, uint32_t tx_size = 1024, uint32_t cq = 1024) : pair(config(path, tx_size, cq)) {
-    BOOST_TEST(pair.write(&zero, 8, 0).error == 0);  // both are connected
+    BOOST_TEST(pair.write(&zero, 8, 0).error == 0);  // connects both sides
   }
   static PairConfig config(Path path, uint32_t tx_size, uint32_t cq) {
     PairConfig c = pair_of(path);
@@ -219,7 +219,7 @@ struct Held {
     std::memcpy(&w, pair.look(at, 8).data(), 8);
     return w;
   }
-  void rest() {  // what would begin has time to
+  void rest() {  // long enough for any operation that would begin
     for (int i = 0; i < 50; ++i) {
       pair.poll();
       usleep(100);
@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(test_operations_with_more_wait_for_the_next_without_it) {
       BOOST_TEST(h.write(&words[2], 16, 0).refusal == Refusal::none);
       for (int i = 0; i < 3; ++i) BOOST_TEST(h.pair.wait().error == 0);
       for (int i = 0; i < 3; ++i) BOOST_TEST(h.word(static_cast<size_t>(8 * i)) == words[i]);
-      BOOST_TEST(h.write(&words[0], 24, 0).refusal == Refusal::none);  // and then all is as before
+      BOOST_TEST(h.write(&words[0], 24, 0).refusal == Refusal::none);  // afterwards all is as before
       BOOST_TEST(h.pair.wait().error == 0);
     }
   }

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(test_region_close_under_traffic_admits_no_late_write) {
         }
         std::string why;
         BOOST_TEST_REQUIRE(region->close(&why), why);
-        pair.b->fence();  // It is ours alone now.
+        pair.b->fence();  // no peer writes here any more
         std::memset(memory, 0, 32'768);
         for (int i = 0; i < 10; ++i) {
           pair.b->progress();
@@ -106,8 +106,7 @@ BOOST_AUTO_TEST_CASE(test_close_of_the_target_endpoint_ends_every_operation) {
   }
 }
 
-/// Long copies are made outside the domain's lock: the address vector may change, and other threads may post,
-/// meanwhile.
+/// Long copies are made outside the domain's lock: meanwhile the address vector may change, and other threads may post.
 BOOST_AUTO_TEST_CASE(test_long_copies_and_a_changing_address_vector) {
   for (const Path path : {Path::self, Path::direct, Path::cma}) {
     BOOST_TEST_CONTEXT("path " << path) {
@@ -126,7 +125,7 @@ BOOST_AUTO_TEST_CASE(test_long_copies_and_a_changing_address_vector) {
         }
       });
       auto data = pattern(1 << 18);
-      std::deque<std::vector<nic::BatchDesc>> all_descs;  // theirs until the completion
+      std::deque<std::vector<nic::BatchDesc>> all_descs;  // the NIC uses them until the completion
       uint64_t posted = 0, done = 0, bad = 0;
       const auto drain = [&] {
         while (const auto c = try_completion(*pair.a)) {
@@ -140,7 +139,7 @@ BOOST_AUTO_TEST_CASE(test_long_copies_and_a_changing_address_vector) {
           posted += post(*pair.a->ep, write_of(dest, data.data(), 1 << 17, 0, pair.key())).refusal == Refusal::none;
         } else {
           auto& descs = all_descs.emplace_back(3, nic::BatchDesc{0, 1 << 16, dest, 0, pair.key(), 0, 0});
-          // A vanished address is an error of the descriptor.
+          // A removed address is an error of the descriptor.
           posted +=
               pair.a->ep->post_batch(OpKind::write, data.data(), data.size(), descs, 0, 1).refusal == Refusal::none;
           pair.poll();
@@ -198,7 +197,7 @@ BOOST_AUTO_TEST_CASE(test_two_threads_post_on_one_endpoint) {
   });
 }
 
-/// More is under way than the ring and the staging memory hold, both ways at once.
+/// More operations are under way than the ring and the staging memory hold, in both directions at once.
 BOOST_AUTO_TEST_CASE(test_more_traffic_than_the_ring_holds) {
   for (const Path path : {Path::ring, Path::strict, Path::tcp}) {
     for (const bool manual : {false, true}) {

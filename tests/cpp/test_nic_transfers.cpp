@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_transfers.cpp: transfers, batches and atomics do the same on every path.
+// tests/cpp/test_nic_transfers.cpp: transfers, batches and atomics have the same result on every path.
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(test_failed_accesses_say_why_and_touch_nothing) {
     BOOST_TEST(std::all_of(memory, memory + 4096, [](std::byte x) { return x == std::byte{0x77}; }));
     BOOST_TEST((back == of_value(std::byte{2}, 8192)));
     b.fence();
-    BOOST_TEST(pair.write(data.data(), 64, 0).error == 0);  // and the endpoint goes on
+    BOOST_TEST(pair.write(data.data(), 64, 0).error == 0);  // and the endpoint still works
     expect_idle(pair);
   });
 }
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(test_pieces_and_ranges_meet_at_any_boundary) {
     std::mt19937_64 random(17);
     const auto data = pattern(40'000, 9);
     for (int round = 0; round < 12; ++round) {
-      // The same bytes, cut differently on either side.
+      // The same bytes, divided differently on the two sides.
       const size_t total = round % 3 == 0 ? 600 : 30'000;
       const auto cuts = [&](size_t pieces) {
         std::vector<size_t> at{0, total};
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(test_inject_copies_its_buffer_and_completes_silently) {
     uint64_t word = 0;
     Access bad = write_of(pair.dest, &word, 8, 0, pair.key() + 1);
     bad.inject = true;
-    BOOST_TEST(pair.run(bad).status == Status::no_key);  // an error is told all the same
+    BOOST_TEST(pair.run(bad).status == Status::no_key);  // an error is reported nevertheless
   });
 }
 
@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(test_batch_gives_every_descriptor_its_status) {
       }
       BOOST_TEST((pair.look(0, config.bytes) == expected), "warm " << warm);
     }
-    // Reads; all good; one success completion with all bytes.
+    // Reads; all valid: one success completion with the sum of the bytes.
     std::vector<std::byte> back(60'000);
     std::vector<nic::BatchDesc> descs;
     for (uint64_t i = 0; i < 100; ++i) descs.push_back({i * 600, 600, pair.dest, i * 600, pair.key(), 77, 0});
@@ -345,7 +345,7 @@ BOOST_AUTO_TEST_CASE(test_batch_gives_every_descriptor_its_status) {
     BOOST_TEST(done.entry.len == 60'000U);
     BOOST_TEST(done.entry.flags == (flag::kRma | flag::kRead));
     BOOST_TEST((back == pair.look(0, 60'000)));
-    // None at all.
+    // An empty batch.
     BOOST_TEST(pair.a->ep->post_batch(OpKind::read, back.data(), back.size(), {}, 0, 23).refusal == Refusal::none);
     BOOST_TEST(pair.wait().entry.context == 23U);
     expect_idle(pair);
@@ -403,7 +403,7 @@ BOOST_AUTO_TEST_CASE(test_atomics_fetch_compare_and_store) {
     BOOST_TEST(run(AtomicFamily::fetch, AtomicOp::sum, Datatype::uint128, wide, nullptr, wide_old, 16, 256).error == 0);
     BOOST_TEST(wide_old[0] == 1);
     float complex_sum[2] = {1.5f, -2.5f}, complex_old[2] = {};
-    for (int i = 0; i < 2; ++i) {  // not aligned to its size: under the owner's lock
+    for (int i = 0; i < 2; ++i) {  // not aligned to its size: updated under the owner's lock
       const auto c =
           run(AtomicFamily::fetch, AtomicOp::sum, Datatype::float_complex, complex_sum, nullptr, complex_old, 8, 324);
       BOOST_TEST_REQUIRE(c.error == 0, c.text);

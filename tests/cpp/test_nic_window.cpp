@@ -1,5 +1,6 @@
-// tests/cpp/test_nic_window.cpp: what a dialect with requests asks of the NIC: completions only of what is not over,
-// operations only if they are over at once, a peer's bytes as this process has them mapped, and word of a lost way.
+// tests/cpp/test_nic_window.cpp: what a dialect with requests needs of the NIC: completions only of operations that
+// outlast the call, operations only if they end in the call, a peer's bytes as mapped in this process, and how a
+// connection ended.
 #include "fabric.hpp"
 #include "nic/window.hpp"
 
@@ -21,7 +22,7 @@ void on_every_path(Body&& body) {
   }
 }
 
-// The way to the peer is made, and its region known.
+// Connects to the peer, and makes the region known.
 void warm(Pair& pair) {
   uint64_t word = 0;
   Access first = read_of(pair.dest, &word, 8, 0, pair.key());
@@ -54,7 +55,7 @@ BOOST_AUTO_TEST_CASE(test_if_unfinished_operation_completes_only_if_it_waited) {
     BOOST_TEST((pair.look(16, 8) ==
                 std::vector(reinterpret_cast<const std::byte*>(&word), reinterpret_cast<const std::byte*>(&word) + 8)));
     BOOST_TEST(!try_completion(*pair.a).has_value());
-    // A refused one reports, wherever it was refused.
+    // A refused operation reports its failure, wherever it was refused.
     Access wrong = write_of(pair.dest, &word, 8, 0, 4711, 10);
     wrong.flags = flag::kIfUnfinished;
     BOOST_TEST(post(*pair.a->ep, wrong).context_used);
@@ -85,7 +86,7 @@ BOOST_AUTO_TEST_CASE(test_if_unfinished_atomic_completes_only_if_it_waited) {
     for (uint64_t i = 0; i < 3; ++i) {
       const PostResult r = pair.a->ep->post_atomic(args);
       BOOST_TEST(r.refusal == Refusal::none);
-      // Foreign memory is the owner's engine's to update.
+      // The owner's engine updates foreign memory.
       BOOST_TEST(r.context_used == (pair.path() != Path::self && pair.path() != Path::direct));
       if (r.context_used) {
         const auto c = pair.wait();
@@ -104,7 +105,7 @@ BOOST_AUTO_TEST_CASE(test_only_now_operation_is_refused_if_it_would_wait) {
     Access write = write_of(pair.dest, &word, 8, 0, pair.key());
     write.flags = flag::kOnlyNow;
     if (pair.path() != Path::self)
-      BOOST_TEST(post(*pair.a->ep, write).refusal == Refusal::not_now);  // no way there yet
+      BOOST_TEST(post(*pair.a->ep, write).refusal == Refusal::not_now);  // no connection yet
     BOOST_TEST(pair.a->ep->outstanding() == 0U);
     warm(pair);
     const PostResult r = post(*pair.a->ep, write);
@@ -143,7 +144,8 @@ BOOST_AUTO_TEST_CASE(test_window_shows_a_peers_bytes_where_loads_get_there) {
                  "a window");
       return w;
     };
-    BOOST_TEST((pair.a->ep->window(pair.dest, pair.key(), 0, 8, kBoth).status == Status::again));  // nobody has called
+    BOOST_TEST((pair.a->ep->window(pair.dest, pair.key(), 0, 8, kBoth).status ==
+                Status::again));  // no operation has made the connection yet
     warm(pair);
     auto w = window(pair.key(), 100, 50, kBoth);
     BOOST_TEST(w.status == Status::ok);
@@ -158,7 +160,7 @@ BOOST_AUTO_TEST_CASE(test_window_shows_a_peers_bytes_where_loads_get_there) {
     pair.b->reg(other, 4096, 50, mem::kRemoteRead);
     BOOST_TEST(window(50, 0, 8, kBoth).status == Status::access);
     BOOST_TEST((window(50, 0, 8, mem::kRemoteRead).pointer != nullptr));
-    // The bytes stay mapped though the region, and with it the right to open more, is gone; and nobody gets the place.
+    // The bytes stay mapped although the region is closed and no further pointer is given out; the place is not reused.
     BOOST_TEST(w.keep->current());
     std::string why;
     BOOST_REQUIRE(pair.region->close(&why));

@@ -1,5 +1,5 @@
-// tests/cpp/test_ring_mpsc.cpp: the ring's promises: order per producer, full and empty, laps, holes, the dead, the
-// broken, and a model of all calls.
+// tests/cpp/test_ring_mpsc.cpp: the ring's promises: order per producer, full and empty, laps, holes, dead producers,
+// corrupt words, and a model of all calls.
 #include "ring_support.hpp"
 
 using namespace weft::ring;
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(test_ring_attaches_although_the_header_was_overwritten) {
 BOOST_AUTO_TEST_CASE(test_scribbled_tail_a_little_ahead_stalls_nobody) {
   Ring ring(8);
   MpscProducer producer = ring.producer(1);
-  ring.header().tail.store(3);  // tickets 0, 1, 2 are claimed by nobody
+  ring.header().tail.store(3);  // no producer claims tickets 0, 1, 2
   BOOST_TEST(push(producer, 7));
   Message message;
   BOOST_TEST((ring.consumer.audit() == PollStatus::corrupt));
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(test_ring_unpublished_slot_delays_only_itself_for_many_laps
   BOOST_TEST(i >= 62U);  // three of four slots are in use
   fill(claim, 500, length_of(500));
   stuck.publish(claim, length_of(500), 500);
-  expect(ring.consumer, 1, 500);  // late, but whole
+  expect(ring.consumer, 1, 500);  // late, but complete
   for (uint64_t j = 59; j < i; ++j) expect(ring.consumer, 2, j);
   BOOST_TEST(ring.consumer.empty());
   BOOST_TEST(ring.consumer.statistics().holes == 0U);
@@ -205,7 +205,8 @@ BOOST_AUTO_TEST_CASE(test_ring_open_claim_holds_back_its_producers_messages) {
   BOOST_TEST(!take(ring.consumer).has_value());
 }
 
-/// The consumer looks while the slot is claimed, the producer publishes it and a later one: order is kept.
+/// The consumer polls while the slot is claimed; then the producer publishes this slot and a later one. The order
+/// stays.
 BOOST_AUTO_TEST_CASE(test_ring_late_hole_precedes_its_producers_next_message) {
   Ring ring(8);
   auto first = ring.producer(1), second = ring.producer(2);
@@ -223,10 +224,10 @@ BOOST_AUTO_TEST_CASE(test_ring_dead_producers_claims_are_freed_its_messages_kept
   Ring ring(4);
   auto dead = ring.producer(1), live = ring.producer(2);
   BOOST_REQUIRE(push(dead, 0));
-  (void)dead.try_claim();  // dies here
+  (void)dead.try_claim();  // the producer dies here
   BOOST_REQUIRE(push(live, 0));
   (void)dead.try_claim();
-  BOOST_TEST(!push(live, 1));  // full
+  BOOST_TEST(!push(live, 1));  // the ring is full
   expect(ring.consumer, 1, 0);
   expect(ring.consumer, 2, 0);
   BOOST_TEST(ring.consumer.producer_dead(1) == 2U);
@@ -243,12 +244,12 @@ BOOST_AUTO_TEST_CASE(test_ring_death_between_claim_and_tail_is_helped) {
   auto dead = ring.producer(1), live = ring.producer(2);
   BOOST_REQUIRE(push(live, 0));
   (void)dead.try_claim();
-  ring.header().tail.store(1);  // as if it had died before moving the tail
+  ring.header().tail.store(1);  // as if the producer had died before it moved the tail
   BOOST_REQUIRE(push(live, 1));
   expect(ring.consumer, 2, 0);
   expect(ring.consumer, 2, 1);
   (void)dead.try_claim();
-  ring.header().tail.store(3);  // again, and this time the consumer hears of it first
+  ring.header().tail.store(3);  // once more, but now the consumer learns of the death first
   ring.consumer.producer_dead(1);
   BOOST_TEST(!take(ring.consumer).has_value());
   for (uint64_t i = 0; i < 12; ++i) {
@@ -288,13 +289,13 @@ BOOST_AUTO_TEST_CASE(test_ring_doorbell_is_asked_for_once) {
   BOOST_TEST(!second.needs_doorbell());
 }
 
-/// One consumer that sleeps whenever it may, one producer: with a lost wake-up this would not end.
+/// One consumer that sleeps whenever it may, one producer: a lost wake-up would hang the test.
 BOOST_AUTO_TEST_CASE(test_ring_sleeping_consumer_is_always_woken) {
   Ring ring(8);
   constexpr uint64_t kCount = 20000;
   int bell[2];
   BOOST_REQUIRE(pipe(bell) == 0);
-  uint64_t unrung = 0;  // Boost's macros are not for threads
+  uint64_t unrung = 0;  // Boost's macros work in one thread only
   std::thread thread([&, producer = ring.producer(1)]() mutable {
     for (uint64_t i = 0; i < kCount; ++i) {
       while (!push(producer, i)) std::this_thread::yield();
@@ -404,7 +405,7 @@ BOOST_AUTO_TEST_CASE(test_ring_scribbled_tail_is_repaired) {
       expect(ring.consumer, 1, i);
     }
   }
-  Ring ring(4);  // a tail thrown back heals by itself
+  Ring ring(4);  // a tail that was set back repairs itself
   auto producer = ring.producer(1);
   for (uint64_t i = 0; i < 40; ++i) {
     BOOST_REQUIRE(push(producer, i));
@@ -413,8 +414,9 @@ BOOST_AUTO_TEST_CASE(test_ring_scribbled_tail_is_repaired) {
   }
 }
 
-/// Random words everywhere: the consumer says corrupt or hands out rubbish of legal length, and stops within its
-/// memory.
+/// Random words everywhere: the consumer reports corruption, or returns wrong messages of valid length, and never
+/// leaves
+/// its memory.
 BOOST_AUTO_TEST_CASE(test_ring_random_scribbling_never_escapes) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
@@ -473,7 +475,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
       MpscProducer producer;
       std::deque<std::pair<Claim, uint64_t>> open;
       uint64_t next = 0, expected = 0;
-      std::deque<uint64_t> sent;  // in claim order; abandoned ones are taken out
+      std::deque<uint64_t> sent;  // in the order of claims, without abandoned ones
     };
     std::map<uint16_t, State> states;
     for (uint16_t id = 0; id < 3; ++id) states.emplace(id, State{ring.producer(id), {}, 0, 0, {}});
@@ -508,7 +510,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
         } else
           state.producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
         state.open.erase(state.open.begin() + which);
-      } else if (action == 10 && random() % 4 == 0) {  // death: what is open is lost, the rest arrives
+      } else if (action == 10 && random() % 4 == 0) {  // death: open claims are lost, the other messages arrive
         for (const auto& [claim, sequence] : state.open) std::erase(state.sent, sequence);
         state.open.clear();
         ring.consumer.producer_dead(it->first);
@@ -530,7 +532,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
     BOOST_REQUIRE_MESSAGE(wrong == 0, "seed " << seed << ", " << slot_count << " slots");
     BOOST_REQUIRE(ring.consumer.statistics().corruptions == 0U);
     BOOST_REQUIRE((ring.consumer.audit() == PollStatus::empty));
-    // The ring is whole: each slot can be used.
+    // The ring is undamaged: every slot can be used.
     auto fresh = ring.producer(999);
     for (uint64_t i = 0; i < slot_count; ++i) BOOST_REQUIRE_MESSAGE(push(fresh, i), "seed " << seed << " slot " << i);
   }

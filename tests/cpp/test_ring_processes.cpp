@@ -1,5 +1,6 @@
 // tests/cpp/test_ring_processes.cpp: the ring between threads and processes. The kill test is seeded and prints its
-// seed; no upper bounds on time.
+// seed;
+// no test limits its run time.
 #include "ring_support.hpp"
 
 #if defined(__SANITIZE_THREAD__)
@@ -71,13 +72,16 @@ BOOST_AUTO_TEST_CASE(test_ring_four_threads_keep_their_order) {
       claim = producer.try_claim();
     }
     fill(claim, i, length_of(i));
-    if (i % 3 == 0) sched_yield();  // most kills land between claim and publish
+    if (i % 3 == 0) sched_yield();  // most kills happen between claim and publish
     producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
   }
 }
 
-/// Producers are killed with SIGKILL at random instants and replaced. From each one a gapless sequence arrives, the
-/// others go on meanwhile, and at the end the ring is whole. Rounds: WEFT_KILL_ROUNDS (default 60), seed: WEFT_SEED.
+/// Producers are killed with SIGKILL at random instants and replaced. The consumer gets a gapless sequence from each;
+/// the
+/// other producers continue meanwhile, and at the end the ring is undamaged. Rounds: WEFT_KILL_ROUNDS (default 60),
+/// seed:
+/// WEFT_SEED.
 BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
   const char* rounds_text = std::getenv("WEFT_KILL_ROUNDS");
   const char* seed_text = std::getenv("WEFT_SEED");
@@ -111,7 +115,7 @@ BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
     return status != PollStatus::empty;
   };
   for (int round = 0; round < rounds; ++round) {
-    const auto wait_for = random() % 300;  // messages; the survivors' traffic is the clock
+    const auto wait_for = random() % 300;  // messages: the survivors' traffic serves as the clock
     for (uint64_t i = 0; i < wait_for;) {
       if (poll())
         ++i;
@@ -121,7 +125,7 @@ BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
     const size_t victim = random() % children.size();
     const auto [pid, id] = children[victim];
     kill(pid, SIGKILL);
-    const auto before_hearing = random() % 40;  // the others go on although nobody knows of the death yet
+    const auto before_hearing = random() % 40;  // the others continue before the consumer knows of the death
     for (uint64_t i = 0; i < before_hearing;) {
       if (poll())
         ++i;

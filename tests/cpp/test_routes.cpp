@@ -1,4 +1,4 @@
-// Numbers of NICs of other hosts: a peer cannot make the table grow without bound.
+// tests/cpp/test_routes.cpp: numbers of NICs of other hosts: a peer cannot make the table grow without bound.
 #include <boost/test/unit_test.hpp>
 
 #include "link/routes.hpp"
@@ -16,7 +16,7 @@ BOOST_AUTO_TEST_CASE(test_peer_has_so_many_numbers_and_no_more) {
     BOOST_TEST_REQUIRE(link::told_route_number({host, nic}) != wire::kUnknownNic);
   }
   BOOST_TEST(link::told_route_number({host, link::kToldNicsMax}) == wire::kUnknownNic);
-  // What it told before keeps its number; others, and this process itself, are not affected.
+  // Numbers that the peer announced earlier stay valid; other peers, and this process itself, are not affected.
   BOOST_TEST(link::told_route_number({host, 0}) == first);
   BOOST_TEST(link::told_route_number({link::parse_host("192.0.2.78", 7000), 5}) != wire::kUnknownNic);
   const uint32_t ours = link::route_number({host, link::kToldNicsMax});

@@ -1,6 +1,6 @@
-// tests/cpp/test_tcp.cpp: what the tcp link does with packets that are damaged or made up.
+// tests/cpp/test_tcp.cpp: how the tcp link treats packets that are damaged or made up.
 //
-// WEFT_SEED=n replays a run; WEFT_FUZZ_FRAMES=n is how many made-up frames are sent (make fuzz: 1,000,000).
+// WEFT_SEED=n replays a run; WEFT_FUZZ_FRAMES=n is the number of made-up frames to send (make fuzz: 1,000,000).
 #include <arpa/inet.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     r.send(second);
     r.send(first);
   });
-  attack("not the one that was due", [&](Rogue& r) {  // what the victim itself said
+  attack("not the one that was due", [&](Rogue& r) {  // a record that the victim itself sent
     r.keys.send = r.keys.receive;
     r.send(r.packet(r.write(1000, 0), data));
   });
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     packet[8 + 32] ^= std::byte{1};  // the address in the region
     r.send(packet);
   });
-  attack("changed on its way", [&](Rogue& r) {  // shorter than it was
+  attack("changed on its way", [&](Rogue& r) {  // shorter than before
     auto packet = r.packet(r.write(1000, 0), data);
     packet[0] ^= std::byte{16};  // 1104 bytes become 1088
     packet.resize(packet.size() - 16);
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     f.kind = wire::FrameKind::notice;
     r.send(r.packet(f, {}));
   });
-  attack("outside its range", [&](Rogue& r) {  // a cost that is not its own
+  attack("outside its range", [&](Rogue& r) {  // a cost that is not the request's own
     auto f = r.write(1000, 0);
     f.staged_chunk = 0;
     r.send(r.packet(f, data));
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     f.source.vni = 9;
     r.send(r.packet(f, data));
   });
-  attack("another VNI", [&](Rogue& r) {  // a source on this very host, it says
+  attack("another VNI", [&](Rogue& r) {  // claims a source on this host
     auto f = r.write(1000, 0);
     f.source.nic = wire::kRemoteNic;
     r.send(r.packet(f, data));
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(test_requests_beyond_the_limit_drop_their_sender) {
   Victim v;
   Rogue rogue(v);
   BOOST_REQUIRE(rogue.greet());
-  // Reads that it never takes the answers of: the kernel's buffers fill, and then the owner's patience ends.
+  // Reads whose answers the Rogue never takes: the kernel's buffers fill, and then the owner hangs up.
   wire::Frame f = rogue.write(60'000, 0);
   f.kind = wire::FrameKind::read;
   f.status = 60'000;
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(test_requests_beyond_the_limit_drop_their_sender) {
   expect_served(v);
 }
 
-// Frames of every kind with fields drawn at random, sealed as by one who knows the secret, some of them damaged.
+// Frames of every kind with random fields, sealed by a peer that knows the secret; some of them are damaged.
 BOOST_AUTO_TEST_CASE(test_made_up_frames_touch_nothing_outside_the_region) {
   const char* asked = std::getenv("WEFT_FUZZ_FRAMES");
   const long frames = asked != nullptr ? std::atol(asked) : 20'000;
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(test_made_up_frames_touch_nothing_outside_the_region) {
     f.datatype = static_cast<uint16_t>(draw(20));
     f.atomic_op = static_cast<uint16_t>(draw(24));
     if (draw(8) == 0) f.key = draw(64);
-    // About the region's edges, and far away.
+    // Around the region's edges, and far away.
     f.addr = draw(4) == 0 ? random() : draw(2) == 0 ? draw(64) : Victim::kBytes - draw(64);
     f.length = draw(4) == 0 ? random() : draw(Victim::kBytes + 64);
     f.frag_offset = draw(4) == 0 ? random() : draw(128);
@@ -192,14 +192,14 @@ BOOST_AUTO_TEST_CASE(test_made_up_frames_touch_nothing_outside_the_region) {
         packet.resize(draw(packet.size()));
         break;
       case 2:
-        rogue->keys.send.skip_to(rogue->keys.send.number() - 1);  // the next one repeats this one's number
+        rogue->keys.send.skip_to(rogue->keys.send.number() - 1);  // the next record repeats this record's number
         break;
       case 3: {
         const auto noise = pattern(1 + draw(300), random());
         packet.insert(packet.begin() + static_cast<std::ptrdiff_t>(draw(packet.size())), noise.begin(), noise.end());
         break;
       }
-      case 4: {  // another kind, whole: all bytes of its body are drawn
+      case 4: {  // a packet of another kind, complete: all bytes of its body are random
         packet.resize(wire::kPacketBytesMax);
         wire::FrameBody body;
         for (size_t at = 0; at < sizeof(body); ++at) {
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(test_large_transfers_arrive_whole_in_both_directions_at_onc
     const uint64_t back = pair.b->insert(*pair.a);
     const auto there = pattern(config.bytes, 1), here = pattern(config.bytes, 2);
     std::vector<std::byte> got_a(config.bytes), got_b(config.bytes);
-    // Both write and read all of the other's memory, in pieces of odd sizes that are under way together.
+    // Both sides write and read all of the other's memory, in pieces of odd sizes that are under way together.
     const size_t piece = 777'777;
     size_t posted = 0;
     for (size_t at = 0; at < config.bytes; at += piece) {
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(test_large_transfers_arrive_whole_in_both_directions_at_onc
     for (Side* side : {pair.a.get(), pair.b.get()}) {
       for (size_t i = 0; i < posted; ++i) BOOST_REQUIRE(pair.wait(side).error == 0);
     }
-    // A read is ordered after neither side's write of the same place? Not without msg_order: look at the memory itself.
+    // Without msg_order a read has no order with either side's writes to the same place, so check the memory itself.
     BOOST_TEST((pair.look(0, config.bytes) == there));
     BOOST_TEST(std::memcmp(mine, here.data(), config.bytes) == 0);
   }

@@ -1,5 +1,6 @@
-// tests/cpp/test_tcp_callers.cpp: callers that have proved nothing yet shut nobody out, and how a call or a connection
-// ended is told by its own status.
+// tests/cpp/test_tcp_callers.cpp: callers that have not proved the secret lock out no other caller; and each way in
+// which
+// a call or a connection ends has its own status.
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -28,7 +29,7 @@ SideConfig listening(uint64_t hurry_ns = 1'000'000'000'000) {
   return c;
 }
 
-// From 127.0.0.`from`: a host of its own, as far as limits go.
+// A caller from 127.0.0.`from`, which the limits count as a separate host.
 struct Caller {
   explicit Caller(const Side& called, size_t from = 1) : side(called) {
     sockaddr_storage name;
@@ -41,7 +42,7 @@ struct Caller {
   void say(const wire::Greeting& g) const {
     BOOST_REQUIRE(::send(fd.get(), &g, sizeof(g), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(g)));
   }
-  // Nothing: it hung up.
+  // Returns nothing if the other side hung up.
   [[nodiscard]] std::optional<wire::Greeting> hear() const {
     std::array<std::byte, sizeof(wire::Greeting)> in;
     ssize_t n = -1;
@@ -54,7 +55,7 @@ struct Caller {
     return n == static_cast<ssize_t>(in.size()) ? wire::parse_greeting(in) : std::nullopt;
   }
   void say_hello() { say(hand.hello()); }
-  // True: it is in. After say_hello().
+  // True: the other side has accepted the connection. Call it after say_hello().
   bool go_on() {
     for (;;) {
       const auto in = hear();
@@ -108,7 +109,7 @@ BOOST_AUTO_TEST_CASE(test_caller_with_a_greeting_is_not_evicted) {
   BOOST_TEST(late.go_on());
 }
 
-// `count` callers that have greeted, from each address, and say no more.
+// `count` callers from each address that have sent a hello and send no more.
 std::vector<std::unique_ptr<Caller>> stalled(const Side& side, size_t addresses) {
   std::vector<std::unique_ptr<Caller>> callers;
   for (size_t i = 0; i < addresses * link::kCallersOfOneMax; ++i) {
@@ -174,7 +175,7 @@ BOOST_AUTO_TEST_CASE(test_call_that_finds_no_room_is_made_again) {
     side.progress();
     if (side.host->tcp().statistics().refused > turned_away) greeted.clear();  // now there is room
   });
-  BOOST_TEST(c.error == fi_err::kECONNREFUSED, c.text);  // there is no such endpoint: it was asked
+  BOOST_TEST(c.error == fi_err::kECONNREFUSED, c.text);  // the peer was asked: the endpoint does not exist
   BOOST_TEST(caller.host->tcp().statistics().called >= 2U);
 }
 

@@ -20,12 +20,13 @@ struct Crossing {
     (void)pair.a->reg(mine, 4096, 43);
     back = pair.b->insert(*pair.a);
   }
-  Refusal call(bool from_a) {  // from two threads at once, which Boost's macros are not for
+  Refusal call(bool from_a) {  // runs in two threads at once, and Boost's macros support only one
     static const uint64_t words[] = {1, 2};
     const auto access = from_a ? write_of(pair.dest, &words[0], 8, 0, pair.key()) : write_of(back, &words[1], 8, 0, 43);
     return post(from_a ? *pair.a->ep : *pair.b->ep, access).refusal;
   }
-  // Both accesses ended: by then each call has, too. True: over one connection, and nobody was told of trouble.
+  // Waits until both accesses, and so both calls, have ended. True: one connection was used, and no failure was
+  // counted.
   bool ended_over_one() {
     bool one = true;
     for (Side* side : {pair.a.get(), pair.b.get()}) {
@@ -41,13 +42,13 @@ struct Crossing {
     const auto uuid_at = [](const Side& side) {
       return std::static_pointer_cast<link::TcpPeer>(side.host->tcp().peers().at(0))->about.uuid;
     };
-    return uuid_at(*pair.b) < uuid_at(*pair.a);  // of the other side each
+    return uuid_at(*pair.b) < uuid_at(*pair.a);  // uuid_at() of one side is the other's uuid
   }
   Pair pair;
   uint64_t back = 0;
 };
 
-// Two NICs that write to each other in turn: the answer to what one wrote comes with what the other writes.
+// Two NICs that write to each other in turn: the answer to one side's write travels with the other side's write.
 struct Exchange {
   explicit Exchange(bool manual) : pair(pair_of(Path::tcp, manual)) {
     words = reinterpret_cast<uint64_t*>(pair.a->alloc(4096));
@@ -55,7 +56,8 @@ struct Exchange {
     region = pair.a->reg(words, 4096, 43);
     back = pair.b->insert(*pair.a);
   }
-  // Both have sent one, and the second has arrived. Each side posts, and polls for what it waits for only.
+  // Both sides have sent one write, and the second has arrived. Each side posts, then polls only until its own wait
+  // ends.
   void turn() {
     ++value;
     BOOST_TEST_REQUIRE(post(*pair.a->ep, write_of(pair.dest, &value, 8, 0, pair.key())).refusal == Refusal::none);
@@ -85,7 +87,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_answer_is_delivered_a_round_after_its_frame) {
     x.turn();
     if (x.pair.a->unread() == 0) {
       ++late;
-      BOOST_TEST(!link.prepare_sleep());  // nobody may sleep on it
+      BOOST_TEST(!link.prepare_sleep());  // no thread may sleep while the answer is left
       x.pair.a->progress();
     }
     BOOST_TEST_REQUIRE(x.pair.a->unread() == 1U);
@@ -96,14 +98,14 @@ BOOST_AUTO_TEST_CASE(test_tcp_answer_is_delivered_a_round_after_its_frame) {
     BOOST_TEST_REQUIRE(try_completion(*x.pair.a)->error == 0);
     BOOST_TEST_REQUIRE(try_completion(*x.pair.b)->error == 0);
   }
-  BOOST_TEST(late >= 50);  // not before somebody has polled for a while
+  BOOST_TEST(late >= 50);  // not before a thread has polled for a while
 }
 
 BOOST_AUTO_TEST_CASE(test_tcp_delayed_answer_is_taken_without_further_polls) {
   Exchange x(false);
   for (int i = 0; i < 500; ++i) {
     x.turn();
-    // From here on the engines alone.
+    // From here on only the engines make progress.
     BOOST_REQUIRE(poll_until([&] { return x.pair.a->unread() == 1 && x.pair.b->unread() == 1; }, [] {}));
     BOOST_TEST_REQUIRE(try_completion(*x.pair.a)->error == 0);
     BOOST_TEST_REQUIRE(try_completion(*x.pair.b)->error == 0);
@@ -112,7 +114,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_delayed_answer_is_taken_without_further_polls) {
 
 BOOST_AUTO_TEST_CASE(test_tcp_delayed_answer_counts_if_the_connection_is_lost) {
   Exchange x(true);
-  for (int i = 0; i < 40; ++i) {  // until answers give way
+  for (int i = 0; i < 40; ++i) {  // until answers are left behind frames
     x.turn();
     x.until(*x.pair.a, [&] { return x.pair.a->unread() == 1 && x.pair.b->unread() == 1; }, *x.pair.b);
     BOOST_TEST_REQUIRE(try_completion(*x.pair.a)->error == 0);
@@ -161,7 +163,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_crossing_calls_end_in_one_connection) {
   for (int round = 0; round < kRounds; ++round) {
     Crossing c(true);
     std::array<bool, 2> called{}, done{};
-    const uint64_t haste = 1 + random() % 6;  // of calls, among steps
+    const uint64_t haste = 1 + random() % 6;  // probability of a call at each step: 1 / haste
     const auto step = [&] {
       const bool a = random() % 2 == 0;
       Side& side = a ? *c.pair.a : *c.pair.b;
@@ -195,7 +197,7 @@ BOOST_AUTO_TEST_CASE(test_a_call_waits_for_the_greeting_of_its_peer_and_uses_it)
     wire::Greeting proof;
     if (seen) {
       BOOST_REQUIRE((rogue.hear_one(&proof) == link::Handshake::Step::reply));
-    } else {  // the hello is in the kernel, and nobody has looked
+    } else {  // the hello is in the kernel, and the victim has not read it
       rogue.wait_until_taken();
     }
     v.call(there.at);
@@ -220,10 +222,10 @@ BOOST_AUTO_TEST_CASE(test_tcp_half_a_greeting_does_not_delay_a_call) {
                              v.step(1);
                              good.step(1);
                            }));
-  BOOST_TEST(c->error == fi_err::kECONNREFUSED, c->text);  // there is no such endpoint: it was asked
+  BOOST_TEST(c->error == fi_err::kECONNREFUSED, c->text);  // the peer was asked: the endpoint does not exist
   BOOST_TEST(v.counts().called == 1U);
   stranger.drain();
-  BOOST_TEST(!stranger.hung_up);  // it is still being waited for
+  BOOST_TEST(!stranger.hung_up);  // the victim still waits for the stranger's greeting
 }
 
 BOOST_AUTO_TEST_CASE(test_tcp_call_goes_ahead_if_the_peers_greeting_is_slow) {
@@ -250,7 +252,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_rejected_call_uses_the_peers_connection) {
     Victim v(kForever);
     const Listener there;
     v.call(there.at);
-    Rogue theirs(v), called(v, there);  // theirs is the smaller uuid's: the victim answers in spite of its own call
+    Rogue theirs(v), called(v, there);  // `theirs` has the smaller uuid: the victim answers it in spite of its own call
     theirs.as(kSmallestUuid, there.at);
     called.as(kSmallestUuid, there.at);
     if (!late) BOOST_REQUIRE(theirs.greet());
@@ -267,8 +269,8 @@ BOOST_AUTO_TEST_CASE(test_tcp_rejected_call_uses_the_peers_connection) {
   }
 }
 
-// The peer has lost the connection, and the victim does not know: the peer's next call but one comes through, whether
-// its kernel answers the ping (with a reset) or nothing ever comes back.
+// The peer has lost the connection without the victim's knowledge: the peer's next call but one succeeds, whether its
+// kernel answers the ping (with a reset) or no answer ever comes.
 BOOST_AUTO_TEST_CASE(test_a_peer_that_lost_the_connection_gets_in_again) {
   for (const bool answers : {true, false}) {
     Victim v(kForever);
@@ -281,9 +283,9 @@ BOOST_AUTO_TEST_CASE(test_a_peer_that_lost_the_connection_gets_in_again) {
     BOOST_REQUIRE(first.as(kLargestUuid, there.at).greet());
     BOOST_REQUIRE(first.is_told());
     {
-      Rogue mute(v);  // cannot be called, so that no call of ours can be the one that goes on
+      Rogue mute(v);  // cannot be called, so the victim has no call of its own to prefer
       BOOST_TEST(mute.as(kLargestUuid, {}).greet());
-      Rogue renamed(v);  // calls what the connection is not known by
+      Rogue renamed(v);  // calls an address that the connection is not known by
       renamed.as(kLargestUuid, there.at);
       wire::HostAddress elsewhere = v.at;
       elsewhere.ip[3] = 99;
@@ -306,7 +308,7 @@ BOOST_AUTO_TEST_CASE(test_a_peer_that_lost_the_connection_gets_in_again) {
     Rogue last(v);
     BOOST_REQUIRE(last.as(kLargestUuid, there.at).greet());
     BOOST_TEST(v.connections() == (answers ? 1U : 2U));
-    v.call(there.at, 6);  // over the connection that works
+    v.call(there.at, 6);  // over the working connection
     BOOST_TEST(last.is_told());
     BOOST_TEST(v.counts().called == 1U);
     BOOST_TEST(v.counts().refused == 0U);
@@ -324,8 +326,8 @@ BOOST_AUTO_TEST_CASE(test_tcp_finds_the_process_that_replaced_another) {
   BOOST_TEST(old.drain() == 0U);
 }
 
-// Few connections are read one by one while somebody polls, and are in no epoll set meanwhile; many are asked for by
-// the set. Whoever sleeps is woken either way, also where the one becomes the other.
+// While a thread polls, few connections are read one by one and are in no epoll set; many connections are asked through
+// the set. A sleeper is woken in both cases, also when few become many or many become few.
 BOOST_AUTO_TEST_CASE(test_sleepers_are_woken_over_few_and_over_many_connections) {
   SideConfig config;
   config.host.shm_link = false;
@@ -356,7 +358,7 @@ BOOST_AUTO_TEST_CASE(test_sleepers_are_woken_over_few_and_over_many_connections)
     all_write();
     for (int i = 0; i < 1000; ++i) hub.nic().poll_from_app();  // the engine leaves the sockets to the polls
     all_write();
-    usleep(3000);  // and takes them back, to sleep
+    usleep(3000);  // the engine takes the sockets back before it sleeps
     all_write();
   };
   for (size_t i = 0; i < kMany; ++i) {
@@ -392,7 +394,7 @@ BOOST_AUTO_TEST_CASE(test_without_a_secret_there_is_no_link) {
 BOOST_AUTO_TEST_CASE(test_nobody_at_an_address_is_a_refused_connection) {
   SideConfig config = Victim::config();
   Side side(config);
-  const UniqueFd taken(::socket(AF_INET, SOCK_STREAM, 0));  // bound, not listening: a port that nobody else gets
+  const UniqueFd taken(::socket(AF_INET, SOCK_STREAM, 0));  // bound, not listening: no other socket gets the port
   sockaddr_storage name;
   socklen_t length = link::to_sockaddr(link::parse_host("127.0.0.1", 0), &name);
   BOOST_REQUIRE(::bind(taken.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);

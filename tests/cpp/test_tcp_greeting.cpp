@@ -13,8 +13,8 @@ using namespace weft::test;
 
 BOOST_AUTO_TEST_SUITE(tcp)
 
-// AEGIS-128L with a tag of 256 bits and BLAKE2b, by the table: vectors of the CFRG's draft on AEGIS (test vector 2) and
-// of RFC 7693, so that a table with functions in the wrong places is noticed.
+// AEGIS-128L with a tag of 256 bits and BLAKE2b, called through the table: vectors of the CFRG's draft on AEGIS (test
+// vector 2) and of RFC 7693. A table with functions in the wrong places fails this test.
 BOOST_AUTO_TEST_CASE(test_sodium_table_computes_the_published_vectors) {
   const auto hex = [](std::span<const std::byte> bytes) {
     std::string text;
@@ -60,14 +60,14 @@ BOOST_AUTO_TEST_CASE(test_sealed_record_opens_once_in_its_turn_and_unchanged) {
     BOOST_TEST(reader.open(opened.data(), 8, plain.size() - 8));
     BOOST_TEST(std::equal(plain.begin(), plain.end(), opened.begin()));
     opened = sealed;
-    BOOST_TEST(!reader.open(opened.data(), 8, plain.size() - 8));  // once more: the next one is due
+    BOOST_TEST(!reader.open(opened.data(), 8, plain.size() - 8));  // the same record again: the next number is due
     wire::Seal late = fresh;
     late.skip_to(1);
     opened = sealed;
     BOOST_TEST(!late.open(opened.data(), 8, plain.size() - 8));
     opened = sealed;
     wire::Seal elsewhere = fresh;
-    if (encrypts) BOOST_TEST(!elsewhere.open(opened.data(), 7, plain.size() - 7));  // cut at another place
+    if (encrypts) BOOST_TEST(!elsewhere.open(opened.data(), 7, plain.size() - 7));  // divided at another place
   }
 }
 
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(test_remote_address_keeps_its_number_and_text) {
   BOOST_CHECK_THROW(link::parse_host("host.example", 1), Error);
 }
 
-// What two NICs say to each other, with somebody on the way.
+// The greetings of two NICs, with a function on the way that may change them.
 struct Talk {
   explicit Talk(const std::string& dialer = kSecret, const std::string& acceptor = kSecret)
       : ours(secret_of(dialer)), theirs(secret_of(acceptor)) {
@@ -138,7 +138,7 @@ struct Talk {
     a.scalar = key_of("scalar of the acceptor");
     d.encrypt = a.encrypt = false;
   }
-  // Why it came to nothing; none: both are in.
+  // The reason why the greeting failed; none: both sides have finished.
   template <typename OnTheWay>
   wire::TcpReject run(OnTheWay&& on_the_way) {
     one.emplace(true, ours, d, 5, link::parse_host("10.0.0.1", 1));
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(test_greeting_changed_on_its_way_comes_to_nothing) {
       const auto end = talk.run([&](wire::Greeting& g, int now) {
         if (now == word) reinterpret_cast<std::byte*>(&g)[at] ^= std::byte{1};
       });
-      // Bytes that a later greeting repeats, and that nobody uses there, are no part of what was agreed.
+      // Some bytes of later greetings repeat earlier ones and are never read: they are not part of the agreement.
       const bool used = word < 2 || at == 4 || at == 5 || at == 6 || (at >= 112 && at < 144);
       if (used) BOOST_TEST((end != wire::TcpReject::none), "word " << word << ", byte " << at);
     }
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(test_tcp_keys_differ_per_connection_and_from_the_secret) {
   for (Talk* talk : {&first, &again, &fresh}) BOOST_REQUIRE((talk->run() == wire::TcpReject::none));
   BOOST_TEST((first.one->keys().send == again.one->keys().send));
   BOOST_TEST((first.one->keys().send != fresh.one->keys().send));
-  // A third NIC knows the secret and has heard the hello, and has a scalar of its own.
+  // A third NIC knows the secret, has heard the hello, and has its own scalar.
   Talk listener;
   wire::Greeting hello, unused;
   Talk heard;
@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_CASE(test_strangers_are_turned_away_with_a_reason) {
     expect_dropped(v, rogue, "another version");
   }
   {
-    Rogue rogue(v);  // version 4, whose greetings were shorter
+    Rogue rogue(v);  // version 4, with shorter greetings
     wire::Greeting g;
     g.type = wire::GreetingType::hello;
     g.version = 4;
@@ -284,14 +284,14 @@ BOOST_AUTO_TEST_CASE(test_strangers_are_turned_away_with_a_reason) {
     expect_dropped(v, rogue, "no greeting");
   }
   {
-    Rogue rogue(v);  // a proof before it was asked for
+    Rogue rogue(v);  // a proof before the challenge
     wire::Greeting g;
     g.type = wire::GreetingType::proof;
     rogue.say(g);
     expect_dropped(v, rogue, "no greeting");
   }
   {
-    Rogue rogue(v);  // half a greeting, and gone
+    Rogue rogue(v);  // half a greeting, then a hang-up
     const std::array<std::byte, 20> some{std::byte{'W'}, std::byte{'F'}, std::byte{'T'}, std::byte{'C'},
                                          std::byte{wire::kTcpVersion}};
     rogue.send(some);
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(test_a_replayed_greeting_opens_nothing) {
   first.say(hand.hello());
   wire::Greeting proof;
   BOOST_REQUIRE((hand.on(*first.hear(), &proof) == link::Handshake::Step::reply));
-  Rogue second(v);  // says what the first one said and would have said
+  Rogue second(v);  // sends what the first one sent and would have sent
   second.say(hand.hello());
   (void)second.hear();
   second.say(proof);

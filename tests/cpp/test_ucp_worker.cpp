@@ -1,4 +1,6 @@
-// tests/cpp/test_ucp_worker.cpp: UCP's requests, flushes and failures without a NIC: who is told what, and how often.
+// tests/cpp/test_ucp_worker.cpp: UCP's requests, flushes and failures without a NIC: which call reports which failure,
+// and
+// how often.
 #include "ucp/worker.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -12,7 +14,7 @@ namespace {
 
 using namespace weft::ucp;
 
-/// An operation with so many parts that was posted on an endpoint.
+/// An operation of `parts` parts, posted on an endpoint.
 std::unique_ptr<Request> posted(Worker& worker, Endpoint& ep, uint32_t parts = 1) {
   auto r = std::make_unique<Request>();
   r->parts = parts;
@@ -184,7 +186,7 @@ BOOST_AUTO_TEST_CASE(quiet_and_freed_requests_leave_their_failure_to_a_flush) {
   auto quiet = posted(worker, ep), freed = posted(worker, ep);
   quiet->quiet = freed->freed = true;
   ended(worker, *freed, kIoError);
-  freed->observed();  // it says nothing to anybody
+  freed->observed();  // a freed request reports nothing
   freed.reset();
   ended(worker, *quiet, kNoMemory);
   Flush flush(worker, &ep);
@@ -257,8 +259,8 @@ BOOST_AUTO_TEST_CASE(closed_endpoint_reports_failures_only_to_a_waiting_flush) {
   BOOST_TEST((Flush(worker, nullptr).start == kDone));
 }
 
-// Random operations against a model that keeps every failure: what the state machine tells is among what nobody was
-// told of, it tells something whenever there is something, and nothing twice.
+// Random operations against a model that keeps every failure. Each failure that the state machine reports is an
+// unreported one of the model; the machine reports one whenever there is one, and none twice.
 BOOST_AUTO_TEST_CASE(failures_agree_with_a_model_that_keeps_them_all) {
   const unsigned seed = std::random_device{}();
   BOOST_TEST_MESSAGE("seed " << seed);
@@ -271,8 +273,8 @@ BOOST_AUTO_TEST_CASE(failures_agree_with_a_model_that_keeps_them_all) {
     int failure;
   };
   std::vector<Known> live;
-  std::vector<Request*> untold;  // held by somebody
-  size_t lost = 0;               // dropped without having been told
+  std::vector<Request*> untold;  // held by the application
+  size_t lost = 0;               // dropped without having been reported
   for (int step = 0; step < 20000; ++step) {
     switch (pick(5)) {
       case 0:

@@ -1,4 +1,5 @@
-// tests/cpp/test_wire.cpp: frames, hellos and keys against literal bytes; what no correct peer sends is refused.
+// tests/cpp/test_wire.cpp: frames, hellos and keys against literal bytes; the parsers refuse what no correct peer
+// sends.
 #include <boost/test/unit_test.hpp>
 #include <random>
 #include <vector>
@@ -89,11 +90,11 @@ BOOST_AUTO_TEST_CASE(test_frame_fields_out_of_range_are_refused) {
   for (int family : {3, 4, 255})
     BOOST_TEST(refused([&](Frame& f) { f.family = static_cast<uint8_t>(family); }), family);
   BOOST_TEST(refused([](Frame& f) { f.source.reserved = 1; }));
-  BOOST_TEST(refused([](Frame& f) { f.payload_length = 4; }));  // more than came
+  BOOST_TEST(refused([](Frame& f) { f.payload_length = 4; }));  // more bytes than the frame states
   BOOST_TEST(!refused([](Frame& f) { f.payload_length = kInlinePayloadMax; }, kInlinePayloadMax));
   BOOST_TEST(refused([](Frame& f) { f.payload_length = kInlinePayloadMax + 1; }, kInlinePayloadMax + 1));
   BOOST_TEST(refused([](Frame& f) { f.payload_length = ~0u; }));
-  BOOST_TEST(refused([](Frame& f) { f.where = PayloadWhere::none; }));  // none, and yet a length
+  BOOST_TEST(refused([](Frame& f) { f.where = PayloadWhere::none; }));  // no payload, and yet a length
   const auto staged = [](uint32_t length) {
     return [=](Frame& f) {
       f.where = PayloadWhere::staged;
@@ -114,7 +115,7 @@ BOOST_AUTO_TEST_CASE(test_frame_random_bytes_are_refused_or_in_range) {
       const uint64_t word = random();
       std::memcpy(&bytes[i], &word, std::min<size_t>(8, n - i));
     }
-    if (n >= sizeof(Frame) && random() % 2 != 0) {  // half of them nearly right
+    if (n >= sizeof(Frame) && random() % 2 != 0) {  // half of them almost valid
       bytes[0] = static_cast<std::byte>(random() % 8);
       bytes[1] = static_cast<std::byte>(random() % 4);
       bytes[2] = static_cast<std::byte>(random() % 16);

@@ -1,11 +1,14 @@
-// tests/fuzz/driver.cpp: runs a fuzz target where the compiler has no libFuzzer. Guided by coverage all the same: GCC
-// and Clang call __sanitizer_cov_trace_pc at every edge (-fsanitize-coverage=trace-pc), and an input that reaches a new
-// one is kept and mutated further.
+// tests/fuzz/driver.cpp: runs a fuzz target where the compiler has no libFuzzer. Coverage guides this driver too: GCC
+// and
+// Clang call __sanitizer_cov_trace_pc at every edge (-fsanitize-coverage=trace-pc), and the driver keeps every input
+// that
+// reaches a new edge and mutates it further.
 //
-//   fuzz_<name> [-max_total_time=S] [-runs=N] [-seed=N] [-max_len=N] [-timeout=S] [-artifact_prefix=P] PATH...
+// fuzz_<name> [-max_total_time=S] [-runs=N] [-seed=N] [-max_len=N] [-timeout=S] [-artifact_prefix=P] PATH...
 //
-// The options are libFuzzer's, and so is what PATH means: files are run once each; of folders all files are read, and
-// new inputs go to the first folder. Unknown options are passed over.
+// Options and PATH mean the same as for libFuzzer: files are run once each; all files of folders are read, and new
+// inputs
+// go to the first folder. Unknown options are ignored.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -28,8 +31,8 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__
 namespace {
 
 constexpr size_t kEdges = 1 << 16;
-uint8_t reached[kEdges];  // by this input: how often, up to 255
-uint8_t known[kEdges];    // by any: which of the eight classes of "how often"
+uint8_t reached[kEdges];  // how often this input reached the edge, up to 255
+uint8_t known[kEdges];    // bits of the eight classes of counts that any input has reached
 thread_local uintptr_t previous;
 
 using Bytes = std::vector<uint8_t>;
@@ -57,7 +60,8 @@ void on_signal(int number) {
   ::raise(number == SIGALRM ? SIGABRT : number);
 }
 
-uint8_t class_of(uint8_t count) {  // 1, 2, 3, 4-7, 8-15, 16-31, 32-127, 128 and more: a loop's rounds matter, roughly
+uint8_t class_of(uint8_t count) {  // 1, 2, 3, 4-7, 8-15, 16-31, 32-127, 128 and more: the number of a loop's rounds
+                                   // matters only roughly
   if (count <= 3) return static_cast<uint8_t>(1 << (count - 1));
   if (count < 8) return 8;
   if (count < 16) return 16;
@@ -65,7 +69,7 @@ uint8_t class_of(uint8_t count) {  // 1, 2, 3, 4-7, 8-15, 16-31, 32-127, 128 and
   return count < 128 ? 64 : 128;
 }
 
-// True: it reached something new.
+// True: the input reached something new.
 bool run(const Bytes& input, unsigned timeout) {
   std::memset(reached, 0, sizeof(reached));
   previous = 0;
@@ -122,25 +126,25 @@ class Mutator {
       case 3:
         b[at] = static_cast<uint8_t>(b[at] + below(9) - 4);
         break;
-      case 4: {  // less
+      case 4: {  // shorter
         const size_t n = 1 + below(b.size() - at);
         b.erase(b.begin() + static_cast<long>(at), b.begin() + static_cast<long>(at + n));
         break;
       }
-      case 5: {  // more
+      case 5: {  // longer
         Bytes more(1 + below(16));
         for (uint8_t& x : more) x = static_cast<uint8_t>(random_());
         b.insert(b.begin() + static_cast<long>(at), more.begin(), more.end());
         break;
       }
-      case 6: {  // a piece of its own again
+      case 6: {  // copies a piece of the input itself
         const size_t n = 1 + below(b.size() - at);
         const Bytes piece(b.begin() + static_cast<long>(at), b.begin() + static_cast<long>(at + n));
         const size_t to = below(b.size());
         b.insert(b.begin() + static_cast<long>(to), piece.begin(), piece.end());
         break;
       }
-      default: {  // a piece of another
+      default: {  // copies a piece of another input
         const Bytes& other = corpus[below(corpus.size())];
         if (other.empty()) break;
         const size_t from = below(other.size()), n = 1 + below(other.size() - from);

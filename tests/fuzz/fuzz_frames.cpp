@@ -1,5 +1,6 @@
-// tests/fuzz/fuzz_frames.cpp: a peer that is connected properly sends frames with any content, changes them while they
-// lie in the ring, and writes over the memory that it shares with its victim.
+// tests/fuzz/fuzz_frames.cpp: a properly connected peer sends frames with any content, changes them while they lie in
+// the
+// ring, and overwrites the memory that it shares with its victim.
 #include "target.hpp"
 
 using namespace weft;
@@ -20,7 +21,9 @@ wire::Frame frame_from(Input& in, Node& victim, uint64_t op_id) {
   f.datatype = static_cast<uint16_t>(in.below(24));
   f.atomic_op = static_cast<uint16_t>(in.below(24));
   f.status = static_cast<int32_t>(in.number(kLengths));
-  // Answers name what the victim has under way; requests have a number of their own, by which the ring is searched.
+  // Answers name operations that the victim has under way; requests have their own number, by which the target finds
+  // them in
+  // the ring.
   f.op_id = f.kind == wire::FrameKind::answer && in.coin() ? in.number(kIds) | uint64_t{1} << 24 : op_id;
   f.key = in.number(kKeys);
   f.addr = in.number(kAddrs);
@@ -34,7 +37,7 @@ wire::Frame frame_from(Input& in, Node& victim, uint64_t op_id) {
   return f;
 }
 
-// The frame of this number where it lies in a ring, with what surrounds it.
+// The frame with this number in a ring, with the bytes around it.
 std::span<std::byte> in_the_ring(const std::vector<Shared>& shared, uint64_t op_id) {
   for (const Shared& s : shared) {
     if (!s.name.starts_with("ring")) continue;
@@ -66,7 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     must(peer != nullptr, "the rogue knows its victim");
     const uint64_t back = victim.insert(rogue);
     std::vector<Shared> shared;
-    // What a peer may write: its own staging memory, and rings, whoever made them. Rings go with a connection.
+    // The memory that a peer may write: its own staging memory, and the rings of both sides. Rings go with a
+    // connection.
     const auto look = [&] {
       if (!shared.empty() && victim.nic().downs() + rogue.nic().downs() == 0) return;
       shared = shared_memory();
@@ -99,7 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           }
           break;
         }
-        case 4: {  // anywhere in what the two share
+        case 4: {  // anywhere in the shared memory
           look();
           if (shared.empty()) break;
           const Shared& s = shared[in.below(static_cast<uint32_t>(shared.size()))];

@@ -1,5 +1,5 @@
-// tests/fuzz/fuzz_hello.cpp: strangers on the shm link's socket: greetings with any content and with descriptors of any
-// kind, of a caller and of a listener that the victim itself calls.
+// tests/fuzz/fuzz_hello.cpp: strangers on the shm link's socket, as callers and as a listener that the victim calls:
+// greetings with any content and with descriptors of any kind.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,14 +20,14 @@ UniqueFd file_of(size_t size, bool sealed) {
   return fd;
 }
 
-// What a node says when it greets, with the descriptors: heard from a real one, so that this file need not know more
-// of a greeting than that it names an address.
+// A node's greeting with its descriptors, recorded from a real node, so that this file needs to know only where a
+// greeting has its address.
 struct Greeting {
   std::vector<std::byte> bytes;
   std::vector<UniqueFd> fds;
 };
 
-// A descriptor of the kind that the input asks for; mostly the one that belongs in this place.
+// A descriptor of the kind that the input asks for; mostly the kind that belongs in this place.
 UniqueFd descriptor(Input& in, size_t place, const Greeting& good) {
   const uint32_t kind = in.take<uint8_t>();
   if (!good.fds.empty() && kind >= 96) {
@@ -48,7 +48,7 @@ UniqueFd descriptor(Input& in, size_t place, const Greeting& good) {
       seal_read_only(fd.get());
       return fd;
     }
-    case 9: {  // the end that is written, with nobody at the other
+    case 9: {  // the writing end, without a reader
       int ends[2];
       must(::pipe2(ends, O_CLOEXEC) == 0, "pipe2");
       ::close(ends[0]);
@@ -102,7 +102,7 @@ void send_packet(int fd, std::span<const std::byte> bytes, const std::vector<Uni
   (void)!::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// The next packet, or nothing.
+// The next packet; empty if there is none.
 std::optional<Greeting> hear(int fd) {
   Greeting heard;
   heard.bytes.resize(8192);
@@ -132,7 +132,7 @@ void address_to(Greeting& g, const wire::EpAddress& address) {
   std::memcpy(g.bytes.data() + offsetof(Hello, address), &address, sizeof(address));
 }
 
-// A packet as a good peer would send it, but for what the input changes.
+// The packet of a correct peer, except for what the input changes.
 void speak(Input& in, int fd, const Greeting& good, const wire::EpAddress& address) {
   Greeting said{good.bytes, {}};
   address_to(said, address);
@@ -171,7 +171,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Node victim({.strict = (mode & 1) != 0});
     const wire::EpAddress address = victim.ep().address();
     const std::string name = listener_name(address.pid);
-    // Somebody whom both call: the same name but for the number.
+    // A listener that both nodes call. Its name differs from the victim's only in the number.
     const wire::EpAddress elsewhere{address.nic, address.pid ^ 1, address.vni, 0};
     const UniqueFd listener = unix_socket(name.substr(0, name.rfind('-') + 1) + std::to_string(elsewhere.pid), true);
     const auto called_by = [&](Node& node) {
@@ -183,7 +183,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
       return fd;
     };
-    // The rogue's hello, as the victim is to hear it; and its welcome, which it says to a hello of the victim's.
+    // The rogue's hello for the victim, and its welcome, which answers a hello of the victim.
     UniqueFd from_rogue = called_by(rogue), from_victim = called_by(victim);
     must(from_rogue.valid() && from_victim.valid(), "a node calls");
     const auto hello = hear(from_rogue.get());
@@ -197,7 +197,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     must(welcome.has_value(), "a node answers");
 
     const uint64_t dest = victim.insert(elsewhere);
-    std::vector<std::pair<UniqueFd, bool>> calls;  // and whether the victim made it
+    std::vector<std::pair<UniqueFd, bool>> calls;  // true: the victim made the call
     calls.emplace_back(std::move(from_victim), true);
     for (int step = 0; step < 64 && !in.empty(); ++step) {
       switch (in.below(8)) {

@@ -1,5 +1,6 @@
 // tests/fuzz/fuzz_tables.cpp: an initiator whose peer writes anything into its own memory table, ring and staging
-// memory, before and between the initiator's accesses.
+// memory,
+// before and between the initiator's accesses.
 #include "target.hpp"
 
 using namespace weft;
@@ -7,7 +8,7 @@ using namespace weft::fuzz;
 
 namespace {
 
-// The rogue believes its own table, so it gets the whole one back while it works.
+// The rogue itself trusts its own table, so this class restores the correct table while the rogue works.
 class TwoFaced {
  public:
   TwoFaced(Node& rogue, std::span<std::byte> table)
@@ -40,7 +41,7 @@ class TwoFaced {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return run(data, size, [](Input& in) {
     Node rogue({});
-    std::vector<Shared> shared = shared_memory();  // all of it is the rogue's: there is nobody else yet
+    std::vector<Shared> shared = shared_memory();  // all memory so far is the rogue's: the victim does not exist yet
     const auto table = std::ranges::find_if(shared, [](const Shared& s) { return s.name.starts_with("table"); });
     must(table != shared.end(), "a node has a table to share");
     const std::span<std::byte> bytes = table->bytes;

@@ -1,5 +1,6 @@
 // tests/fuzz/fuzz_tcp.cpp: strangers and members at the tcp link's listener: greetings with any content; and, from a
-// peer that knows the secret and seals what it makes up, packets of every kind with any content, whole or in pieces.
+// peer
+// that knows the secret and seals what it makes up, packets of every kind with any content, whole or in pieces.
 #include <netinet/in.h>
 
 #include "target.hpp"
@@ -21,12 +22,12 @@ class Caller {
       if (errno == EADDRNOTAVAIL) throw NoRoom{};
       broken(std::strerror(errno));
     }
-    // No port is kept waiting: a run makes more connections than there are ports.
+    // Release the port at once: a run makes more connections than there are ports.
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     link::Handshake::Self self{{1, 2, 3}, test::key_of("a nonce"), test::key_of("a scalar"), {}, 0, encrypt};
     hand_.emplace(true, secret_, self, 0, at);
-    // Until it is let in it seals with a key of its own.
+    // Until the victim has accepted it, the peer seals with a key of its own.
     keys_.send = wire::Seal(secret_.sodium, std::span(secret_.key).first<wire::kSealKeyBytes>(), encrypt);
   }
   void send(std::span<const std::byte> bytes) const {
@@ -50,7 +51,7 @@ class Caller {
       all += static_cast<size_t>(n);
     return all;
   }
-  // Speaks the whole greeting, the last word of which the input may change.
+  // Runs the whole greeting; the input may change the last message.
   bool greet(Input* patch) {
     say(hand_->hello());
     for (;;) {
@@ -80,7 +81,7 @@ class Caller {
       }
     }
   }
-  // A packet of any kind whose head the input chose, sealed as a member can.
+  // A packet of any kind with a head from the input, sealed as by a member.
   std::vector<std::byte> packet(Input& in) {
     static constexpr uint64_t kLengths[] = {0, 8, 64, 1024, Node::kBytes, 20'000, ~uint64_t{0}};
     static constexpr uint64_t kKeys[] = {kKey, kWordsKey, 44};
@@ -123,7 +124,7 @@ class Caller {
     if (in.below(16) == 0) p.length = in.take<uint32_t>();
     std::memcpy(out.data(), &p, sizeof(p));
     if (in.coin()) in.patch(out);
-    // Sealed as its length says it is, or in one piece where the length is a lie.
+    // Sealed as its length requires, or as one record if the stated length is wrong.
     const bool apart = payload.size() > wire::kTogetherMax;
     if (!apart) out.insert(out.end(), payload.begin(), payload.end());
     const auto seal = [&](size_t clear) {
@@ -168,7 +169,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 3:
           member->send(member->packet(in));
           break;
-        case 4: {  // half of one now, the rest after the victim looked
+        case 4: {  // one half now, the rest after the victim has polled
           const auto whole = member->packet(in);
           const size_t cut = in.take<uint16_t>() % whole.size();
           member->send(std::span(whole).first(cut));

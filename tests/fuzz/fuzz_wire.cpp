@@ -1,5 +1,6 @@
-// tests/fuzz/fuzz_wire.cpp: every parser of bytes that come from a peer. What a parser lets through is in range, and
-// says the same when it is written and read again.
+// tests/fuzz/fuzz_wire.cpp: every parser of bytes that come from a peer. Everything that a parser accepts is in range,
+// and
+// is unchanged after it was emitted and parsed again.
 #include "target.hpp"
 #include "wire/hello.hpp"
 #include "wire/tcp.hpp"
@@ -52,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         try {
           const wire::HostAddress host = link::parse_host(text, 7);
           must(host.family == 4 || host.family == 6, "a host without a family");
-        } catch (const Error&) {  // not an address: said to the caller
+        } catch (const Error&) {  // not an address: the error is reported to the caller
         }
       }
     }

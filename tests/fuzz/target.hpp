@@ -1,10 +1,14 @@
-// tests/fuzz/target.hpp: what every fuzz target has: the input as a row of choices, a node (a NIC with one endpoint),
+// tests/fuzz/target.hpp: shared by all fuzz targets: the input as a sequence of choices, a node (a NIC with one
+// endpoint),
 // and the memory that two nodes share.
 //
-// A target is a file fuzz_<name>.cpp with LLVMFuzzerTestOneInput. It opens everything anew for each input, so that an
-// input alone is enough to repeat a crash. Nodes have no engine thread (the target says who makes progress when) and do
-// not use process_vm_writev: both nodes are in this process, and a peer that lies about addresses would write into the
-// fuzzer itself.
+// A target is a file fuzz_<name>.cpp with LLVMFuzzerTestOneInput. It makes everything anew for each input, so that an
+// input
+// alone is enough to repeat a crash. Nodes have no engine thread (the target decides which node makes progress when)
+// and do
+// not use process_vm_writev: both nodes are in this process, and a peer with wrong addresses would write into the
+// fuzzer
+// itself.
 #pragma once
 
 #include <dirent.h>
@@ -64,14 +68,14 @@ class Input {
     rest_ = rest_.subspan(n);
     return out;
   }
-  // Changes some bytes of `in`: up to 15 of them, each named by its place.
+  // Changes up to 15 bytes of `in`; the input chooses their positions.
   void patch(std::span<std::byte> in) noexcept {
     for (uint32_t count = below(16); count > 0 && !empty(); --count) {
       const auto at = take<uint16_t>();
       in[at % in.size()] = static_cast<std::byte>(take<uint8_t>());
     }
   }
-  // A number that is often one of those where rules begin and end.
+  // A number, often one at the limit of a rule.
   uint64_t number(std::span<const uint64_t> likely) noexcept {
     const uint32_t choice = take<uint8_t>();
     if (choice < 200) return likely[choice % likely.size()];
@@ -90,7 +94,7 @@ struct NodeConfig {
 constexpr char kSecret[] = "a secret of the fuzz targets";
 constexpr uint64_t kKey = 42, kWordsKey = 43;
 
-// A NIC with a domain, a queue, an address vector, an enabled endpoint and two regions, with guards around them.
+// A NIC with a domain, a queue, an address vector, an enabled endpoint and two regions, with guard bytes around them.
 class Node {
  public:
   explicit Node(const NodeConfig& config) : host_(config_of(config)) {
@@ -145,7 +149,7 @@ class Node {
   void progress(int rounds = 1) {
     for (int i = 0; i < rounds; ++i) nic().progress();
   }
-  // Operations on a peer's region, and what has come of them. Refusals are as good as any answer.
+  // Operations on a peer's region, and their outcomes. Refusals are as good as any other outcome.
   void post(Input& in, uint64_t dest) {
     static constexpr uint64_t kKeys[] = {kKey, kWordsKey, 44, 0, ~uint64_t{0}};
     static constexpr uint64_t kAddrs[] = {0, 8, kBytes - 8, kBytes, 512, 508};
@@ -190,7 +194,7 @@ class Node {
       found += std::max<size_t>(n, 1);
     }
   }
-  // A write of 8 bytes, whatever comes of it.
+  // A write of 8 bytes with any outcome.
   nic::Refusal call(uint64_t dest) {
     nic::RmaArgs args;
     const iovec local{local_.data(), 8};
@@ -201,7 +205,7 @@ class Node {
     args.context = 9;
     return ep_->post(args).refusal;
   }
-  // One write that has to succeed; `other` moves meanwhile.
+  // One write that must succeed; both nodes make progress meanwhile.
   bool serves(Node& good) {
     if (good.call(good.insert(*this)) != nic::Refusal::none) return false;
     for (int i = 0; i < 20'000; ++i) {
@@ -215,7 +219,7 @@ class Node {
     }
     return false;
   }
-  // What lies beside the regions is as it was.
+  // The bytes around the regions are unchanged.
   void check_guards() const {
     const auto whole = [](const std::byte* p, size_t n) {
       return std::all_of(p, p + n, [](std::byte b) { return b == std::byte{kGuardByte}; });
@@ -273,7 +277,7 @@ inline std::vector<Shared> shared_memory() {
   return found;
 }
 
-// The abstract name, without its leading zero, that a node's shm link listens at: asked from the kernel.
+// The abstract name, without its leading zero, at which a node's shm link listens, as the kernel reports it.
 inline std::string listener_name(uint32_t pid) {
   const std::string ending = "-" + std::to_string(pid);
   std::string found;
@@ -295,9 +299,9 @@ inline std::string listener_name(uint32_t pid) {
   return found;
 }
 
-struct NoRoom {};  // the system has run out of what the target needs: the input says nothing
+struct NoRoom {};  // the system has run out of a resource that the target needs: no result for this input
 
-// Runs a target. An Error that leaves it is a fault: a node has to take anything that a peer says.
+// Runs a target. An Error that leaves the target is a fault: a node must survive any bytes of a peer.
 template <typename Body>
 int run(const uint8_t* data, size_t size, Body&& body) {
   Input in(data, size);
