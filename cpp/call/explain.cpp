@@ -133,7 +133,7 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
     case Refusal::forked:
       return m + "this endpoint belongs to the parent process: a forked child opens its own fabric";
     case Refusal::not_now:
-      return m + "it would take longer than the call";
+      return m + "the operation would not end within the call";
     case Refusal::bad_flags:
       return m + "flags " + hex(why.asked) + " are not for this call";
     case Refusal::too_many_buffers:
@@ -145,11 +145,11 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
       return m + number(why.asked) + " bytes are more than inject_size, " + number(why.limit) + ": use write()";
     case Refusal::bad_key:
       return m + "key " + hex(why.asked) +
-             " has no form that keys have here: pass the peer's fi_mr_key(), or the key that the region was registered "
-             "with";
+             " has none of the forms of this provider's keys: pass the peer's fi_mr_key(), or the key that the region "
+             "was registered with";
     case Refusal::key_offset:
       return m + "address " + hex(why.limit) + " and the offset in key " + hex(why.asked) +
-             " together pass what the key can name: addresses count from the region's start";
+             " together exceed what the key can address: addresses count from the region's start";
     case Refusal::no_fence:
       return m + "FENCE on an endpoint that was opened without it: ask for fi.FENCE in the capabilities of the hints";
     case Refusal::flags_clash:

@@ -32,7 +32,7 @@ Status TcpLink::submit(Peer& peer, wire::Frame& frame, std::span<const std::byte
 }
 
 void TcpLink::hang_up(Peer& peer, Status why) noexcept {
-  static_cast<TcpPeer&>(peer).give_up(why, "it asks for more than it takes answers to");  // poll() drops it
+  static_cast<TcpPeer&>(peer).give_up(why, "the peer asks for more than it takes answers to");  // poll() drops it
 }
 
 size_t TcpLink::poll(FrameSink& sink, size_t budget) {

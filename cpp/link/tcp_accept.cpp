@@ -109,7 +109,7 @@ void TcpLink::hurry_callers(const wire::HostAddress* of) {
     std::byte first;
     if (::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // data has arrived: the polling thread reads it
     turn_away(fd);
-    give_up(id, Status::refused, "it let us wait while other callers came");
+    give_up(id, Status::refused, "the caller kept us waiting while other callers came");
   }
 }
 
@@ -126,7 +126,7 @@ bool TcpLink::evict_silent(const wire::HostAddress* of) {
     if (it == pending_.end()) return true;
     if (it->second.heard) continue;
     turn_away(it->second.fd.get());
-    give_up(id, Status::refused, "too many callers at once, and it had not greeted");
+    give_up(id, Status::refused, "too many callers at once, and this one had not greeted");
     return true;
   }
   return false;

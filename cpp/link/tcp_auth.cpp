@@ -171,15 +171,15 @@ const char* text_of(wire::TcpReject reason) noexcept {
     case wire::TcpReject::none:
       return "no reason";
     case wire::TcpReject::version:
-      return "it speaks another version of Weft's tcp protocol";
+      return "another version of Weft's tcp protocol";
     case wire::TcpReject::secret:
       return "the secrets differ: give both processes the same WEFT_SECRET";
     case wire::TcpReject::malformed:
-      return "what was said is no greeting of Weft";
+      return "the message is no greeting of Weft";
     case wire::TcpReject::busy:
-      return "it has no room for another connection";
+      return "no room for another connection";
     case wire::TcpReject::crossed:
-      return "it was just calling us";
+      return "a call in the other direction is used";
   }
   return "an unknown reason";
 }

@@ -139,7 +139,7 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
     if (n <= 0) {
       // A NIC that refuses sends a reject first, so a hang-up without one means that the peer died.
       give_up(id, n == 0 ? Status::peer_gone : status_of_errno(errno),
-              n == 0 ? "it hung up during the greeting: is it a NIC of Weft?" : std::strerror(errno));
+              n == 0 ? "the other side hung up during the greeting: is it a NIC of Weft?" : std::strerror(errno));
       return;
     }
     p.have += static_cast<size_t>(n);
@@ -147,7 +147,7 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
     uint32_t magic = 0;
     if (p.have >= sizeof(magic)) std::memcpy(&magic, p.in.data(), sizeof(magic));
     if (p.have >= sizeof(magic) && magic != wire::kTcpMagic) {
-      give_up(id, Status::refused, "what it said is no greeting of Weft");
+      give_up(id, Status::refused, "the message is no greeting of Weft");
       return;
     }
     if (const auto other = wire::parse_other_version(std::span(p.in).first(p.have))) {
@@ -158,7 +158,7 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
     p.have = 0;
     const auto greeting = wire::parse_greeting(p.in);
     if (!greeting || (!p.outbound && p.waiting_ns == 0)) {  // or a second greeting before our answer to the first
-      give_up(id, Status::refused, "what it said is no greeting of Weft");
+      give_up(id, Status::refused, "the message is no greeting of Weft");
       return;
     }
     if (!p.outbound && !p.heard && greeting->type == wire::GreetingType::hello) {
@@ -184,7 +184,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
     out.type = wire::GreetingType::reject;
     out.reason = wire::TcpReject::crossed;
     (void)send_greeting(p.fd.get(), out);
-    give_up(id, Status::again, "both called each other; ours goes on");
+    give_up(id, Status::again, "both NICs called each other; our connection is used");
     return true;
   };
   if (in.type == wire::GreetingType::hello && p.heard && crossed()) return;
@@ -193,7 +193,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   if (step == Handshake::Step::last && crossed()) return;
   switch (step) {
     case Handshake::Step::reply:
-      if (!send_greeting(p.fd.get(), out)) give_up(id, Status::peer_gone, "it hung up");
+      if (!send_greeting(p.fd.get(), out)) give_up(id, Status::peer_gone, "the other side hung up");
       return;
     case Handshake::Step::last:
       if (live_.size() >= kLiveMax) {
@@ -203,7 +203,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
         (void)send_greeting(p.fd.get(), out);
         give_up(id, Status::refused, "there are " + std::to_string(kLiveMax) + " connections already");
       } else if (!send_greeting(p.fd.get(), out)) {
-        give_up(id, Status::peer_gone, "it hung up");
+        give_up(id, Status::peer_gone, "the other side hung up");
       } else {
         ++statistics_.accepted;
         go_live(id);
@@ -221,7 +221,8 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
       if (p.busy && p.outbound) {  // call again until the operation's deadline
         reasons_[p.remote] = "calling " + text_of(p.remote) + ": " + text_of(wire::TcpReject::busy);
       }
-      give_up(id, status_of(p.greeting->reason()), "it refused: " + why_of(p.greeting->reason(), in.version));
+      give_up(id, status_of(p.greeting->reason()),
+              "the other side refused: " + why_of(p.greeting->reason(), in.version));
       return;
   }
 }

@@ -257,7 +257,7 @@ void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body)
   constexpr size_t kWaitingMax =
       kOutMax + wire::kTcpPayloadMax + (2 * size_t{wire::kTcpAsksMax} + 16) * wire::kPacketBytesMax;
   if (out_bytes() >= kWaitingMax) {
-    fail(Status::protocol, "it asks for endpoints and does not read the answers");
+    fail(Status::protocol, "the peer asks for endpoints and does not read the answers");
     return;
   }
   std::byte* packet = room(wire::kPacketBytesMax);
@@ -315,7 +315,7 @@ size_t TcpPeer::read(std::span<std::byte> into) {
       dry_ = true;
     } else {
       fail(n == 0 ? Status::peer_gone : status_of_errno(errno),
-           n == 0 ? "it hung up" : std::string("receiving: ") + std::strerror(errno));
+           n == 0 ? "the other side hung up" : std::string("receiving: ") + std::strerror(errno));
     }
     return 0;
   }
@@ -347,7 +347,7 @@ bool TcpPeer::fill() {
   }
   dry_ = true;
   if (n == 0) {
-    fail(Status::peer_gone, "it hung up");
+    fail(Status::peer_gone, "the other side hung up");
   } else if (errno != EAGAIN) {
     fail(status_of_errno(errno), std::string("receiving: ") + std::strerror(errno));
   }
@@ -460,7 +460,7 @@ bool TcpPeer::opens(std::byte* at, size_t clear, size_t content) {
     return true;
   fail(Status::corrupted,
        "record " + std::to_string(keys_.receive.number() - 1) +
-           " was changed on its way, or is not the one that was due: repeated, or others are missing");
+           " was changed on its way, or is not the one that was due: a record was repeated, or records are missing");
   return false;
 }
 
@@ -501,7 +501,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (in.size() < sizeof(wire::PacketPrefix)) return n;
     const auto prefix = wire::parse_prefix(in);
     if (!prefix) {
-      fail(Status::protocol, "what it sent is no packet");
+      fail(Status::protocol, "the peer sent what is no packet");
       return n;
     }
     const size_t body = wire::body_bytes(prefix->type), content = wire::first_content(*prefix);
@@ -514,7 +514,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
       in_begin_ += head;
       if (prefix->type == wire::PacketType::ping) continue;
       if (prefix->type == wire::PacketType::goodbye) {
-        fail(Status::closed, "it closed its NIC");
+        fail(Status::closed, "the peer closed its NIC");
         return n;
       }
       if (prefix->type == wire::PacketType::done) {

@@ -68,7 +68,7 @@ bool TcpLink::has_secret() const {
 void TcpLink::set_timeout(uint64_t timeout_ns) {
   const std::lock_guard lock(mutex_);
   if (events_ && timeout_ns != config_.timeout_ns) {
-    throw Error(fi_err::kEBUSY, "the tcp link is in use: set its timeout before");
+    throw Error(fi_err::kEBUSY, "the tcp link is in use: set the timeout before the first use");
   }
   config_.timeout_ns = timeout_ns;
 }
@@ -76,7 +76,7 @@ void TcpLink::set_timeout(uint64_t timeout_ns) {
 void TcpLink::set_encryption(Encryption when) {
   const std::lock_guard lock(mutex_);
   if (events_ && when != config_.encryption) {
-    throw Error(fi_err::kEBUSY, "the tcp link is in use: say before what it encrypts");
+    throw Error(fi_err::kEBUSY, "the tcp link is in use: set the encryption before the first use");
   }
   config_.encryption = when;
 }

@@ -25,7 +25,7 @@ class Kdreg2Monitor final : public Monitor {
       *why = std::string("cannot open ") + kDevice + ": " + std::strerror(errno) +
              (errno == ENOENT ? "; the kernel module kdreg2 of HPE systems is not loaded" : "");
     } else {
-      *why = std::string(kDevice) + " is there, but Weft does not speak its protocol";
+      *why = std::string(kDevice) + " exists, but Weft does not speak its protocol";
     }
     *why += "; set FI_MR_CACHE_MONITOR to memhooks or userfaultfd";
     return false;

@@ -293,7 +293,7 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
   auto* line = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(at) & ~uintptr_t{15});
   void* text = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(line) & ~(page - 1));
   if (::mprotect(text, page, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) {
-    *why = std::string("the system does not let libc's code be changed (") + std::strerror(errno) + ")";
+    *why = std::string("the system forbids changes of libc's code (") + std::strerror(errno) + ")";
     return false;
   }
   bool done = false;
@@ -311,7 +311,7 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
                  : "memory");
   }
   (void)::mprotect(text, page, PROT_READ | PROT_EXEC);
-  if (!done) *why = "somebody else changed it at the same time";
+  if (!done) *why = "another library changed it at the same time";
   return done;
 }
 
@@ -434,7 +434,7 @@ bool install(std::string* why) {
       put_far_jump(to_hook, number(g_hooks[i].replacement));
       std::memcpy(go_on, made, sizeof(made));
     } else if (std::memcmp(go_on, made, sizeof(made)) != 0) {
-      *why = std::string("libc's ") + g_hooks[i].name + " was changed by somebody else since the last time";
+      *why = std::string("libc's ") + g_hooks[i].name + " was changed by another library since the last time";
       (void)::mprotect(g_stubs, page, PROT_READ | PROT_EXEC);
       return false;
     }

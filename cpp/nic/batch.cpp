@@ -163,7 +163,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   } else {
     text += "dest_addr " + std::to_string(bad.dest_addr) + " is not in the address vector";
   }
-  fail(context, done_flags, first_bad, text + "; every descriptor's own status stands in its status field", total,
+  fail(context, done_flags, first_bad, text + "; the status field of each descriptor has its own error number", total,
        {bad.remote_addr, bad.length, bad.key}, bad_route.get());
   count_remote(kind == OpKind::read, true, 0);
   return {Refusal::none, true};

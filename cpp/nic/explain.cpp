@@ -57,8 +57,8 @@ std::string addressing_text(const wire::RmaRange& range, const Route& route) {
   char text[224];
   if (e == nullptr) {
     if (range.addr < uint64_t{1} << 32) return {};
-    return "; is it a virtual address? Peers name bytes so only where the owner's domain was opened with MR_VIRT_ADDR, "
-           "otherwise by their offset in the region";
+    return "; is it a virtual address? Peers use virtual addresses only if the owner's domain was opened with "
+           "MR_VIRT_ADDR, otherwise offsets in the region";
   }
   const uint64_t base = mem::load_relaxed(e->base), length = mem::load_relaxed(e->length),
                  local = mem::load_relaxed(e->local_addr);
@@ -96,17 +96,17 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
   switch (status) {
     case Status::no_key:
       if (range.key == wire::kKeyNotAvail) {
-        return text + "the owner registered the region for itself alone: nobody else has rights to it";
+        return text + "the owner registered the region without rights for peers: no other process can access it";
       }
-      return text + "no region there has this key: register it, and compare the key with the one that its owner has";
+      return text + "no region there has this key: register the region, and compare the key with its owner's";
     case Status::stale_key:
       return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
     case Status::access:
       return text + "the region does not grant this access" + region_text(range, route) +
-             ": register it with the access that is needed";
+             ": register the region with this access";
     case Status::endpoint_access:
       return text + "the endpoint at that address does not serve this access" + endpoint_text(route) +
-             ": open it with these among the capabilities of the hints";
+             ": open that endpoint with the missing capabilities in its hints";
     case Status::bounds:
       return text + "passes the end of the region" + region_text(range, route) + addressing_text(range, route);
     case Status::not_enabled:
@@ -116,11 +116,11 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::unauthorized:
       if (!speaks_to(route)) {
         return text + "the endpoint's authorization key is VNI " + std::to_string(config_.vni) +
-               ", the peer's is VNI " + std::to_string(route.address.vni) + ": open one with the peer's key";
+               ", the peer's is VNI " + std::to_string(route.address.vni) + ": open an endpoint with the peer's key";
       }
       return text +
-             "the region was registered for another authorization key, or for one other peer: use an endpoint that it "
-             "admits";
+             "the region was registered for another authorization key, or for one other peer: use an endpoint that the "
+             "region admits";
     case Status::device:
       return text +
              "the device's runtime could not copy: the memory was freed, a kernel of its context failed, or a library "
@@ -138,11 +138,11 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text +
              "tcp needs the same secret at both ends: give both processes the same WEFT_SECRET or WEFT_SECRET_FILE";
     case Status::version:
-      return text + "the peer speaks another version of the protocol: install the same version of Weft in both places";
+      return text + "the peer speaks another version of the protocol: install the same version of Weft on both sides";
     case Status::corrupted:
       return text +
-             "bytes were changed on their way, so the connection was dropped; whether the operation was done is "
-             "unknown, and the next one calls again";
+             "bytes were changed on their way, so the connection was dropped; the operation may have been done or not, "
+             "and the next operation connects again";
     case Status::refused:
       return text +
              "the peer refused the connection: it runs as another user, or has no room (descriptors, peers) for one "
@@ -153,21 +153,21 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       return text + "canceled: the endpoint was closed or cancel() was called before it ended";
     case Status::fault:
       return text +
-             "no memory behind that address in the peer, or behind the local buffer (unmapped, not accessible so, past "
-             "the end of a file that was cut off, or on a full disk): keep a region's memory whole until the region is "
-             "closed, and a buffer's until its operation is done";
+             "no memory behind that address in the peer, or behind the local buffer (unmapped, without the access "
+             "right, past the end of a truncated file, or on a full disk): keep a region's memory mapped until the "
+             "region is closed, and a buffer's until its operation has ended";
     case Status::unsupported:
-      return text + "the owner cannot do that there: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
+      return text + "the owner cannot do that in this region: COMMIT_COMPLETE needs a region registered with RMA_PMEM";
     case Status::timeout:
-      return text + "the peer did not answer in time; is its progress manual and nobody polling?";
+      return text + "the peer did not answer in time; is its progress manual, and does no thread of it poll?";
     case Status::unreachable:
       if (cut_off(route)) return text + "the link of its NIC, or of this endpoint's, is down: take the device up";
-      return text + "there is no way to that host: is its network up, and is the address right?";
+      return text + "there is no route to that host: is its network up, and is the address right?";
     case Status::backlog:
-      return text + "as many requests wait there unread as a listener keeps (" + std::to_string(kBacklogMax) +
-             "): have its application read its event queue, and connect again";
+      return text + "the listener already keeps as many unread requests as it can (" + std::to_string(kBacklogMax) +
+             "): let its application read its event queue, then connect again";
     case Status::protocol:
-      return text + "what came was not the protocol: the connection was dropped, and the next operation calls again";
+      return text + "the peer broke the protocol: the connection was dropped, and the next operation connects again";
     case Status::no_memory:
       return text + "out of memory or file descriptors: close what is not needed, or raise the limit (ulimit -n)";
     default:

@@ -59,7 +59,8 @@ void MemoryRegion::enable_mapped(const std::shared_ptr<MemoryRegion>& mapping) {
   if (before == State::closed) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   if (before == State::disabled && !late()) {
     end_change(before);
-    throw Error(fi_err::kEINVAL, "the region has an entry of its own: a mapping takes the place of a key made late");
+    throw Error(fi_err::kEINVAL,
+                "the region already has a table entry: only a region whose key is made late can use a mapping");
   }
   if (before == State::disabled) {
     rare_->later = nullptr;

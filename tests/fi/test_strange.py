@@ -296,7 +296,7 @@ def test_key_that_no_client_key_can_be_is_rejected_at_the_call(opened: Opened) -
         ),
         lambda: opened.ep.atomic(np.ones(1, "i8"), None, opened.me, 0, 1 << 32, fi.INT64, fi.SUM),
     ):
-        with pytest.raises(fi.KeyRejected, match="has no form that keys have here"):
+        with pytest.raises(fi.KeyRejected, match="has none of the forms of this provider's keys"):
             call()
     assert opened.cq.read() == []
 
