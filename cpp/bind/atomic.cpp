@@ -338,8 +338,8 @@ void register_atomic(nb::module_& m) {
       },
       nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
       nb::sig("def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]"),
-      "(elements that one call may hold, bytes of an element) by default; (0, size) where the pair does not exist. An "
-      "endpoint's own rules: EndpointCore.atomic_limit.");
+      "Returns the default limit (elements of one call, bytes of one element); (0, size) if the operation does not\n"
+      "exist for the datatype. EndpointCore.atomic_limit() returns an endpoint's own limit.");
 }
 
 }  // namespace weft::bind

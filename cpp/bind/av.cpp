@@ -19,7 +19,7 @@ void register_av(nb::module_& m) {
             return a.av->insert({nic, pid, vni, 0});
           },
           nb::arg("nic"), nb::arg("pid"), nb::arg("vni"),
-          "Enters an address; returns its fi_addr, the same if it is there.")
+          "Inserts an address and returns its fi_addr. An address that is already present keeps its fi_addr.")
       .def(
           "remove_address",
           [](AddressVectorCore& a, uint64_t fi_addr) {

@@ -265,8 +265,8 @@ void register_buffers(nb::module_& m) {
       },
       nb::arg("f"),
       nb::sig("def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None"),
-      "Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) for objects that only "
-      "Python understands.");
+      "Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) of weft.buffers,\n"
+      "which reads the buffer protocols that the binding itself does not read.");
   m.def(
       "describe_buffer",
       [](nb::handle obj, bool writable) {
@@ -276,7 +276,7 @@ void register_buffers(nb::module_& m) {
       },
       nb::arg("obj").none(), nb::arg("writable") = false,
       nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),
-      "(address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.");
+      "Returns (address, nbytes, readonly, device, keepalive) of an object that data-path calls accept as a buffer.");
 }
 
 }  // namespace weft::bind

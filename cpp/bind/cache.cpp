@@ -111,26 +111,30 @@ mem::CachedMapping resolve_in_python(nb::handle resolve, uint64_t address, uint6
 }  // namespace
 
 void register_cache(nb::module_& m) {
-  nb::class_<CacheRef>(m, "CacheRef", "What a look-up in the registration cache found, held until release().")
+  nb::class_<CacheRef>(m, "CacheRef",
+                       "The result of a look-up in the registration cache. The mapping is held until release().")
       .def_prop_ro(
-          "address", [](const CacheRef& r) { return ref_of(r)->address; }, "Where the mapping begins.")
+          "address", [](const CacheRef& r) { return ref_of(r)->address; }, "The first address of the mapping.")
       .def_prop_ro(
-          "length", [](const CacheRef& r) { return ref_of(r)->length; }, "Its bytes.")
+          "length", [](const CacheRef& r) { return ref_of(r)->length; }, "Length of the mapping in bytes.")
       .def_prop_ro("iface", [](const CacheRef& r) { return ref_of(r)->iface; })
       .def_prop_ro("device", [](const CacheRef& r) { return ref_of(r)->device; })
       .def_prop_ro(
           "buffer_id", [](const CacheRef& r) { return ref_of(r)->buffer_id; },
-          "Identity of the allocation or file behind it; 0 for none.")
+          "Identity of the allocation or file behind the mapping; 0 if there is none.")
       .def_prop_ro(
-          "user", [](const CacheRef& r) { return ref_of(r)->user; }, "The resolver's own; of a file the offset in it.")
+          "user", [](const CacheRef& r) { return ref_of(r)->user; },
+          "For the resolver's own use; of a file the offset in the file.")
       .def_prop_ro(
-          "host_access", [](const CacheRef& r) { return ref_of(r)->host_access; }, "The processor can read it.")
+          "host_access", [](const CacheRef& r) { return ref_of(r)->host_access; },
+          "True if the processor can read the memory.")
       .def_prop_ro(
-          "persistent", [](const CacheRef& r) { return ref_of(r)->persistent; }, "A shared mapping of a file.")
+          "persistent", [](const CacheRef& r) { return ref_of(r)->persistent; }, "True for a shared mapping of a file.")
       .def_prop_ro(
-          "cached", [](const CacheRef& r) { return ref_of(r).cached(); }, "Whether the cache kept it.")
+          "cached", [](const CacheRef& r) { return ref_of(r).cached(); }, "True if the mapping is in the cache.")
       .def_prop_ro(
-          "stale", [](const CacheRef& r) { return ref_of(r).stale(); }, "The memory changed since; cached ones only.")
+          "stale", [](const CacheRef& r) { return ref_of(r).stale(); },
+          "True if the memory has changed since the look-up. Only meaningful if `cached`.")
       .def_prop_ro("released", [](const CacheRef& r) { return !r.ref; })
       .def("release", [](CacheRef& r) {
         if (r.box->fork_generation != g_fork_generation) r.ref.abandon();
@@ -154,17 +158,20 @@ void register_cache(nb::module_& m) {
       nb::arg("resolve").none() = nb::none(),
       nb::sig("def cache_search(nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: "
               "Callable[[int, int], dict[str, int]] | None = None) -> CacheRef"),
-      "The mapping that contains the range: from the cache, or resolved now.");
+      "Returns the mapping that contains the range: from the cache, or resolved now.\n\n"
+      "resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's own "
+      "resolver.");
   m.def(
       "cache_notify",
       [](PyNic& nic, uint32_t iface, uint64_t address, uint64_t length) {
         return translating([&] { return cache_of(nic).notify(iface, address, length); });
       },
       nb::arg("nic"), nb::arg("iface"), nb::arg("address"), nb::arg("length"),
-      "The memory changed: how many entries went.");
+      "Reports that memory has changed. Returns the number of entries removed.");
   m.def(
       "cache_flush", [](PyNic& nic, bool lru_only) { return cache_of(nic).flush(lru_only); }, nb::arg("nic"),
-      nb::arg("lru_only"), "Forgets entries: those that nobody holds, or all. How many they were.");
+      nb::arg("lru_only"),
+      "Removes entries: with lru_only those that nobody holds, otherwise all. Returns the number of entries removed.");
   m.def(
       "cache_set_monitor",
       [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
@@ -173,7 +180,7 @@ void register_cache(nb::module_& m) {
         translating([&] { cache_of(nic).import_monitor(iface, std::move(made)); });
       },
       nb::arg("nic"), nb::arg("iface"), nb::arg("monitor").none(), nb::arg("name"),
-      "Who watches memory of an interface; None: whoever it was before, or nobody.");
+      "Sets the application's monitor of an interface's memory; None: back to the NIC's own monitor, if there is one.");
   m.def(
       "cache_state",
       [](PyNic& nic) {
@@ -201,7 +208,8 @@ void register_cache(nb::module_& m) {
         return d;
       },
       nb::arg("nic"), nb::sig("def cache_state(nic: Nic) -> dict[str, Any]"),
-      "Counts, limits, and the monitor of system memory: its name, whether it watches now, whether it can, why not.");
+      "Returns counts, limits, and the state of the monitor of system memory: its name, whether it is watching,\n"
+      "whether it works here, and if not, why.");
   m.def(
       "probe_monitor",
       [](const std::string& name) {
@@ -211,7 +219,7 @@ void register_cache(nb::module_& m) {
         return nb::make_tuple(monitor == nullptr ? std::string("disabled") : std::string(monitor->name()), works, why);
       },
       nb::arg("name"), nb::sig("def probe_monitor(name: str) -> tuple[str, bool, str]"),
-      "(name, whether it works here, why not) of a monitor; the empty name is this machine's default.");
+      "Returns (name, whether it works here, why not) of a monitor. The empty name is this machine's default.");
   m.def(
       "first_not_persistent",
       [](uint64_t address, uint64_t length) {
@@ -219,7 +227,7 @@ void register_cache(nb::module_& m) {
       },
       nb::arg("address"), nb::arg("length"),
       nb::sig("def first_not_persistent(address: int, length: int) -> int | None"),
-      "The first address of the range that is no shared mapping of a file.");
+      "Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.");
 }
 
 }  // namespace weft::bind

@@ -4,15 +4,15 @@
 namespace weft::bind {
 
 void register_cm(nb::module_& m) {
-  nb::enum_<nic::CmKind>(m, "CmKind", nb::is_arithmetic(), "What a message between endpoints says.")
+  nb::enum_<nic::CmKind>(m, "CmKind", nb::is_arithmetic(), "The kinds of messages by which endpoints connect.")
       .value("request", nic::CmKind::request)
       .value("accept", nic::CmKind::accept)
       .value("reject", nic::CmKind::reject)
       .value("shutdown", nic::CmKind::shutdown)
-      .value("delivered", nic::CmKind::delivered, "The peer's NIC has one's own message.")
-      .value("failed", nic::CmKind::failed, "One's own message could not be delivered.")
+      .value("delivered", nic::CmKind::delivered, "The peer's NIC has received our message.")
+      .value("failed", nic::CmKind::failed, "Our message could not be delivered.")
       .value("lost", nic::CmKind::lost, "The peer's process or host is gone.");
-  nb::class_<CmQueueCore>(m, "CmQueue", "Where endpoints find what others tell them to connect.")
+  nb::class_<CmQueueCore>(m, "CmQueue", "The queue of received connection messages.")
       .def(
           "__init__",
           [](CmQueueCore* self, PyNic& nic, int fd) {
@@ -20,7 +20,7 @@ void register_cm(nb::module_& m) {
             auto notifier = std::make_shared<host::FdNotifier>(fd);
             new (self) CmQueueCore{box, std::make_shared<nic::CmQueue>(notifier), notifier};
           },
-          nb::arg("nic"), nb::arg("fd"), "fd  an eventfd that is written to when something came.")
+          nb::arg("nic"), nb::arg("fd"), "fd  an eventfd to which the NIC writes when a message arrives.")
       .def(
           "pop",
           [](CmQueueCore& q) -> nb::object {
@@ -31,9 +31,12 @@ void register_cm(nb::module_& m) {
                                   nb::bytes(reinterpret_cast<const char*>(e->data.data()), e->data.size()));
           },
           nb::sig("def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, Status, bytes] | None"),
-          "(token, kind, what, source, connection, status, data), oldest first; None when there is nothing.")
+          "Takes the oldest message: (token, kind, what, source, connection, status, data). None if the queue is "
+          "empty.")
       .def("unread", [](const CmQueueCore& q) { return q.queue->unread(); })
-      .def("close", [](CmQueueCore& q) { q.notifier->forget(); }, "Rings no more: the descriptor may be closed.");
+      .def(
+          "close", [](CmQueueCore& q) { q.notifier->forget(); },
+          "Stops writing to the descriptor, which may then be closed.");
 }
 
 }  // namespace weft::bind

@@ -34,7 +34,7 @@ bool buffer_is_there(const CounterCore* core) {
   if (core->counter->memory() == nullptr || !core->counter->memory()->take_fault()) [[likely]]
     return true;
   set_error(fi_err::kEFAULT,
-            "the counter was to be written back, and its buffer has no memory behind it any more\n"
+            "the NIC could not write the counter back: its buffer has no memory behind it any more\n"
             "  try: keep the buffer while the counter is open, or set another one");
   return false;
 }
@@ -110,7 +110,7 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   if (counter->errors() != errors) {
     set_error(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
   } else {
-    set_error(fi_err::kETIMEDOUT, "the counter stands at " + std::to_string(counter->value()) + " of " +
+    set_error(fi_err::kETIMEDOUT, "the counter is at " + std::to_string(counter->value()) + " of " +
                                       std::to_string(threshold) + " at the timeout" +
                                       (errors == 0 ? std::string()
                                                    : ", and " + std::to_string(errors) +
@@ -126,8 +126,8 @@ PyMethodDef g_cntr_methods[] = {
      "fi_cntr_read."},
     {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cntr_wait)), METH_FASTCALL | METH_KEYWORDS,
      "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
-     "timeout  seconds; None or negative: forever.\n"
-     "Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait."},
+     "timeout  seconds; None or negative: no limit.\n\n"
+     "Raises TimedOut; Available if the error value changed during the wait. Source: fi_cntr(3) fi_cntr_wait."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot g_cntr_slots[] = {{Py_tp_methods, g_cntr_methods}, {0, nullptr}};
@@ -178,11 +178,11 @@ CounterCore::~CounterCore() {
 }
 
 void register_cntr(nb::module_& m) {
-  nb::class_<CounterPageCore>(m, "CounterPage", nb::type_slots(g_page_slots),
-                              "The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 "
-                              "adds to the value, at\n64 to the failures; 0 stored at 128 resets the value, at 192 the "
-                              "failures. It stays mapped as long as it is held; after\nthe counter is closed, stores "
-                              "have no effect.")
+  nb::class_<CounterPageCore>(
+      m, "CounterPage", nb::type_slots(g_page_slots),
+      "The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 adds to the value, at\n"
+      "64 to the failures; 0 stored at 128 resets the value, at 192 the failures. The page stays mapped while a\n"
+      "reference to this object exists; after the counter is closed, stores have no effect.")
       .def_prop_ro("address", [](const CounterPageCore& p) { return reinterpret_cast<uint64_t>(p.page->data()); })
       .def_prop_ro("nbytes", [](const CounterPageCore&) { return nic::CounterPage::kBytes; })
       .def(
@@ -196,7 +196,7 @@ void register_cntr(nb::module_& m) {
             if (const auto counter = p.counter.lock()) counter->memory()->store(offset, value);
           },
           nb::arg("offset"), nb::arg("value"),
-          "What a plain store does, at once; none that is made by this call is lost.");
+          "Has the effect of a plain store, at once. No store made by this call is lost.");
   nb::class_<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
   cntr.def(
           "__init__",
@@ -221,8 +221,9 @@ void register_cntr(nb::module_& m) {
           nb::arg("value_max") = ~uint64_t{0}, nb::arg("errors_max") = ~uint64_t{0},
           nb::arg("refusals") = std::array<int, 3>{fi_err::kEINVAL, fi_err::kEINVAL, fi_err::kEINVAL},
           nb::arg("client_memory") = false, nb::arg("cached") = false,
-          "refusals: the error numbers of values, error values and thresholds above their limits. client_memory: with\n"
-          "set_wb_buffer and get_mmio. cached: reads tell what was written back last, and ask for the next.")
+          "refusals       the codes that refuse values, error values and thresholds above their limits.\n"
+          "client_memory  True: set_wb_buffer() and get_mmio() are available.\n"
+          "cached         True: read() returns the value written back last, and requests the next write-back.")
       .def_prop_ro(
           "fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
           "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
@@ -235,7 +236,7 @@ void register_cntr(nb::module_& m) {
             if (!buffer_is_there(&c)) throw nb::python_error();
             return errors;
           },
-          "The number of failed events so far (fi_cntr_readerr).")
+          "The number of failed events so far (fi_cntr_readerr). Source: fi_cntr(3) fi_cntr_readerr.")
       .def(
           "add",
           [](CounterCore& c, nb::handle value) {
@@ -244,7 +245,8 @@ void register_cntr(nb::module_& m) {
             check_value(c, n, "cntr.add");
             c.counter->add(n);
           },
-          nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"), "Adds to the value (fi_cntr_add).")
+          nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"),
+          "Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
       .def(
           "set",
           [](CounterCore& c, nb::handle value) {
@@ -253,7 +255,8 @@ void register_cntr(nb::module_& m) {
             check_value(c, n, "cntr.set");
             c.counter->set(n);
           },
-          nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"), "Sets the value (fi_cntr_set).")
+          nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"),
+          "Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
       .def(
           "adderr",
           [](CounterCore& c, nb::handle value) {
@@ -263,7 +266,7 @@ void register_cntr(nb::module_& m) {
             c.counter->add_errors(n);
           },
           nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
-          "Adds to the error value (fi_cntr_adderr).")
+          "Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.")
       .def(
           "seterr",
           [](CounterCore& c, nb::handle value) {
@@ -273,24 +276,28 @@ void register_cntr(nb::module_& m) {
             c.counter->set_errors(n);
           },
           nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
-          "Sets the error value (fi_cntr_seterr).")
-      .def(
-          "set_wb_buffer", set_wb_buffer, nb::arg("buffer").none(),
-          nb::sig("def set_wb_buffer(self, buffer: object) -> None"),
-          "Writes the counter back to the first 8 bytes of a writable buffer, at once and from now on (host memory, a\n"
-          "device's, or (address, length)); the buffer before is left alone. The counter keeps a reference.")
-      .def("get_mmio", get_mmio, "The counter's page for plain stores; the same one every time.")
+          "Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.")
+      .def("set_wb_buffer", set_wb_buffer, nb::arg("buffer").none(),
+           nb::sig("def set_wb_buffer(self, buffer: object) -> None"),
+           "Sets the buffer to which the NIC writes the counter: now, and at every later write-back. The NIC writes\n"
+           "the first 8 bytes of a writable buffer (host memory, device memory, or (address, length)) and no longer\n"
+           "those of the previous buffer. The counter keeps a reference to the buffer.\n"
+           "Source: fi_cxi(7) \"CXI Counter Extensions\".")
+      .def("get_mmio", get_mmio,
+           "Returns the counter's page for plain stores; every call returns the same object.\n"
+           "Source: fi_cxi(7) \"CXI Counter Extensions\".")
       .def(
           "write_back_at",
           [](CounterCore& c, nb::handle value) {
             memory_of(c).write_back_at(number_of(value, "cntr.write_back_at", "value"));
           },
           nb::arg("value").none(), nb::sig("def write_back_at(self, value: int) -> None"),
-          "Writes the counter back when its value reaches this, at once if it has.")
+          "Writes the counter back when its value reaches `value`; at once if it already has.")
       .def_prop_rw(
           "cached",
           [](const CounterCore& c) { return c.counter->memory() != nullptr && c.counter->memory()->cached.load(); },
-          [](CounterCore& c, bool on) { memory_of(c).cached = on; }, "Whether reads tell what was written back last.")
+          [](CounterCore& c, bool on) { memory_of(c).cached = on; },
+          "True: read() returns the value written back last.")
       .def("close", [](CounterCore& c) {
         c.closed = true;
         leave(c);

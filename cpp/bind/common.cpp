@@ -82,7 +82,7 @@ void register_errors(nb::module_& m) {
         g_error_factory = f.release().ptr();
       },
       nb::arg("f"), nb::sig("def set_error_factory(f: Callable[[int, str], BaseException]) -> None"),
-      "Registers the function (FI_ code, message) -> exception that makes every error raised here.");
+      "Registers the function (FI_ code, message) -> exception that makes every exception raised here.");
 }
 
 }  // namespace weft::bind

@@ -103,7 +103,7 @@ std::shared_ptr<NicBox>& box_of(PyNic& nic);  // raises if the NIC is closed or 
 struct MemoryRegionCore;
 struct RegionTakes;
 
-// How mr_reg, bind and enable go without Python where a region is ordinary; weft.fi makes it of the domain's policy.
+// What mr_reg, bind and enable do without Python for ordinary regions; weft.fi makes it of the domain's policy.
 struct RegionRules {
   bool quick = false;         // mr_reg may register by itself
   bool disabled = false;      // regions are made disabled, to be bound and enabled (FI_MR_ENDPOINT)
@@ -114,8 +114,8 @@ struct RegionRules {
   bool ep_busy = false;       // an endpoint cannot be closed while regions are bound to it; otherwise the region cannot
   bool decided = false;       // weft.fi asks the policy when a region is enabled
   uint64_t access = 0;        // all access bits that exist
-  uint64_t key_end = 0;       // keys of applications are below
-  uint64_t key_meanings = 0;  // bits that such a key does not have
+  uint64_t key_end = 0;       // keys of applications are below this number
+  uint64_t key_meanings = 0;  // bits that keys of applications do not have
   RegionTakes* takes = nullptr;
   nb::object takes_object;
 };
@@ -208,7 +208,7 @@ class Kept {
     }
   }
   void clear() noexcept {
-    const Kept dropped = std::move(*this);  // what is freed may run Python, which may look at the region
+    const Kept dropped = std::move(*this);  // freeing may run Python code that looks at the region
     rest_ = nullptr;
   }
 
@@ -217,7 +217,7 @@ class Kept {
   std::unique_ptr<std::vector<nb::object>> rest_;
 };
 
-// There may be millions: what few regions have is in the Python object's __dict__, or in nic::MemoryRegion::Rare.
+// There may be millions of regions: what few of them need is in the Python object's __dict__ or MemoryRegion::Rare.
 struct MemoryRegionCore {
   static constexpr uint32_t kNoNumber = 0xffffffff;
   enum class Took : uint8_t { nothing, low, high };
@@ -261,7 +261,7 @@ struct MemoryRegionCore {
     if (next != nullptr) next->link = link;
     link = nullptr;
   }
-  // Gives back what it took of RegionTakes. With the GIL.
+  // Gives back what the region took of RegionTakes. Requires the GIL.
   void give_back();
   ~MemoryRegionCore();
 };

@@ -109,14 +109,15 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
     if (self->notifier && self->cq->unread() == 0) self->notifier->drain();
   }
   if (n == 0 && !error_waits && self->cq->overrun) {
-    set_error(fi_err::kEOVERRUN,
-              std::string("the completion queue has overrun: it holds ") + std::to_string(self->cq->capacity()) +
-                  " entries, " +
-                  (self->cq->may_overrun
-                       ? "peers wrote more with data than was read, and under RM_DISABLED nobody holds them back"
-                       : "and there was no memory for one more") +
-                  "; what came later is lost, and nothing comes any more\n"
-                  "  try: a larger queue that is read more often, or resource_mgmt=fi.RM_ENABLED");
+    set_error(
+        fi_err::kEOVERRUN,
+        std::string("the completion queue has overrun: it holds ") + std::to_string(self->cq->capacity()) +
+            " entries, " +
+            (self->cq->may_overrun
+                 ? "peers wrote more with data than the application read, and under RM_DISABLED they are not held back"
+                 : "and there was no memory for one more") +
+            "; what came later is lost, and nothing comes any more\n"
+            "  try: a larger queue that is read more often, or resource_mgmt=fi.RM_ENABLED");
     return -1;
   }
   if (n == 0 && error_waits) {
@@ -259,26 +260,26 @@ PyObject* cq_sreadfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 PyMethodDef g_cq_methods[] = {
     {"read", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_read)), METH_FASTCALL | METH_KEYWORDS,
      "Takes completions without waiting (fi_cq_read).\n\n"
-     "count  at most so many.\n\n"
-     "Returns a list of entries of the queue's format, oldest first, empty when there is none. An entry's op_context "
-     "is the\n"
-     "object given to the operation.\n"
+     "count  the most completions to take.\n\n"
+     "Returns a list of entries of the queue's format, oldest first; the list is empty if the queue is. An entry's\n"
+     "op_context is the object given to the operation.\n"
      "Raises Available when the entry at the head is a failed operation: readerr() takes it.\n"
      "Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read."},
     {"readfrom", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_readfrom)), METH_FASTCALL | METH_KEYWORDS,
      "As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).\n\n"
      "fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.\n"
-     "Source: fi_cq(3) fi_cq_readfrom."},
+     "Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom."},
     {"sread", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_sread)), METH_FASTCALL | METH_KEYWORDS,
      "Waits until there is a completion, then takes up to count of them (fi_cq_sread).\n\n"
+     "count    the most completions to take.\n"
      "cond     with CQ_COND_THRESHOLD the number of entries to wait for.\n"
-     "timeout  seconds; None or negative: forever.\n\n"
-     "Spins briefly, yields, then sleeps; other Python threads run meanwhile and Ctrl-C ends it.\n"
+     "timeout  seconds; None or negative: no limit.\n\n"
+     "The call spins briefly, yields, then sleeps. Other Python threads run during the wait, and Ctrl-C ends it.\n"
      "Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).\n"
      "Source: fi_cq(3) fi_cq_sread."},
     {"sreadfrom", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_sreadfrom)), METH_FASTCALL | METH_KEYWORDS,
      "As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).\n\n"
-     "Source: fi_cq(3) fi_cq_sreadfrom."},
+     "Raises Again, Available, Canceled, as sread. Source: fi_cq(3) fi_cq_sreadfrom."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
@@ -319,7 +320,7 @@ void register_cq(nb::module_& m) {
       },
       nb::arg("context"), nb::arg("msg"), nb::arg("data"), nb::arg("tagged"), nb::arg("error"),
       nb::sig("def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None"),
-      "Registers the NamedTuple classes of completion entries, one a format.");
+      "Registers the NamedTuple classes of completion entries, one for each format.");
 
   nb::class_<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
                                      "The NIC's side of a completion queue.");
@@ -340,12 +341,13 @@ void register_cq(nb::module_& m) {
       .def_prop_ro(
           "huge_pages",
           [](const CompletionQueueCore& c) { return std::pair{c.cq->in_huge_pages(), c.cq->huge_error()}; },
-          "Whether its entries lie in huge pages; the kernel's error number where it was asked for them in vain, or 0.")
+          "(True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).")
       .def_prop_ro(
           "fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
           "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")
       .def_prop_ro(
-          "capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); }, "Entries that it holds.")
+          "capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); },
+          "The number of entries that the queue holds.")
       .def(
           "pending",
           [](CompletionQueueCore& c) {
@@ -353,7 +355,7 @@ void register_cq(nb::module_& m) {
             const nic::DomainLock guard(c.box->domain.get());
             return c.cq->unread();
           },
-          "Entries that nobody has read yet.")
+          "The number of unread entries.")
       .def(
           "readerr_core",
           [](CompletionQueueCore& c, nb::handle flags, nb::handle decide) {
@@ -399,13 +401,11 @@ void register_cq(nb::module_& m) {
           nb::arg("flags").none() = 0, nb::arg("decide").none() = nb::none(),
           nb::sig("def readerr_core(self, flags: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, "
                   "tuple[int, int, int]], tuple[int, int]] | None = None) -> Any"),
-          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was "
-          "asked\n"
-          "and what was found. Raises Again when there is none.\n\n"
-          "decide  called as decide(status, key, peer, own) for (err, prov_errno) in place of the domain's map; "
-          "addresses "
-          "as\n"
-          "        (nic, pid, vni), peer None where the operation had none.")
+          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what\n"
+          "was asked and what was found. Raises Again if no failed operation is at the head.\n\n"
+          "decide  called as decide(status, key, peer, own); returns (err, prov_errno), which replace those of the\n"
+          "        domain's map. peer and own are addresses (nic, pid, vni); peer is None if the operation had no\n"
+          "        target.")
       .def(
           "signal",
           [](CompletionQueueCore& c) {

@@ -22,7 +22,7 @@ namespace {
 StatusMap status_map(const std::vector<std::pair<int32_t, int32_t>>& statuses) {
   StatusMap map;
   if (statuses.empty()) return map;
-  if (statuses.size() != kStatusCount) raise(fi_err::kEINVAL, "statuses: one pair for each status");
+  if (statuses.size() != kStatusCount) raise(fi_err::kEINVAL, "statuses needs one pair for each status");
   for (size_t i = 0; i < kStatusCount; ++i) map.entries[i] = {statuses[i].first, statuses[i].second};
   return map;
 }
@@ -52,7 +52,7 @@ bool absent(PyObject* o) {
   return o == nullptr || o == Py_None;
 }
 
-// A region of one buffer without anything special, or null: then nothing was taken.
+// Registers one buffer without options. Null: nothing was registered or taken; use _mr_reg.
 PyObject* register_quickly(PyObject* self, const std::shared_ptr<DomainBox>& box, PyObject* buffer, uint64_t access,
                            uint64_t key) {
   const RegionRules& rules = box->rules;
@@ -123,18 +123,18 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 
 PyMethodDef g_domain_methods[] = {
     {"mr_reg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(domain_mr_reg)), METH_FASTCALL | METH_KEYWORDS,
-     "Register memory (fi_mr_reg).\n\n"
-     "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that\n"
-     "                Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.\n"
-     "access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),\n"
+     "Register memory (fi_mr_reg). Returns a MemoryRegion.\n\n"
+     "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Peers\n"
+     "                access memory that Weft allocated (`Domain.alloc`, `weft.empty`) fastest.\n"
+     "access          the permitted accesses: `fi.READ`, `fi.WRITE` (as local buffer of transfers),\n"
      "                `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...\n"
      "offset          reserved, 0.\n"
      "requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.\n"
      "flags           `fi.RMA_EVENT`: a counter will be bound.\n"
      "context         for the event of an asynchronous registration.\n"
-     "len             bytes from the start; all where None.\n\n"
-     "Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that\n"
-     "writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.\n"
+     "len             number of bytes from the start of buf; None: all.\n\n"
+     "Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access\n"
+     "that writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.\n"
      "Thread safety: any thread. Source: fi_mr(3) fi_mr_reg."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -175,19 +175,18 @@ void register_domain(nb::module_& m) {
           nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("empty_region_errno") = fi_err::kEINVAL,
           nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{}, nb::arg("address_text") = "",
           nb::arg("address_nic_mask") = ~uint32_t{0},
-          "address_text        how texts name endpoints: {nic}, {nic:x}, {pid} and {vni} stand for the numbers; empty: "
-          "as the\n"
-          "                    links write it. Of {nic} the bits of address_nic_mask are shown.\n"
-          "empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.\n"
-          "statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes "
-          "and\n"
-          "                    the statuses themselves.")
+          "address_text        the form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the\n"
+          "                    numbers; empty: the form of the links. Of the NIC's number only the bits of\n"
+          "                    address_nic_mask are shown.\n"
+          "empty_region_errno  the code that refuses a region of 0 bytes; 0: such regions are allowed.\n"
+          "statuses            for each Status, by number, the (err, prov_errno) of operations that end with it;\n"
+          "                    empty: the codes of the man pages, and the numbers of the statuses.")
       .def(
           "map_key", [](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); }, nb::arg("key"),
-          "A handle by which transfers of a domain with raw keys name a peer's key.")
+          "Returns a handle for a peer's key. Transfers of a domain with raw keys take handles in place of keys.")
       .def(
           "unmap_handle", [](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); },
-          nb::arg("handle"), "Gives a handle back; False for one that is none.")
+          nb::arg("handle"), "Frees a handle of map_key(); False if there is no such handle.")
       .def(
           "set_mr_rules",
           [](DomainCore& d, bool quick, uint64_t access, bool disabled, bool key_ignored, bool key_later,
@@ -219,17 +218,20 @@ void register_domain(nb::module_& m) {
                   "False, key_later: bool = False, key_end: int = ..., key_meanings: int = 0, local_free: bool = "
                   "False, needs_bind: bool = True, ep_busy: bool = False, decided: bool = False, takes: RegionTakes | "
                   "None = None) -> None"),
-          "What mr_reg, bind and enable may do without Python, by the rules of the domain's policy.\n\n"
-          "quick        mr_reg of one buffer without flags.\n"
-          "access       the bits that exist; others are left to _mr_reg, as everything that would be refused.\n"
+          "Sets what mr_reg, bind and enable do without Python, by the rules of the domain's policy.\n\n"
+          "quick        mr_reg itself registers one buffer without flags.\n"
+          "access       all access bits that exist. Calls with other bits, and all calls that will be refused, go\n"
+          "             to _mr_reg.\n"
           "disabled     regions are made disabled (FI_MR_ENDPOINT).\n"
-          "key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as KeyRules and RegionRules.\n"
-          "ep_busy      an endpoint cannot be closed while regions are bound to it; otherwise the region cannot.\n"
-          "decided      enable() asks the policy, unless all that it takes is in `takes`, and the key is known.\n"
-          "takes        what a region takes of the provider.")
+          "key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as in KeyRules and RegionRules.\n"
+          "ep_busy      True: an endpoint cannot be closed while regions are bound to it. False: a region cannot be\n"
+          "             closed while the endpoint that it is bound to is open.\n"
+          "decided      enable() asks the policy, unless `takes` has all resources that the region takes and the\n"
+          "             key is known.\n"
+          "takes        the resources that a region takes of the provider.")
       .def(
           "set_mr_quick", [](DomainCore& d, bool quick) { d.box->rules.quick = quick; }, nb::arg("quick"),
-          "False: every mr_reg from here on is left to _mr_reg.")
+          "False: from now on every mr_reg calls _mr_reg.")
       .def(
           "staged_with",
           [](DomainCore& d, nb::handle ep) {

@@ -100,87 +100,116 @@ PyMethodDef g_methods[] = {
     WEFT_METHOD(
         read,
         "Copies bytes of a peer's region into buf (fi_read).\n\n"
-        "buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is\n"
-        "          quickest. Held until completion; leave it alone until then.\n"
-        "desc      mr.desc of a region that covers buf, or None.\n"
+        "buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region\n"
+        "          is fastest. Held until completion; do not use its bytes before.\n"
+        "desc      mr.desc of a region that covers buf (required under MR_LOCAL), or None.\n"
         "src_addr  the peer: what av.insert() returned.\n"
         "addr      byte offset from the region's start; its virtual address under MR_VIRT_ADDR.\n"
         "key       the region's remote key.\n"
-        "context   any object; comes back as op_context of the completion.\n"
-        "len       bytes, if fewer than buf has.\n\n"
-        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.\n"
-        "What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_read."),
-    WEFT_METHOD(readv,
-                "As read, into a list of up to iov_limit buffers, in order (fi_readv).\n\n"
-                "count  how many of them are used. Source: fi_rma(3) fi_readv."),
-    WEFT_METHOD(readmsg,
-                "A read in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_readmsg).\n\n"
-                "flags  for this read alone, in place of the endpoint's: COMPLETION, MORE, FENCE, completion levels.\n"
-                "Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg."),
+        "context   any object; the completion returns it as op_context.\n"
+        "len       number of bytes, if fewer than buf has.\n\n"
+        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, AccessDenied (buf is\n"
+        "read-only), InvalidArgument, BadState. A refusal by the peer (key, bounds, access) is a failed completion.\n"
+        "Source: fi_rma(3) fi_read."),
+    WEFT_METHOD(
+        readv,
+        "As read, into a list of up to iov_limit buffers, in order (fi_readv).\n\n"
+        "iov    writable C-contiguous buffers, filled one after the other.\n"
+        "desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or None.\n"
+        "count  number of buffers to use; None: all.\n\n"
+        "Source: fi_rma(3) fi_readv."),
+    WEFT_METHOD(
+        readmsg,
+        "A read with all options: msg is an fi.MsgRma, with up to rma_iov_limit remote ranges (fi_readmsg).\n\n"
+        "flags  for this read alone, in place of the endpoint's: COMPLETION, MORE, FENCE, completion levels.\n\n"
+        "Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg."),
     WEFT_METHOD(
         write,
         "Copies buf into a peer's region (fi_write).\n\n"
-        "buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is "
-        "quickest.\n"
-        "           Held until completion.\n"
+        "buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is\n"
+        "           fastest. Held until completion; do not change its bytes before.\n"
         "dest_addr  the peer: what av.insert() returned.\n"
         "desc, addr, key, context, len   as for read.\n\n"
-        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.\n"
-        "What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write."),
-    WEFT_METHOD(writev,
-                "As write, from a list of up to iov_limit buffers, in order (fi_writev).\n\n"
-                "count  how many of them are used. Source: fi_rma(3) fi_writev."),
+        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument,\n"
+        "BadState. A refusal by the peer (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write."),
+    WEFT_METHOD(
+        writev,
+        "As write, from a list of up to iov_limit buffers, in order (fi_writev).\n\n"
+        "iov    C-contiguous buffers, written one after the other.\n"
+        "desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or None.\n"
+        "count  number of buffers to use; None: all.\n\n"
+        "Source: fi_rma(3) fi_writev."),
     WEFT_METHOD(
         writemsg,
-        "A write in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_writemsg).\n\n"
+        "A write with all options: msg is an fi.MsgRma, with up to rma_iov_limit remote ranges (fi_writemsg).\n\n"
         "flags  for this write alone, in place of the endpoint's: REMOTE_CQ_DATA, COMPLETION, MORE, INJECT, FENCE,\n"
-        "       INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE.\n"
-        "Several remote pieces are checked before the first is written. Source: fi_rma(3) fi_writemsg."),
+        "       INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE.\n\n"
+        "If there are several remote ranges, all of them are checked before the first is written.\n"
+        "Raises BadFlags, and as write. Source: fi_rma(3) fi_writemsg."),
     WEFT_METHOD(inject_write,
-                "As write, of at most inject_size bytes; buf may be reused at once, and success is not reported\n"
-                "(fi_inject_write). A failure is. Source: fi_rma(3) fi_inject_write."),
+                "As write, of at most inject_size bytes (fi_inject_write). buf may be reused when the call returns.\n"
+                "A success has no completion; a failure has one.\n\n"
+                "Raises MessageTooLong, and as write. Source: fi_rma(3) fi_inject_write."),
     WEFT_METHOD(writedata,
                 "As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).\n\n"
-                "Source: fi_rma(3) fi_writedata."),
+                "Raises as write. Source: fi_rma(3) fi_writedata."),
     WEFT_METHOD(inject_writedata,
                 "As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).\n\n"
-                "Source: fi_rma(3) fi_inject_writedata."),
+                "Raises as inject_write. Source: fi_rma(3) fi_inject_writedata."),
     WEFT_METHOD(
         read_batch,
-        "Many reads in one call, with one completion for all of them.\n\n"
-        "local  writable buffer that every descriptor's local_offset counts in.\n"
-        "descs  C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr, key. status is\n"
-        "       written: 0, or why this one failed; valid at the completion. Both are held until then.\n"
-        "The completion's len is the sum of what was moved; it is a failed one if any descriptor failed."),
-    WEFT_METHOD(write_batch, "Many writes in one call, with one completion for all of them. Arguments as read_batch."),
+        "Many reads in one call, with one completion for all of them. Weft's own: libfabric has no such call.\n\n"
+        "local  writable C-contiguous buffer; local_offset of a descriptor counts from its start.\n"
+        "descs  writable C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr,\n"
+        "       key. The NIC writes status: 0, or the error number of this transfer; valid at the completion.\n"
+        "flags  in place of the endpoint's; None: the endpoint's.\n\n"
+        "Both buffers are held until completion. The completion's len is the sum of the bytes moved; the completion\n"
+        "is a failed one if any transfer failed. Raises as read."),
     WEFT_METHOD(
-        atomic,
-        "Updates elements of a peer's region with those of buf, each atomically (fi_atomic).\n\n"
-        "buf       C-contiguous operands; count of them, or all.\n"
-        "addr      as for write; a multiple of the datatype's alignment.\n"
-        "datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() tells which pairs exist.\n\n"
-        "Raises NotSupported, Again, MessageTooLong (more elements than atomicvalid() tells). Source: fi_atomic(3)."),
-    WEFT_METHOD(atomicv, "As atomic, from a list of buffers (fi_atomicv). Source: fi_atomic(3)."),
-    WEFT_METHOD(
-        atomicmsg,
-        "An atomic in full: msg is an fi.MsgAtomic; flags for this call alone (fi_atomicmsg). Source: fi_atomic(3)."),
+        write_batch,
+        "Many writes in one call, with one completion for all of them. Weft's own: libfabric has no such call.\n\n"
+        "Arguments as read_batch; local may be read-only. Raises as write."),
+    WEFT_METHOD(atomic,
+                "Updates elements of a peer's region with those of buf, each atomically (fi_atomic).\n\n"
+                "buf       C-contiguous buffer with the operands. The call copies them: buf may be reused when the\n"
+                "          call returns.\n"
+                "addr      as for write; a multiple of the datatype's alignment.\n"
+                "datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() returns which pairs exist.\n"
+                "count     number of elements; None: all of buf.\n\n"
+                "Raises NotSupported (no such pair), Again (a queue is full: read the completion queue, retry),\n"
+                "MessageTooLong (more elements than atomicvalid() returns), InvalidArgument.\n"
+                "Source: fi_atomic(3) fi_atomic."),
+    WEFT_METHOD(atomicv,
+                "As atomic, from a list of up to iov_limit buffers (fi_atomicv). Source: fi_atomic(3) fi_atomicv."),
+    WEFT_METHOD(atomicmsg,
+                "An atomic with all options: msg is an fi.MsgAtomic; flags are for this call alone (fi_atomicmsg).\n\n"
+                "Raises BadFlags, and as atomic. Source: fi_atomic(3) fi_atomicmsg."),
     WEFT_METHOD(inject_atomic,
-                "As atomic, of at most inject_size bytes; buf may be reused at once, success is not reported\n"
-                "(fi_inject_atomic). Source: fi_atomic(3)."),
+                "As atomic, of at most inject_size bytes (fi_inject_atomic). A success has no completion; a failure\n"
+                "has one.\n\n"
+                "Raises as atomic. Source: fi_atomic(3) fi_inject_atomic."),
     WEFT_METHOD(fetch_atomic,
-                "As atomic, and result receives the elements as they were before (fi_fetch_atomic).\n\n"
+                "As atomic; result also receives the old values of the elements (fi_fetch_atomic).\n\n"
                 "buf     operands; not used by ATOMIC_READ, which takes None.\n"
-                "result  writable, as long as buf. Held until completion. Source: fi_atomic(3)."),
-    WEFT_METHOD(fetch_atomicv, "As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3)."),
-    WEFT_METHOD(fetch_atomicmsg, "A fetching atomic in full (fi_fetch_atomicmsg). Source: fi_atomic(3)."),
+                "result  writable C-contiguous buffer of as many elements. Held until completion.\n\n"
+                "Raises as atomic. Source: fi_atomic(3) fi_fetch_atomic."),
+    WEFT_METHOD(fetch_atomicv,
+                "As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3) fi_fetch_atomicv."),
+    WEFT_METHOD(fetch_atomicmsg,
+                "A fetching atomic with all options (fi_fetch_atomicmsg). Source: fi_atomic(3) fi_fetch_atomicmsg."),
     WEFT_METHOD(
         compare_atomic,
         "Compares elements of a peer's region with compare and, where they satisfy op (CSWAP ... MSWAP), puts buf\n"
-        "there, each atomically; result receives the elements as they were before (fi_compare_atomic).\n\n"
-        "Source: fi_atomic(3)."),
-    WEFT_METHOD(compare_atomicv,
-                "As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3)."),
-    WEFT_METHOD(compare_atomicmsg, "A comparing atomic in full (fi_compare_atomicmsg). Source: fi_atomic(3)."),
+        "there, each atomically; result receives the old values of the elements (fi_compare_atomic).\n\n"
+        "buf, compare  C-contiguous buffers of as many elements. The call copies them.\n"
+        "result        writable C-contiguous buffer of as many elements. Held until completion.\n\n"
+        "Raises as atomic. Source: fi_atomic(3) fi_compare_atomic."),
+    WEFT_METHOD(
+        compare_atomicv,
+        "As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3) fi_compare_atomicv."),
+    WEFT_METHOD(
+        compare_atomicmsg,
+        "A comparing atomic with all options (fi_compare_atomicmsg). Source: fi_atomic(3) fi_compare_atomicmsg."),
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot g_slots[] = {{Py_tp_methods, g_methods}, {0, nullptr}};
@@ -250,17 +279,18 @@ void register_endpoint(nb::module_& m) {
           nb::arg("rules").none() = nb::none(), nb::arg("holds_more") = false, nb::arg("traffic").none() = nb::none(),
           nb::arg("tclass") = 0, nb::arg("desc_ignored").none() = nb::none(), nb::arg("reorder").none() = nb::none(),
           nb::arg("tells_lengths") = true,
-          "fence_covers_all          FI_FENCE waits for operations to every peer, not only to its own.\n"
-          "iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.\n"
-          "rules                     what calls may ask for; None: what the NIC can do.\n"
-          "holds_more                operations with MORE begin with the next one without it, or when no more fit.\n"
-          "traffic                   what the NICs' telemetry counts them as; None: not counted.\n"
-          "tclass                    0 to 4: the number of its traffic class in telemetry.\n"
-          "desc_ignored              local descriptors are not looked at; None: as the domain says.\n"
-          "reorder                   (seed, raw, war, waw): operations overtake each other wherever nothing orders "
-          "them;\n"
-          "                          bytes up to which the order of a read after a write, and so on, holds.\n"
-          "tells_lengths             completions of its operations have the length; otherwise 0.")
+          "fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.\n"
+          "iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the\n"
+          "                          rules; 0: the rules alone.\n"
+          "rules                     the rules of calls; None: all that the NIC can do is admitted.\n"
+          "holds_more                operations with MORE wait for the next one without it, or until no more fit.\n"
+          "traffic                   how telemetry counts operations; None: not counted.\n"
+          "tclass                    the traffic class in telemetry, 0 to 4.\n"
+          "desc_ignored              local descriptors are ignored; None: the domain's setting.\n"
+          "reorder                   (seed, raw, war, waw): operations overtake each other wherever no rule orders\n"
+          "                          them. raw, war, waw: bytes up to which the order of a read after a write, a\n"
+          "                          write after a read and a write after a write holds.\n"
+          "tells_lengths             completions of the endpoint's operations have the length; False: 0.")
       .def(
           "_alias",
           [](EndpointCore& e) {
@@ -300,8 +330,9 @@ void register_endpoint(nb::module_& m) {
           },
           nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
           nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
-          "Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.\n\n"
-          "vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.")
+          "Claims the address and opens the endpoint. pid None: the NIC chooses a free one. Returns the pid.\n\n"
+          "vnis  under FI_AV_AUTH_KEY all VNIs that the endpoint accepts.\n\n"
+          "Raises AddressInUse, BadState, FabricError (ENOAV, ENOCQ: no address vector, no completion queue).")
       .def(
           "try_at",
           [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
@@ -310,14 +341,14 @@ void register_endpoint(nb::module_& m) {
           },
           nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
           nb::sig("def try_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> None"),
-          "Raises AddressInUse where enable_at would find the address taken; whatever else the endpoint lacks.")
+          "Raises AddressInUse if enable_at() would find the address taken. Checks nothing else.")
       .def(
           "bind_cm",
           [](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
             e.ep->bind_cm(queue.queue, token, listens);
           },
           nb::arg("queue"), nb::arg("token"), nb::arg("listens"),
-          "What arrives for the endpoint goes to the queue, with the token.")
+          "Passes connection messages for the endpoint to the queue, with the token. listens: requests are accepted.")
       .def(
           "send_cm",
           [](EndpointCore& e, std::tuple<uint32_t, uint32_t, uint16_t> to, uint32_t kind, uint64_t connection,
@@ -333,7 +364,7 @@ void register_endpoint(nb::module_& m) {
             }
           },
           nb::arg("to"), nb::arg("kind"), nb::arg("connection"), nb::arg("data"),
-          "Sends a message of connecting to the endpoint at an address.")
+          "Sends a connection message to the endpoint at an address (nic, pid, vni).")
       .def(
           "connect_to",
           [](EndpointCore& e, std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> peer) {
@@ -341,7 +372,8 @@ void register_endpoint(nb::module_& m) {
             if (peer) address = wire::EpAddress{std::get<0>(*peer), std::get<1>(*peer), std::get<2>(*peer), 0};
             e.ep->connect_to(address);
           },
-          nb::arg("peer").none(), "From here on the endpoint transfers to this peer, and it alone reaches it.")
+          nb::arg("peer").none(),
+          "Directs transfers to this peer, the only one that may access the endpoint's regions. None: no peer.")
       .def(
           "cancel",
           [](EndpointCore& e, nb::handle context) {
@@ -352,9 +384,9 @@ void register_endpoint(nb::module_& m) {
             if (n == 0) raise(2 /* FI_ENOENT */, "cancel: no operation with this context waits to be started");
           },
           nb::arg("context").none(), nb::sig("def cancel(self, context: object) -> None"),
-          "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n"
-          "Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) "
-          "fi_cancel.")
+          "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n\n"
+          "Raises FabricError (ENOENT) if there is no such operation: it may have completed just before.\n"
+          "Source: fi_endpoint(3) fi_cancel.")
       .def(
           "atomic_limit",
           [](const EndpointCore& e, uint64_t datatype, uint64_t op, uint64_t family) {
@@ -364,14 +396,14 @@ void register_endpoint(nb::module_& m) {
           },
           nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
           nb::sig("def atomic_limit(self, datatype: int, op: int, family: int) -> tuple[int, int]"),
-          "(elements that one call may hold, bytes of an element); (0, size) where the operation does not exist.")
+          "Returns the limit (elements of one call, bytes of one element); (0, size) if the operation does not exist.")
       .def_prop_ro(
           "address",
           [](const EndpointCore& e) {
             const wire::EpAddress& a = e.ep->address();
             return nb::make_tuple(a.nic, a.pid, a.vni);
           },
-          nb::sig("def address(self) -> tuple[int, int, int]"), "(nic, pid, vni), once it is enabled.")
+          nb::sig("def address(self) -> tuple[int, int, int]"), "(nic, pid, vni) of the enabled endpoint.")
       .def(
           "statistics",
           [](const EndpointCore& e) {
@@ -382,8 +414,9 @@ void register_endpoint(nb::module_& m) {
             return d;
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
-          "tx_pending: operations under way; tx_size: how many there may be; batches: how often operations that "
-          "MORE held were begun, all together.")
+          "tx_pending: number of operations under way; tx_size: the most at a time; batches: how often the endpoint "
+          "has\n"
+          "begun the operations that it held for MORE.")
       .def("close", [](EndpointCore& e) {
         if (e.box->forked() || e.alias) return;
         {

@@ -43,9 +43,9 @@ void register_held(nb::module_& m) {
         g_holding = true;
       },
       nb::arg("domain"), nb::arg("kept"),
-      "From now on the NIC holds the pages of the domain's regions, as one that pins them: after a fork it goes on "
-      "with\n"
-      "them, although this process gets a new page where it writes. Regions that are whole pages of private memory.\n\n"
+      "From now on the NIC holds the pages of the domain's regions, like hardware that pins them: after a fork the\n"
+      "NIC keeps using the same pages, although this process gets a new page when it writes. This covers regions\n"
+      "that are whole pages of private memory.\n\n"
       "kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.");
 }
 

@@ -27,14 +27,16 @@ void register_hmem(nb::class_<PyNic>& nic) {
            return std::nullopt;
          },
          nb::arg("iface"), nb::arg("library"),
-         "Loads the runtime of a device interface (1 CUDA, 2 ROCR, 3 ZE); returns None, or why it cannot be used.")
+         "Loads the runtime of a device interface (1 CUDA, 2 ROCR, 3 ZE). Returns None, or the reason why the runtime "
+         "cannot "
+         "be used.")
       .def(
           "hmem_devices",
           [](PyNic& n, uint32_t iface) -> std::optional<uint64_t> {
             mem::DeviceRuntime* r = box_of(n)->host->nic().devices().runtime(iface);
             return r == nullptr ? std::nullopt : std::optional(r->device_count());
           },
-          nb::arg("iface"), "How many devices of a loaded interface there are; None where it is not loaded.")
+          nb::arg("iface"), "The number of devices of an interface; None if its runtime is not loaded.")
       .def(
           "hmem_find",
           [](PyNic& n, uint64_t address) -> nb::object {
@@ -45,7 +47,8 @@ void register_hmem(nb::class_<PyNic>& nic) {
                                   found->length);
           },
           nb::arg("address"), nb::sig("def hmem_find(self, address: int) -> tuple[int, str, int, int, int] | None"),
-          "(iface, kind, device, base, length) of the allocation at an address, as the loaded runtimes know it.")
+          "Returns (iface, kind, device, base, length) of the allocation that contains the address; None if the\n"
+          "loaded runtimes do not know the address. kind: device, managed or host.")
       .def(
           "hmem_copy",
           [](PyNic& n, uint64_t to, uint64_t from, uint64_t length) {
@@ -59,7 +62,8 @@ void register_hmem(nb::class_<PyNic>& nic) {
             }
             if (status != Status::ok) raise(fi_errno(status), "the device's runtime could not copy");
           },
-          nb::arg("to"), nb::arg("from_"), nb::arg("length"), "Copies bytes, either side of which may be a device's.")
+          nb::arg("to"), nb::arg("from_"), nb::arg("length"),
+          "Copies bytes; the source and the destination may be device memory.")
       .def(
           "hmem_window",
           [](PyNic& n, uint64_t base, uint64_t length, uint64_t at) {
@@ -69,14 +73,16 @@ void register_hmem(nb::class_<PyNic>& nic) {
             devices.add_window(base, length, reinterpret_cast<std::byte*>(at), found->buffer_id);
           },
           nb::arg("base"), nb::arg("length"), nb::arg("at"),
-          "Device memory is mapped at `at` as well: short copies are loads and stores there (see hmem_near).")
+          "Declares that device memory is also mapped at `at`: short copies are loads and stores there (see "
+          "hmem_near()).")
       .def(
           "hmem_no_window",
           [](PyNic& n, uint64_t base, uint64_t at) {
             const ReleasedGil released;  // waits for copies through it
             return box_of(n)->host->nic().devices().remove_window(base, reinterpret_cast<std::byte*>(at));
           },
-          nb::arg("base"), nb::arg("at"), "Ends a window; the mapping may go afterwards.")
+          nb::arg("base"), nb::arg("at"),
+          "Ends a window of hmem_window(); the caller may unmap it afterwards. False if there is none.")
       .def(
           "hmem_near",
           [](PyNic& n, std::optional<uint64_t> most) {
@@ -85,10 +91,11 @@ void register_hmem(nb::class_<PyNic>& nic) {
             return devices.near_copies();
           },
           nb::arg("most").none() = nb::none(),
-          "The longest copy through a window, from now on; returns how many copies there were.")
+          "Sets the length in bytes of the longest copy through a window, if given. Returns the number of such copies "
+          "so far.")
       .def(
           "hmem_p2p", [](PyNic& n, bool on) { box_of(n)->host->nic().devices().set_p2p(on); }, nb::arg("on"),
-          "Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).")
+          "True: peers open each other's device memory; False: the owner copies (FI_HMEM_DISABLE_P2P).")
       .def(
           "hmem_alloc",
           [](PyNic& n, uint32_t iface, uint64_t nbytes, bool managed) {
@@ -102,7 +109,8 @@ void register_hmem(nb::class_<PyNic>& nic) {
             return address;
           },
           nb::arg("iface"), nb::arg("nbytes"), nb::arg("managed") = false,
-          "Memory of the first device; hmem_free gives it back. Raises FabricError (ENOMEM, ENOSYS).")
+          "Allocates memory on the first device and returns its address; free it with hmem_free().\n"
+          "Raises FabricError (ENOMEM, ENOSYS).")
       .def(
           "hmem_free",
           [](PyNic& n, uint32_t iface, uint64_t address) {
@@ -120,7 +128,7 @@ void register_hmem(nb::class_<PyNic>& nic) {
             return fd;
           },
           nb::arg("iface"), nb::arg("address"), nb::arg("length"),
-          "A DMA-buf descriptor of device memory, the caller's to close.");
+          "Returns a DMA-buf descriptor of device memory; the caller closes the descriptor.");
 }
 
 }  // namespace weft::bind

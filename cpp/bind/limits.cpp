@@ -24,17 +24,17 @@ struct NicLimits {
 }  // namespace
 
 void register_limits(nb::module_& m) {
-  nb::class_<NicLimits>(m, "Limits", "What a NIC has room for, unless it was made with other numbers.")
-      .def_ro("endpoint_count", &NicLimits::endpoint_count, "Endpoints of a NIC that are open at a time.")
-      .def_ro("domain_count", &NicLimits::domain_count, "Domains of a NIC that are open at a time.")
-      .def_ro("region_count", &NicLimits::region_count, "Regions of a NIC at a time.")
-      .def_ro("region_vni_count", &NicLimits::region_vni_count, "VNIs that a region may admit.")
-      .def_ro("iov_count", &NicLimits::iov_count, "Buffers, and remote ranges, of an operation.")
-      .def_ro("inject_bytes", &NicLimits::inject_bytes, "Bytes that an endpoint injects unless told otherwise.")
-      .def_ro("message_bytes", &NicLimits::message_bytes, "Bytes of an operation.")
-      .def_ro("atomic_bytes", &NicLimits::atomic_bytes, "Bytes of an atomic operation.")
-      .def_ro("cm_bytes", &NicLimits::cm_bytes, "Private data of a connection request or an answer.");
-  m.def("limits", [] { return NicLimits{}; }, "The limits of a NIC that is made with the defaults.");
+  nb::class_<NicLimits>(m, "Limits", "The default limits of a NIC.")
+      .def_ro("endpoint_count", &NicLimits::endpoint_count, "Open endpoints per NIC.")
+      .def_ro("domain_count", &NicLimits::domain_count, "Open domains per NIC.")
+      .def_ro("region_count", &NicLimits::region_count, "Open regions per NIC.")
+      .def_ro("region_vni_count", &NicLimits::region_vni_count, "VNIs that one region may admit.")
+      .def_ro("iov_count", &NicLimits::iov_count, "Local buffers of one operation; also its remote ranges.")
+      .def_ro("inject_bytes", &NicLimits::inject_bytes, "Default inject_size of an endpoint, in bytes.")
+      .def_ro("message_bytes", &NicLimits::message_bytes, "Bytes of one operation.")
+      .def_ro("atomic_bytes", &NicLimits::atomic_bytes, "Bytes of one atomic operation.")
+      .def_ro("cm_bytes", &NicLimits::cm_bytes, "Bytes of private data in a connection request, and in its answer.");
+  m.def("limits", [] { return NicLimits{}; }, "Returns the default limits.");
 }
 
 }  // namespace weft::bind

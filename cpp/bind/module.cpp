@@ -4,7 +4,7 @@
 
 NB_MODULE(_nic, m) {
   using namespace weft::bind;
-  m.doc() = "The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.";
+  m.doc() = "The software NIC of Weft. weft.fi and weft.ucp call this module; applications do not.";
   nb::set_leak_warnings(false);  // objects that live until the interpreter ends are not an error
   register_errors(m);
   register_buffers(m);

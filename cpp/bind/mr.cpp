@@ -86,7 +86,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
       keep.push_back(nb::borrow(b.owner));
   }
   if (length == 0 && box->empty_region_errno != 0) {
-    set_error(box->empty_region_errno, "a region has at least 1 byte, fi_mr(3); what was given to register has none");
+    set_error(box->empty_region_errno, "a region has at least 1 byte, fi_mr(3); the given memory has none");
     return false;
   }
   try {
@@ -165,14 +165,12 @@ void region_finalize(PyObject* self) {
 PyMethodDef g_region_methods[] = {
     {"bind", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(region_bind)), METH_FASTCALL | METH_KEYWORDS,
      "Associate the region with a counter or an endpoint (fi_mr_bind).\n\n"
-     "fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one\n"
-     "        through which peers may reach the region, otherwise an association without effect, so that a program\n"
-     "        written for `fi.MR_ENDPOINT` runs unchanged.\n"
-     "flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made "
-     "through\n"
-     "        an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that "
-     "failed\n"
-     "        and so changed nothing. For an endpoint 0.\n\n"
+     "fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT`\n"
+     "        one through which peers may access the region, otherwise an association without effect, so that a\n"
+     "        program written for `fi.MR_ENDPOINT` runs unchanged.\n"
+     "flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made\n"
+     "        through an endpoint opened with `fi.RMA_EVENT`. All atomics except ATOMIC_READ count, including\n"
+     "        comparisons that fail and change nothing. For an endpoint 0.\n\n"
      "A region may be bound to several objects: each of its counters counts every access, each of its endpoints\n"
      "serves it. Binding the same object again changes nothing. A binding ends with its endpoint; endpoints that\n"
      "are opened later do not serve the region.\n\n"
@@ -180,17 +178,17 @@ PyMethodDef g_region_methods[] = {
      "on a region registered without `fi.RMA_EVENT`); WrongDomain; InvalidArgument (some other object).\n"
      "Source: fi_mr(3) fi_mr_bind."},
     {"enable", region_enable, METH_NOARGS,
-     "Make a region that was created disabled usable (fi_mr_enable). No bindings after it.\n\n"
+     "Enable a region that was created disabled (fi_mr_enable). An enabled region takes no further bindings.\n\n"
      "Regions are created disabled under `fi.MR_ENDPOINT`, and under `fi.MR_RMA_EVENT` with the flag `fi.RMA_EVENT`.\n"
      "Enabling an enabled region changes nothing.\n\n"
      "Raises BadState under `fi.MR_ENDPOINT` before the region is bound to an endpoint.\n"
      "Source: fi_mr(3) fi_mr_enable."},
     {"close", region_close, METH_NOARGS,
-     "Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.\n\n"
-     "Waits, for a bounded time, for peers that are copying. Operations of this process that have the region as their\n"
-     "buffer go on, and hold its memory until they are over. Closing again does nothing.\n\n"
-     "Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those\n"
-     "first); peers that did not finish in time.\n"
+     "Close the region (fi_close): its key is invalid from here on, and a peer that uses the key gets an error.\n\n"
+     "The call waits, for a bounded time, for peers that are copying. Operations of this process that have the\n"
+     "region as their buffer continue, and hold its memory until they end. Closing again does nothing.\n\n"
+     "Raises Busy, with a text that names the obstacle: sub-MRs; endpoints and counters that are bound to the\n"
+     "region and still open (close those first); peers that did not finish in time.\n"
      "Source: fi_mr(3) fi_close."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -211,7 +209,7 @@ PyGetSetDef g_region_getset[] = {
     {"_fixed", get_bool<&MemoryRegionCore::fixed>, set_bool<&MemoryRegionCore::fixed>,
      "enable() was called: no further bindings.", nullptr},
     {"_staged", get_bool<&MemoryRegionCore::staged>, nullptr,
-     "bind() and enable() may go on without Python: it is an ordinary region of a domain whose regions start disabled.",
+     "bind() and enable() may run without Python: this is an ordinary region of a domain whose regions start disabled.",
      nullptr},
     {"_associated",
      [](PyObject* self, void*) -> PyObject* {
@@ -228,10 +226,10 @@ PyGetSetDef g_region_getset[] = {
        nb::inst_ptr<MemoryRegionCore>(self)->bound = nb::borrow(value);
        return 0;
      },
-     "The endpoints and counters that it is bound to.", nullptr},
+     "The endpoints and counters to which the region is bound.", nullptr},
     {"_closed", get_bool<&MemoryRegionCore::py_closed>, set_bool<&MemoryRegionCore::py_closed>, nullptr, nullptr},
     {"_special", get_bool<&MemoryRegionCore::special>, set_bool<&MemoryRegionCore::special>,
-     "close() has to look at bindings or sub-MRs.", nullptr},
+     "close() must check bindings or sub-MRs.", nullptr},
     {"_site",
      [](PyObject* self, void*) -> PyObject* {
        const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
@@ -247,7 +245,7 @@ PyGetSetDef g_region_getset[] = {
        r->site_at = at;
        return 0;
      },
-     "Where it was made: (code, instruction), or None.", nullptr},
+     "The place that made the region: (code, instruction), or None.", nullptr},
     {"domain",
      [](PyObject* self, void*) -> PyObject* {
        const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
@@ -259,7 +257,7 @@ PyGetSetDef g_region_getset[] = {
        r->enlist(self);
        return 0;
      },
-     "The Domain that it was registered with.", nullptr},
+     "The Domain with which the region was registered.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
@@ -306,7 +304,7 @@ MappingCore::~MappingCore() {
 
 void register_mr(nb::module_& m) {
   nb::class_<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(),
-                            "Bytes of a registered region: the local buffer that is quickest to use.");
+                            "A range of bytes of a registered region: the fastest kind of local buffer.");
   slice.def_prop_ro(
            "address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
       .def("__repr__", [](const MrSlice& s) {
@@ -345,7 +343,7 @@ void register_mr(nb::module_& m) {
           nic::RegionExtra extra;
           extra.base = base;
           extra.later = key_later;
-          if (key_later && enabled) raise(fi_err::kEINVAL, "key_later: the key is made by enable_core()");
+          if (key_later && enabled) raise(fi_err::kEINVAL, "key_later excludes enabled: enable_core() makes the key");
           if (source || !vnis.empty()) extra.guard = &guard;
           auto& box = box_of(d);
           box->drain();
@@ -366,19 +364,20 @@ void register_mr(nb::module_& m) {
             "by_owner: bool = "
             "False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None, "
             "key_later: bool = False) -> None"),
-        "owned     somebody else keeps the memory of (address, length) pairs where it is.\n"
-        "unowned   pages of the memory may go missing, whoever keeps it.\n"
-        "by_owner  the kernel reads it for no other process: this process's engine copies.\n"
-        "base      address of the first byte under virtual addressing, where it is not the buffer's own.\n"
-        "vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).\n"
-        "key_later  the key is made when the region is enabled: by the NIC, or as the argument of enable_core().")
+        "owned          memory given as (address, length) has an owner that keeps it mapped.\n"
+        "unowned        pages of the memory may go missing, even if an object owns the memory.\n"
+        "by_owner       the kernel reads the memory for no other process: this process's engine copies.\n"
+        "base           under virtual addressing the address of the first byte, if it is not the buffer's own.\n"
+        "vnis, source   the initiators that the region admits: those with one of these VNIs; only this endpoint\n"
+        "               (nic, pid, vni).\n"
+        "key_later      the region gets its key when it is enabled: from the NIC, or as the argument of enable_core().")
       .def_prop_ro(
           "key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
       .def_prop_ro(
           "desc", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def desc(self) -> object"),
           "Local descriptor, for the desc argument of data transfers (fi_mr_desc).")
       .def_prop_ro(
-          "length", [](const MemoryRegionCore& r) { return r.length; }, "Bytes.")
+          "length", [](const MemoryRegionCore& r) { return r.length; }, "Length in bytes.")
       .def_prop_ro(
           "address",
           [](const MemoryRegionCore& r) {
@@ -389,15 +388,14 @@ void register_mr(nb::module_& m) {
           "Virtual address of the first byte.")
       .def_prop_ro(
           "base", [](const MemoryRegionCore& r) { return r.region->base(); },
-          "What remote accesses call the first byte: 0, or a virtual address.")
+          "The address of the first byte in remote accesses: 0, or a virtual address.")
       .def_prop_ro(
           "access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
       .def_prop_ro(
           "iface", [](const MemoryRegionCore& r) { return r.iface; },
-          "Whose memory it is (enum fi_hmem_iface): 0 for the host's.")
+          "The memory's interface (enum fi_hmem_iface); 0: host memory.")
       .def_prop_ro(
-          "device", [](const MemoryRegionCore& r) { return r.device; },
-          "Number of the device; 0 for the host's memory.")
+          "device", [](const MemoryRegionCore& r) { return r.device; }, "The device's number; 0 for host memory.")
       .def_prop_ro(
           "state",
           [](const MemoryRegionCore& r) {
@@ -406,8 +404,8 @@ void register_mr(nb::module_& m) {
                    : r.region->enabled() ? "enabled"
                                          : "disabled";
           },
-          "disabled, enabled, used up (MR_SINGLE_USE) or closed.")
-      .def_ro("readonly", &MemoryRegionCore::readonly, "True where its buffer may not be written to.")
+          "disabled, enabled, used up (after the one operation of MR_SINGLE_USE) or closed.")
+      .def_ro("readonly", &MemoryRegionCore::readonly, "True if the region's buffer is read-only.")
       .def_prop_ro(
           "direct",
           [](const MemoryRegionCore& r) {
@@ -415,7 +413,7 @@ void register_mr(nb::module_& m) {
               return b.segment != mem::kNoSegment && r.iface == mem::kHmemSystem;
             });
           },
-          "True when peers reach it by load and store: its memory was allocated by Weft.")
+          "True if peers access the memory by load and store, because Weft allocated it.")
       .def(
           "bind_ep",
           [](MemoryRegionCore& r, EndpointCore& ep) { translating([&] { r.region->bind_endpoint(*ep.ep); }); },
@@ -430,17 +428,16 @@ void register_mr(nb::module_& m) {
           "enable_core",
           [](MemoryRegionCore& r, std::optional<uint64_t> key) { translating([&] { r.region->enable(key); }); },
           nb::arg("key") = nb::none(), nb::sig("def enable_core(self, key: int | None = None) -> None"),
-          "Lets peers reach it. key: of a region with key_later whose keys the NIC does not make. Raises NoKey "
-          "(taken), "
-          "NoSpace.")
+          "Enables the region for peers. key: needed by a region with key_later if the NIC makes no keys.\n"
+          "Raises NoKey (the key is in use), NoSpace.")
       .def(
           "enable_mapped",
           [](MemoryRegionCore& r, const MappingCore& mapping) {
             translating([&] { r.region->enable_mapped(mapping.region); });
           },
           nb::arg("mapping"),
-          "In place of enable_core(), with key_later: peers reach the memory by the mapping, whose key is the "
-          "region's.")
+          "Replaces enable_core() for a region with key_later: peers access the memory through the mapping, and the\n"
+          "region gets the mapping's key.")
       .def(
           "disable_core",
           [](MemoryRegionCore& r) {
@@ -452,7 +449,8 @@ void register_mr(nb::module_& m) {
             });
             if (!done) raise(fi_err::kEBUSY, "the region cannot be disabled: " + why + "; try again later");
           },
-          "Takes access away until enable(); returns when no access is under way.")
+          "Revokes the access of peers until enable(); returns when no access is under way. Raises Busy (a peer did\n"
+          "not finish in time).")
       .def(
           "missing_page",
           [](MemoryRegionCore& r, uint64_t address, uint64_t length) {
@@ -461,7 +459,7 @@ void register_mr(nb::module_& m) {
           },
           nb::arg("address"), nb::arg("length"),
           nb::sig("def missing_page(self, address: int, length: int) -> int | None"),
-          "The first page of [address, address + length) that is not there.")
+          "Returns the address of the first missing page in [address, address + length), or None.")
       .def(
           "unstage",
           [](MemoryRegionCore& r) {
@@ -469,25 +467,25 @@ void register_mr(nb::module_& m) {
             r.staged = false;
             r.give_back();
           },
-          "Python goes on with it: what mr_reg took of RegionTakes is given back.")
+          "Leaves the further steps to Python, and gives back what mr_reg took of RegionTakes.")
       .def("close_core", [](MemoryRegionCore& r) {
         if (!close_region(r)) throw nb::python_error();
       });
   g_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
   own_dealloc(g_mr_type);
 
-  nb::class_<MappingCore>(m, "Mapping",
-                          "Memory that peers reach through an endpoint, whatever becomes of the regions it was made "
-                          "for: whole pages, whose offset 0 is `address`.\n\n"
-                          "It ends with close(), with the last reference to it, when the endpoint is closed, and when "
-                          "memory that Weft allocated is freed. It keeps no other memory alive: where pages are gone, "
-                          "accesses fail.")
+  nb::class_<MappingCore>(
+      m, "Mapping",
+      "Memory that peers access through an endpoint, independent of the regions for which it was mapped. A mapping\n"
+      "covers whole pages; its offset 0 is `address`.\n\n"
+      "A mapping ends with close(), with the last reference to it, when its endpoint is closed, and when memory\n"
+      "that Weft allocated is freed. A mapping keeps no other memory alive: accesses to pages that are gone fail.")
       .def(
           "__init__",
           [](MappingCore* self, DomainCore& d, EndpointCore& ep, uint64_t address, uint64_t length, uint64_t access,
              uint64_t key) {
             auto& box = box_of(d);
-            if (ep.box != box) raise(fi_err::kEINVAL, "a mapping and its endpoint are of one domain");
+            if (ep.box != box) raise(fi_err::kEINVAL, "the endpoint of a mapping must belong to the mapping's domain");
             iovec piece{reinterpret_cast<void*>(address), length};  // NOLINT: an address of the process
             if (g_holding) [[unlikely]]
               hold(box.get(), self, &piece);
@@ -497,15 +495,17 @@ void register_mr(nb::module_& m) {
                 length};
           },
           nb::arg("domain"), nb::arg("ep"), nb::kw_only(), nb::arg("address"), nb::arg("length"), nb::arg("access"),
-          nb::arg("key"), "access: REMOTE_READ, REMOTE_WRITE or both. Raises NoKey (the key is taken), NoSpace.")
+          nb::arg("key"),
+          "access  REMOTE_READ, REMOTE_WRITE or both.\n\n"
+          "Raises NoKey (the key is in use), NoSpace.")
       .def_prop_ro(
           "key", [](const MappingCore& r) { return r.region->key(); }, "The key that peers use.")
       .def_ro("address", &MappingCore::address, "Virtual address that offset 0 names.")
       .def_ro("length", &MappingCore::length,
-              "Bytes from there on that were asked for; the pages around them count too.")
+              "The requested bytes from `address` on. Peers can access all of the pages that contain them.")
       .def_prop_ro(
           "direct", [](const MappingCore& r) { return r.region->buffers()[0].segment != mem::kNoSegment; },
-          "True for memory that Weft allocated: it ends the mapping when it is freed.")
+          "True for memory that Weft allocated. The mapping ends when that memory is freed.")
       .def_prop_ro("closed", [](const MappingCore& r) { return r.region->closed(); })
       .def(
           "close",

@@ -1,8 +1,8 @@
-// cpp/bind/mr_object.cpp: the Python objects of regions: how they are made, seen by the collector, and freed.
+// cpp/bind/mr_object.cpp: the Python objects of regions: allocation, garbage collection, deallocation.
 //
-// There may be millions of them, so a region that mr_reg makes by itself is not entered in nanobind's table of
-// instances (nothing looks a region up by its core), which would cost more than the registration; and the collector
-// does not walk over it until there is something to follow: an attribute of its own, or an endpoint.
+// A program may have millions of regions. So a region made by mr_reg itself is not in nanobind's table of instances:
+// entering it would cost more than the registration, and no code looks a region's object up by its core. And the
+// garbage collector does not track the object until it refers to others: by an attribute, or by an endpoint.
 #include <cstring>
 
 #include "bind/objects.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 destructor g_usual_dealloc = nullptr;
 
-// Behind PyObject, nanobind has where the core lies and the state: 8 bytes, alike for all regions.
+// After PyObject nanobind stores 8 bytes: the offset of the core, and the state. They are the same for all regions.
 constexpr size_t kHeadBytes = 8;
 unsigned char g_head[kHeadBytes];
 size_t g_core_at = 0;
@@ -26,7 +26,7 @@ bool learn_head(PyObject* type) {
                                   reinterpret_cast<std::byte*>(object));
   nb::inst_set_state(sample, true, true);
   std::memcpy(g_head, reinterpret_cast<std::byte*>(object) + sizeof(PyObject), kHeadBytes);
-  nb::inst_set_state(sample, false, false);  // it has no core, and is dropped
+  nb::inst_set_state(sample, false, false);  // the sample has no core: its deallocation must not destroy one
   return true;
 }
 

@@ -1,5 +1,5 @@
-// cpp/bind/mr_steps.cpp: a region is bound, enabled, closed. Ordinary regions go these steps here; everything else, and
-// everything that is refused, is left to weft.fi.MemoryRegion (_bind, _enable, _close).
+// cpp/bind/mr_steps.cpp: bind(), enable() and close() of a region. Calls on ordinary regions run here, without Python.
+// All other calls, and all calls that will be refused, go to weft.fi.MemoryRegion (_bind, _enable, _close).
 #include <algorithm>
 
 #include "bind/held.hpp"
@@ -89,7 +89,7 @@ PyObject* region_enable(PyObject* self, PyObject*) {
         const auto took =
             r->region->key() < rules.takes->below ? MemoryRegionCore::Took::low : MemoryRegionCore::Took::high;
         if (!rules.takes->take(some_of(*rules.takes, took))) return nullptr;
-        if (r->took != MemoryRegionCore::Took::nothing) {  // `more` ran, and another thread was quicker
+        if (r->took != MemoryRegionCore::Took::nothing) {  // while `more` ran, another thread enabled the region
           rules.takes->give(some_of(*rules.takes, took));
           Py_RETURN_NONE;
         }
@@ -112,7 +112,7 @@ PyObject* region_enable(PyObject* self, PyObject*) {
   return PyObject_CallMethodNoArgs(self, name);
 }
 
-// HOT. Here for a region without sub-MRs and counters; otherwise MemoryRegion._close looks at those first.
+// HOT. Closes a region without sub-MRs and counters; for other regions MemoryRegion._close checks those first.
 PyObject* region_close(PyObject* self, PyObject*) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
   if (r->py_closed) Py_RETURN_NONE;

@@ -36,10 +36,10 @@ PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(al
 }  // namespace
 
 void register_nic(nb::module_& m) {
-  nb::class_<Allocation> allocation(m, "Allocation", nb::type_slots(g_allocation_slots),
-                                    "Memory in a segment that peers map: they reach it by load and store. A writable "
-                                    "buffer of bytes; freed with its last "
-                                    "reference.");
+  nb::class_<Allocation> allocation(
+      m, "Allocation", nb::type_slots(g_allocation_slots),
+      "Memory in a segment that peers map and access by load and store: a writable buffer of bytes.\n"
+      "The memory is freed with the last reference to this object.");
   allocation
       .def_prop_ro(
           "address", [](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); },
@@ -57,10 +57,10 @@ void register_nic(nb::module_& m) {
             config.cache_monitor = cache_monitor;
             config.cache = {cache_count_max, cache_bytes_max};
             if (engine != "thread" && engine != "manual") {
-              raise(fi_err::kEINVAL, "engine is '" + engine + "': say thread or manual (WEFT_ENGINE)");
+              raise(fi_err::kEINVAL, "engine is '" + engine + "'; it must be thread or manual (WEFT_ENGINE)");
             }
             if (isolation != "shared" && isolation != "strict") {
-              raise(fi_err::kEINVAL, "isolation is '" + isolation + "': say shared or strict (WEFT_ISOLATION)");
+              raise(fi_err::kEINVAL, "isolation is '" + isolation + "'; it must be shared or strict (WEFT_ISOLATION)");
             }
             config.engine_thread = engine == "thread";
             config.shm.strict = isolation == "strict";
@@ -75,16 +75,16 @@ void register_nic(nb::module_& m) {
           nb::arg("shm") = true, nb::arg("tcp_log") = false, nb::arg("mr_count_max") = uint32_t{1} << 21,
           nb::arg("cache_monitor") = "", nb::arg("cache_count_max") = mem::kCacheCountDefault,
           nb::arg("cache_bytes_max") = mem::kUnlimited, nb::arg("cache_off") = std::vector<uint32_t>(),
-          "engine        thread: an engine thread serves peers; manual: only calls into the NIC do.\n"
-          "isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.\n"
-          "cma           whether process_vm_readv/writev may be tried.\n"
-          "shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others "
-          "are.\n"
-          "tcp_log       write to stderr why callers were turned away and connections were lost.\n"
-          "mr_count_max  regions at a time, a power of two.\n"
-          "cache_*       the registration cache: monitor of system memory (\"\": this machine's default), limits, and "
-          "the\n"
-          "              interfaces whose memory is not kept.")
+          "engine        thread: an engine thread serves peers; manual: only calls into the NIC serve them.\n"
+          "isolation     shared: peers map our segments; strict: no memory is shared, and our engine makes every\n"
+          "              access.\n"
+          "cma           whether the NIC may use process_vm_readv and process_vm_writev.\n"
+          "shm           whether the NIC reaches processes of this host through shared memory; otherwise through\n"
+          "              tcp, like other hosts.\n"
+          "tcp_log       write the reasons for rejected callers and lost connections to stderr.\n"
+          "mr_count_max  the most regions at a time, a power of two.\n"
+          "cache_*       the registration cache: the monitor of system memory (\"\": this machine's default), the\n"
+          "              limits, and the interfaces whose memory is not cached.")
       .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
       .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
       .def(
@@ -94,7 +94,8 @@ void register_nic(nb::module_& m) {
             const ReleasedGil released;
             return box->host->nic().progress();
           },
-          "Does what waits to be done: frames, connections, operations. Returns how much it was.")
+          "Makes one round of progress: frames, connections, waiting operations. Returns the number of steps; 0\n"
+          "also while another thread is in a round.")
       .def(
           "statistics",
           [](PyNic& n) {
@@ -114,9 +115,9 @@ void register_nic(nb::module_& m) {
             return d;
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
-          "Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served "
-          "for\n"
-          "peers, engine wakes; and how many peers, regions and allocated bytes there are now.")
+          "Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,\n"
+          "bytes, frames served for peers, and wake-ups of the engine; and the present numbers of peers, regions\n"
+          "and allocated bytes.")
       .def(
           "missing_page",
           [](PyNic& n, uint64_t address, uint64_t length) {
@@ -125,7 +126,8 @@ void register_nic(nb::module_& m) {
             return box->host->nic().missing_page(address, length);
           },
           nb::arg("address"), nb::arg("length"),
-          "The first page of [address, address + length) that the kernel does not read for another process, or None.")
+          "Returns the address of the first page in [address, address + length) that is missing or not readable, or "
+          "None.")
       .def(
           "peers",
           [](PyNic& n) {
@@ -148,9 +150,8 @@ void register_nic(nb::module_& m) {
             return out;
           },
           nb::sig("def peers(self) -> list[dict[str, object]]"),
-          "The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why "
-          "cma is "
-          "off.")
+          "Returns a dict for each process that this NIC is connected to: pid, path (direct+cma, direct, frames or\n"
+          "tcp), dead, and the reason if cma is off.")
       .def(
           "alloc",
           [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh) {
@@ -167,7 +168,7 @@ void register_nic(nb::module_& m) {
                             "%llu B cannot be mapped at 0x%llx: ", static_cast<unsigned long long>(nbytes),
                             static_cast<unsigned long long>(address));
               raise(fi_err::kENOMEM,
-                    text + std::string("it is no address of this process's, or memory of Weft lies there"));
+                    text + std::string("the address is not one of this process, or memory of Weft is mapped there"));
             }
             if (fresh) segments.discard(p);
             auto a = std::make_unique<Allocation>();
@@ -177,10 +178,11 @@ void register_nic(nb::module_& m) {
             return a;
           },
           nb::arg("nbytes"), nb::kw_only(), nb::arg("address") = 0, nb::arg("fixed") = false, nb::arg("fresh") = false,
-          "Memory that peers reach by load and store. Raises FabricError (ENOMEM).\n\n"
-          "address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was\n"
-          "         mapped is gone.\n"
-          "fresh    it reads as zero, and no page of it is there yet.")
+          "Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).\n\n"
+          "address  where to place the memory, a multiple of the page size, if nothing is mapped there; with\n"
+          "         `fixed` the memory replaces existing mappings.\n"
+          "fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes\n"
+          "         of an earlier allocation.")
       .def(
           "region_in",
           [](PyNic& n, uint64_t address, uint64_t nbytes) -> nb::object {
@@ -197,7 +199,7 @@ void register_nic(nb::module_& m) {
           },
           nb::arg("address"), nb::arg("nbytes"),
           nb::sig("def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None"),
-          "(address, length) of an open region's buffer that lies in these addresses, or None.")
+          "Returns (address, length) of an open region's buffer that overlaps these addresses, or None.")
       .def(
           "close",
           [](PyNic& n) {

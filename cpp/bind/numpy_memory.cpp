@@ -101,7 +101,7 @@ void register_numpy_memory(nb::module_& m) {
         return found->live.load(std::memory_order_relaxed);
       },
       nb::arg("handler"), nb::sig("def numpy_memory_live(handler: object) -> int"),
-      "How many arrays that a handler of numpy_memory_handler() made are alive.");
+      "The number of live arrays that a handler of numpy_memory_handler() has made.");
   m.def(
       "set_numpy_memory_handler",
       [](const nb::object& handler) {
@@ -111,7 +111,7 @@ void register_numpy_memory(nb::module_& m) {
         return nb::steal(before);
       },
       nb::arg("handler").none(), nb::sig("def set_numpy_memory_handler(handler: object | None) -> object"),
-      "Sets NumPy's memory handler of this context, None: NumPy's own; returns the one before.");
+      "Sets NumPy's memory handler in this context (None: NumPy's default). Returns the previous handler.");
 }
 
 }  // namespace weft::bind

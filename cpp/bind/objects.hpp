@@ -37,7 +37,7 @@ inline uint64_t number_of(nb::handle value, const char* method, const char* name
 PyObject* new_region(PyObject* type, MemoryRegionCore** core);
 void region_made(PyObject* region, MemoryRegionCore* core) noexcept;
 void drop_region(PyObject* region) noexcept;
-// Called once, with the type: its own way to free objects of new_region().
+// Called once: gives the type a deallocator that also frees objects of new_region().
 void own_dealloc(PyTypeObject* type) noexcept;
 // Records the Python line that called a C function, as sys._getframe() would.
 void note_site(MemoryRegionCore* core);
@@ -48,7 +48,7 @@ int region_setattro(PyObject* self, PyObject* name, PyObject* value);
 PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* region_enable(PyObject* self, PyObject*);
 PyObject* region_close(PyObject* self, PyObject*);
-bool close_region(MemoryRegionCore& r);  // false with a Python error set: it is still open
+bool close_region(MemoryRegionCore& r);  // false with a Python error set: the region is still open
 
 void register_nic(nb::module_& m);
 void register_hmem(nb::class_<PyNic>& nic);

@@ -122,7 +122,8 @@ void register_probes(nb::module_& m) {
       },
       nb::arg("dst"), nb::arg("src"), nb::arg("rounds"), nb::arg("piece") = 0, nb::arg("stride") = 0,
       "Nanoseconds that memcpy takes between these buffers, on average.\n\n"
-      "piece, stride  where given, one copy of `piece` bytes every `stride` bytes, and the time for all of them.");
+      "piece, stride  if given, one copy of `piece` bytes every `stride` bytes; the result is the time for all of "
+      "them.");
   m.def(
       "probe_fetch_add",
       [](nb::handle word, uint64_t rounds) {

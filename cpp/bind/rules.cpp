@@ -34,7 +34,7 @@ uint32_t& atomics_at(nic::OpRules& rules, uint32_t family, uint32_t op) {
 
 void register_rules(nb::module_& m) {
   using nic::OpRules;
-  nb::enum_<Refusal>(m, "Refusal", "Why a call is refused at once.")
+  nb::enum_<Refusal>(m, "Refusal", "Why a call was refused.")
       .value("cq_full", Refusal::cq_full)
       .value("tx_full", Refusal::tx_full)
       .value("not_enabled", Refusal::not_enabled)
@@ -74,28 +74,31 @@ void register_rules(nb::module_& m) {
       .value("past_allocation", Refusal::past_allocation)
       .value("no_page", Refusal::no_page);
   nb::class_<OpRules>(m, "OpRules",
-                      "What calls may ask of an endpoint. A new one admits what the NIC can do, and refuses with the "
-                      "man pages' codes.")
+                      "The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other\n"
+                      "calls with the codes of the man pages.")
       .def(nb::init<>())
       .def_prop_rw(
           "iov_max", [](const OpRules& r) { return r.iov_max; },
-          [](OpRules& r, uint32_t n) { r.iov_max = at_most_kIovMax(n); }, "Local buffers of one call.")
+          [](OpRules& r, uint32_t n) { r.iov_max = at_most_kIovMax(n); }, "The most local buffers of one call.")
       .def_prop_rw(
           "rma_iov_max", [](const OpRules& r) { return r.rma_iov_max; },
-          [](OpRules& r, uint32_t n) { r.rma_iov_max = at_most_kIovMax(n); }, "Remote ranges of one call.")
-      .def_rw("atomic_bytes_max", &OpRules::atomic_bytes_max, "Bytes of one atomic; the NIC has a limit of its own.")
-      .def_rw("atomic_count_max", &OpRules::atomic_count_max, "Elements of one atomic.")
-      .def_rw("fence_needs_cap", &OpRules::fence_needs_cap, "FENCE is refused without the capability FENCE.")
+          [](OpRules& r, uint32_t n) { r.rma_iov_max = at_most_kIovMax(n); }, "The most remote ranges of one call.")
+      .def_rw("atomic_bytes_max", &OpRules::atomic_bytes_max,
+              "The most bytes of one atomic. The NIC's own limit also applies.")
+      .def_rw("atomic_count_max", &OpRules::atomic_count_max, "The most elements of one atomic.")
+      .def_rw("fence_needs_cap", &OpRules::fence_needs_cap, "True: FENCE is refused without the capability FENCE.")
       .def_rw("fence_also", &OpRules::fence_also,
-              "Flags that fence as FENCE does, with or without the capability; set_flags admits them.")
+              "Flags with the effect of FENCE, with or without the capability. A call takes them if set_flags() admits "
+              "them.")
       .def_rw("data_key_mask", &OpRules::data_key_mask,
               "Writes with data go only to keys with key & data_key_mask == data_key_value; 0: to all.")
       .def_rw("data_key_value", &OpRules::data_key_value)
       .def_rw("pcie_flag", &OpRules::pcie_flag,
-              "The flag of atomics over PCIe: there is a fetching sum, and nothing else.")
-      .def_rw("pcie_datatypes", &OpRules::pcie_datatypes, "Its datatypes, bit = number of the datatype.")
+              "The flag of atomics over PCIe. With this flag only the fetching sum exists.")
+      .def_rw("pcie_datatypes", &OpRules::pcie_datatypes,
+              "The datatypes of atomics over PCIe: bit n stands for datatype n.")
       .def_rw("local_lengths", &OpRules::local_lengths,
-              "A call's length is that of its local buffers, whatever its one remote range says.")
+              "True: a call with one remote range takes its length from the local buffers.")
       .def(
           "add_key_form",
           [](OpRules& r, uint64_t mask, uint64_t value, uint64_t offset_mask, uint32_t offset_shift, uint64_t sum_max) {
@@ -109,19 +112,18 @@ void register_rules(nb::module_& m) {
           },
           nb::arg("mask"), nb::arg("value"), nb::kw_only(), nb::arg("offset_mask") = 0, nb::arg("offset_shift") = 0,
           nb::arg("sum_max") = ~uint64_t{0},
-          "A form that keys of peers may have: key & mask == value. Once there is a form, a key of none is refused at "
-          "the\n"
-          "call (bad_key). Keys of a form with an offset are refused (key_offset) where\n"
+          "Adds a form of peers' keys: key & mask == value. From the first form on, a key that has none of the\n"
+          "forms is refused at the call (bad_key). A key of a form with an offset is refused (key_offset) if\n"
           "(key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.")
       .def(
           "flags", [](const OpRules& r, const std::string& call) { return r.flags[call_of(call)]; }, nb::arg("call"),
-          "The flags that a call takes: write, read, batch, atomic, fetch or compare.")
+          "The flags that a call takes. call: write, read, batch, atomic, fetch or compare.")
       .def(
           "set_flags", [](OpRules& r, const std::string& call, uint64_t flags) { r.flags[call_of(call)] = flags; },
           nb::arg("call"), nb::arg("flags"))
       .def(
           "atomics", [](OpRules& r, uint32_t family, uint32_t op) { return atomics_at(r, family, op); },
-          nb::arg("family"), nb::arg("op"), "Datatypes of an operation, bit = number of the datatype.")
+          nb::arg("family"), nb::arg("op"), "The datatypes of an operation: bit n stands for datatype n.")
       .def(
           "set_atomics",
           [](OpRules& r, uint32_t family, uint32_t op, uint32_t datatypes) {

@@ -6,7 +6,8 @@
 namespace weft::bind {
 
 void register_status(nb::module_& m) {
-  nb::enum_<Status>(m, "Status", nb::is_arithmetic(), "How an operation ended, whatever the provider calls it.")
+  nb::enum_<Status>(m, "Status", nb::is_arithmetic(),
+                    "How an operation ended. A domain's policy maps each status to the provider's error codes.")
       .value("ok", Status::ok)
       .value("no_key", Status::no_key)
       .value("stale_key", Status::stale_key)
@@ -37,7 +38,7 @@ void register_status(nb::module_& m) {
       .value("backlog", Status::backlog);
   m.def(
       "status_errno", [](Status status) { return fi_errno(status); }, nb::arg("status"),
-      "The FI_ code that the man pages have for a status.");
+      "The FI_ code of a status according to the man pages.");
 }
 
 }  // namespace weft::bind

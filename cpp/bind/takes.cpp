@@ -1,4 +1,4 @@
-// cpp/bind/takes.cpp: what a region takes of its provider.
+// cpp/bind/takes.cpp: see takes.hpp.
 #include "bind/takes.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -40,7 +40,7 @@ size_t Stock::kind(const std::string& name) const {
 }
 
 bool RegionTakes::take(const Some& some) {
-  while ((*free)[some.kind] < some.count) [[unlikely]] {  // another thread may be quicker to take what `more` got
+  while ((*free)[some.kind] < some.count) [[unlikely]] {  // another thread may have taken what `more` got
     PyObject* done =
         PyObject_CallFunction(more.ptr(), "sL", free->name(some.kind).c_str(), static_cast<long long>(some.count));
     if (done == nullptr) return false;
@@ -65,13 +65,14 @@ void RegionTakes::give(const Some& some) {
 }
 
 void register_takes(nb::module_& m) {
-  nb::class_<Numbers>(m, "Numbers", "The numbers from 0 to count - 1, the lowest free one first. With the GIL.")
+  nb::class_<Numbers>(m, "Numbers",
+                      "A pool of the numbers from 0 to count - 1. Its calls are atomic, because they hold the GIL.")
       .def(nb::init<uint32_t>(), nb::arg("count"))
-      .def("take", &Numbers::take, "The lowest free number; None where all are taken.")
-      .def("give", &Numbers::give, nb::arg("number"), "The number is free; False where it was.")
+      .def("take", &Numbers::take, "Takes the lowest free number; None if no number is free.")
+      .def("give", &Numbers::give, nb::arg("number"), "Gives a number back; False if it was not taken.")
       .def("__len__", &Numbers::taken);
 
-  nb::class_<Stock>(m, "Stock", "How many there are of each of some kinds; each call is one step for other threads.")
+  nb::class_<Stock>(m, "Stock", "Counts of several kinds of resource. Its calls are atomic, because they hold the GIL.")
       .def(nb::init<std::vector<std::string>>(), nb::arg("kinds"))
       .def(
           "__getitem__", [](Stock& s, const std::string& kind) { return s[s.kind(kind)]; }, nb::arg("kind"))
@@ -83,27 +84,28 @@ void register_takes(nb::module_& m) {
             there -= count;
             return true;
           },
-          nb::arg("kind"), nb::arg("count"), "Whether there were as many; then they are taken.")
+          nb::arg("kind"), nb::arg("count"),
+          "Takes `count` of a kind; False if there are fewer: then nothing is taken.")
       .def(
           "add", [](Stock& s, const std::string& kind, int64_t count) { s[s.kind(kind)] += count; }, nb::arg("kind"),
           nb::arg("count"))
       .def(
           "clear", [](Stock& s, const std::string& kind) { return std::exchange(s[s.kind(kind)], 0); }, nb::arg("kind"),
-          "Takes all that there are: how many.")
+          "Takes all of a kind and returns their number.")
       .def(
           "set_ceiling", [](Stock& s, const std::string& kind, int64_t count) { s.ceiling(s.kind(kind)) = count; },
-          nb::arg("kind"), nb::arg("count"), "Above it, RegionTakes reports that too many are free.");
+          nb::arg("kind"), nb::arg("count"), "Sets the count of free ones above which RegionTakes calls `over`.");
 
-  nb::class_<RegionTakes>(m, "RegionTakes",
-                          "What regions take of their provider (`DomainPolicy.region_takes`).\n\n"
-                          "numbers      of which each takes one when it is registered.\n"
-                          "free, taken  what there is, and what these regions have of it.\n"
-                          "below        a region whose key is below it takes `low` when it is enabled, others `high`:\n"
-                          "             (kind, count).\n"
-                          "more         called with (kind, count) where fewer are free: gets more, or raises the "
-                          "refusal.\n"
-                          "over         called with (kind) where more than the ceiling of `free` are.\n\n"
-                          "The two must not refer to the domain: they live as long as it.")
+  nb::class_<RegionTakes>(
+      m, "RegionTakes",
+      "The resources that regions take of their provider (`DomainPolicy.region_takes`).\n\n"
+      "numbers      the pool of which each region takes a number when it is registered.\n"
+      "free, taken  the free resources, and those that these regions have taken; both of the same kinds.\n"
+      "below        a region with a key below this number takes `low` when it is enabled, any other takes `high`:\n"
+      "             each is a pair (kind, count).\n"
+      "more         called with (kind, count) if fewer are free: provides more, or raises the provider's refusal.\n"
+      "over         called with (kind) if more are free than the ceiling of `free`.\n\n"
+      "`more` and `over` must not refer to the domain: the domain keeps them as long as it exists.")
       .def(
           "__init__",
           [](RegionTakes* self, nb::handle numbers, nb::handle free, nb::handle taken, uint64_t below,
@@ -117,7 +119,7 @@ void register_takes(nb::module_& m) {
             made.free_object = nb::borrow(free);
             made.taken_object = nb::borrow(taken);
             if (made.taken->kinds() != made.free->kinds()) {
-              raise(fi_err::kEINVAL, "RegionTakes: free and taken are of the same kinds");
+              raise(fi_err::kEINVAL, "RegionTakes: free and taken must have the same kinds");
             }
             made.below = below;
             made.low = {made.free->kind(low.first), low.second};

@@ -1,4 +1,4 @@
-// cpp/bind/takes.hpp: what a region takes of its provider, as data, so that taking it runs no Python.
+// cpp/bind/takes.hpp: the resources that a region takes of its provider, as data, so that taking them runs no Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,21 +12,22 @@ namespace nb = nanobind;
 
 namespace weft::bind {
 
-// Numbers from 0 up, the lowest that is free first. All of this is used with the GIL.
+// A pool of the numbers from 0 to count - 1; the lowest free number is taken first. This file's classes require the
+// GIL.
 class Numbers {
  public:
   explicit Numbers(uint32_t count) : count_(count), used_((count + 63) / 64) {}
   std::optional<uint32_t> take();
-  bool give(uint32_t n) noexcept;  // false: it was not taken
+  bool give(uint32_t n) noexcept;  // false: n was not taken
   [[nodiscard]] uint32_t taken() const noexcept { return taken_; }
 
  private:
   uint32_t count_, taken_ = 0;
-  size_t first_ = 0;  // no word before it has a free number
+  size_t first_ = 0;  // words before this one have no free number
   std::vector<uint64_t> used_;
 };
 
-// How many there are of each of several kinds.
+// Counts of several kinds of resource.
 class Stock {
  public:
   static constexpr int64_t kNoCeiling = INT64_MAX;
@@ -43,22 +44,23 @@ class Stock {
   std::vector<int64_t> counts_, ceilings_;
 };
 
-// A region takes a number when it is registered, and some of one kind when it is enabled: which, its key decides.
+// A region takes a number when it is registered, and resources of one kind when it is enabled; its key decides the
+// kind.
 struct RegionTakes {
   struct Some {
     size_t kind = 0;
     int64_t count = 0;
   };
-  nb::object numbers_object, free_object, taken_object;  // keep the three below
+  nb::object numbers_object, free_object, taken_object;  // own the objects of the three pointers below
   Numbers* numbers = nullptr;
   Stock *free = nullptr, *taken = nullptr;
-  uint64_t below = 0;  // keys below it take `low`, others `high`
+  uint64_t below = 0;  // smaller keys take `low`, others `high`
   Some low, high;
-  nb::object more, over;  // called with (kind, count): get more, or raise; with (kind): too many are free
+  nb::object more, over;  // more(kind, count) gets more or raises; over(kind): too many are free
 
-  // False with a Python error set.
+  // Takes these resources; false with a Python error set.
   bool take(const Some& some);
-  void give(const Some& some);  // an error of `over` is reported and forgotten
+  void give(const Some& some);  // an exception of `over` is printed, because no caller can handle it
 };
 
 }  // namespace weft::bind

@@ -75,7 +75,7 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
            translating([&] { box->host->tcp().set_secret(Sodium::from(addresses), bytes); });
          },
          nb::arg("key"), nb::arg("sodium"), nb::sig("def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None"),
-         "The key that both sides of a tcp connection must have, 32 bytes. Set once.\n\n"
+         "Sets the key that both sides of a tcp connection must have: 32 bytes. It is set once.\n\n"
          "sodium   addresses of libsodium's functions (sodium_functions()), which must stay loaded.\n\n"
          "Raises ValueError (another length), KeyError (a function is missing), FabricError: Busy (another key is "
          "set).")
@@ -91,7 +91,8 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
             auto box = box_of(n);
             translating([&] { box->host->tcp().set_timeout(static_cast<uint64_t>(seconds * 1e9)); });
           },
-          nb::arg("seconds"), "How long a dead host may go unnoticed. Before the link is used; Busy afterwards.")
+          nb::arg("seconds"),
+          "Sets the time in seconds within which the NIC notices a dead host. Raises Busy once the link is in use.")
       .def(
           "tcp_encryption",
           [](PyNic& n, const std::string& when) {
@@ -103,9 +104,9 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
             translating([&] { box->host->tcp().set_encryption(mode); });
           },
           nb::arg("when"),
-          "Whether packets are encrypted: \"auto\" (but between loopback addresses), \"on\", \"off\"; one side's "
-          "\"on\" is\n"
-          "enough. They are authenticated in any case. Before the link is used; Busy afterwards.")
+          "Sets which packets are encrypted: \"auto\" (all except between loopback addresses), \"on\" or \"off\".\n"
+          "\"on\" of one side is enough. All packets are authenticated in any case. Raises Busy once the link is in "
+          "use.")
       .def(
           "tcp_listen",
           [](PyNic& n, const std::string& ip, uint16_t port, std::optional<std::string> known_as) {
@@ -117,8 +118,11 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
             });
           },
           nb::arg("ip"), nb::arg("port") = uint16_t{0}, nb::arg("known_as") = nb::none(),
-          "Accepts other hosts' connections. Returns the address that they are to be given.\n\n"
-          "Raises FabricError: AccessDenied (no secret), AddressInUse, Busy (it listens elsewhere), InvalidArgument.")
+          "Accepts connections of other hosts. Returns the address to give to peers.\n\n"
+          "port      0: any free port.\n"
+          "known_as  the IP address to give to peers; needed if `ip` is a wildcard.\n\n"
+          "Raises FabricError: AccessDenied (no secret), AddressInUse, Busy (this process already listens at another\n"
+          "address), InvalidArgument.")
       .def(
           "tcp_listening",
           [](PyNic& n) -> std::optional<Place> {
@@ -127,10 +131,10 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
             return place_of(*at);
           },
           nb::sig("def tcp_listening(self) -> tuple[str, int] | None"),
-          "The address that other hosts call; None where nobody can.")
+          "The address at which other hosts can call; None if the NIC does not listen.")
       .def(
           "tcp_log", [](PyNic& n) { return box_of(n)->host->tcp().log(); },
-          "Callers that were turned away and connections that were lost, with the reasons: the last 64.")
+          "The last 64 rejected callers and lost connections, oldest first, with the reasons.")
       .def(
           "tcp_statistics",
           [](PyNic& n) {
@@ -143,7 +147,7 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
             return d;
           },
           nb::sig("def tcp_statistics(self) -> dict[str, int]"),
-          "Connections so far: accepted, called, greetings that came to nothing (refused), lost.");
+          "Numbers of connections so far: accepted, called, failed greetings (refused), lost.");
 
   m.def(
       "route_number",
@@ -151,7 +155,8 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
         return translating([&] { return link::route_number({link::parse_host(ip, port), nic_number}); });
       },
       nb::arg("ip"), nb::arg("port"), nb::arg("nic") = 0u,
-      "The NIC number that stands, in this process, for a NIC of another host. Raises InvalidArgument.");
+      "Returns the number by which this process names a NIC of another host. Raises InvalidArgument (not an IP "
+      "address).");
   m.def(
       "route_of",
       [](uint32_t number) -> std::optional<std::tuple<std::string, uint16_t, uint32_t>> {
@@ -160,12 +165,12 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
         return std::tuple{link::ip_of(route->host), route->host.port, route->nic};
       },
       nb::arg("number"), nb::sig("def route_of(number: int) -> tuple[str, int, int] | None"),
-      "(ip, port, nic) of a number from route_number(); None for a NIC of this host.");
+      "Returns (ip, port, nic) of a number from route_number(); None for a NIC of this host.");
 
   m.def(
       "has_vni", [](uint32_t number, uint16_t vni) { return link::has_vni(number, vni); }, nb::arg("nic"),
       nb::arg("vni"), nb::call_guard<nb::gil_scoped_release>(),
-      "Whether an endpoint of this user, in any process of this host, has that NIC and VNI.");
+      "True if an endpoint of this user, in any process of this host, has this NIC and VNI.");
 
   m.def(
       "probe_socket_pingpong",
@@ -183,8 +188,7 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
         return static_cast<double>(now_ns() - start) / (2.0 * static_cast<double>(rounds));
       },
       nb::arg("fd"), nb::arg("rounds"), nb::arg("size"), nb::arg("first"), nb::arg("timeout") = 10.0,
-      "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1: it took too "
-      "long.");
+      "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.");
   m.def(
       "probe_socket_stream",
       [](int fd, nb::handle buffer, uint64_t rounds, bool send, double timeout) {
@@ -204,7 +208,7 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
         return ok ? static_cast<double>(now_ns() - start) : -1.0;
       },
       nb::arg("fd"), nb::arg("buffer"), nb::arg("rounds"), nb::arg("send"), nb::arg("timeout") = 10.0,
-      "Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1: it took too long.");
+      "Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.");
 }
 
 }  // namespace weft::bind

@@ -105,10 +105,10 @@ PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_ob
     if (!ok || r.refusal != Refusal::none) [[unlikely]] {
       if (ok) {
         if (r.refusal == Refusal::not_now) {
-          refuse(kNoResource,
-                 std::string(method) +
-                     ": FORCE_IMM_CMPL: it would take longer than the call (the peer's memory is not mapped "
-                     "here yet, or is reached through its engine)\n  try: without FORCE_IMM_CMPL");
+          refuse(kNoResource, std::string(method) +
+                                  ": FORCE_IMM_CMPL: the operation would not end within the call (the peer's memory is "
+                                  "not mapped here yet, or is reached through its engine)\n"
+                                  "  try: without FORCE_IMM_CMPL");
         } else if (r.refusal == Refusal::closed || r.refusal == Refusal::not_enabled) {
           refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
         } else {

@@ -96,16 +96,18 @@ PyMethodDef g_context_methods[] = {
      "    context.mem_map(array)\n"
      "    context.mem_map(length=1 << 20, allocate=True)\n"
      "    context.mem_map(ucp.MemMapParams(field_mask=..., address=..., length=...))\n\n"
-     "params      a `MemMapParams`, as C has it; or a buffer (array, bytearray ...), which is held until it is\n"
-     "            unmapped; or nothing.\n"
-     "address, length, flags, prot, memory_type, exported_memh_buffer   as its fields, given by being there.\n"
+     "params      a `MemMapParams`, as in C; or a buffer (array, bytearray ...), which is held until it is\n"
+     "            unmapped; or None.\n"
+     "address, length, flags, prot, memory_type, exported_memh_buffer   as the fields of params; an argument that\n"
+     "            is given sets its bit of field_mask.\n"
      "allocate, nonblock, symmetric   MEM_MAP_ALLOCATE, NONBLOCK, SYMMETRIC_RKEY.\n\n"
-     "Memory at a bare address may go away while it is mapped: an access is then an error. Memory that Weft allocated\n"
-     "is whole pages, reads as zero, and is what peers reach by load and store. Without NONBLOCK its pages are there\n"
-     "when the call returns. With FIXED it takes the place of what is at the address, unless that holds data.\n\n"
-     "Returns a `MemHandle`. Raises UcsError: INVALID_PARAM (the matrix of the page; memory that ends past the "
-     "address\n"
-     "space), NO_MEMORY, UNREACHABLE (an exported handle of another host, or of a process that is gone).\n"
+     "The application may unmap memory that it gave by a bare address: an access is then an error. Memory that Weft\n"
+     "allocates is whole pages and reads as zero, and peers access it by load and store. Without NONBLOCK its pages\n"
+     "are allocated when the call returns. With FIXED the memory replaces what is mapped at the address, unless\n"
+     "that holds data.\n\n"
+     "Returns a `MemHandle`. Raises UcsError: INVALID_PARAM (a combination that the matrix excludes; memory past\n"
+     "the end of the address space), NO_MEMORY, UNREACHABLE (an exported handle of another host, or of a process\n"
+     "that is gone).\n"
      "Source: UCP, \"ucp_mem_map\", \"Matrix of behavior\"."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_context_slots[] = {{Py_tp_methods, g_context_methods}, {0, nullptr}};
@@ -117,37 +119,41 @@ PyMethodDef g_ep_methods[] = {
     WEFT_METHOD(
         ep, put_nbx,
         "Copies a local buffer to a peer's memory (ucp_put_nbx).\n\n"
-        "buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (quickest), or\n"
-        "             (address, length). Under DATATYPE_IOV a list of them. Leave it alone until the request is done.\n"
+        "buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (fastest), or\n"
+        "             (address, length). Under DATATYPE_IOV a list of these. Do not change it until the request is\n"
+        "             done.\n"
         "remote_addr  virtual address in the peer's process.\n"
         "rkey         what rkey_unpack() of this endpoint returned.\n"
-        "param        a RequestParam; its fields count where their bit of op_attr_mask is set.\n"
-        "count        elements of the datatype, bytes without one; all of the buffer where None.\n"
-        "cb, user_data, memh, flags, datatype   as param's fields, which they come before; flags: OP_ATTR_FLAG_*.\n\n"
-        "Returns a request: false as a truth value where the operation was done in place (C's NULL; cb is not "
-        "called).\n"
-        "Done means that the buffer may be used again; the peer sees the bytes for certain after a flush.\n\n"
+        "param        a RequestParam; a field counts if its bit of op_attr_mask is set.\n"
+        "count        number of elements of the datatype, of bytes without one; None: all of the buffer.\n"
+        "cb, user_data, memh, flags, datatype   as param's fields, over which they have precedence; flags:\n"
+        "                                       OP_ATTR_FLAG_*.\n\n"
+        "Returns a request, which is false as a truth value if the operation was done in place (C's NULL; cb is not\n"
+        "called). When the request is done, the buffer may be used again; only a flush makes sure that the peer\n"
+        "sees the bytes.\n\n"
         "Raises UcsError: INVALID_PARAM (closed or foreign key, no such feature, memh without the right),\n"
-        "NO_RESOURCE (FORCE_IMM_CMPL). What the owner's memory table refuses ends the request with IO_ERROR.\n"
-        "Waits while the transmit queue is full. Source: UCP, ucp_put_nbx."),
-    WEFT_METHOD(ep, get_nbx,
-                "Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments as put_nbx.\n\n"
-                "Done means that the data is there. Source: UCP, ucp_get_nbx."),
+        "NO_RESOURCE (FORCE_IMM_CMPL). If the owner's memory table refuses the operation, the request ends with\n"
+        "IO_ERROR. Waits while the transmit queue is full. Source: UCP, ucp_put_nbx."),
     WEFT_METHOD(
-        ep, atomic_op_nbx,
-        "Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).\n\n"
-        "opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.\n"
-        "buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the value that is expected.\n"
-        "remote_addr   a multiple of the element's size.\n"
-        "datatype      dt_make_contig(4) or dt_make_contig(8); the buffer's size where neither it nor param is given.\n"
-        "reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from it.\n"
-        "count         1.   Others as put_nbx.\n\n"
-        "Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has it), and a failure is\n"
-        "told by the next flush. Raises UcsError (INVALID_PARAM). Source: UCP, ucp_atomic_op_nbx."),
+        ep, get_nbx,
+        "Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments and errors as put_nbx.\n\n"
+        "When the request is done, the buffer has the bytes. Source: UCP, ucp_get_nbx."),
+    WEFT_METHOD(ep, atomic_op_nbx,
+                "Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).\n\n"
+                "opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.\n"
+                "buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the expected value.\n"
+                "remote_addr   a multiple of the element's size.\n"
+                "datatype      dt_make_contig(4) or dt_make_contig(8); without it and param, the buffer's size.\n"
+                "reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from\n"
+                "              it.\n"
+                "count         1.   Others as put_nbx.\n\n"
+                "Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has the operation),\n"
+                "and the next flush reports a failure. Raises UcsError (INVALID_PARAM). Source: UCP,\n"
+                "ucp_atomic_op_nbx."),
     WEFT_METHOD(
         ep, flush_nbx,
         "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
-        "A failure that no request has told of is told here. Source: UCP, ucp_ep_flush_nbx."),
+        "Also reports a failure that no request has reported. Source: UCP, ucp_ep_flush_nbx."),
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_ep_slots[] = {{Py_tp_methods, g_ep_methods}, {0, nullptr}};
 
@@ -177,7 +183,7 @@ void register_ucp(nb::module_& m) {
         return out;
       },
       nb::arg("region"), nb::sig("def region_exporters(region: MemoryRegionCore) -> list[Any]"),
-      "What keeps a region's memory where it is.");
+      "Returns the objects that keep a region's memory valid.");
   m.def(
       "populate",
       [](uint64_t address, uint64_t length, bool writable) {
@@ -185,7 +191,7 @@ void register_ucp(nb::module_& m) {
         return mem::populate(address, length, writable);
       },
       nb::arg("address"), nb::arg("length"), nb::arg("writable") = true,
-      "Has the pages of memory there before they are touched; False where that cannot be.");
+      "Allocates the pages of memory before they are touched. False if the system cannot.");
 
   nb::class_<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
       .def(
@@ -198,7 +204,9 @@ void register_ucp(nb::module_& m) {
             self->next_key = self->box->domain->nic()->random().next() >> 2;
           },
           nb::arg("nic"), nb::arg("access"))
-      .def("take_key", [](Context& c) { return c.next_key++; }, "A key that no region of this context ever had.");
+      .def(
+          "take_key", [](Context& c) { return c.next_key++; },
+          "Returns a key that no region of this context has ever had.");
 
   register_ucp_worker(m);
 
@@ -220,7 +228,7 @@ void register_ucp(nb::module_& m) {
       .def_prop_ro("why", [](const UcpEp& e) { return e.why(); })
       .def("under_way", [](const UcpEp& e) { return e.under_way(); })
       .def(
-          "begin_close", [](UcpEp& e) { e.closing = true; }, "From here on it takes no operations.")
+          "begin_close", [](UcpEp& e) { e.closing = true; }, "From here on the endpoint takes no operations.")
       .def(
           "tell_failure",
           [](UcpEp& e) {
@@ -230,7 +238,7 @@ void register_ucp(nb::module_& m) {
             refuse(failure.status, failure.text);
             throw nb::python_error();
           },
-          "Raises UcsError for the first failure that nobody has been told of.")
+          "Raises UcsError for the first unreported failure.")
       .def("shut", [](UcpEp& e) { e.close(); });
 
   nb::class_<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");

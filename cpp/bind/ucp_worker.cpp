@@ -324,15 +324,17 @@ PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nar
 
 PyMethodDef g_worker_methods[] = {
     {"progress", worker_progress, METH_NOARGS,
-     "Moves operations on and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
-     "An exception that a callback raises comes out of here, after the others were called.\n"
+     "Advances operations and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
+     "Raises the first exception of a callback, after all due callbacks were called.\n"
      "Source: UCP, ucp_worker_progress."},
     WEFT_METHOD(worker, flush_nbx,
                 "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
                 "Source: UCP, ucp_worker_flush_nbx."),
     {"wait_core", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(worker_wait_core)), METH_FASTCALL,
-     "True once progress() has something to do, the request has ended, or signal() was called."},
-    {"call_due", worker_call_due, METH_NOARGS, "Calls the callbacks that are due; raises the first one's exception."},
+     "Waits until progress() has something to do, the request has ended, or signal() was called: True. False at the "
+     "timeout."},
+    {"call_due", worker_call_due, METH_NOARGS,
+     "Calls the callbacks that are due. Raises the first exception of a callback."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_worker_slots[] = {{Py_tp_methods, g_worker_methods}, {0, nullptr}};
 
@@ -346,7 +348,8 @@ void register_ucp_worker(nb::module_& m) {
         nb::inst_ptr<UcpRequest>(done)->status = kOk;
         g_ucp_done = done.release().ptr();
       },
-      nb::arg("type"), nb::arg("done"), "Registers the class of requests, and the one of what was done in place.");
+      nb::arg("type"), nb::arg("done"),
+      "Registers the class of requests, and the request that operations done in place return.");
   m.def(
       "set_ucp_waker",
       [](nb::object f) {
@@ -365,11 +368,11 @@ void register_ucp_worker(nb::module_& m) {
             r.observed();
             return r.status.load();
           },
-          "ucs_status_t. Who reads a failure here was told of it: a flush does not repeat it.")
+          "The ucs_status_t. Reading a failure here reports it: later flushes do not repeat it.")
       .def_prop_ro("ended", [](const UcpRequest& r) { return r.ended(); })
       .def_prop_ro(
           "peeked", [](const UcpRequest& r) { return r.status.load(); },
-          "As status_code, for messages: nobody was told.")
+          "As status_code, for texts: reading a failure here does not report it.")
       .def_prop_ro("text", [](const UcpRequest& r) { return r.text; })
       .def_prop_ro(
           "worker", [](const UcpRequest& r) { return r.worker_object.is_valid() ? r.worker_object : nb::none(); },
@@ -387,7 +390,7 @@ void register_ucp_worker(nb::module_& m) {
             return true;
           },
           nb::arg("future"), nb::sig("def add_waiter(self, future: Any) -> bool"),
-          "Has the waker called with the future when the request ends; False where it has ended.")
+          "Makes the waker be called with the future when the request ends. False if the request has already ended.")
       .def(
           "drop_waiter",
           [](UcpRequest& r, nb::handle future) {
@@ -426,9 +429,9 @@ void register_ucp_worker(nb::module_& m) {
             if (ended != 0) tell_others(w);
             return !signaled && ended == 0 && !w.due() && w.downs == w.nic_ep->box->domain->nic()->downs();
           },
-          "False where there is something to progress that no entry of the queue tells of, or signal() was called.")
+          "False if progress() has work that is not an entry of the queue, or if signal() was called.")
       .def(
-          "under_way", [](const UcpWorker& w) { return w.under_way(); }, "Operations that are not done yet.")
+          "under_way", [](const UcpWorker& w) { return w.under_way(); }, "The number of operations under way.")
       .def(
           "cancel_flush",
           [](UcpWorker& w, nb::object request) {
@@ -441,7 +444,7 @@ void register_ucp_worker(nb::module_& m) {
           nb::arg("request"), nb::sig("def cancel_flush(self, request: Any) -> bool"))
       .def(
           "begin_close", [](UcpWorker& w) { w.begin_close(); },
-          "From here on operations that end as canceled were canceled by nobody but the worker.")
+          "From here on operations that end as canceled count as failures: the application did not cancel them.")
       .def("shut", [](UcpWorker& w) {
         if (w.closed) return;
         if (!w.nic_ep->box->forked()) {

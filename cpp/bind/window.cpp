@@ -27,8 +27,8 @@ PyType_Slot g_peer_memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(p
 
 void register_window(nb::module_& m) {
   nb::class_<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots),
-                         "Bytes of a peer's process, mapped here: a buffer. While it lives they stay mapped, and the\n"
-                         "peer hands their place to no other region.")
+                         "Memory of a peer's process, mapped in this process: a buffer. While this object exists,\n"
+                         "the memory stays mapped, and the peer does not reuse its place for another region.")
       .def_prop_ro("address", [](const PeerMemory& p) { return reinterpret_cast<uint64_t>(p.data); })
       .def_prop_ro("nbytes", [](const PeerMemory& p) { return p.length; })
       .def_prop_ro(
@@ -52,8 +52,8 @@ void register_window(nb::module_& m) {
       nb::arg("ep"), nb::arg("dest"), nb::arg("key"), nb::arg("addr"), nb::arg("length"), nb::arg("writable"),
       nb::sig("def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> "
               "PeerMemory | int | None"),
-      "A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the\n"
-      "NIC's statuses where it is refused (16: not yet, try again).");
+      "Returns a peer's memory as this process has it mapped; None if loads and stores do not reach the memory; the\n"
+      "number of a Status if the access is refused (16, again: the connection or the mapping is still being made).");
 }
 
 }  // namespace weft::bind

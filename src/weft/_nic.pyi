@@ -1,5 +1,5 @@
 """
-The software NIC of Weft. Used through weft.fi and weft.ucp; nothing here is meant to be called directly.
+The software NIC of Weft. weft.fi and weft.ucp call this module; applications do not.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,24 @@ from typing import Any
 
 def set_error_factory(f: Callable[[int, str], BaseException]) -> None:
     """
-    Registers the function (FI_ code, message) -> exception that makes every error raised here.
+    Registers the function (FI_ code, message) -> exception that makes every exception raised here.
     """
 
 def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None:
     """
-    Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) for objects that only Python understands.
+    Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) of weft.buffers,
+    which reads the buffer protocols that the binding itself does not read.
     """
 
 def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]:
     """
-    (address, nbytes, readonly, device, keepalive) of anything that the data-path calls accept as a buffer.
+    Returns (address, nbytes, readonly, device, keepalive) of an object that data-path calls accept as a buffer.
     """
 
 class Status(enum.IntEnum):
-    """How an operation ended, whatever the provider calls it."""
+    """
+    How an operation ended. A domain's policy maps each status to the provider's error codes.
+    """
 
     ok = 0
 
@@ -84,53 +87,54 @@ class Status(enum.IntEnum):
     backlog = 27
 
 def status_errno(status: Status) -> int:
-    """The FI_ code that the man pages have for a status."""
+    """The FI_ code of a status according to the man pages."""
 
 class Limits:
-    """What a NIC has room for, unless it was made with other numbers."""
+    """The default limits of a NIC."""
 
     @property
     def endpoint_count(self) -> int:
-        """Endpoints of a NIC that are open at a time."""
+        """Open endpoints per NIC."""
 
     @property
     def domain_count(self) -> int:
-        """Domains of a NIC that are open at a time."""
+        """Open domains per NIC."""
 
     @property
     def region_count(self) -> int:
-        """Regions of a NIC at a time."""
+        """Open regions per NIC."""
 
     @property
     def region_vni_count(self) -> int:
-        """VNIs that a region may admit."""
+        """VNIs that one region may admit."""
 
     @property
     def iov_count(self) -> int:
-        """Buffers, and remote ranges, of an operation."""
+        """Local buffers of one operation; also its remote ranges."""
 
     @property
     def inject_bytes(self) -> int:
-        """Bytes that an endpoint injects unless told otherwise."""
+        """Default inject_size of an endpoint, in bytes."""
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of an operation."""
+        """Bytes of one operation."""
 
     @property
     def atomic_bytes(self) -> int:
-        """Bytes of an atomic operation."""
+        """Bytes of one atomic operation."""
 
     @property
     def cm_bytes(self) -> int:
-        """Private data of a connection request or an answer."""
+        """Bytes of private data in a connection request, and in its answer."""
 
 def limits() -> Limits:
-    """The limits of a NIC that is made with the defaults."""
+    """Returns the default limits."""
 
 class Allocation:
     """
-    Memory in a segment that peers map: they reach it by load and store. A writable buffer of bytes; freed with its last reference.
+    Memory in a segment that peers map and access by load and store: a writable buffer of bytes.
+    The memory is freed with the last reference to this object.
     """
 
     @property
@@ -148,14 +152,16 @@ class Nic:
 
     def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152, cache_monitor: str = '', cache_count_max: int = 1024, cache_bytes_max: int = 18446744073709551615, cache_off: Sequence[int] = []) -> None:
         """
-        engine        thread: an engine thread serves peers; manual: only calls into the NIC do.
-        isolation     shared: peers map our segments; strict: nothing is shared, our engine does every access.
-        cma           whether process_vm_readv/writev may be tried.
-        shm           whether processes of this host are reached by shared memory; otherwise by tcp, as others are.
-        tcp_log       write to stderr why callers were turned away and connections were lost.
-        mr_count_max  regions at a time, a power of two.
-        cache_*       the registration cache: monitor of system memory ("": this machine's default), limits, and the
-                      interfaces whose memory is not kept.
+        engine        thread: an engine thread serves peers; manual: only calls into the NIC serve them.
+        isolation     shared: peers map our segments; strict: no memory is shared, and our engine makes every
+                      access.
+        cma           whether the NIC may use process_vm_readv and process_vm_writev.
+        shm           whether the NIC reaches processes of this host through shared memory; otherwise through
+                      tcp, like other hosts.
+        tcp_log       write the reasons for rejected callers and lost connections to stderr.
+        mr_count_max  the most regions at a time, a power of two.
+        cache_*       the registration cache: the monitor of system memory ("": this machine's default), the
+                      limits, and the interfaces whose memory is not cached.
         """
 
     @property
@@ -166,37 +172,41 @@ class Nic:
 
     def progress(self) -> int:
         """
-        Does what waits to be done: frames, connections, operations. Returns how much it was.
+        Makes one round of progress: frames, connections, waiting operations. Returns the number of steps; 0
+        also while another thread is in a round.
         """
 
     def statistics(self) -> dict[str, int]:
         """
-        Counts since the NIC was made: operations by path (direct, cma, framed), failures, bytes, frames served for
-        peers, engine wakes; and how many peers, regions and allocated bytes there are now.
+        Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,
+        bytes, frames served for peers, and wake-ups of the engine; and the present numbers of peers, regions
+        and allocated bytes.
         """
 
     def missing_page(self, address: int, length: int) -> int | None:
         """
-        The first page of [address, address + length) that the kernel does not read for another process, or None.
+        Returns the address of the first page in [address, address + length) that is missing or not readable, or None.
         """
 
     def peers(self) -> list[dict[str, object]]:
         """
-        The processes that this NIC is connected to: pid, path (direct+cma, direct, frames or tcp), dead, and why cma is off.
+        Returns a dict for each process that this NIC is connected to: pid, path (direct+cma, direct, frames or
+        tcp), dead, and the reason if cma is off.
         """
 
     def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False) -> Allocation:
         """
-        Memory that peers reach by load and store. Raises FabricError (ENOMEM).
+        Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).
 
-        address  a page where it should lie, if nothing is mapped there; with `fixed` it lies there, and what was
-                 mapped is gone.
-        fresh    it reads as zero, and no page of it is there yet.
+        address  where to place the memory, a multiple of the page size, if nothing is mapped there; with
+                 `fixed` the memory replaces existing mappings.
+        fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes
+                 of an earlier allocation.
         """
 
     def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None:
         """
-        (address, length) of an open region's buffer that lies in these addresses, or None.
+        Returns (address, length) of an open region's buffer that overlaps these addresses, or None.
         """
 
     def close(self) -> None:
@@ -206,65 +216,71 @@ class Nic:
 
     def hmem_load(self, iface: int, library: str) -> str | None:
         """
-        Loads the runtime of a device interface (1 CUDA, 2 ROCR, 3 ZE); returns None, or why it cannot be used.
+        Loads the runtime of a device interface (1 CUDA, 2 ROCR, 3 ZE). Returns None, or the reason why the runtime cannot be used.
         """
 
     def hmem_devices(self, iface: int) -> int | None:
         """
-        How many devices of a loaded interface there are; None where it is not loaded.
+        The number of devices of an interface; None if its runtime is not loaded.
         """
 
     def hmem_find(self, address: int) -> tuple[int, str, int, int, int] | None:
         """
-        (iface, kind, device, base, length) of the allocation at an address, as the loaded runtimes know it.
+        Returns (iface, kind, device, base, length) of the allocation that contains the address; None if the
+        loaded runtimes do not know the address. kind: device, managed or host.
         """
 
     def hmem_copy(self, to: int, from_: int, length: int) -> None:
-        """Copies bytes, either side of which may be a device's."""
+        """Copies bytes; the source and the destination may be device memory."""
 
     def hmem_window(self, base: int, length: int, at: int) -> None:
         """
-        Device memory is mapped at `at` as well: short copies are loads and stores there (see hmem_near).
+        Declares that device memory is also mapped at `at`: short copies are loads and stores there (see hmem_near()).
         """
 
     def hmem_no_window(self, base: int, at: int) -> bool:
-        """Ends a window; the mapping may go afterwards."""
+        """
+        Ends a window of hmem_window(); the caller may unmap it afterwards. False if there is none.
+        """
 
     def hmem_near(self, most: int | None = None) -> int:
         """
-        The longest copy through a window, from now on; returns how many copies there were.
+        Sets the length in bytes of the longest copy through a window, if given. Returns the number of such copies so far.
         """
 
     def hmem_p2p(self, on: bool) -> None:
         """
-        Whether peers open each other's device memory, or its owner copies (FI_HMEM_DISABLE_P2P).
+        True: peers open each other's device memory; False: the owner copies (FI_HMEM_DISABLE_P2P).
         """
 
     def hmem_alloc(self, iface: int, nbytes: int, managed: bool = False) -> int:
         """
-        Memory of the first device; hmem_free gives it back. Raises FabricError (ENOMEM, ENOSYS).
+        Allocates memory on the first device and returns its address; free it with hmem_free().
+        Raises FabricError (ENOMEM, ENOSYS).
         """
 
     def hmem_free(self, iface: int, address: int) -> None: ...
 
     def hmem_dmabuf(self, iface: int, address: int, length: int) -> int:
-        """A DMA-buf descriptor of device memory, the caller's to close."""
+        """
+        Returns a DMA-buf descriptor of device memory; the caller closes the descriptor.
+        """
 
     def telemetry(self, nic: int) -> dict[str, int]:
         """
-        What was counted for a NIC, by this process, and by all that attached the same page.
+        Returns the counts of a NIC: those of this process and of all processes that attached the same page.
         """
 
     def attach_telemetry(self, nic: int, fd: int) -> None:
         """
-        From now on the counts of a NIC are in the first 4 KiB of this file, which may be closed then: a line of 8
-        words for initiators and one for targets, in the order of telemetry(). Raises Busy where the NIC was counted
-        for without a file before.
+        Stores the counts of a NIC in the first 4 KiB of this file from now on: a cache line of 8 words for
+        initiators and one for targets, in the order of telemetry(). The caller may close the descriptor
+        afterwards. Raises Busy if this process has already counted for the NIC without a file.
         """
 
     def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None:
         """
-        The key that both sides of a tcp connection must have, 32 bytes. Set once.
+        Sets the key that both sides of a tcp connection must have: 32 bytes. It is set once.
 
         sodium   addresses of libsodium's functions (sodium_functions()), which must stay loaded.
 
@@ -280,87 +296,98 @@ class Nic:
 
     def tcp_timeout(self, seconds: float) -> None:
         """
-        How long a dead host may go unnoticed. Before the link is used; Busy afterwards.
+        Sets the time in seconds within which the NIC notices a dead host. Raises Busy once the link is in use.
         """
 
     def tcp_encryption(self, when: str) -> None:
         """
-        Whether packets are encrypted: "auto" (but between loopback addresses), "on", "off"; one side's "on" is
-        enough. They are authenticated in any case. Before the link is used; Busy afterwards.
+        Sets which packets are encrypted: "auto" (all except between loopback addresses), "on" or "off".
+        "on" of one side is enough. All packets are authenticated in any case. Raises Busy once the link is in use.
         """
 
     def tcp_listen(self, ip: str, port: int = 0, known_as: str | None = None) -> tuple[str, int]:
         """
-        Accepts other hosts' connections. Returns the address that they are to be given.
+        Accepts connections of other hosts. Returns the address to give to peers.
 
-        Raises FabricError: AccessDenied (no secret), AddressInUse, Busy (it listens elsewhere), InvalidArgument.
+        port      0: any free port.
+        known_as  the IP address to give to peers; needed if `ip` is a wildcard.
+
+        Raises FabricError: AccessDenied (no secret), AddressInUse, Busy (this process already listens at another
+        address), InvalidArgument.
         """
 
     def tcp_listening(self) -> tuple[str, int] | None:
-        """The address that other hosts call; None where nobody can."""
+        """
+        The address at which other hosts can call; None if the NIC does not listen.
+        """
 
     def tcp_log(self) -> list[str]:
         """
-        Callers that were turned away and connections that were lost, with the reasons: the last 64.
+        The last 64 rejected callers and lost connections, oldest first, with the reasons.
         """
 
     def tcp_statistics(self) -> dict[str, int]:
         """
-        Connections so far: accepted, called, greetings that came to nothing (refused), lost.
+        Numbers of connections so far: accepted, called, failed greetings (refused), lost.
         """
 
 class TrafficRules:
     """
-    How operations of an endpoint travel, for the NICs' telemetry alone. Made, it is on; an endpoint without it counts nothing.
+    The provider's rules for how an endpoint's operations travel, used only for telemetry.
+    An endpoint without rules counts nothing.
     """
 
     def __init__(self) -> None: ...
 
     @property
     def optimized_below(self) -> int:
-        """Client keys below it are of optimized regions."""
+        """Client keys below this number belong to optimized regions."""
 
     @optimized_below.setter
     def optimized_below(self, arg: int, /) -> None: ...
 
     @property
     def provider_bit(self) -> int:
-        """The bit of keys that the provider made."""
+        """The bit that is set in keys made by the provider."""
 
     @provider_bit.setter
     def provider_bit(self, arg: int, /) -> None: ...
 
     @property
     def optimized_bit(self) -> int:
-        """Of those, the bit of optimized regions."""
+        """The bit that is set in provider keys of optimized regions."""
 
     @optimized_bit.setter
     def optimized_bit(self, arg: int, /) -> None: ...
 
     @property
     def cached_bit(self) -> int:
-        """Of those, the bit of cached keys, which want no events."""
+        """
+        The bit that is set in cached provider keys, whose regions have no events.
+        """
 
     @cached_bit.setter
     def cached_bit(self, arg: int, /) -> None: ...
 
     @property
     def events_bit(self) -> int:
-        """Of the others, the bit of regions that want events."""
+        """
+        The bit that is set in provider keys, other than cached ones, of regions with events.
+        """
 
     @events_bit.setter
     def events_bit(self, arg: int, /) -> None: ...
 
     @property
     def client_events(self) -> bool:
-        """Regions of client keys are taken to want events."""
+        """True: regions with client keys count as regions with events."""
 
     @client_events.setter
     def client_events(self, arg: bool, /) -> None: ...
 
     @property
     def flush_flags(self) -> int:
-        """Flags with which a write or an atomic flushes."""
+        """Operation flags with which a write or an atomic flushes."""
 
     @flush_flags.setter
     def flush_flags(self, arg: int, /) -> None: ...
@@ -373,68 +400,68 @@ class TrafficRules:
 
     @property
     def hrp_flag(self) -> int:
-        """High Rate Put."""
+        """The operation flag of High Rate Puts."""
 
     @hrp_flag.setter
     def hrp_flag(self, arg: int, /) -> None: ...
 
     @property
     def pcie_flag(self) -> int:
-        """Atomics over PCIe."""
+        """The operation flag of atomics over PCIe."""
 
     @pcie_flag.setter
     def pcie_flag(self, arg: int, /) -> None: ...
 
     @property
     def hrp_without_uint32(self) -> bool:
-        """Atomics of UINT32 are no High Rate Puts."""
+        """True: atomics of UINT32 are never sent as High Rate Puts."""
 
     @hrp_without_uint32.setter
     def hrp_without_uint32(self, arg: bool, /) -> None: ...
 
 def route_number(ip: str, port: int, nic: int = 0) -> int:
     """
-    The NIC number that stands, in this process, for a NIC of another host. Raises InvalidArgument.
+    Returns the number by which this process names a NIC of another host. Raises InvalidArgument (not an IP address).
     """
 
 def route_of(number: int) -> tuple[str, int, int] | None:
     """
-    (ip, port, nic) of a number from route_number(); None for a NIC of this host.
+    Returns (ip, port, nic) of a number from route_number(); None for a NIC of this host.
     """
 
 def has_vni(nic: int, vni: int) -> bool:
     """
-    Whether an endpoint of this user, in any process of this host, has that NIC and VNI.
+    True if an endpoint of this user, in any process of this host, has this NIC and VNI.
     """
 
 def probe_socket_pingpong(fd: int, rounds: int, size: int, first: bool, timeout: float = 10.0) -> float:
     """
-    Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1: it took too long.
+    Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.
     """
 
 def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeout: float = 10.0) -> float:
     """
-    Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1: it took too long.
+    Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.
     """
 
 class Numbers:
     """
-    The numbers from 0 to count - 1, the lowest free one first. With the GIL.
+    A pool of the numbers from 0 to count - 1. Its calls are atomic, because they hold the GIL.
     """
 
     def __init__(self, count: int) -> None: ...
 
     def take(self) -> int | None:
-        """The lowest free number; None where all are taken."""
+        """Takes the lowest free number; None if no number is free."""
 
     def give(self, number: int) -> bool:
-        """The number is free; False where it was."""
+        """Gives a number back; False if it was not taken."""
 
     def __len__(self) -> int: ...
 
 class Stock:
     """
-    How many there are of each of some kinds; each call is one step for other threads.
+    Counts of several kinds of resource. Its calls are atomic, because they hold the GIL.
     """
 
     def __init__(self, kinds: Sequence[str]) -> None: ...
@@ -442,28 +469,30 @@ class Stock:
     def __getitem__(self, kind: str) -> int: ...
 
     def take(self, kind: str, count: int) -> bool:
-        """Whether there were as many; then they are taken."""
+        """
+        Takes `count` of a kind; False if there are fewer: then nothing is taken.
+        """
 
     def add(self, kind: str, count: int) -> None: ...
 
     def clear(self, kind: str) -> int:
-        """Takes all that there are: how many."""
+        """Takes all of a kind and returns their number."""
 
     def set_ceiling(self, kind: str, count: int) -> None:
-        """Above it, RegionTakes reports that too many are free."""
+        """Sets the count of free ones above which RegionTakes calls `over`."""
 
 class RegionTakes:
     """
-    What regions take of their provider (`DomainPolicy.region_takes`).
+    The resources that regions take of their provider (`DomainPolicy.region_takes`).
 
-    numbers      of which each takes one when it is registered.
-    free, taken  what there is, and what these regions have of it.
-    below        a region whose key is below it takes `low` when it is enabled, others `high`:
-                 (kind, count).
-    more         called with (kind, count) where fewer are free: gets more, or raises the refusal.
-    over         called with (kind) where more than the ceiling of `free` are.
+    numbers      the pool of which each region takes a number when it is registered.
+    free, taken  the free resources, and those that these regions have taken; both of the same kinds.
+    below        a region with a key below this number takes `low` when it is enabled, any other takes `high`:
+                 each is a pair (kind, count).
+    more         called with (kind, count) if fewer are free: provides more, or raises the provider's refusal.
+    over         called with (kind) if more are free than the ceiling of `free`.
 
-    The two must not refer to the domain: they live as long as it.
+    `more` and `over` must not refer to the domain: the domain keeps them as long as it exists.
     """
 
     def __init__(self, numbers: Numbers, free: Stock, taken: Stock, *, below: int, low: tuple[str, int], high: tuple[str, int], more: Callable[[str, int], object], over: Callable[[str], object]) -> None: ...
@@ -478,55 +507,59 @@ class DomainCore:
 
     def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = [], address_text: str = '', address_nic_mask: int = 4294967295) -> None:
         """
-        address_text        how texts name endpoints: {nic}, {nic:x}, {pid} and {vni} stand for the numbers; empty: as the
-                            links write it. Of {nic} the bits of address_nic_mask are shown.
-        empty_region_errno  what a region of 0 bytes is refused with; 0: such regions are made.
-        statuses            by Status, (err, prov_errno) of operations that end so; empty: the man pages' codes and
-                            the statuses themselves.
+        address_text        the form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the
+                            numbers; empty: the form of the links. Of the NIC's number only the bits of
+                            address_nic_mask are shown.
+        empty_region_errno  the code that refuses a region of 0 bytes; 0: such regions are allowed.
+        statuses            for each Status, by number, the (err, prov_errno) of operations that end with it;
+                            empty: the codes of the man pages, and the numbers of the statuses.
         """
 
     def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
         """
-        Register memory (fi_mr_reg).
+        Register memory (fi_mr_reg). Returns a MemoryRegion.
 
-        buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Memory that
-                        Weft allocated (`Domain.alloc`, `weft.empty`) is the quickest for peers.
-        access          what may be done with it: `fi.READ`, `fi.WRITE` (as local buffer of transfers),
+        buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Peers
+                        access memory that Weft allocated (`Domain.alloc`, `weft.empty`) fastest.
+        access          the permitted accesses: `fi.READ`, `fi.WRITE` (as local buffer of transfers),
                         `fi.REMOTE_READ`, `fi.REMOTE_WRITE` (by peers) ...
         offset          reserved, 0.
         requested_key   the key that peers will use, below 2**64 - 1; ignored under `fi.MR_PROV_KEY`.
         flags           `fi.RMA_EVENT`: a counter will be bound.
         context         for the event of an asynchronous registration.
-        len             bytes from the start; all where None.
+        len             number of bytes from the start of buf; None: all.
 
-        Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access that
-        writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
+        Raises NoKey (the key is in use), KeyRejected (out of range), AccessDenied (read-only memory and an access
+        that writes), InvalidArgument (no bytes, unknown access, offset), BadFlags.
         Thread safety: any thread. Source: fi_mr(3) fi_mr_reg.
         """
 
     def map_key(self, key: int) -> int:
         """
-        A handle by which transfers of a domain with raw keys name a peer's key.
+        Returns a handle for a peer's key. Transfers of a domain with raw keys take handles in place of keys.
         """
 
     def unmap_handle(self, handle: int) -> bool:
-        """Gives a handle back; False for one that is none."""
+        """Frees a handle of map_key(); False if there is no such handle."""
 
     def set_mr_rules(self, quick: bool, *, access: int, disabled: bool = False, key_ignored: bool = False, key_later: bool = False, key_end: int = ..., key_meanings: int = 0, local_free: bool = False, needs_bind: bool = True, ep_busy: bool = False, decided: bool = False, takes: RegionTakes | None = None) -> None:
         """
-        What mr_reg, bind and enable may do without Python, by the rules of the domain's policy.
+        Sets what mr_reg, bind and enable do without Python, by the rules of the domain's policy.
 
-        quick        mr_reg of one buffer without flags.
-        access       the bits that exist; others are left to _mr_reg, as everything that would be refused.
+        quick        mr_reg itself registers one buffer without flags.
+        access       all access bits that exist. Calls with other bits, and all calls that will be refused, go
+                     to _mr_reg.
         disabled     regions are made disabled (FI_MR_ENDPOINT).
-        key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as KeyRules and RegionRules.
-        ep_busy      an endpoint cannot be closed while regions are bound to it; otherwise the region cannot.
-        decided      enable() asks the policy, unless all that it takes is in `takes`, and the key is known.
-        takes        what a region takes of the provider.
+        key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as in KeyRules and RegionRules.
+        ep_busy      True: an endpoint cannot be closed while regions are bound to it. False: a region cannot be
+                     closed while the endpoint that it is bound to is open.
+        decided      enable() asks the policy, unless `takes` has all resources that the region takes and the
+                     key is known.
+        takes        the resources that a region takes of the provider.
         """
 
     def set_mr_quick(self, quick: bool) -> None:
-        """False: every mr_reg from here on is left to _mr_reg."""
+        """False: from now on every mr_reg calls _mr_reg."""
 
     def staged_with(self, ep: object) -> list[Any]:
         """The open regions that were bound to an endpoint without Python."""
@@ -537,7 +570,7 @@ class DomainCore:
     def close(self) -> None: ...
 
 class CmKind(enum.IntEnum):
-    """What a message between endpoints says."""
+    """The kinds of messages by which endpoints connect."""
 
     request = 1
 
@@ -548,29 +581,29 @@ class CmKind(enum.IntEnum):
     shutdown = 4
 
     delivered = 16
-    """The peer's NIC has one's own message."""
+    """The peer's NIC has received our message."""
 
     failed = 17
-    """One's own message could not be delivered."""
+    """Our message could not be delivered."""
 
     lost = 18
     """The peer's process or host is gone."""
 
 class CmQueue:
-    """Where endpoints find what others tell them to connect."""
+    """The queue of received connection messages."""
 
     def __init__(self, nic: Nic, fd: int) -> None:
-        """fd  an eventfd that is written to when something came."""
+        """fd  an eventfd to which the NIC writes when a message arrives."""
 
     def pop(self) -> tuple[int, int, int, tuple[int, int, int], int, Status, bytes] | None:
         """
-        (token, kind, what, source, connection, status, data), oldest first; None when there is nothing.
+        Takes the oldest message: (token, kind, what, source, connection, status, data). None if the queue is empty.
         """
 
     def unread(self) -> int: ...
 
     def close(self) -> None:
-        """Rings no more: the descriptor may be closed."""
+        """Stops writing to the descriptor, which may then be closed."""
 
 class AddressVectorCore:
     """The NIC's side of an address vector."""
@@ -578,7 +611,9 @@ class AddressVectorCore:
     def __init__(self, domain: DomainCore) -> None: ...
 
     def insert_address(self, nic: int, pid: int, vni: int) -> int:
-        """Enters an address; returns its fi_addr, the same if it is there."""
+        """
+        Inserts an address and returns its fi_addr. An address that is already present keeps its fi_addr.
+        """
 
     def remove_address(self, fi_addr: int) -> None: ...
 
@@ -589,7 +624,9 @@ class AddressVectorCore:
     def close(self) -> None: ...
 
 def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None:
-    """Registers the NamedTuple classes of completion entries, one a format."""
+    """
+    Registers the NamedTuple classes of completion entries, one for each format.
+    """
 
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""
@@ -600,10 +637,10 @@ class CompletionQueueCore:
         """
         Takes completions without waiting (fi_cq_read).
 
-        count  at most so many.
+        count  the most completions to take.
 
-        Returns a list of entries of the queue's format, oldest first, empty when there is none. An entry's op_context is the
-        object given to the operation.
+        Returns a list of entries of the queue's format, oldest first; the list is empty if the queue is. An entry's
+        op_context is the object given to the operation.
         Raises Available when the entry at the head is a failed operation: readerr() takes it.
         Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read.
         """
@@ -613,17 +650,18 @@ class CompletionQueueCore:
         As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).
 
         fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.
-        Source: fi_cq(3) fi_cq_readfrom.
+        Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom.
         """
 
     def sread(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[Any]:
         """
         Waits until there is a completion, then takes up to count of them (fi_cq_sread).
 
+        count    the most completions to take.
         cond     with CQ_COND_THRESHOLD the number of entries to wait for.
-        timeout  seconds; None or negative: forever.
+        timeout  seconds; None or negative: no limit.
 
-        Spins briefly, yields, then sleeps; other Python threads run meanwhile and Ctrl-C ends it.
+        The call spins briefly, yields, then sleeps. Other Python threads run during the wait, and Ctrl-C ends it.
         Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).
         Source: fi_cq(3) fi_cq_sread.
         """
@@ -632,13 +670,13 @@ class CompletionQueueCore:
         """
         As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).
 
-        Source: fi_cq(3) fi_cq_sreadfrom.
+        Raises Again, Available, Canceled, as sread. Source: fi_cq(3) fi_cq_sreadfrom.
         """
 
     @property
     def huge_pages(self) -> tuple[bool, int]:
         """
-        Whether its entries lie in huge pages; the kernel's error number where it was asked for them in vain, or 0.
+        (True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).
         """
 
     @property
@@ -649,18 +687,19 @@ class CompletionQueueCore:
 
     @property
     def capacity(self) -> int:
-        """Entries that it holds."""
+        """The number of entries that the queue holds."""
 
     def pending(self) -> int:
-        """Entries that nobody has read yet."""
+        """The number of unread entries."""
 
     def readerr_core(self, flags: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, tuple[int, int, int]], tuple[int, int]] | None = None) -> Any:
         """
-        Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what was asked
-        and what was found. Raises Again when there is none.
+        Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what
+        was asked and what was found. Raises Again if no failed operation is at the head.
 
-        decide  called as decide(status, key, peer, own) for (err, prov_errno) in place of the domain's map; addresses as
-                (nic, pid, vni), peer None where the operation had none.
+        decide  called as decide(status, key, peer, own); returns (err, prov_errno), which replace those of the
+                domain's map. peer and own are addresses (nic, pid, vni); peer is None if the operation had no
+                target.
         """
 
     def signal(self) -> None:
@@ -676,8 +715,8 @@ class CompletionQueueCore:
 class CounterPage:
     """
     The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 adds to the value, at
-    64 to the failures; 0 stored at 128 resets the value, at 192 the failures. It stays mapped as long as it is held; after
-    the counter is closed, stores have no effect.
+    64 to the failures; 0 stored at 128 resets the value, at 192 the failures. The page stays mapped while a
+    reference to this object exists; after the counter is closed, stores have no effect.
     """
 
     @property
@@ -688,7 +727,7 @@ class CounterPage:
 
     def store(self, offset: int, value: int) -> None:
         """
-        What a plain store does, at once; none that is made by this call is lost.
+        Has the effect of a plain store, at once. No store made by this call is lost.
         """
 
 class CounterCore:
@@ -696,8 +735,9 @@ class CounterCore:
 
     def __init__(self, domain: DomainCore, *, events: int = 0, wait_obj: int = 1, value_max: int = 18446744073709551615, errors_max: int = 18446744073709551615, refusals: Sequence[int] = [22, 22, 22], client_memory: bool = False, cached: bool = False) -> None:
         """
-        refusals: the error numbers of values, error values and thresholds above their limits. client_memory: with
-        set_wb_buffer and get_mmio. cached: reads tell what was written back last, and ask for the next.
+        refusals       the codes that refuse values, error values and thresholds above their limits.
+        client_memory  True: set_wb_buffer() and get_mmio() are available.
+        cached         True: read() returns the value written back last, and requests the next write-back.
         """
 
     def read(self) -> int:
@@ -711,8 +751,9 @@ class CounterCore:
         """
         Waits until the value reaches threshold (fi_cntr_wait).
 
-        timeout  seconds; None or negative: forever.
-        Raises TimedOut; Available when the error value changed meanwhile. Source: fi_cntr(3) fi_cntr_wait.
+        timeout  seconds; None or negative: no limit.
+
+        Raises TimedOut; Available if the error value changed during the wait. Source: fi_cntr(3) fi_cntr_wait.
         """
 
     @property
@@ -722,37 +763,48 @@ class CounterCore:
         """
 
     def readerr(self) -> int:
-        """The number of failed events so far (fi_cntr_readerr)."""
+        """
+        The number of failed events so far (fi_cntr_readerr). Source: fi_cntr(3) fi_cntr_readerr.
+        """
 
     def add(self, value: int) -> None:
-        """Adds to the value (fi_cntr_add)."""
+        """Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add."""
 
     def set(self, value: int) -> None:
-        """Sets the value (fi_cntr_set)."""
+        """Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set."""
 
     def adderr(self, value: int) -> None:
-        """Adds to the error value (fi_cntr_adderr)."""
+        """
+        Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.
+        """
 
     def seterr(self, value: int) -> None:
-        """Sets the error value (fi_cntr_seterr)."""
+        """
+        Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.
+        """
 
     def set_wb_buffer(self, buffer: object) -> None:
         """
-        Writes the counter back to the first 8 bytes of a writable buffer, at once and from now on (host memory, a
-        device's, or (address, length)); the buffer before is left alone. The counter keeps a reference.
+        Sets the buffer to which the NIC writes the counter: now, and at every later write-back. The NIC writes
+        the first 8 bytes of a writable buffer (host memory, device memory, or (address, length)) and no longer
+        those of the previous buffer. The counter keeps a reference to the buffer.
+        Source: fi_cxi(7) "CXI Counter Extensions".
         """
 
     def get_mmio(self) -> CounterPage:
-        """The counter's page for plain stores; the same one every time."""
+        """
+        Returns the counter's page for plain stores; every call returns the same object.
+        Source: fi_cxi(7) "CXI Counter Extensions".
+        """
 
     def write_back_at(self, value: int) -> None:
         """
-        Writes the counter back when its value reaches this, at once if it has.
+        Writes the counter back when its value reaches `value`; at once if it already has.
         """
 
     @property
     def cached(self) -> bool:
-        """Whether reads tell what was written back last."""
+        """True: read() returns the value written back last."""
 
     @cached.setter
     def cached(self, arg: bool, /) -> None: ...
@@ -761,7 +813,7 @@ class CounterCore:
 
 class MrSlice:
     """
-    Bytes of a registered region: the local buffer that is quickest to use.
+    A range of bytes of a registered region: the fastest kind of local buffer.
     """
 
     def __len__(self) -> int: ...
@@ -779,12 +831,13 @@ class MemoryRegionCore:
 
     def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, by_owner: bool = False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None, key_later: bool = False) -> None:
         """
-        owned     somebody else keeps the memory of (address, length) pairs where it is.
-        unowned   pages of the memory may go missing, whoever keeps it.
-        by_owner  the kernel reads it for no other process: this process's engine copies.
-        base      address of the first byte under virtual addressing, where it is not the buffer's own.
-        vnis, source  whom the region admits: initiators of these VNIs, only this endpoint (nic, pid, vni).
-        key_later  the key is made when the region is enabled: by the NIC, or as the argument of enable_core().
+        owned          memory given as (address, length) has an owner that keeps it mapped.
+        unowned        pages of the memory may go missing, even if an object owns the memory.
+        by_owner       the kernel reads the memory for no other process: this process's engine copies.
+        base           under virtual addressing the address of the first byte, if it is not the buffer's own.
+        vnis, source   the initiators that the region admits: those with one of these VNIs; only this endpoint
+                       (nic, pid, vni).
+        key_later      the region gets its key when it is enabled: from the NIC, or as the argument of enable_core().
         """
 
     def __getitem__(self, index: slice, /) -> MrSlice: ...
@@ -793,12 +846,12 @@ class MemoryRegionCore:
         """
         Associate the region with a counter or an endpoint (fi_mr_bind).
 
-        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT` one
-                through which peers may reach the region, otherwise an association without effect, so that a program
-                written for `fi.MR_ENDPOINT` runs unchanged.
-        flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made through
-                an endpoint opened with `fi.RMA_EVENT`. All atomics count but ATOMIC_READ, also a comparison that failed
-                and so changed nothing. For an endpoint 0.
+        fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT`
+                one through which peers may access the region, otherwise an association without effect, so that a
+                program written for `fi.MR_ENDPOINT` runs unchanged.
+        flags   for a counter `fi.REMOTE_WRITE`: each RMA write and each atomic that may modify the region, made
+                through an endpoint opened with `fi.RMA_EVENT`. All atomics except ATOMIC_READ count, including
+                comparisons that fail and change nothing. For an endpoint 0.
 
         A region may be bound to several objects: each of its counters counts every access, each of its endpoints
         serves it. Binding the same object again changes nothing. A binding ends with its endpoint; endpoints that
@@ -811,7 +864,7 @@ class MemoryRegionCore:
 
     def enable(self) -> None:
         """
-        Make a region that was created disabled usable (fi_mr_enable). No bindings after it.
+        Enable a region that was created disabled (fi_mr_enable). An enabled region takes no further bindings.
 
         Regions are created disabled under `fi.MR_ENDPOINT`, and under `fi.MR_RMA_EVENT` with the flag `fi.RMA_EVENT`.
         Enabling an enabled region changes nothing.
@@ -822,13 +875,13 @@ class MemoryRegionCore:
 
     def close(self) -> None:
         """
-        Close the region (fi_close): its key is invalid from here on, and a peer that uses it gets an error.
+        Close the region (fi_close): its key is invalid from here on, and a peer that uses the key gets an error.
 
-        Waits, for a bounded time, for peers that are copying. Operations of this process that have the region as their
-        buffer go on, and hold its memory until they are over. Closing again does nothing.
+        The call waits, for a bounded time, for peers that are copying. Operations of this process that have the
+        region as their buffer continue, and hold its memory until they end. Closing again does nothing.
 
-        Raises Busy, naming them: sub-MRs; endpoints and counters that are bound to it and still open (close those
-        first); peers that did not finish in time.
+        Raises Busy, with a text that names the obstacle: sub-MRs; endpoints and counters that are bound to the
+        region and still open (close those first); peers that did not finish in time.
         Source: fi_mr(3) fi_close.
         """
 
@@ -846,7 +899,7 @@ class MemoryRegionCore:
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Length in bytes."""
 
     @property
     def address(self) -> int:
@@ -854,7 +907,9 @@ class MemoryRegionCore:
 
     @property
     def base(self) -> int:
-        """What remote accesses call the first byte: 0, or a virtual address."""
+        """
+        The address of the first byte in remote accesses: 0, or a virtual address.
+        """
 
     @property
     def access(self) -> int:
@@ -862,24 +917,26 @@ class MemoryRegionCore:
 
     @property
     def iface(self) -> int:
-        """Whose memory it is (enum fi_hmem_iface): 0 for the host's."""
+        """The memory's interface (enum fi_hmem_iface); 0: host memory."""
 
     @property
     def device(self) -> int:
-        """Number of the device; 0 for the host's memory."""
+        """The device's number; 0 for host memory."""
 
     @property
     def state(self) -> str:
-        """disabled, enabled, used up (MR_SINGLE_USE) or closed."""
+        """
+        disabled, enabled, used up (after the one operation of MR_SINGLE_USE) or closed.
+        """
 
     @property
     def readonly(self) -> bool:
-        """True where its buffer may not be written to."""
+        """True if the region's buffer is read-only."""
 
     @property
     def direct(self) -> bool:
         """
-        True when peers reach it by load and store: its memory was allocated by Weft.
+        True if peers access the memory by load and store, because Weft allocated it.
         """
 
     def bind_ep(self, ep: EndpointCore) -> None: ...
@@ -888,35 +945,48 @@ class MemoryRegionCore:
 
     def enable_core(self, key: int | None = None) -> None:
         """
-        Lets peers reach it. key: of a region with key_later whose keys the NIC does not make. Raises NoKey (taken), NoSpace.
+        Enables the region for peers. key: needed by a region with key_later if the NIC makes no keys.
+        Raises NoKey (the key is in use), NoSpace.
         """
 
     def enable_mapped(self, mapping: Mapping) -> None:
         """
-        In place of enable_core(), with key_later: peers reach the memory by the mapping, whose key is the region's.
+        Replaces enable_core() for a region with key_later: peers access the memory through the mapping, and the
+        region gets the mapping's key.
         """
 
     def disable_core(self) -> None:
-        """Takes access away until enable(); returns when no access is under way."""
+        """
+        Revokes the access of peers until enable(); returns when no access is under way. Raises Busy (a peer did
+        not finish in time).
+        """
 
     def missing_page(self, address: int, length: int) -> int | None:
-        """The first page of [address, address + length) that is not there."""
+        """
+        Returns the address of the first missing page in [address, address + length), or None.
+        """
 
     def unstage(self) -> None:
-        """Python goes on with it: what mr_reg took of RegionTakes is given back."""
+        """
+        Leaves the further steps to Python, and gives back what mr_reg took of RegionTakes.
+        """
 
     def close_core(self) -> None: ...
 
 class Mapping:
     """
-    Memory that peers reach through an endpoint, whatever becomes of the regions it was made for: whole pages, whose offset 0 is `address`.
+    Memory that peers access through an endpoint, independent of the regions for which it was mapped. A mapping
+    covers whole pages; its offset 0 is `address`.
 
-    It ends with close(), with the last reference to it, when the endpoint is closed, and when memory that Weft allocated is freed. It keeps no other memory alive: where pages are gone, accesses fail.
+    A mapping ends with close(), with the last reference to it, when its endpoint is closed, and when memory
+    that Weft allocated is freed. A mapping keeps no other memory alive: accesses to pages that are gone fail.
     """
 
     def __init__(self, domain: DomainCore, ep: EndpointCore, *, address: int, length: int, access: int, key: int) -> None:
         """
-        access: REMOTE_READ, REMOTE_WRITE or both. Raises NoKey (the key is taken), NoSpace.
+        access  REMOTE_READ, REMOTE_WRITE or both.
+
+        Raises NoKey (the key is in use), NoSpace.
         """
 
     @property
@@ -930,13 +1000,13 @@ class Mapping:
     @property
     def length(self) -> int:
         """
-        Bytes from there on that were asked for; the pages around them count too.
+        The requested bytes from `address` on. Peers can access all of the pages that contain them.
         """
 
     @property
     def direct(self) -> bool:
         """
-        True for memory that Weft allocated: it ends the mapping when it is freed.
+        True for memory that Weft allocated. The mapping ends when that memory is freed.
         """
 
     @property
@@ -947,11 +1017,12 @@ class Mapping:
 
 def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
     """
-    (elements that one call may hold, bytes of an element) by default; (0, size) where the pair does not exist. An endpoint's own rules: EndpointCore.atomic_limit.
+    Returns the default limit (elements of one call, bytes of one element); (0, size) if the operation does not
+    exist for the datatype. EndpointCore.atomic_limit() returns an endpoint's own limit.
     """
 
 class Refusal(enum.Enum):
-    """Why a call is refused at once."""
+    """Why a call was refused."""
 
     cq_full = 1
 
@@ -1031,42 +1102,43 @@ class Refusal(enum.Enum):
 
 class OpRules:
     """
-    What calls may ask of an endpoint. A new one admits what the NIC can do, and refuses with the man pages' codes.
+    The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other
+    calls with the codes of the man pages.
     """
 
     def __init__(self) -> None: ...
 
     @property
     def iov_max(self) -> int:
-        """Local buffers of one call."""
+        """The most local buffers of one call."""
 
     @iov_max.setter
     def iov_max(self, arg: int, /) -> None: ...
 
     @property
     def rma_iov_max(self) -> int:
-        """Remote ranges of one call."""
+        """The most remote ranges of one call."""
 
     @rma_iov_max.setter
     def rma_iov_max(self, arg: int, /) -> None: ...
 
     @property
     def atomic_bytes_max(self) -> int:
-        """Bytes of one atomic; the NIC has a limit of its own."""
+        """The most bytes of one atomic. The NIC's own limit also applies."""
 
     @atomic_bytes_max.setter
     def atomic_bytes_max(self, arg: int, /) -> None: ...
 
     @property
     def atomic_count_max(self) -> int:
-        """Elements of one atomic."""
+        """The most elements of one atomic."""
 
     @atomic_count_max.setter
     def atomic_count_max(self, arg: int, /) -> None: ...
 
     @property
     def fence_needs_cap(self) -> bool:
-        """FENCE is refused without the capability FENCE."""
+        """True: FENCE is refused without the capability FENCE."""
 
     @fence_needs_cap.setter
     def fence_needs_cap(self, arg: bool, /) -> None: ...
@@ -1074,7 +1146,7 @@ class OpRules:
     @property
     def fence_also(self) -> int:
         """
-        Flags that fence as FENCE does, with or without the capability; set_flags admits them.
+        Flags with the effect of FENCE, with or without the capability. A call takes them if set_flags() admits them.
         """
 
     @fence_also.setter
@@ -1098,7 +1170,7 @@ class OpRules:
     @property
     def pcie_flag(self) -> int:
         """
-        The flag of atomics over PCIe: there is a fetching sum, and nothing else.
+        The flag of atomics over PCIe. With this flag only the fetching sum exists.
         """
 
     @pcie_flag.setter
@@ -1106,7 +1178,7 @@ class OpRules:
 
     @property
     def pcie_datatypes(self) -> int:
-        """Its datatypes, bit = number of the datatype."""
+        """The datatypes of atomics over PCIe: bit n stands for datatype n."""
 
     @pcie_datatypes.setter
     def pcie_datatypes(self, arg: int, /) -> None: ...
@@ -1114,7 +1186,7 @@ class OpRules:
     @property
     def local_lengths(self) -> bool:
         """
-        A call's length is that of its local buffers, whatever its one remote range says.
+        True: a call with one remote range takes its length from the local buffers.
         """
 
     @local_lengths.setter
@@ -1122,20 +1194,20 @@ class OpRules:
 
     def add_key_form(self, mask: int, value: int, *, offset_mask: int = 0, offset_shift: int = 0, sum_max: int = 18446744073709551615) -> None:
         """
-        A form that keys of peers may have: key & mask == value. Once there is a form, a key of none is refused at the
-        call (bad_key). Keys of a form with an offset are refused (key_offset) where
+        Adds a form of peers' keys: key & mask == value. From the first form on, a key that has none of the
+        forms is refused at the call (bad_key). A key of a form with an offset is refused (key_offset) if
         (key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.
         """
 
     def flags(self, call: str) -> int:
         """
-        The flags that a call takes: write, read, batch, atomic, fetch or compare.
+        The flags that a call takes. call: write, read, batch, atomic, fetch or compare.
         """
 
     def set_flags(self, call: str, flags: int) -> None: ...
 
     def atomics(self, family: int, op: int) -> int:
-        """Datatypes of an operation, bit = number of the datatype."""
+        """The datatypes of an operation: bit n stands for datatype n."""
 
     def set_atomics(self, family: int, op: int, datatypes: int) -> None: ...
 
@@ -1149,47 +1221,55 @@ class EndpointCore:
 
     def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True) -> None:
         """
-        fence_covers_all          FI_FENCE waits for operations to every peer, not only to its own.
-        iov_limit, rma_iov_limit  at most so many, and no more than the rules'; 0: as the rules say.
-        rules                     what calls may ask for; None: what the NIC can do.
-        holds_more                operations with MORE begin with the next one without it, or when no more fit.
-        traffic                   what the NICs' telemetry counts them as; None: not counted.
-        tclass                    0 to 4: the number of its traffic class in telemetry.
-        desc_ignored              local descriptors are not looked at; None: as the domain says.
-        reorder                   (seed, raw, war, waw): operations overtake each other wherever nothing orders them;
-                                  bytes up to which the order of a read after a write, and so on, holds.
-        tells_lengths             completions of its operations have the length; otherwise 0.
+        fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.
+        iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the
+                                  rules; 0: the rules alone.
+        rules                     the rules of calls; None: all that the NIC can do is admitted.
+        holds_more                operations with MORE wait for the next one without it, or until no more fit.
+        traffic                   how telemetry counts operations; None: not counted.
+        tclass                    the traffic class in telemetry, 0 to 4.
+        desc_ignored              local descriptors are ignored; None: the domain's setting.
+        reorder                   (seed, raw, war, waw): operations overtake each other wherever no rule orders
+                                  them. raw, war, waw: bytes up to which the order of a read after a write, a
+                                  write after a read and a write after a write holds.
+        tells_lengths             completions of the endpoint's operations have the length; False: 0.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
         Copies bytes of a peer's region into buf (fi_read).
 
-        buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is
-                  quickest. Held until completion; leave it alone until then.
-        desc      mr.desc of a region that covers buf, or None.
+        buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region
+                  is fastest. Held until completion; do not use its bytes before.
+        desc      mr.desc of a region that covers buf (required under MR_LOCAL), or None.
         src_addr  the peer: what av.insert() returned.
         addr      byte offset from the region's start; its virtual address under MR_VIRT_ADDR.
         key       the region's remote key.
-        context   any object; comes back as op_context of the completion.
-        len       bytes, if fewer than buf has.
+        context   any object; the completion returns it as op_context.
+        len       number of bytes, if fewer than buf has.
 
-        Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.
-        What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_read.
+        Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, AccessDenied (buf is
+        read-only), InvalidArgument, BadState. A refusal by the peer (key, bounds, access) is a failed completion.
+        Source: fi_rma(3) fi_read.
         """
 
     def readv(self, iov: Sequence[object], desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         As read, into a list of up to iov_limit buffers, in order (fi_readv).
 
-        count  how many of them are used. Source: fi_rma(3) fi_readv.
+        iov    writable C-contiguous buffers, filled one after the other.
+        desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or None.
+        count  number of buffers to use; None: all.
+
+        Source: fi_rma(3) fi_readv.
         """
 
     def readmsg(self, msg: object, flags: int = 0) -> None:
         """
-        A read in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_readmsg).
+        A read with all options: msg is an fi.MsgRma, with up to rma_iov_limit remote ranges (fi_readmsg).
 
         flags  for this read alone, in place of the endpoint's: COMPLETION, MORE, FENCE, completion levels.
+
         Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg.
         """
 
@@ -1197,123 +1277,153 @@ class EndpointCore:
         """
         Copies buf into a peer's region (fi_write).
 
-        buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is quickest.
-                   Held until completion.
+        buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is
+                   fastest. Held until completion; do not change its bytes before.
         dest_addr  the peer: what av.insert() returned.
         desc, addr, key, context, len   as for read.
 
-        Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument, BadState.
-        What the peer refuses (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write.
+        Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument,
+        BadState. A refusal by the peer (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write.
         """
 
     def writev(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         As write, from a list of up to iov_limit buffers, in order (fi_writev).
 
-        count  how many of them are used. Source: fi_rma(3) fi_writev.
+        iov    C-contiguous buffers, written one after the other.
+        desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or None.
+        count  number of buffers to use; None: all.
+
+        Source: fi_rma(3) fi_writev.
         """
 
     def writemsg(self, msg: object, flags: int = 0) -> None:
         """
-        A write in full: msg is an fi.MsgRma, with up to rma_iov_limit remote pieces (fi_writemsg).
+        A write with all options: msg is an fi.MsgRma, with up to rma_iov_limit remote ranges (fi_writemsg).
 
         flags  for this write alone, in place of the endpoint's: REMOTE_CQ_DATA, COMPLETION, MORE, INJECT, FENCE,
                INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE.
-        Several remote pieces are checked before the first is written. Source: fi_rma(3) fi_writemsg.
+
+        If there are several remote ranges, all of them are checked before the first is written.
+        Raises BadFlags, and as write. Source: fi_rma(3) fi_writemsg.
         """
 
     def inject_write(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
-        As write, of at most inject_size bytes; buf may be reused at once, and success is not reported
-        (fi_inject_write). A failure is. Source: fi_rma(3) fi_inject_write.
+        As write, of at most inject_size bytes (fi_inject_write). buf may be reused when the call returns.
+        A success has no completion; a failure has one.
+
+        Raises MessageTooLong, and as write. Source: fi_rma(3) fi_inject_write.
         """
 
     def writedata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
         As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).
 
-        Source: fi_rma(3) fi_writedata.
+        Raises as write. Source: fi_rma(3) fi_writedata.
         """
 
     def inject_writedata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
         As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).
 
-        Source: fi_rma(3) fi_inject_writedata.
+        Raises as inject_write. Source: fi_rma(3) fi_inject_writedata.
         """
 
     def read_batch(self, local: object, descs: object, context: object = None, flags: int | None = None) -> None:
         """
-        Many reads in one call, with one completion for all of them.
+        Many reads in one call, with one completion for all of them. Weft's own: libfabric has no such call.
 
-        local  writable buffer that every descriptor's local_offset counts in.
-        descs  C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr, key. status is
-               written: 0, or why this one failed; valid at the completion. Both are held until then.
-        The completion's len is the sum of what was moved; it is a failed one if any descriptor failed.
+        local  writable C-contiguous buffer; local_offset of a descriptor counts from its start.
+        descs  writable C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr,
+               key. The NIC writes status: 0, or the error number of this transfer; valid at the completion.
+        flags  in place of the endpoint's; None: the endpoint's.
+
+        Both buffers are held until completion. The completion's len is the sum of the bytes moved; the completion
+        is a failed one if any transfer failed. Raises as read.
         """
 
     def write_batch(self, local: object, descs: object, context: object = None, flags: int | None = None) -> None:
         """
-        Many writes in one call, with one completion for all of them. Arguments as read_batch.
+        Many writes in one call, with one completion for all of them. Weft's own: libfabric has no such call.
+
+        Arguments as read_batch; local may be read-only. Raises as write.
         """
 
     def atomic(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         Updates elements of a peer's region with those of buf, each atomically (fi_atomic).
 
-        buf       C-contiguous operands; count of them, or all.
+        buf       C-contiguous buffer with the operands. The call copies them: buf may be reused when the
+                  call returns.
         addr      as for write; a multiple of the datatype's alignment.
-        datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() tells which pairs exist.
+        datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() returns which pairs exist.
+        count     number of elements; None: all of buf.
 
-        Raises NotSupported, Again, MessageTooLong (more elements than atomicvalid() tells). Source: fi_atomic(3).
+        Raises NotSupported (no such pair), Again (a queue is full: read the completion queue, retry),
+        MessageTooLong (more elements than atomicvalid() returns), InvalidArgument.
+        Source: fi_atomic(3) fi_atomic.
         """
 
     def atomicv(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
-        """As atomic, from a list of buffers (fi_atomicv). Source: fi_atomic(3)."""
+        """
+        As atomic, from a list of up to iov_limit buffers (fi_atomicv). Source: fi_atomic(3) fi_atomicv.
+        """
 
     def atomicmsg(self, msg: object, flags: int = 0) -> None:
         """
-        An atomic in full: msg is an fi.MsgAtomic; flags for this call alone (fi_atomicmsg). Source: fi_atomic(3).
+        An atomic with all options: msg is an fi.MsgAtomic; flags are for this call alone (fi_atomicmsg).
+
+        Raises BadFlags, and as atomic. Source: fi_atomic(3) fi_atomicmsg.
         """
 
     def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
         """
-        As atomic, of at most inject_size bytes; buf may be reused at once, success is not reported
-        (fi_inject_atomic). Source: fi_atomic(3).
+        As atomic, of at most inject_size bytes (fi_inject_atomic). A success has no completion; a failure
+        has one.
+
+        Raises as atomic. Source: fi_atomic(3) fi_inject_atomic.
         """
 
     def fetch_atomic(self, buf: object, desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
-        As atomic, and result receives the elements as they were before (fi_fetch_atomic).
+        As atomic; result also receives the old values of the elements (fi_fetch_atomic).
 
         buf     operands; not used by ATOMIC_READ, which takes None.
-        result  writable, as long as buf. Held until completion. Source: fi_atomic(3).
+        result  writable C-contiguous buffer of as many elements. Held until completion.
+
+        Raises as atomic. Source: fi_atomic(3) fi_fetch_atomic.
         """
 
     def fetch_atomicv(self, iov: Sequence[object] | None, desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
         """
-        As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3).
+        As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3) fi_fetch_atomicv.
         """
 
     def fetch_atomicmsg(self, msg: object, resultv: Sequence[object], result_desc: object = None, flags: int = 0) -> None:
-        """A fetching atomic in full (fi_fetch_atomicmsg). Source: fi_atomic(3)."""
+        """
+        A fetching atomic with all options (fi_fetch_atomicmsg). Source: fi_atomic(3) fi_fetch_atomicmsg.
+        """
 
     def compare_atomic(self, buf: object, desc: object = None, compare: object = ..., compare_desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """
         Compares elements of a peer's region with compare and, where they satisfy op (CSWAP ... MSWAP), puts buf
-        there, each atomically; result receives the elements as they were before (fi_compare_atomic).
+        there, each atomically; result receives the old values of the elements (fi_compare_atomic).
 
-        Source: fi_atomic(3).
+        buf, compare  C-contiguous buffers of as many elements. The call copies them.
+        result        writable C-contiguous buffer of as many elements. Held until completion.
+
+        Raises as atomic. Source: fi_atomic(3) fi_compare_atomic.
         """
 
     def compare_atomicv(self, iov: Sequence[object], desc: object = None, comparev: Sequence[object] = ..., compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
         """
-        As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3).
+        As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3) fi_compare_atomicv.
         """
 
     def compare_atomicmsg(self, msg: object, comparev: Sequence[object], compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, flags: int = 0) -> None:
         """
-        A comparing atomic in full (fi_compare_atomicmsg). Source: fi_atomic(3).
+        A comparing atomic with all options (fi_compare_atomicmsg). Source: fi_atomic(3) fi_compare_atomicmsg.
         """
 
     def bind_cq(self, cq: CompletionQueueCore, flags: int) -> None: ...
@@ -1324,45 +1434,54 @@ class EndpointCore:
 
     def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int:
         """
-        Claims the address and opens the endpoint; without a pid a free one is chosen. Returns the pid.
+        Claims the address and opens the endpoint. pid None: the NIC chooses a free one. Returns the pid.
 
-        vnis  under FI_AV_AUTH_KEY: all that the endpoint answers to.
+        vnis  under FI_AV_AUTH_KEY all VNIs that the endpoint accepts.
+
+        Raises AddressInUse, BadState, FabricError (ENOAV, ENOCQ: no address vector, no completion queue).
         """
 
     def try_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> None:
         """
-        Raises AddressInUse where enable_at would find the address taken; whatever else the endpoint lacks.
+        Raises AddressInUse if enable_at() would find the address taken. Checks nothing else.
         """
 
     def bind_cm(self, queue: CmQueue, token: int, listens: bool) -> None:
-        """What arrives for the endpoint goes to the queue, with the token."""
+        """
+        Passes connection messages for the endpoint to the queue, with the token. listens: requests are accepted.
+        """
 
     def send_cm(self, to: tuple[int, int, int], kind: int, connection: int, data: bytes) -> None:
-        """Sends a message of connecting to the endpoint at an address."""
+        """
+        Sends a connection message to the endpoint at an address (nic, pid, vni).
+        """
 
     def connect_to(self, peer: tuple[int, int, int] | None) -> None:
         """
-        From here on the endpoint transfers to this peer, and it alone reaches it.
+        Directs transfers to this peer, the only one that may access the endpoint's regions. None: no peer.
         """
 
     def cancel(self, context: object) -> None:
         """
         Cancels operations with this context that have not started (fi_cancel); each completes as canceled.
-        Raises FabricError (ENOENT) when there is none: it may just have completed. Source: fi_endpoint(3) fi_cancel.
+
+        Raises FabricError (ENOENT) if there is no such operation: it may have completed just before.
+        Source: fi_endpoint(3) fi_cancel.
         """
 
     def atomic_limit(self, datatype: int, op: int, family: int) -> tuple[int, int]:
         """
-        (elements that one call may hold, bytes of an element); (0, size) where the operation does not exist.
+        Returns the limit (elements of one call, bytes of one element); (0, size) if the operation does not exist.
         """
 
     @property
     def address(self) -> tuple[int, int, int]:
-        """(nic, pid, vni), once it is enabled."""
+        """(nic, pid, vni) of the enabled endpoint."""
 
     def statistics(self) -> dict[str, int]:
         """
-        tx_pending: operations under way; tx_size: how many there may be; batches: how often operations that MORE held were begun, all together.
+        tx_pending: number of operations under way; tx_size: the most at a time; batches: how often the endpoint has
+        begun the operations that it held for MORE.
         """
 
     def close(self) -> None: ...
@@ -1371,7 +1490,7 @@ def probe_memcpy(dst: object, src: object, rounds: int, piece: int = 0, stride: 
     """
     Nanoseconds that memcpy takes between these buffers, on average.
 
-    piece, stride  where given, one copy of `piece` bytes every `stride` bytes, and the time for all of them.
+    piece, stride  if given, one copy of `piece` bytes every `stride` bytes; the result is the time for all of them.
     """
 
 def probe_fetch_add(word: object, rounds: int) -> float:
@@ -1407,24 +1526,26 @@ def numpy_memory_handler(nic: Nic) -> object:
 
 def numpy_memory_live(handler: object) -> int:
     """
-    How many arrays that a handler of numpy_memory_handler() made are alive.
+    The number of live arrays that a handler of numpy_memory_handler() has made.
     """
 
 def set_numpy_memory_handler(handler: object | None) -> object:
     """
-    Sets NumPy's memory handler of this context, None: NumPy's own; returns the one before.
+    Sets NumPy's memory handler in this context (None: NumPy's default). Returns the previous handler.
     """
 
 class CacheRef:
-    """What a look-up in the registration cache found, held until release()."""
+    """
+    The result of a look-up in the registration cache. The mapping is held until release().
+    """
 
     @property
     def address(self) -> int:
-        """Where the mapping begins."""
+        """The first address of the mapping."""
 
     @property
     def length(self) -> int:
-        """Its bytes."""
+        """Length of the mapping in bytes."""
 
     @property
     def iface(self) -> int: ...
@@ -1434,27 +1555,31 @@ class CacheRef:
 
     @property
     def buffer_id(self) -> int:
-        """Identity of the allocation or file behind it; 0 for none."""
+        """
+        Identity of the allocation or file behind the mapping; 0 if there is none.
+        """
 
     @property
     def user(self) -> int:
-        """The resolver's own; of a file the offset in it."""
+        """For the resolver's own use; of a file the offset in the file."""
 
     @property
     def host_access(self) -> bool:
-        """The processor can read it."""
+        """True if the processor can read the memory."""
 
     @property
     def persistent(self) -> bool:
-        """A shared mapping of a file."""
+        """True for a shared mapping of a file."""
 
     @property
     def cached(self) -> bool:
-        """Whether the cache kept it."""
+        """True if the mapping is in the cache."""
 
     @property
     def stale(self) -> bool:
-        """The memory changed since; cached ones only."""
+        """
+        True if the memory has changed since the look-up. Only meaningful if `cached`.
+        """
 
     @property
     def released(self) -> bool: ...
@@ -1462,31 +1587,42 @@ class CacheRef:
     def release(self) -> None: ...
 
 def cache_search(nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: Callable[[int, int], dict[str, int]] | None = None) -> CacheRef:
-    """The mapping that contains the range: from the cache, or resolved now."""
+    """
+    Returns the mapping that contains the range: from the cache, or resolved now.
+
+    resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's own resolver.
+    """
 
 def cache_notify(nic: Nic, iface: int, address: int, length: int) -> int:
-    """The memory changed: how many entries went."""
+    """
+    Reports that memory has changed. Returns the number of entries removed.
+    """
 
 def cache_flush(nic: Nic, lru_only: bool) -> int:
-    """Forgets entries: those that nobody holds, or all. How many they were."""
+    """
+    Removes entries: with lru_only those that nobody holds, otherwise all. Returns the number of entries removed.
+    """
 
 def cache_set_monitor(nic: Nic, iface: int, monitor: object | None, name: str) -> None:
     """
-    Who watches memory of an interface; None: whoever it was before, or nobody.
+    Sets the application's monitor of an interface's memory; None: back to the NIC's own monitor, if there is one.
     """
 
 def cache_state(nic: Nic) -> dict[str, Any]:
     """
-    Counts, limits, and the monitor of system memory: its name, whether it watches now, whether it can, why not.
+    Returns counts, limits, and the state of the monitor of system memory: its name, whether it is watching,
+    whether it works here, and if not, why.
     """
 
 def probe_monitor(name: str) -> tuple[str, bool, str]:
     """
-    (name, whether it works here, why not) of a monitor; the empty name is this machine's default.
+    Returns (name, whether it works here, why not) of a monitor. The empty name is this machine's default.
     """
 
 def first_not_persistent(address: int, length: int) -> int | None:
-    """The first address of the range that is no shared mapping of a file."""
+    """
+    Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.
+    """
 
 def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None:
     """
@@ -1497,11 +1633,11 @@ def set_ucp_region(region: type, params: type) -> None:
     """Registers the classes of memory handles and of mem_map's parameters."""
 
 def region_exporters(region: MemoryRegionCore) -> list[Any]:
-    """What keeps a region's memory where it is."""
+    """Returns the objects that keep a region's memory valid."""
 
 def populate(address: int, length: int, writable: bool = True) -> bool:
     """
-    Has the pages of memory there before they are touched; False where that cannot be.
+    Allocates the pages of memory before they are touched. False if the system cannot.
     """
 
 class UcpContextCore(DomainCore):
@@ -1517,26 +1653,29 @@ class UcpContextCore(DomainCore):
             context.mem_map(length=1 << 20, allocate=True)
             context.mem_map(ucp.MemMapParams(field_mask=..., address=..., length=...))
 
-        params      a `MemMapParams`, as C has it; or a buffer (array, bytearray ...), which is held until it is
-                    unmapped; or nothing.
-        address, length, flags, prot, memory_type, exported_memh_buffer   as its fields, given by being there.
+        params      a `MemMapParams`, as in C; or a buffer (array, bytearray ...), which is held until it is
+                    unmapped; or None.
+        address, length, flags, prot, memory_type, exported_memh_buffer   as the fields of params; an argument that
+                    is given sets its bit of field_mask.
         allocate, nonblock, symmetric   MEM_MAP_ALLOCATE, NONBLOCK, SYMMETRIC_RKEY.
 
-        Memory at a bare address may go away while it is mapped: an access is then an error. Memory that Weft allocated
-        is whole pages, reads as zero, and is what peers reach by load and store. Without NONBLOCK its pages are there
-        when the call returns. With FIXED it takes the place of what is at the address, unless that holds data.
+        The application may unmap memory that it gave by a bare address: an access is then an error. Memory that Weft
+        allocates is whole pages and reads as zero, and peers access it by load and store. Without NONBLOCK its pages
+        are allocated when the call returns. With FIXED the memory replaces what is mapped at the address, unless
+        that holds data.
 
-        Returns a `MemHandle`. Raises UcsError: INVALID_PARAM (the matrix of the page; memory that ends past the address
-        space), NO_MEMORY, UNREACHABLE (an exported handle of another host, or of a process that is gone).
+        Returns a `MemHandle`. Raises UcsError: INVALID_PARAM (a combination that the matrix excludes; memory past
+        the end of the address space), NO_MEMORY, UNREACHABLE (an exported handle of another host, or of a process
+        that is gone).
         Source: UCP, "ucp_mem_map", "Matrix of behavior".
         """
 
     def take_key(self) -> int:
-        """A key that no region of this context ever had."""
+        """Returns a key that no region of this context has ever had."""
 
 def set_ucp_request(type: type, done: object) -> None:
     """
-    Registers the class of requests, and the one of what was done in place.
+    Registers the class of requests, and the request that operations done in place return.
     """
 
 def set_ucp_waker(f: Callable[[Any], None]) -> None:
@@ -1554,7 +1693,7 @@ class UcpRequestCore:
     @property
     def status_code(self) -> int:
         """
-        ucs_status_t. Who reads a failure here was told of it: a flush does not repeat it.
+        The ucs_status_t. Reading a failure here reports it: later flushes do not repeat it.
         """
 
     @property
@@ -1562,7 +1701,7 @@ class UcpRequestCore:
 
     @property
     def peeked(self) -> int:
-        """As status_code, for messages: nobody was told."""
+        """As status_code, for texts: reading a failure here does not report it."""
 
     @property
     def text(self) -> str: ...
@@ -1581,7 +1720,7 @@ class UcpRequestCore:
 
     def add_waiter(self, future: Any) -> bool:
         """
-        Has the waker called with the future when the request ends; False where it has ended.
+        Makes the waker be called with the future when the request ends. False if the request has already ended.
         """
 
     def drop_waiter(self, future: Any) -> None: ...
@@ -1593,9 +1732,9 @@ class UcpWorkerCore:
 
     def progress(self) -> int:
         """
-        Moves operations on and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.
+        Advances operations and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.
 
-        An exception that a callback raises comes out of here, after the others were called.
+        Raises the first exception of a callback, after all due callbacks were called.
         Source: UCP, ucp_worker_progress.
         """
 
@@ -1608,27 +1747,29 @@ class UcpWorkerCore:
 
     def wait_core(self, timeout: float | None, request: Any = None, /) -> bool:
         """
-        True once progress() has something to do, the request has ended, or signal() was called.
+        Waits until progress() has something to do, the request has ended, or signal() was called: True. False at the timeout.
         """
 
     def call_due(self) -> None:
-        """Calls the callbacks that are due; raises the first one's exception."""
+        """
+        Calls the callbacks that are due. Raises the first exception of a callback.
+        """
 
     def fence(self) -> None: ...
 
     def arm_core(self) -> bool:
         """
-        False where there is something to progress that no entry of the queue tells of, or signal() was called.
+        False if progress() has work that is not an entry of the queue, or if signal() was called.
         """
 
     def under_way(self) -> int:
-        """Operations that are not done yet."""
+        """The number of operations under way."""
 
     def cancel_flush(self, request: Any) -> bool: ...
 
     def begin_close(self) -> None:
         """
-        From here on operations that end as canceled were canceled by nobody but the worker.
+        From here on operations that end as canceled count as failures: the application did not cancel them.
         """
 
     def shut(self) -> None: ...
@@ -1642,27 +1783,30 @@ class UcpEndpointCore:
         """
         Copies a local buffer to a peer's memory (ucp_put_nbx).
 
-        buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (quickest), or
-                     (address, length). Under DATATYPE_IOV a list of them. Leave it alone until the request is done.
+        buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (fastest), or
+                     (address, length). Under DATATYPE_IOV a list of these. Do not change it until the request is
+                     done.
         remote_addr  virtual address in the peer's process.
         rkey         what rkey_unpack() of this endpoint returned.
-        param        a RequestParam; its fields count where their bit of op_attr_mask is set.
-        count        elements of the datatype, bytes without one; all of the buffer where None.
-        cb, user_data, memh, flags, datatype   as param's fields, which they come before; flags: OP_ATTR_FLAG_*.
+        param        a RequestParam; a field counts if its bit of op_attr_mask is set.
+        count        number of elements of the datatype, of bytes without one; None: all of the buffer.
+        cb, user_data, memh, flags, datatype   as param's fields, over which they have precedence; flags:
+                                               OP_ATTR_FLAG_*.
 
-        Returns a request: false as a truth value where the operation was done in place (C's NULL; cb is not called).
-        Done means that the buffer may be used again; the peer sees the bytes for certain after a flush.
+        Returns a request, which is false as a truth value if the operation was done in place (C's NULL; cb is not
+        called). When the request is done, the buffer may be used again; only a flush makes sure that the peer
+        sees the bytes.
 
         Raises UcsError: INVALID_PARAM (closed or foreign key, no such feature, memh without the right),
-        NO_RESOURCE (FORCE_IMM_CMPL). What the owner's memory table refuses ends the request with IO_ERROR.
-        Waits while the transmit queue is full. Source: UCP, ucp_put_nbx.
+        NO_RESOURCE (FORCE_IMM_CMPL). If the owner's memory table refuses the operation, the request ends with
+        IO_ERROR. Waits while the transmit queue is full. Source: UCP, ucp_put_nbx.
         """
 
     def get_nbx(self, buffer: object, remote_addr: int, rkey: UcpRkeyCore | None, param: object = None, *, count: int | None = None, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, memh: object = None, flags: int = 0, datatype: int | None = None) -> Any:
         """
-        Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments as put_nbx.
+        Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments and errors as put_nbx.
 
-        Done means that the data is there. Source: UCP, ucp_get_nbx.
+        When the request is done, the buffer has the bytes. Source: UCP, ucp_get_nbx.
         """
 
     def atomic_op_nbx(self, opcode: int, buffer: object, remote_addr: int, rkey: UcpRkeyCore, param: object = None, *, count: int | None = None, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, memh: object = None, flags: int = 0, datatype: int | None = None, reply_buffer: object = None) -> Any:
@@ -1670,21 +1814,23 @@ class UcpEndpointCore:
         Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).
 
         opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.
-        buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the value that is expected.
+        buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the expected value.
         remote_addr   a multiple of the element's size.
-        datatype      dt_make_contig(4) or dt_make_contig(8); the buffer's size where neither it nor param is given.
-        reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from it.
+        datatype      dt_make_contig(4) or dt_make_contig(8); without it and param, the buffer's size.
+        reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from
+                      it.
         count         1.   Others as put_nbx.
 
-        Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has it), and a failure is
-        told by the next flush. Raises UcsError (INVALID_PARAM). Source: UCP, ucp_atomic_op_nbx.
+        Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has the operation),
+        and the next flush reports a failure. Raises UcsError (INVALID_PARAM). Source: UCP,
+        ucp_atomic_op_nbx.
         """
 
     def flush_nbx(self, param: object = None, *, cb: Callable[[Any, int, Any], object] | None = None, user_data: object = None, flags: int = 0) -> Any:
         """
         Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).
 
-        A failure that no request has told of is told here. Source: UCP, ucp_ep_flush_nbx.
+        Also reports a failure that no request has reported. Source: UCP, ucp_ep_flush_nbx.
         """
 
     @property
@@ -1699,10 +1845,10 @@ class UcpEndpointCore:
     def under_way(self) -> int: ...
 
     def begin_close(self) -> None:
-        """From here on it takes no operations."""
+        """From here on the endpoint takes no operations."""
 
     def tell_failure(self) -> None:
-        """Raises UcsError for the first failure that nobody has been told of."""
+        """Raises UcsError for the first unreported failure."""
 
     def shut(self) -> None: ...
 
@@ -1739,8 +1885,8 @@ class UcpRkeyCore:
 
 class PeerMemory:
     """
-    Bytes of a peer's process, mapped here: a buffer. While it lives they stay mapped, and the
-    peer hands their place to no other region.
+    Memory of a peer's process, mapped in this process: a buffer. While this object exists,
+    the memory stays mapped, and the peer does not reuse its place for another region.
     """
 
     @property
@@ -1755,14 +1901,15 @@ class PeerMemory:
 
 def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> PeerMemory | int | None:
     """
-    A peer's bytes as this process has them mapped; None where loads and stores do not get there; a number of the
-    NIC's statuses where it is refused (16: not yet, try again).
+    Returns a peer's memory as this process has it mapped; None if loads and stores do not reach the memory; the
+    number of a Status if the access is refused (16, again: the connection or the mapping is still being made).
     """
 
 def hold_pages(domain: DomainCore, kept: bool) -> None:
     """
-    From now on the NIC holds the pages of the domain's regions, as one that pins them: after a fork it goes on with
-    them, although this process gets a new page where it writes. Regions that are whole pages of private memory.
+    From now on the NIC holds the pages of the domain's regions, like hardware that pins them: after a fork the
+    NIC keeps using the same pages, although this process gets a new page when it writes. This covers regions
+    that are whole pages of private memory.
 
     kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.
     """
