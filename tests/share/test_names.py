@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import warnings
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
+from weft.share.names import NameServer
 
 
 def test_unknown_name_lists_those_there_are(node: weft.Node, name: Any) -> None:
@@ -109,3 +112,15 @@ def test_stopped_owner_times_out(node: weft.Node, own_owner: Owner, name: Any, m
             node.attach(n)
     finally:
         own_owner.go_on()
+
+
+def test_collected_server_closes_its_sockets_without_a_warning(name: Any) -> None:
+    n = name("dropped")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        server = NameServer()
+        server.publish(n, "ticket")
+        del server
+        gc.collect()
+    assert [str(w.message) for w in found] == []
+    assert n not in weft.Node.names()

@@ -195,6 +195,17 @@ def _unknown(name: str, wait: float) -> errors.NotFound:
 _servers: weakref.WeakSet[NameServer] = weakref.WeakSet()
 
 
+class _Listener(socket.socket):
+    """Closes without a word when it is collected.
+
+    A node and its listeners are collected in any order, and the node itself says what ends (a ResourceWarning that names
+    the share). A plain socket that comes first would add a warning of its own about a descriptor.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class NameServer:
     """Holds names and answers look-ups, in a daemon thread that starts with the first name."""
 
@@ -379,7 +390,7 @@ def _take(name: str) -> socket.socket:
     first = _prefix() + name
     other: str | None = None
     for again in range(_TAKE_TRIES):
-        listener: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener: socket.socket | None = _Listener(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         assert listener is not None
         try:
             listener.setblocking(False)
