@@ -164,7 +164,7 @@ Refusal check(const nic::Endpoint& ep, Atomic& a, Why* why) {
     return why->set(Refusal::inject_too_long, a.total, ep.config().inject_size);
   }
   if (a.whole || (rules.local_lengths && a.remote.size() == 1)) a.remote[0].length = a.total;
-  if (rules.more) [[unlikely]] {
+  if (rules.more && (a.remote.size() != 1 || !rules.is_simple(a.flags, a.remote[0].key))) [[unlikely]] {
     if (const Refusal more = check_more(ep, &a.flags, a.remote, why); more != Refusal::none) return more;
   }
   return ep.config().traffic.on ? check_clash(ep, a, why) : Refusal::none;

@@ -71,7 +71,7 @@ Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refu
   }
   if (t.inject && t.local.length > ep.config().inject_size) [[unlikely]]
     return refuse_transfer(ep, t, Refusal::inject_too_long, why);
-  if (ep.config().rules.more) [[unlikely]]
+  if (!ep.config().rules.is_simple(t.flags, t.key)) [[unlikely]]
     return check_more(ep, t, why);
   return Refusal::none;
 }

@@ -147,6 +147,14 @@ struct OpRules {
   AtomicTable atomics = all_atomics();
   RefusalErrnos errnos = default_errnos();
 
+  // HOT. True: the checks of call::check_more() pass.
+  [[nodiscard]] bool is_simple(uint64_t call_flags, uint64_t key) const noexcept {
+    if (!more) [[likely]]
+      return true;
+    if ((call_flags & (flag::kFence | flag::kRemoteCqData | fence_also)) != 0) return false;
+    const auto takes = [&](const KeyForm& form) { return form.has(key) && form.offset_mask == 0; };
+    return takes(key_forms[0]) || (key_form_count > 1 && takes(key_forms[1]));  // an unused form takes every key
+  }
   [[nodiscard]] int errno_of(Refusal r) const noexcept { return errnos[static_cast<size_t>(r)]; }
   [[nodiscard]] uint64_t flags_of(FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
   [[nodiscard]] bool has_atomic(Datatype datatype, AtomicOp op, AtomicFamily family,
