@@ -40,7 +40,7 @@ void register_telemetry(nb::module_& m, nb::class_<PyNic>& nic) {
            nb::dict d;
            for (size_t i = 0; i < nic::kTelemetryCount; ++i) {
              const auto what = static_cast<nic::Telemetry>(i);
-             d[nic::telemetry_name(what)] = page.word(what).load(std::memory_order_relaxed);
+             d[nic::telemetry_name(what)] = page.total(what);
            }
            return d;
          },

@@ -113,7 +113,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   const uint32_t notify = region_notify(read, true, args.op);
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
   const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
-  if (counts_traffic_) [[unlikely]] {
+  if (counts_ != nullptr) [[unlikely]] {
     count_traffic(route, OpKind::atomic, args.family, args.datatype, args.remote[0].key, args.flags, total,
                   (entry_flags & notify) != 0, false);
   }
@@ -164,7 +164,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
           }
           ++domain_->statistics.direct;
           domain_->statistics.bytes += total;
-          if (counts_traffic_) [[unlikely]] {
+          if (counts_ != nullptr) [[unlikely]] {
             count_traffic(route, OpKind::atomic, args.family, args.datatype, range.key, args.flags, total, false,
                           false);
           }

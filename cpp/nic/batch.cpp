@@ -11,7 +11,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
                                 uint64_t flags, uint64_t context, bool device) {
   // Descriptors per hold of the lock, which bounds the wait of other threads and of closing regions.
   constexpr size_t kChunk = 256;
-  const bool hot = !device && (flags & kLongWay) == 0;
+  const bool hot = !device && raw_keys_ == 0 && (flags & kLongWay) == 0;
   const ClassSet stops = stops_[static_cast<size_t>(class_of(kind))];
   Op* parent = nullptr;
   bool wants = false;
@@ -71,7 +71,7 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
             domain_->statistics.bytes += d.length;
             total += d.length;
             d.status = 0;
-            if (counts_traffic_) [[unlikely]]
+            if (counts_ != nullptr) [[unlikely]]
               count_traffic(route, kind, {}, {}, d.key, flags, d.length, false, false);
             continue;
           }

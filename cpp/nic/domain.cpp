@@ -31,6 +31,15 @@ void Domain::wait_for_lock() noexcept {
   }
 }
 
+TelemetryWriter& Domain::telemetry(uint32_t nic) {
+  assert_held();
+  const TelemetryPage* page = &nic_->telemetry().of(nic);
+  const auto known = std::ranges::find(telemetry_, page, [](const auto& w) { return w->page(); });
+  if (known != telemetry_.end()) return **known;
+  telemetry_.push_back(nic_->telemetry().writer(nic));
+  return *telemetry_.back();
+}
+
 std::shared_ptr<Endpoint> Domain::make_endpoint(const EndpointConfig& config) {
   return std::make_shared<Endpoint>(this, config);
 }

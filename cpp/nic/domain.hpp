@@ -47,7 +47,7 @@ class Domain {
   ~Domain();
   void close() noexcept;
 
-  void lock() noexcept {
+  [[gnu::always_inline]] void lock() noexcept {
     uint64_t word = activity_->word.load(std::memory_order_relaxed);
     // SYNC POINT: this full barrier publishes our activity before we read any table entry (mem/table.hpp).
     if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
@@ -60,7 +60,7 @@ class Domain {
     fence_after_lock();
     note_holder(std::this_thread::get_id());
   }
-  void unlock() noexcept {
+  [[gnu::always_inline]] void unlock() noexcept {
     assert_held();
     note_holder({});
     // SYNC POINT: every access made under the lock ends before the word becomes even.
@@ -115,7 +115,7 @@ class Domain {
   friend class AddressVector;
   friend class MemoryRegion;
   friend class Nic;
-  void wait_for_lock() noexcept;
+  [[gnu::noinline, gnu::cold]] void wait_for_lock() noexcept;
   void note_holder([[maybe_unused]] std::thread::id thread) noexcept {
 #if !defined(NDEBUG)
     holder_.store(thread, std::memory_order_relaxed);
@@ -126,6 +126,8 @@ class Domain {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
   }
+  // Requires the lock. This domain's counts for a NIC; they live as long as the domain.
+  TelemetryWriter& telemetry(uint32_t nic);
   // These require the lock. pump(): submits the flow's waiting operations as far as possible.
   size_t pump(Flow& flow) noexcept;
   size_t release_due(uint64_t now_ns);  // of reordering_
@@ -150,10 +152,10 @@ class Domain {
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
 
+  mem::ActivityWord* activity_;  // in the cache line of `statistics`, which every operation writes
   Nic* nic_;
   DomainConfig config_;
   uint32_t index_;
-  mem::ActivityWord* activity_;
 #if !defined(NDEBUG)
   std::atomic<std::thread::id> holder_{};
 #endif
@@ -167,11 +169,12 @@ class Domain {
   std::vector<Endpoint*> reordering_;                // enabled endpoints whose operations overtake each other
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;
+  std::vector<std::unique_ptr<TelemetryWriter>> telemetry_;  // one for each page in which this domain counts
 };
 
 struct DomainLock {
-  explicit DomainLock(Domain* d) noexcept : domain(d) { domain->lock(); }
-  ~DomainLock() { domain->unlock(); }
+  [[gnu::always_inline]] explicit DomainLock(Domain* d) noexcept : domain(d) { domain->lock(); }
+  [[gnu::always_inline]] ~DomainLock() { domain->unlock(); }
   DomainLock(const DomainLock&) = delete;
   DomainLock& operator=(const DomainLock&) = delete;
   Domain* domain;

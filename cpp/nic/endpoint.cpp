@@ -10,12 +10,12 @@ namespace weft::nic {
 
 Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
     : domain_(domain),
-      config_(config),
       short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
-      atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
-      length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
       long_way_(kLongWay | (config.holds_more ? flag::kMore : 0)),
-      counts_traffic_(config.traffic.on),
+      connected_(config.connected),
+      length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
+      config_(config),
+      atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
       raw_keys_(domain->config_.raw_keys ? 1 : 0),
       order_(order_rules(config.msg_order, config.fence_covers_all)) {
   lanes_[0] = {config.msg_order, static_cast<uint8_t>(config.tclass % kTclassCount)};
@@ -23,7 +23,7 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
   OpRules& rules = config_.rules;
   rules.more = rules.fence_needs_cap || rules.local_lengths || rules.key_form_count != 0 || rules.fence_also != 0 ||
                rules.data_key_mask != 0;
-  for (size_t c = 0; c < kClassCount; ++c) stops_[c] = order_.waits_for[c] | Flow::kWaiting;
+  for (size_t c = 0; c < kClassCount; ++c) stops_[c] = order_.waits_for[c] | Flow::kWaiting | Flow::kForeign;
 }
 
 void Endpoint::bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags) {
@@ -79,6 +79,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     if (!tx_cq_ && (config_.caps & kStarts) != 0) {
       throw Error(fi_err::kENOCQ, "the endpoint has no completion queue for its operations: bind one with fi.TRANSMIT");
     }
+    if (config_.traffic.on) counts_ = &domain_->telemetry(nic);
   }
   if (!rx_cq_) rx_cq_ = tx_cq_;
   vnis_.assign(vnis.begin(), vnis.end());
@@ -119,10 +120,8 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       n.table().close_ep(index);
       return address.pid;
     }
-    TelemetryPage* const page = counts_traffic_ ? &n.telemetry().of(nic) : nullptr;
     const std::lock_guard objects(n.objects_mutex_);
     const DomainLock guard(domain_);
-    page_ = page;
     av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
@@ -131,7 +130,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     address_ = address;
     n.eps_[index] = shared_from_this();
     state_ = State::enabled;
-    plain_ = !reorder_;
+    set_plain();
     if (reorder_) domain_->reordering_.push_back(this);
     return address.pid;
   }

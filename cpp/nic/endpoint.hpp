@@ -142,6 +142,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
     return fi_addr < flows_.size() && flows_[fi_addr] ? flows_[fi_addr].get() : make_flow(fi_addr);
   }
   Flow* make_flow(uint64_t fi_addr);
+  void set_plain() noexcept { plain_ = state_ == State::enabled && !reorder_ && held_.empty() && raw_keys_ == 0; }
   void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
   // True if the call itself may do the operation, by load and store or through the kernel.
   [[nodiscard]] bool may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept;
@@ -158,17 +159,16 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] bool speaks_to(const Route& route) const noexcept {
     return ((route.address.vni ^ config_.vni) & vni_mask_) == 0;
   }
-  // True if the link of the endpoint's NIC or of the peer's NIC is down.
-  [[nodiscard]] bool cut_off(const Route& route) const noexcept {
-    return page_ != nullptr && (page_->link_down() || (route.telemetry != nullptr && route.telemetry->link_down()));
-  }
   // The status that refuses operations to a peer; ok: they are allowed.
   [[nodiscard]] Status barred(Route& route) noexcept {
     if (!speaks_to(route)) [[unlikely]]
       return Status::unauthorized;
-    return page_ != nullptr && link_is_down(route) ? Status::unreachable : Status::ok;
+    return counts_ != nullptr && link_is_down(route) ? Status::unreachable : Status::ok;
   }
+  bool find_counts(Route& route) noexcept;  // sets route.telemetry; false: out of memory
+  // True if the link of the endpoint's NIC or of the peer's NIC is down. link_is_down() finds the peer's counts first.
   [[nodiscard]] bool link_is_down(Route& route) noexcept;
+  [[nodiscard]] bool cut_off(const Route& route) const noexcept;
   [[nodiscard]] wire::EpAddress seen_by(const Route& route) const noexcept {
     return {address_.nic, address_.pid, route.address.vni, 0};
   }
@@ -240,7 +240,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   // Checks that an operation which outlasts its call may begin; *wants: it reports its completion.
   Refusal check_unfinished(uint64_t flags, bool* wants) const;
   // The destination of a transfer: a connected endpoint ignores the call's.
-  [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return config_.connected ? fixed_dest_ : dest; }
+  [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return connected_ ? fixed_dest_ : dest; }
   std::byte* fast_target(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   static void remember(Route& route, const mem::MrView& view, uint64_t key);
   Status send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
@@ -252,28 +252,34 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   // Requires the domain's lock. Delivers the entry of a peer's write with data; returns the answer's flag: 0, NoRoom.
   uint8_t receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept;
 
-  Domain* domain_;
-  EndpointConfig config_;
-  uint64_t short_bytes_max_;  // up to this length (at most max_msg_size) copies are made under the lock
-  uint64_t atomic_bytes_max_;
-  uint64_t length_mask_;  // 0: completions have no length
-  std::atomic<uint64_t> batches_{0};
-  uint64_t long_way_;              // flags of operations that need more than a copy
-  TelemetryPage* page_ = nullptr;  // the page of this NIC, if traffic is counted
-  State state_ = State::created;
-  bool plain_ = false;           // enabled, and no operation is held: the short paths may be taken
-  bool counts_traffic_ = false;  // config_.traffic.on
-  // By class: bits of Flow::busy that keep an operation from going direct: classes it must not pass, and kWaiting.
+  // Two cache lines that a short operation reads: everything else of the endpoint is behind them.
+  alignas(kCacheLine) Domain* domain_;
+  uint64_t short_bytes_max_;           // up to this length (at most max_msg_size) copies are made under the lock
+  uint64_t long_way_;                  // flags of operations that need more than a copy
+  TelemetryWriter* counts_ = nullptr;  // the domain's counts for this NIC, if traffic is counted
+  // By class: bits of Flow::busy that keep an operation from going direct: classes it must not pass, kWaiting, and
+  // kForeign.
   std::array<ClassSet, kClassCount> stops_{};
-  std::unique_ptr<Reorder> reorder_;          // null: operations go out in the order of posting
-  std::vector<std::shared_ptr<Flow>> held_;   // FI_MORE: flows with held operations
-  std::vector<std::shared_ptr<Flow>> flows_;  // by fi_addr; null: no operation was ever posted
+  State state_ = State::created;
+  bool plain_ = false;  // the short paths may be taken: see set_plain()
   bool selective_ = false;
-  std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by any thread
+  bool connected_;                            // config_.connected
+  std::vector<std::shared_ptr<Flow>> flows_;  // by fi_addr; null: no operation was ever posted
+  std::shared_ptr<CompletionQueue> tx_cq_;
+  std::shared_ptr<Counter> write_cntr_, read_cntr_;
+  uint64_t fixed_dest_ = ~uint64_t{0};
+  uint64_t length_mask_;  // 0: completions have no length
+
+  EndpointConfig config_;
+  std::atomic<uint64_t> batches_{0};
+  uint64_t atomic_bytes_max_;
+  std::unique_ptr<Reorder> reorder_;         // null: operations go out in the order of posting
+  std::vector<std::shared_ptr<Flow>> held_;  // FI_MORE: flows with held operations
+  std::atomic<uint32_t> outstanding_{0};     // operations that have an Op; changed under the lock, read by any thread
   std::atomic<uint32_t> long_copies_{0};
-  std::shared_ptr<CompletionQueue> tx_cq_, rx_cq_;
+  std::shared_ptr<CompletionQueue> rx_cq_;
   std::shared_ptr<AddressVector> av_;
-  std::shared_ptr<Counter> write_cntr_, read_cntr_, remote_write_cntr_, remote_read_cntr_;
+  std::shared_ptr<Counter> remote_write_cntr_, remote_read_cntr_;
   uint32_t index_ = 0, generation_ = 0;
   bool shut_ = false;         // peers have been told that rx_cq_ has no room
   uint64_t shut_number_ = 0;  // grows each time that peers are told
@@ -284,7 +290,6 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   std::array<Lane, kLaneCount> lanes_{};
   uint32_t lanes_used_ = 1;     // one bit a lane; lane 0 is the endpoint itself
   std::vector<uint16_t> vnis_;  // all VNIs of this endpoint
-  uint64_t fixed_dest_ = ~uint64_t{0};
   std::shared_ptr<CmQueue> cm_;
   bool listens_ = false;
   uint64_t cm_token_ = 0, cm_request_ = 0;  // cm_request_: of the last connection request

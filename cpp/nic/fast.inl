@@ -39,12 +39,15 @@ constexpr OpClass class_of(OpKind kind) noexcept {
     counter->add(counter->counts_bytes ? len : 1);
 }
 
-// HOT. A pointer for loads and stores of `length` bytes at addr that need no notice to the owner; null: take the long
+// HOT. Requires that the flow's `busy` has none of stops_ and that keys are no handles (raw_keys_).
+// A pointer for loads and stores of `length` bytes at addr that need no notice to the owner; null: take the long
 // path. Reads the cached translation, the owner's region entry and endpoint entry (shared lines); stores nothing.
 [[gnu::always_inline]] inline std::byte* Endpoint::fast_target(Route& route, uint64_t key, uint64_t addr,
                                                                uint64_t length, uint32_t want) noexcept {
-  if (!speaks_to(route) || raw_keys_ != 0 || cut_off(route)) [[unlikely]]
+  if (counts_ != nullptr && (counts_->link_down() || route.telemetry == nullptr || route.telemetry->link_down()))
+      [[unlikely]] {
     return nullptr;
+  }
   const Translation& t = route.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
   // SYNC POINT: read after taking the domain's lock: either the owner sees us busy, or we see the key revoked.

@@ -83,8 +83,8 @@ void Endpoint::ring() {
   domain_->assert_held();
   if (held_.empty()) return;
   batches_.fetch_add(1, std::memory_order_relaxed);
-  plain_ = state_ == State::enabled && !reorder_;
   const std::vector<std::shared_ptr<Flow>> flows = std::exchange(held_, {});
+  set_plain();
   for (const auto& flow : flows) {
     for (Op* op = flow->first; op != nullptr; op = op->next) op->held_back = false;
   }
@@ -94,27 +94,33 @@ void Endpoint::ring() {
   }
 }
 
+// HOT (CXI). Lines: the lines of the domain's two blocks of counts, which no other thread writes.
 void Endpoint::count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
                              uint64_t flags, uint64_t bytes, bool counts, bool framed) noexcept {
   const uint16_t how = travels(kind, family, datatype, key, flags);
-  try {
-    TelemetryPages& pages = domain_->nic_->telemetry();
-    page_->at_initiator[1 + lanes_[lane_of(flags)].tclass].fetch_add(packets_of(bytes), std::memory_order_relaxed);
-    if (!framed) {
-      if (route.telemetry == nullptr) route.telemetry = &pages.of(route.address.nic);
-      route.telemetry->add_target(how, bytes, counts);
+  counts_->add_sent(lanes_[lane_of(flags)].tclass, packets_of(bytes));
+  if (!framed && (route.telemetry != nullptr || find_counts(route))) [[likely]]
+    route.telemetry->add_target(how, bytes, counts);
+  if ((how & traffic::kHrp) != 0) counts_->add(Telemetry::hrp_ack, 1);
+}
+
+bool Endpoint::find_counts(Route& route) noexcept {
+  if (route.telemetry == nullptr) {
+    try {
+      route.telemetry = &domain_->telemetry(route.address.nic);
+    } catch (const std::exception&) {  // out of memory for a page: operations to this peer are not counted
     }
-    if ((how & traffic::kHrp) != 0) page_->add(Telemetry::hrp_ack, 1);
-  } catch (const std::exception&) {  // out of memory for a page: this operation is not counted
   }
+  return route.telemetry != nullptr;
 }
 
 bool Endpoint::link_is_down(Route& route) noexcept {
-  try {
-    if (route.telemetry == nullptr) route.telemetry = &domain_->nic_->telemetry().of(route.address.nic);
-  } catch (const std::exception&) {  // no memory for a page
-  }
+  find_counts(route);
   return cut_off(route);
+}
+
+bool Endpoint::cut_off(const Route& route) const noexcept {
+  return counts_ != nullptr && (counts_->link_down() || (route.telemetry != nullptr && route.telemetry->link_down()));
 }
 
 // Ends an operation that is in no waiting list: reports it, returns its buffers, recycles the Op.
@@ -128,7 +134,7 @@ void Endpoint::finish(Op* op) noexcept {
     op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
                              op->held.data() + op->device_at, false);
   }
-  if (counts_traffic_ && op->counted && op->status == Status::ok) [[unlikely]] {
+  if (counts_ != nullptr && op->counted && op->status == Status::ok) [[unlikely]] {
     count_traffic(*flow->route, op->kind, op->family, op->datatype, op->remote[0].key, op->flags, op->total, false,
                   true);
   }
@@ -216,7 +222,7 @@ bool Endpoint::advance(Op* op) {
   if (op->held_back) return false;
   Flow& flow = *op->flow;
   Route& t = *flow.route;
-  if (page_ != nullptr && !op->counted && !op->check_sent && link_is_down(t)) [[unlikely]] {
+  if (counts_ != nullptr && !op->counted && !op->check_sent && link_is_down(t)) [[unlikely]] {
     op->status = Status::unreachable;
     finish(op);
     return true;
@@ -345,7 +351,7 @@ bool Endpoint::advance_frames(Op* op) {
     f.addr = range.addr;
     f.length = range.length;
     f.frag_offset = op->at_offset;
-    if (counts_traffic_) [[unlikely]] {
+    if (counts_ != nullptr) [[unlikely]] {
       const uint16_t how = travels(op->kind, op->family, op->datatype, range.key, op->flags) & traffic::kInFrames;
       f.datatype = static_cast<uint16_t>(how << 8);
     }

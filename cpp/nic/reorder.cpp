@@ -203,7 +203,7 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
   nic.need_engine();
   ++domain_->statistics.direct;
   domain_->statistics.bytes += total;
-  if (counts_traffic_) count_traffic(route, OpKind::write, {}, {}, range.key, args.flags, total, false, false);
+  if (counts_ != nullptr) count_traffic(route, OpKind::write, {}, {}, range.key, args.flags, total, false, false);
   complete(wants, args.context, completion_flags(OpKind::write, {}), total);
   return true;
 }

@@ -32,6 +32,7 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
   // Targets may admit a connected endpoint and refuse others, so other endpoints must not share its translations.
   const std::shared_ptr<Route>& shared = av_->entries_[fi_addr];
   flows_[fi_addr] = std::make_shared<Flow>(config_.connected ? domain_->own_route(shared->address) : shared);
+  if (!speaks_to(*shared)) flows_[fi_addr]->busy |= Flow::kForeign;
   return flows_[fi_addr].get();
 }
 
@@ -109,13 +110,14 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
           if (write ? copy_guarded_hot(there, here, length) : copy_guarded_hot(here, there, length)) [[likely]] {
             ++domain_->statistics.direct;
             domain_->statistics.bytes += length;
-            if (counts_traffic_) [[unlikely]]
+            if (counts_ != nullptr) [[unlikely]]
               count_traffic(route, kind, {}, {}, key, flags, length, false, false);
             complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
             return {Refusal::none, wants};
           }  // a page failed: post() reports the failure
         }
-      } else if (route.ready && route.ep_entry == nullptr && raw_keys_ == 0 && speaks_to(route) && !cut_off(route)) {
+      } else if (route.ready && route.ep_entry == nullptr && (flow.busy & Flow::kForeign) == 0 &&
+                 (counts_ == nullptr || !link_is_down(route))) {
         return post_one_by_frames(kind, local, length, to, addr, key, flags, context, imm, inject_call);
       }
     }
@@ -358,7 +360,7 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   const uint32_t notify = to_peer ? mem::kMrNotifyWrite : mem::kMrNotifyRead;
   const uint32_t ep_notify = to_peer ? mem::kEpNotifyWrite : mem::kEpNotifyRead;
   const bool has_data = (flags & flag::kRemoteCqData) != 0;
-  if (counts_traffic_) [[unlikely]] {
+  if (counts_ != nullptr) [[unlikely]] {
     count_traffic(route, kind, {}, {}, remote[0].key, flags, total, (entry_flags & notify) != 0, false);
   }
   if (has_data || (entry_flags & notify) != 0 ||

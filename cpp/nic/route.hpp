@@ -22,7 +22,7 @@
 namespace weft::nic {
 
 class Domain;
-struct TelemetryPage;
+class TelemetryWriter;
 
 // The cached check of a region that the initiator reached by load and store. Valid while the owner's entry has the same
 // state word, because every change of the region changes that word.
@@ -57,9 +57,9 @@ struct Route : std::enable_shared_from_this<Route> {
   std::shared_ptr<link::Peer> peer;
   Translation translations[kTranslationCount];
   uint64_t ask_room_at_ns = 0, ask_room_wait_ns = 0;
-  uint32_t asked = 0;                  // links tried so far, including the one under way
-  Status down = Status::ok;            // how the last connection ended
-  TelemetryPage* telemetry = nullptr;  // the page of the peer's NIC, set at the first count
+  uint32_t asked = 0;                    // links tried so far, including the one under way
+  Status down = Status::ok;              // how the last connection ended
+  TelemetryWriter* telemetry = nullptr;  // the domain's counts for the peer's NIC, set at the first operation
   Domain* domain;
 
   void set_ready(std::shared_ptr<link::Peer> p, uint32_t index, uint32_t generation) {
@@ -87,8 +87,9 @@ struct Route : std::enable_shared_from_this<Route> {
 
 // The data path reads only the first cache line.
 struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
-  // A further bit of `busy`: operations wait, and a new one queues behind them.
-  static constexpr ClassSet kWaiting = 1u << 7;
+  // Further bits of `busy`. kWaiting: operations wait, and a new one queues behind them. kForeign: the peer has another
+  // VNI, and operations to it are refused.
+  static constexpr ClassSet kWaiting = 1u << 7, kForeign = 1u << 6;
 
   explicit Flow(std::shared_ptr<Route> r) noexcept : route(std::move(r)) {}
 

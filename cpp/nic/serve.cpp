@@ -315,7 +315,8 @@ void Nic::count_served(const wire::Frame& frame, bool counts, uint64_t bytes) no
   if (frame.ep_index >= mem::kEpCountMax) return;
   try {
     const uint32_t nic = mem::load_relaxed(table().ep(frame.ep_index).address.nic);
-    telemetry_.of(nic).add_target(frame.datatype >> 8 & traffic::kInFrames, bytes, counts);
+    TelemetryWriter(&telemetry_, &telemetry_.of(nic), TelemetryPage::kBlocks)
+        .add_target(frame.datatype >> 8 & traffic::kInFrames, bytes, counts);
   } catch (const std::exception&) {  // out of memory for a page
   }
 }

@@ -1,8 +1,10 @@
 // cpp/nic/telemetry.cpp: see telemetry.hpp.
 #include "nic/telemetry.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/status.hpp"
@@ -34,42 +36,82 @@ const char* telemetry_name(Telemetry what) noexcept {
   return kSent[word_of(what) - 1];
 }
 
-uint16_t TrafficRules::of(OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key, uint64_t flags,
-                          bool waw) const noexcept {
-  if (!on) return 0;
-  uint16_t how = traffic::kCounted;
-  const bool atomic = kind == OpKind::atomic;
-  const bool plain = optimized(key) && !wants_events(key);
-  if (plain) how |= traffic::kEntryHit;
-  const bool unreliable = atomic && (flags & unreliable_flag) != 0;
-  const bool restricted = atomic ? optimized(key) && unreliable : plain && (kind == OpKind::read || !waw);
-  if (restricted) how |= traffic::kRestricted;
-  if (kind != OpKind::read && (flags & flush_flags) != 0) how |= traffic::kFlush;
-  if (atomic && (flags & pcie_flag) != 0) how |= traffic::kCpuAmo;
-  if (restricted && (flags & hrp_flag) != 0 && kind != OpKind::read && (!atomic || family == AtomicFamily::base) &&
-      !(atomic && hrp_without_uint32 && datatype == Datatype::uint32)) {
-    how |= traffic::kHrp;
-  }
-  return how;
+uint64_t TelemetryPage::total(Telemetry what) const noexcept {
+  uint64_t sum = shared.word(what).load(std::memory_order_relaxed);
+  for (const TelemetryBlock& block : blocks) sum += block.word(what).load(std::memory_order_relaxed);
+  return sum;
 }
 
-void TelemetryPage::add_target(uint16_t how, uint64_t bytes, bool counts) noexcept {
-  const uint64_t packets = packets_of(bytes);
-  add((how & traffic::kRestricted) != 0 ? Telemetry::restricted_pkt : Telemetry::unrestricted_pkt, packets);
-  add(Telemetry::success, 1);
-  if ((how & traffic::kEntryHit) != 0 && !counts) add(Telemetry::entry_hit, 1);
-  if ((how & traffic::kFlush) != 0) add(Telemetry::flush, 1);
-  if ((how & traffic::kCpuAmo) != 0) add(Telemetry::cpu_fetch_amo, 1);
+TelemetryWriter::~TelemetryWriter() {
+  if (alone_) pages_->give_back(page_, static_cast<size_t>(counts_ - page_->blocks));
 }
 
-TelemetryPage& TelemetryPages::of(uint32_t nic) {
-  const std::lock_guard guard(mutex_);
+namespace {
+
+// Locks or unlocks the bytes of a block for this open file; false: another process has the lock.
+bool lock_block(int fd, size_t block, short type) noexcept {
+  struct flock range{};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = static_cast<off_t>(offsetof(TelemetryPage, blocks) + block * sizeof(TelemetryBlock));
+  range.l_len = sizeof(TelemetryBlock);
+  return ::fcntl(fd, F_OFD_SETLK, &range) == 0;
+}
+
+}  // namespace
+
+// Requires mutex_.
+TelemetryPages::Page& TelemetryPages::held(uint32_t nic) {
   Held& held = pages_[nic];
   if (held.pages.empty()) {
     const UniqueFd fd = make_memfd("weft-telemetry", TelemetryPage::kBytes);
-    held.pages.push_back(Mapping::shared(fd.get(), TelemetryPage::kBytes, true, "counts of a NIC"));
+    auto page = std::make_unique<Page>();
+    page->memory = Mapping::shared(fd.get(), TelemetryPage::kBytes, true, "counts of a NIC");
+    held.pages.push_back(std::move(page));
   }
-  return *reinterpret_cast<TelemetryPage*>(held.pages.back().data());
+  return *held.pages.back();
+}
+
+// Requires mutex_.
+void TelemetryPages::remember(uint32_t nic) {
+  noted_.push_back({nic, reinterpret_cast<TelemetryPage*>(held(nic).memory.data())});
+  known_[nic % kKnown].store(&noted_.back(), std::memory_order_release);
+}
+
+TelemetryPage& TelemetryPages::find(uint32_t nic) {
+  const std::lock_guard guard(mutex_);
+  auto* page = reinterpret_cast<TelemetryPage*>(held(nic).memory.data());
+  const auto noted = std::ranges::find_if(noted_, [&](const Known& k) { return k.nic == nic && k.page == page; });
+  if (noted == noted_.end()) {
+    remember(nic);
+  } else {
+    known_[nic % kKnown].store(&*noted, std::memory_order_release);
+  }
+  return *page;
+}
+
+std::unique_ptr<TelemetryWriter> TelemetryPages::writer(uint32_t nic) {
+  const std::lock_guard guard(mutex_);
+  Page& page = held(nic);
+  size_t block = 0;
+  while (block < TelemetryPage::kBlocks &&
+         (page.taken[block] || (page.file.valid() && !lock_block(page.file.get(), block, F_WRLCK)))) {
+    ++block;
+  }
+  auto made = std::make_unique<TelemetryWriter>(this, reinterpret_cast<TelemetryPage*>(page.memory.data()), block);
+  if (block < TelemetryPage::kBlocks) page.taken.set(block);
+  return made;
+}
+
+void TelemetryPages::give_back(const TelemetryPage* page, size_t block) noexcept {
+  const std::lock_guard guard(mutex_);
+  for (auto& [nic, held] : pages_) {
+    for (const auto& one : held.pages) {
+      if (reinterpret_cast<const TelemetryPage*>(one->memory.data()) != page) continue;
+      one->taken.reset(block);
+      if (one->file.valid()) lock_block(one->file.get(), block, F_UNLCK);
+    }
+  }
 }
 
 void TelemetryPages::attach(uint32_t nic, int fd) {
@@ -79,13 +121,18 @@ void TelemetryPages::attach(uint32_t nic, int fd) {
   }
   const std::lock_guard guard(mutex_);
   Held& held = pages_[nic];
-  if (held.attached() && held.device == s.st_dev && held.file == s.st_ino) return;
+  if (held.attached() && held.device == s.st_dev && held.inode == s.st_ino) return;
   if (!held.attached() && !held.pages.empty()) {
     throw Error(fi_err::kEBUSY, "operations were counted for the NIC before its page was attached: attach it first");
   }
-  held.pages.push_back(Mapping::shared(fd, TelemetryPage::kBytes, true, "counts of a NIC"));
+  auto page = std::make_unique<Page>();
+  page->memory = Mapping::shared(fd, TelemetryPage::kBytes, true, "counts of a NIC");
+  page->file = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!page->file.valid()) throw Error(fi_err::kEMFILE, "no descriptor is left for the page of a NIC's counts");
+  held.pages.push_back(std::move(page));
   held.device = s.st_dev;
-  held.file = s.st_ino;
+  held.inode = s.st_ino;
+  remember(nic);
 }
 
 }  // namespace weft::nic

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -69,48 +71,142 @@ struct TrafficRules {
   [[nodiscard]] bool wants_events(uint64_t key) const noexcept {
     return (key & provider_bit) != 0 ? (key & cached_bit) == 0 && (key & events_bit) != 0 : client_events;
   }
-  // waw: the endpoint orders writes after writes.
+  // How an operation travels, as traffic bits. waw: the endpoint orders writes after writes. Inline: a call costs more.
   [[nodiscard]] uint16_t of(OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key, uint64_t flags,
-                            bool waw) const noexcept;
+                            bool waw) const noexcept {
+    if (!on) return 0;
+    uint16_t how = traffic::kCounted;
+    const bool atomic = kind == OpKind::atomic;
+    const bool plain = optimized(key) && !wants_events(key);
+    if (plain) how |= traffic::kEntryHit;
+    const bool unreliable = atomic && (flags & unreliable_flag) != 0;
+    const bool restricted = atomic ? unreliable && optimized(key) : plain && (kind == OpKind::read || !waw);
+    if (restricted) how |= traffic::kRestricted;
+    if (kind != OpKind::read && (flags & flush_flags) != 0) how |= traffic::kFlush;
+    if (atomic && (flags & pcie_flag) != 0) how |= traffic::kCpuAmo;
+    if (restricted && (flags & hrp_flag) != 0 && kind != OpKind::read && (!atomic || family == AtomicFamily::base) &&
+        !(atomic && hrp_without_uint32 && datatype == Datatype::uint32)) {
+      how |= traffic::kHrp;
+    }
+    return how;
+  }
 };
 
-// The counts, in memory that processes may share: one cache line for initiators, one for targets.
-struct TelemetryPage {
+// The counts of one writer, in memory that processes may share: a cache line for initiators, and one for targets.
+struct TelemetryBlock {
   alignas(kCacheLine) std::atomic<uint64_t> at_initiator[8];
   alignas(kCacheLine) std::atomic<uint64_t> at_target[8];
-  alignas(kCacheLine) std::atomic<uint64_t> down;  // not 0: the link of the NIC is down, and no operation passes
 
-  static constexpr size_t kBytes = 4096;
-  [[nodiscard]] bool link_down() const noexcept { return down.load(std::memory_order_relaxed) != 0; }
-  [[nodiscard]] const std::atomic<uint64_t>& word(Telemetry what) const noexcept {
+  [[nodiscard]] std::atomic<uint64_t>& word(Telemetry what) noexcept {
     return (nic::at_initiator(what) ? at_initiator : at_target)[word_of(what)];
   }
-  void add(Telemetry what, uint64_t n) noexcept {
-    (nic::at_initiator(what) ? at_initiator : at_target)[word_of(what)].fetch_add(n, std::memory_order_relaxed);
+  [[nodiscard]] const std::atomic<uint64_t>& word(Telemetry what) const noexcept {
+    return const_cast<TelemetryBlock*>(this)->word(what);
   }
-  // Counts one operation of `bytes` that reached its region. counts: a counter of the target counts it.
-  void add_target(uint16_t how, uint64_t bytes, bool counts) noexcept;
 };
-static_assert(sizeof(TelemetryPage) <= TelemetryPage::kBytes && 1 + kTclassCount <= 8 &&
+
+// A NIC's counts. A writer with a block of its own adds without a locked instruction. A block belongs to one writer at
+// a time; its counts stay when the writer ends, and the next writer adds to them.
+struct TelemetryPage {
+  static constexpr size_t kBytes = 4096, kBlocks = 30;
+
+  TelemetryBlock shared;                           // for writers that have no block: added to by locked instructions
+  alignas(kCacheLine) std::atomic<uint64_t> down;  // not 0: the link of the NIC is down, and no operation passes
+  alignas(kCacheLine) std::byte unused[kCacheLine];
+  TelemetryBlock blocks[kBlocks];
+
+  [[nodiscard]] bool link_down() const noexcept { return down.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] uint64_t total(Telemetry what) const noexcept;
+};
+static_assert(sizeof(TelemetryPage) == TelemetryPage::kBytes && 1 + kTclassCount <= 8 &&
               static_cast<size_t>(Telemetry::sent_tc0) <= 8);
+
+class TelemetryPages;
+
+// Counts for one NIC. Used by one thread at a time: the domain's lock guards a domain's writers.
+class TelemetryWriter {
+ public:
+  // block: TelemetryPage::kBlocks: none, count in the shared one.
+  TelemetryWriter(TelemetryPages* pages, TelemetryPage* page, size_t block) noexcept
+      : pages_(pages),
+        page_(page),
+        counts_(block < TelemetryPage::kBlocks ? &page->blocks[block] : &page->shared),
+        alone_(block < TelemetryPage::kBlocks) {}
+  ~TelemetryWriter();
+  TelemetryWriter(const TelemetryWriter&) = delete;
+  TelemetryWriter& operator=(const TelemetryWriter&) = delete;
+
+  [[nodiscard]] const TelemetryPage* page() const noexcept { return page_; }
+  [[nodiscard]] bool link_down() const noexcept { return page_->link_down(); }
+  // HOT.
+  void add(Telemetry what, uint64_t n) noexcept { add(counts_->word(what), n); }
+  void add_sent(uint8_t tclass, uint64_t packets) noexcept { add(counts_->at_initiator[1 + tclass], packets); }
+  // Counts one operation of `bytes` that reached its region. counts: a counter of the target counts it.
+  void add_target(uint16_t how, uint64_t bytes, bool counts) noexcept {
+    add((how & traffic::kRestricted) != 0 ? Telemetry::restricted_pkt : Telemetry::unrestricted_pkt, packets_of(bytes));
+    add(Telemetry::success, 1);
+    if ((how & traffic::kEntryHit) != 0 && !counts) add(Telemetry::entry_hit, 1);
+    if ((how & traffic::kFlush) != 0) add(Telemetry::flush, 1);
+    if ((how & traffic::kCpuAmo) != 0) add(Telemetry::cpu_fetch_amo, 1);
+  }
+
+ private:
+  void add(std::atomic<uint64_t>& word, uint64_t n) const noexcept {
+    if (alone_) [[likely]] {
+      word.store(word.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    } else {
+      word.fetch_add(n, std::memory_order_relaxed);
+    }
+  }
+
+  TelemetryPages* pages_;
+  TelemetryPage* page_;
+  TelemetryBlock* counts_;
+  bool alone_;
+};
 
 // The pages of all NICs for which this process counts.
 class TelemetryPages {
  public:
-  // The page of a NIC, made at the first call. Its address stays valid.
-  TelemetryPage& of(uint32_t nic);
+  // The page of a NIC, made at the first call. Its address stays valid. Takes no lock for a NIC asked for before.
+  TelemetryPage& of(uint32_t nic) {
+    const Known* known = known_[nic % kKnown].load(std::memory_order_acquire);
+    return known != nullptr && known->nic == nic ? *known->page : find(nic);
+  }
   // Makes the file's first 4 KiB the page of a NIC; replaces an earlier file. Throws Error(EBUSY) if this process has
-  // already counted for the NIC without a file.
+  // already counted for the NIC without a file. The descriptor may be closed afterwards.
   void attach(uint32_t nic, int fd);
+  // A writer with a block of its own, if the page has a free one. Drop the writer before this object.
+  std::unique_ptr<TelemetryWriter> writer(uint32_t nic);
 
  private:
-  struct Held {
-    std::vector<Mapping> pages;  // the last one is in use; routes may still point to the others
-    uint64_t device = 0, file = 0;
-    [[nodiscard]] bool attached() const noexcept { return file != 0; }
+  friend class TelemetryWriter;
+  // Blocks are claimed by locks on their bytes of the file, which the kernel drops with the process.
+  struct Page {
+    Mapping memory;
+    UniqueFd file;  // invalid: the page is this process's own
+    std::bitset<TelemetryPage::kBlocks> taken;
   };
+  struct Held {
+    std::vector<std::unique_ptr<Page>> pages;  // the last one is in use; routes may still point to the others
+    uint64_t device = 0, inode = 0;
+    [[nodiscard]] bool attached() const noexcept { return inode != 0; }
+  };
+  struct Known {
+    uint32_t nic;
+    TelemetryPage* page;
+  };
+  static constexpr size_t kKnown = 8;
+
+  TelemetryPage& find(uint32_t nic);
+  Page& held(uint32_t nic);
+  void remember(uint32_t nic);
+  void give_back(const TelemetryPage* page, size_t block) noexcept;
+
   std::mutex mutex_;
   std::unordered_map<uint32_t, Held> pages_;
+  std::atomic<const Known*> known_[kKnown]{};
+  std::deque<Known> noted_;  // what known_ points to; an entry for each page and change of it
 };
 
 }  // namespace weft::nic

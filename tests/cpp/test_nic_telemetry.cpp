@@ -1,4 +1,6 @@
 // tests/cpp/test_nic_telemetry.cpp: what NICs count for operators, over every path; operations held by FI_MORE.
+#include <fcntl.h>
+
 #include "fabric.hpp"
 #include "nic/telemetry.hpp"
 
@@ -51,7 +53,7 @@ struct Counted {
   [[nodiscard]] uint64_t at(Telemetry what) const {
     const uint32_t number = nic::at_initiator(what) ? kNicA : kNicB;
     const Side& side = nic::at_initiator(what) ? *pair.a : *pair.b;
-    return side.nic().telemetry().of(number).word(what).load();
+    return side.nic().telemetry().of(number).total(what);
   }
   int write(size_t bytes, uint64_t flags = 0) {
     Access access = write_of(pair.dest, data.data(), bytes, 0, pair.key());
@@ -179,19 +181,44 @@ BOOST_AUTO_TEST_CASE(test_traffic_rules_read_optimized_and_events_from_keys) {
 BOOST_AUTO_TEST_CASE(test_page_is_attached_before_anything_is_counted) {
   nic::TelemetryPages pages;
   const UniqueFd fd = make_memfd("telemetry of a test", TelemetryPage::kBytes);
-  pages.of(1).add(Telemetry::flush, 1);
+  pages.writer(1)->add(Telemetry::flush, 1);
   BOOST_CHECK_THROW(pages.attach(1, fd.get()), Error);
   pages.attach(2, fd.get());
-  pages.of(2).add(Telemetry::flush, 3);
+  pages.writer(2)->add(Telemetry::flush, 3);
   pages.attach(2, fd.get());
   nic::TelemetryPages others;  // those of another process
   others.attach(2, fd.get());
-  BOOST_TEST(others.of(2).word(Telemetry::flush).load() == 3U);
+  BOOST_TEST(others.of(2).total(Telemetry::flush) == 3U);
   const UniqueFd other = make_memfd("telemetry of a test", TelemetryPage::kBytes);
   others.attach(2, other.get());
-  BOOST_TEST(others.of(2).word(Telemetry::flush).load() == 0U);
+  BOOST_TEST(others.of(2).total(Telemetry::flush) == 0U);
   const UniqueFd small = make_memfd("telemetry of a test", 100);
   BOOST_CHECK_THROW(others.attach(3, small.get()), Error);
+}
+
+BOOST_AUTO_TEST_CASE(test_each_writer_counts_in_a_block_of_its_own_while_there_are_blocks) {
+  const UniqueFd fd = make_memfd("telemetry of a test", TelemetryPage::kBytes);
+  const std::string again = "/proc/self/fd/" + std::to_string(fd.get());
+  const auto open_again = [&] { return UniqueFd(::open(again.c_str(), O_RDWR | O_CLOEXEC)); };
+  nic::TelemetryPages ours, theirs;  // as two processes: each has opened the file itself
+  ours.attach(1, open_again().get());
+  theirs.attach(1, open_again().get());
+  std::vector<std::unique_ptr<nic::TelemetryWriter>> writers;
+  for (size_t i = 0; i < TelemetryPage::kBlocks + 2; ++i) {  // the last two share
+    writers.push_back((i % 2 == 0 ? ours : theirs).writer(1));
+    writers.back()->add(Telemetry::success, i + 1);
+  }
+  const TelemetryPage& page = ours.of(1);
+  for (size_t i = 0; i < TelemetryPage::kBlocks; ++i) {
+    BOOST_TEST(page.blocks[i].word(Telemetry::success).load() == i + 1);
+  }
+  BOOST_TEST(page.shared.word(Telemetry::success).load() == 31U + 32U);
+  // A block that a writer gave back goes to the next one with its counts.
+  writers[4].reset();
+  const auto next = theirs.writer(1);
+  next->add(Telemetry::success, 100);
+  BOOST_TEST(page.blocks[4].word(Telemetry::success).load() == 105U);
+  BOOST_TEST(page.total(Telemetry::success) == 32U * 33U / 2 + 100U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

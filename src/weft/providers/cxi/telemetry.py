@@ -60,13 +60,15 @@ NUMBERS = {int(one): one.name.removeprefix("C_CNTR_") for one in CntrType}
 
 NAME_MAX = 63
 PAGE_BYTES = 4096
-# A page has a line of eight words for what initiators count, and one for what targets count.
+# A page has a line of eight words for what initiators count, and one for what targets count; then a line with the word
+# of the link; then blocks of two such lines, each of one writer. A count is the sum of its words (cpp/nic/telemetry.hpp).
 _TARGETS = 7  # the names before this index are what targets count, but for HNI_HRP_ACK
 OFFSETS = {
     name: 8 * (index - _TARGETS + 1) if index >= _TARGETS else 8 * index + (0 if name == "HNI_HRP_ACK" else 64)
     for index, name in enumerate(NAMES)
 }
-"""Counter -> where its word is in a page."""
+"""Counter -> where its first word is in a page."""
+_BLOCKS, _BLOCK_BYTES = 256, 128
 _DOWN = 128  # the word that is not 0 while the link is down
 
 _BINARY = "ALL-in-binary"
@@ -145,7 +147,8 @@ def publish(device: Device) -> None:
     with locked(folder / ".lock", "telemetry"):
         now = time.time_ns()
         for name, offset in OFFSETS.items():
-            (value,) = struct.unpack_from("=Q", data, offset)
+            places = (offset, *range(_BLOCKS + offset, PAGE_BYTES, _BLOCK_BYTES))
+            value = sum(struct.unpack_from("=Q", data, place)[0] for place in places)
             replace(folder / name, f"{value}@{now // 10**9}.{now % 10**9:09d}\n")
 
 
