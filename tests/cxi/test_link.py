@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.cxi.support import opened, register
+from tests.cxi.support import found, opened, register
 from tests.fi.support import Node
 from tests.procs import cxi_side
 from tests.procs.children import Child
@@ -166,3 +166,20 @@ def test_link_goes_down_and_up_under_traffic(path: dict[str, str]) -> None:
     finally:
         for child in running:
             child.destroy()
+
+
+def test_fabric_of_devices_that_are_down_is_opened_and_their_domain_is_not() -> None:
+    info = found()
+    device.set_up("cxi0", False)
+    with fi.Fabric(info.fabric_attr) as fabric:
+        with pytest.raises(fi.InvalidArgument, match=r"the link of cxi0 is down\n.*weft device up cxi0"):
+            fabric.domain(info)
+        device.set_up("cxi0", True)
+        fabric.domain(info).close()
+
+
+def test_domain_that_the_environment_excludes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = found()
+    monkeypatch.setenv("FI_CXI_DEVICE_NAME", "cxi7")
+    with fi.Fabric(info.fabric_attr) as fabric, pytest.raises(fi.InvalidArgument, match="FI_CXI_DEVICE_NAME"):
+        fabric.domain(info)

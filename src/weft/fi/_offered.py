@@ -30,7 +30,7 @@ _TRY = "\n  try: an Info that getinfo returned for these as hints"
 
 def fabric(provider: Provider, attr: FabricAttr) -> None:
     """Refuse a fabric name that the provider does not have."""
-    names = sorted({o.info.fabric_attr.name or provider.name for o in provider.offers(_asked())})
+    names = provider.fabrics()
     if attr.name is not None and attr.name not in names:
         raise provider.refusals.refuse(
             Rule.FABRIC_UNKNOWN,
@@ -46,7 +46,7 @@ def domain(provider: Provider, info: Info) -> Offer:
     if not named:
         raise provider.refusals.refuse(
             Rule.DOMAIN_UNKNOWN,
-            f"domain: {provider.name} has no domain {name!r}\n  try: an Info that getinfo returned",
+            f"domain: {provider.absent(name)}",
         )
     kind = [o for o in named if o.info.ep_attr.type == info.ep_attr.type] or named
     # An Info of getinfo matches its own offer; an edited one may match another. If none matches, report the differences

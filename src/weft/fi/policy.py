@@ -440,6 +440,14 @@ class Provider(Extensions, Protocol):
         """The offers for getinfo, best first."""
         ...
 
+    def fabrics(self) -> list[str]:
+        """The names of the fabrics that can be opened, also of those that no offer is for at the moment."""
+        ...
+
+    def absent(self, name: str | None) -> str:
+        """Why no domain of this name can be opened, and what to do."""
+        ...
+
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[Any, Any]:
         """Source and destination address for an offer, in the provider's format; None for none.
 

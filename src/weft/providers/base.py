@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import _nic, _process, errors
-from ..fi.attrs import FabricAttr, Info
+from ..fi.attrs import LIBRARY_VERSION, FabricAttr, Info
 from ..fi.auth_key import keys_in_force, keys_of_vector
 from ..fi.match import negotiate_mr_mode
 from ..fi.offer import Candidate, Offer, Rejection
@@ -401,6 +401,14 @@ class BaseProvider(_Unknown):
     def offers(self, asked: Asked) -> list[Offer]:
         """The offers for getinfo, best first."""
         raise NotImplementedError
+
+    def fabrics(self) -> list[str]:
+        """The fabrics of the offers that getinfo makes without hints."""
+        return sorted({offer.info.fabric_attr.name or self.name for offer in self.offers(Asked(LIBRARY_VERSION))})
+
+    def absent(self, name: str | None) -> str:
+        """There is no such domain."""
+        return f"{self.name} has no domain {name!r}\n  try: an Info that getinfo returned"
 
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[Any, Any]:
         """Source and destination address for an offer."""

@@ -160,6 +160,19 @@ class Cxi(BaseProvider):
             found += [_offer(one, key, chosen, kind) for kind in _kinds(chosen, asked)]
         return found
 
+    def fabrics(self) -> list[str]:
+        """The one fabric, also while the link of every device is down."""
+        return [self.name] if device.devices() else []
+
+    def absent(self, name: str | None) -> str:
+        """A device is not there, not chosen, or its link is down."""
+        found = None if name is None else device.by_name(name)
+        if found is None:
+            return f"{super().absent(name)}; `weft device list`"
+        if not found.up:
+            return f"the link of {name} is down\n  try: `weft device up {name}`, or another device of getinfo's"
+        return f"FI_CXI_DEVICE_NAME does not name {name}\n  try: a device that getinfo returns"
+
     def _devices(self, chosen: profile.Profile) -> Iterator[device.Device]:
         for one in device.devices():
             if one.up and (chosen.devices is None or one.name in chosen.devices):
