@@ -198,7 +198,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         entries = max(entries * rules.fill_percent // 100, 1)
         domain.policy.take_queue()
         try:
-            super().__init__(domain, size=entries, format=int(self.format), wait_obj=int(how))
+            super().__init__(domain, size=entries, format=int(self.format), wait_obj=int(how), huge=rules.huge_pages)
         except BaseException:
             domain.policy.give_queue()
             raise

@@ -154,6 +154,7 @@ class QueueRules:
     size_least      least entries of a queue, independent of the requested size.
     fill_percent    percentage of the entries that may be unread or reserved before calls end with EAGAIN.
     size_max        the largest size of a queue; None: limited only by memory.
+    huge_pages      the entries of a completion queue go into huge pages if the kernel has some.
     """
 
     size: int = 1024
@@ -169,6 +170,7 @@ class QueueRules:
     size_least: int = 1
     fill_percent: int = 100
     size_max: int | None = 1 << 24
+    huge_pages: bool = False
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,9 @@ class CxiDomain(BaseDomain):
         self.tclass = self._tclass(info.domain_attr.tclass)
         events = int(info.tx_attr.size + info.rx_attr.size)
         e = env.load()
-        self.queues = rules.queues(profile.load().cq_size, events, e.cq_fill_percent)
+        self.queues = rules.queues(
+            profile.load().cq_size, events, e.cq_fill_percent, huge_pages=not e.disable_eq_hugetlb
+        )
         self.statuses = statuses.STATUSES
         self.options = DomainOptions.load(self.keys.provider)
         self.ops = DomOps(self)

@@ -98,12 +98,13 @@ VECTORS = VectorRules(
 EVENT_QUEUES = QueueRules(size=256, wait_objs=frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_YIELD}))
 
 
-def queues(size: int, least: int = 1, fill_percent: int = 100) -> QueueRules:
+def queues(size: int, least: int = 1, fill_percent: int = 100, *, huge_pages: bool = False) -> QueueRules:
     """Completion queues.
 
     size           entries of a queue opened with size 0.
     least          least entries of the hardware's event queue; a larger size of the completion queue enlarges it.
     fill_percent   of the event queue; above it the completion queue counts as saturated.
+    huge_pages     event queues in huge pages of 2 MiB, if the kernel has some.
     """
     return QueueRules(
         size=size,
@@ -116,4 +117,5 @@ def queues(size: int, least: int = 1, fill_percent: int = 100) -> QueueRules:
         wait_conds=False,
         signals=False,
         size_max=None,
+        huge_pages=huge_pages,
     )
