@@ -175,6 +175,25 @@ def test_counter_of_the_nic_is_read_by_its_number_with_its_time(node: Node) -> N
         assert after.time_ns >= before[number].time_ns > 10**18
 
 
+@pytest.mark.clause("cxi.ext.dom.cntr-read-rate")
+def test_counters_may_be_read_anew_only_once_in_an_interval(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    ops, number = node.domain.open_ops(cxi.DOM_OPS_1), cxi.C_CNTR_LPE_SUCCESS_CNTR
+    register(node, bytearray(8), 7)
+
+    def write() -> None:
+        node.ep.write(b"12345678", None, node.me, 0, 7)
+        node.wait()
+
+    monkeypatch.setenv("WEFT_CXI_COUNTER_INTERVAL", "3600000")
+    first = ops.cntr_read(node.domain, number)
+    write()
+    assert ops.cntr_read(node.domain, number) == first, "a reading of the same hour, with its time"
+    monkeypatch.delenv("WEFT_CXI_COUNTER_INTERVAL")
+    now = ops.cntr_read(node.domain, number)
+    assert now.value == first.value + 1
+    assert now.time_ns > first.time_ns
+
+
 def test_cntr_read_unmodelled_counter_is_0_unknown_is_refused(node: Node) -> None:
     ops = node.domain.open_ops(cxi.DOM_OPS_1)
     assert [ops.cntr_read(node.domain, number).value for number in (0, 112, 2527)] == [0, 0, 0]

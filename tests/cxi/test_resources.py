@@ -7,9 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.cxi.support import RW, opened
 from tests.procs.children import Child
 
-from weft import errors
+from weft import errors, fi
 from weft.providers.cxi import device, resources, service
 from weft.providers.cxi.record import TOTALS
 
@@ -231,3 +232,16 @@ def test_first_domain_of_a_process_writes_once(folder: Path) -> None:
         pool.take(kind)
     assert (folder / "use" / "cxi0.json").stat().st_ino == before
     pool.close()
+
+
+@pytest.mark.clause("cxi.opt.max-standard")
+def test_domain_has_room_for_64k_standard_regions() -> None:
+    with opened() as node:
+        memory = bytearray(8)
+        regions = [node.domain.mr_reg(memory, RW, requested_key=100 + n) for n in range(1 << 16)]
+        with pytest.raises(fi.NoSpace, match="65536 regions"):
+            node.domain.mr_reg(memory, RW, requested_key=1 << 20)
+        regions.pop().close()
+        regions.append(node.domain.mr_reg(memory, RW, requested_key=1 << 20))
+        for region in regions:
+            region.close()

@@ -270,6 +270,26 @@ def test_device_counts_what_other_processes_do_there(pair: Two) -> None:
     assert pair.count(RESTRICTED) == 4
 
 
+@pytest.mark.clause("cxi.amo.no-fetching")
+def test_atomics_that_return_a_value_are_never_unreliable(pair: Two) -> None:
+    with pytest.raises(fi.BadFlags):
+        pair.add(flags=OpFlag.UNRELIABLE, fetch=True)
+    with pytest.raises(fi.BadFlags):
+        compare(pair, int(OpFlag.UNRELIABLE))
+    pair.add(fetch=True)
+    compare(pair, 0)
+    pair.initiator.wait(2)
+
+
+def test_later_releases_take_unreliable_for_every_atomic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CXI_RELEASE", "current")
+    for pair in two():
+        pair.add(flags=OpFlag.UNRELIABLE, fetch=True)
+        compare(pair, int(OpFlag.UNRELIABLE))
+        pair.initiator.wait(2)
+        assert pair.count(RESTRICTED) == 2
+
+
 # ---- FI_MORE ---------------------------------------------------------------------------------------------------------
 
 

@@ -414,6 +414,22 @@ def test_device_that_is_not_there_is_refused(duo: tuple[Node, Node, int], gpu: f
         duo[1].domain.mr_regattr(attr(gpu.array(64), iface=77))
 
 
+@pytest.mark.clause("mr.iface.system")
+def test_iface_system_is_memory_of_malloc_and_mmap(strict_duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
+    initiator, target, peer = strict_duo
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    at = libc.malloc(ctypes.c_size_t(N))
+    for memory in ((at, N), mmap.mmap(-1, N), np.zeros(N, np.uint8)):
+        with target.domain.mr_regattr(attr(memory, fi.HMEM_SYSTEM)) as mr:
+            assert mr.iface == fi.HMEM_SYSTEM
+            assert put_and_get(initiator, peer) == PATTERN
+    assert ctypes.string_at(at, N) == PATTERN
+    libc.free(at)
+    with pytest.raises(fi.InvalidArgument, match="memory of HMEM_CUDA"):
+        target.domain.mr_regattr(attr(gpu.array(N), fi.HMEM_SYSTEM))
+
+
 def test_host_memory_said_to_be_a_devices_is_refused(duo: tuple[Node, Node, int]) -> None:
     with pytest.raises(fi.InvalidArgument, match="the runtime reports no device memory there"):
         duo[1].domain.mr_regattr(attr(np.zeros(64, np.uint8)))

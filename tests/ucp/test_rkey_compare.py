@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -163,3 +164,19 @@ def test_comparison_by_a_worker_that_is_gone_fails_with_a_status(rig: Rig) -> No
         with refused(INVALID_PARAM, "worker is destroyed") as found:
             worker.rkey_compare(rkey, rkey)
         assert isinstance(found.value.status, ucp.Status)
+
+
+@pytest.mark.clause("ucp.compare.field-mask-ignore")
+def test_comparison_ignores_fields_without_a_bit_in_field_mask(rig: Rig) -> None:
+    """Such as those of a later version's structure: there is no bit yet."""
+
+    @dataclasses.dataclass
+    class Later(ucp.RkeyCompareParams):
+        order: Any = None
+
+    compare = rig.worker.rkey_compare
+    with rig.alloc() as one, rig.alloc() as two:
+        first, second = rig.key(one), rig.key(two)
+        for order in (None, -1, 0, 1, "reversed", object()):
+            assert compare(first, second, Later(order=order)) == compare(first, second)
+            assert compare(second, first, Later(order=order)) == compare(second, first)

@@ -67,7 +67,7 @@ class CxiEndpoint(BaseEndpoint):
     def __init__(self, domain: CxiDomain, info: Info) -> None:
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
-        self.op_rules = op_rules.make(domain.device.pcie_remap)
+        self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)
         self.traffic = traffic.rules(info)
         self._check_place()
         if domain.info.domain_attr.max_ep_auth_key > 1 and (info.caps | info.rx_attr.caps) & Flag.DIRECTED_RECV:
@@ -140,6 +140,7 @@ class CxiEndpoint(BaseEndpoint):
     def nic_config(self) -> dict[str, Any]:
         """As for any endpoint. Without hints, an Info lists every flag that may be a default, so none is a default.
 
+        Counters of regions count whether or not the endpoint was opened with FI_RMA_EVENT.
         Descriptors count only if enable_hybrid_mr_desc was on when the endpoint was opened.
         """
         config = super().nic_config()
@@ -147,6 +148,7 @@ class CxiEndpoint(BaseEndpoint):
         seed = settings.load().cxi_reorder
         sizes = ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size
         config |= {
+            "caps": config["caps"] | int(Flag.RMA_EVENT),
             "tclass": TCLASS_NUMBERS[self.tclass],
             "tells_lengths": False,
             "desc_ignored": not self.domain.options.hybrid_mr_desc,

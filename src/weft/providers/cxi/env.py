@@ -273,7 +273,6 @@ class CxiEnvironment(Environment):
         Flag(),
         False,
         "event queues in pages of the host's size, not in huge pages",
-        _QUEUES,
         also="FI_CXI_DISABLE_CQ_HUGETLB",
     )
     default_tx_size = Variable(
@@ -365,6 +364,12 @@ class CxiEnvironment(Environment):
     )
     weft_pin = Variable(
         "WEFT_CXI_PIN", Flag(), False, "registered memory is locked in RAM (mlock), as a NIC that pins it does"
+    )
+    weft_counter_interval = Variable(
+        "WEFT_CXI_COUNTER_INTERVAL",
+        Count(unit="ms"),
+        0,
+        "the NIC's counters are read anew at most once in this time, as on hardware that limits it; 0: at every call",
     )
     iotlb = Variable("FI_CXI_IOTLB", Flag(), True, "the NIC keeps translations", _TRANSLATION)
     cntr_spin_before_yield = Variable(

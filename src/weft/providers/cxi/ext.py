@@ -229,8 +229,7 @@ class DomOps:
         name = telemetry.NUMBERS.get(index)
         if name is None:
             return CounterValue(0, time.time_ns())
-        telemetry.publish(domain.device)
-        return CounterValue(*telemetry.read(domain.device.name, name))
+        return CounterValue(*telemetry.fresh(domain.device, name))
 
     def topology(self, fid: Any) -> Topology:
         """Group, switch and port of the domain's NIC, by its address. Raises InvalidArgument (no domain)."""

@@ -82,8 +82,12 @@ def atomic_limit(datatype: int, op: int, family: int, flags: int, remap: int) ->
     return (1 if found else 0), size
 
 
-def make(remap: int) -> _nic.OpRules:
-    """The rules of an endpoint on a device with this remap value."""
+def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
+    """The rules of an endpoint on a device with this remap value.
+
+    unreliable_fetches   fetching and comparing atomics take FI_CXI_UNRELIABLE, as in later releases.
+    """
+    without = 0 if unreliable_fetches else int(OpFlag.UNRELIABLE)
     rules = _nic.OpRules()
     rules.iov_max = rules.rma_iov_max = 1
     rules.atomic_count_max = 1
@@ -101,7 +105,8 @@ def make(remap: int) -> _nic.OpRules:
         offset_shift=CONTEXT_BITS,
         sum_max=1 << 56,
     )
-    calls = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC, "fetch": _FETCH, "compare": _COMPARING}
+    calls = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC, "fetch": _FETCH & ~without}
+    calls["compare"] = _COMPARING & ~without
     for call, flags in calls.items():
         rules.set_flags(call, flags)
     rules.set_flags("batch", int(Flag.COMPLETION | Flag.MORE | _LEVELS))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ... import errors
-from . import registry
+from . import env, registry
 from .files import explained, locked, private_folder, replace
 from .names import CntrType
 
@@ -36,6 +36,7 @@ __all__ = [
     "Delta",
     "Reading",
     "attach",
+    "fresh",
     "page",
     "publish",
     "read",
@@ -150,6 +151,19 @@ def publish(device: Device) -> None:
             places = (offset, *range(_BLOCKS + offset, PAGE_BYTES, _BLOCK_BYTES))
             value = sum(struct.unpack_from("=Q", data, place)[0] for place in places)
             replace(folder / name, f"{value}@{now // 10**9}.{now % 10**9:09d}\n")
+
+
+def fresh(device: Device, name: str) -> Reading:
+    """A counter of a device as it is now, or as it was at most WEFT_CXI_COUNTER_INTERVAL ago."""
+    e = env.load()
+    interval_ns = int(e.weft_counter_interval) * 10**6
+    if interval_ns:
+        with contextlib.suppress(errors.NotFound):
+            last = read(device.name, name)
+            if time.time_ns() - last.time_ns < interval_ns:
+                return last
+    publish(device)
+    return read(device.name, name)
 
 
 def read(device: str, name: str) -> Reading:
