@@ -1,0 +1,79 @@
+// cpp/nic/rx_buffers.cpp: mapping, posting and unmapping buffers for unexpected messages.
+#include "nic/rx_buffers.hpp"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace weft::nic {
+
+RxBuffers::~RxBuffers() {
+  for (uint32_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].memory != nullptr) unmap(i);
+  }
+}
+
+// Makes another buffer the current one; the old one is retired until its messages have been taken.
+bool RxBuffers::next() noexcept {
+  while (posted_.size() < config_.posted_min || posted_.empty()) {
+    const uint32_t made = map();
+    if (made == kNone) break;
+    posted_.push_back(made);  // map() has reserved room
+  }
+  if (posted_.empty()) return false;
+  // The buffer that was posted last: its memory is the most likely to be in the processor's cache.
+  current_ = posted_.back();
+  posted_.pop_back();
+  return true;
+}
+
+uint32_t RxBuffers::map() noexcept try {
+  if (mapped_ >= config_.count_max) return kNone;
+  if (unused_.empty()) {
+    const auto number = static_cast<uint32_t>(buffers_.size());
+    unused_.reserve(number + 1);
+    posted_.reserve(number + 1);
+    buffers_.emplace_back();
+    unused_.push_back(number);
+  }
+  // Pages without messages occupy no memory.
+  void* const memory =
+      mmap(nullptr, config_.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return kNone;
+  const uint32_t i = unused_.back();
+  unused_.pop_back();
+  buffers_[i] = {static_cast<std::byte*>(memory), 0, 0};
+  ++mapped_;
+  if (mapped_ > mapped_most_) mapped_most_ = mapped_;
+  return i;
+} catch (const std::bad_alloc&) {
+  return kNone;
+}
+
+void RxBuffers::unmap(uint32_t buffer) noexcept {
+  munmap(buffers_[buffer].memory, config_.bytes);
+  buffers_[buffer] = {};
+  unused_.push_back(buffer);
+  --mapped_;
+}
+
+// A retired buffer has lost its last message.
+void RxBuffers::post(uint32_t buffer) noexcept {
+  const bool surplus = config_.cached_max != 0 && mapped_ > config_.cached_max;
+  if (surplus && posted_.size() + 1 >= config_.posted_min) {
+    unmap(buffer);
+  } else {
+    posted_.push_back(buffer);
+  }
+}
+
+RxBuffers::Statistics RxBuffers::statistics() const noexcept {
+  Statistics s;
+  s.buffers = mapped_;
+  s.posted = static_cast<uint32_t>(posted_.size()) + (current_ != kNone ? 1 : 0);
+  for (const Buffer& b : buffers_) s.messages += b.messages;
+  s.buffers_most = mapped_most_;
+  return s;
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,87 @@
+// cpp/nic/rx_buffers.hpp: memory for the bytes of unexpected messages: overflow buffers, or request buffers.
+//
+// Messages lie one behind the other in a buffer. A buffer without room for a message is retired, and posted again when
+// the last of its messages has been taken. The number of buffers grows as messages need it, and shrinks to cached_max.
+// Callers: not thread-safe. The lock of the receive context guards every call.
+// Source: fi_cxi(7) FI_CXI_OFLOW_BUF_*, FI_CXI_REQ_BUF_*.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/cache.hpp"
+
+namespace weft::nic {
+
+class RxBuffers {
+ public:
+  struct Config {
+    size_t bytes = size_t{2} << 20;         // of a buffer
+    uint32_t posted_min = 3;                // buffers that are ready for messages, the current one included
+    uint32_t cached_max = 0;                // buffers that are kept when no message needs them; 0: all
+    uint32_t count_max = ~uint32_t{0} - 1;  // buffers at a time
+  };
+  // Room in a buffer; `memory` is aligned to a cache line. null: none.
+  struct Room {
+    std::byte* memory = nullptr;
+    uint32_t buffer = 0;
+  };
+
+  explicit RxBuffers(const Config& config) noexcept : config_(config) {}
+  ~RxBuffers();
+  RxBuffers(const RxBuffers&) = delete;
+  RxBuffers& operator=(const RxBuffers&) = delete;
+
+  // HOT. Room for one message. None: the message is longer than a buffer, there are count_max buffers, or no memory.
+  [[nodiscard]] Room take(size_t bytes) noexcept {
+    const size_t rounded = (bytes + kCacheLine - 1) & ~(kCacheLine - 1);
+    if (current_ == kNone || rounded > config_.bytes - buffers_[current_].used) [[unlikely]] {
+      if (rounded > config_.bytes || rounded < bytes || !next()) return {};
+    }
+    Buffer& b = buffers_[current_];
+    const Room room{b.memory + b.used, current_};
+    b.used += rounded;
+    ++b.messages;
+    return room;
+  }
+  // HOT. One message of the buffer has been taken.
+  void give(uint32_t buffer) noexcept {
+    Buffer& b = buffers_[buffer];
+    if (--b.messages != 0) return;
+    b.used = 0;  // the current buffer begins again, in memory that is in the processor's cache
+    if (buffer != current_) [[unlikely]]
+      post(buffer);
+  }
+
+  struct Statistics {
+    uint32_t buffers = 0;   // mapped
+    uint32_t posted = 0;    // of these, ready for messages
+    uint32_t messages = 0;  // in all buffers
+    uint32_t buffers_most = 0;
+  };
+  [[nodiscard]] Statistics statistics() const noexcept;
+  [[nodiscard]] const Config& config() const noexcept { return config_; }
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  struct Buffer {
+    std::byte* memory = nullptr;  // null: not mapped
+    size_t used = 0;
+    uint32_t messages = 0;
+  };
+  [[gnu::noinline]] bool next() noexcept;
+  uint32_t map() noexcept;
+  void unmap(uint32_t buffer) noexcept;
+  [[gnu::noinline]] void post(uint32_t buffer) noexcept;
+
+  Config config_;
+  uint32_t current_ = kNone;
+  uint32_t mapped_ = 0, mapped_most_ = 0;
+  std::vector<Buffer> buffers_;
+  std::vector<uint32_t> posted_;  // without the current one
+  std::vector<uint32_t> unused_;  // numbers without memory
+};
+
+}  // namespace weft::nic
