@@ -1,4 +1,4 @@
-"""The process: its one NIC, and what fork does to it.
+"""The NIC of the process, and the effects of fork on it.
 
 A process has one NIC, made at the first use and closed at exit. A forked child starts without a NIC: the parent's NIC
 stays the parent's, every handle made on it refuses use in the child, and the child's first use makes a new NIC.
@@ -108,7 +108,7 @@ def nic_if_open() -> Nic | None:
 
 
 def use_secret(secret: str | bytes) -> None:
-    """The secret that this process and those of other hosts prove to each other.
+    """Set the secret that processes of different hosts prove to each other.
 
     Raises TypeError, InvalidArgument (shorter than 16 bytes), Busy (the process has another one already), NoSys (PyNaCl
     is missing).
@@ -129,12 +129,12 @@ def _set_secret(here: Nic, secret: bytes) -> None:
 
 
 def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
-    """Let other hosts call this process's NIC.
+    """Let other hosts connect to this process's NIC.
 
     where      "tcp://host:port"; port 0: a free port; host 0.0.0.0 or [::]: every network of this host.
-    known_as   the name or IP address of this host that others are to use; None: the address that packets leave from.
+    known_as   the name or IP address of this host for other hosts; None: the source address of its packets.
 
-    Returns the address and port that others call. Raises AccessDenied (no secret), AddressInUse, Busy (the process
+    Returns the address and port for other hosts. Raises AccessDenied (no secret), AddressInUse, Busy (the process
     listens elsewhere already), InvalidArgument.
     """
     return _listen(nic(), where, known_as)
@@ -146,10 +146,10 @@ def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
     found = re.match(r"tcp://(\[[^\]]+\]|[^\[\]:/]*):(\d+)/?\Z", where, re.ASCII)
     if found is None or int(found[2]) >= 1 << 16:
         raise errors.InvalidArgument(
-            f"listen: {where!r} is no place to listen\n"
-            "  rule: tcp://host:port, for example tcp://0.0.0.0:7000; port 0 takes one that is free"
+            f"listen: {where!r} is not a valid address\n"
+            "  rule: tcp://host:port, for example tcp://0.0.0.0:7000; port 0 selects a free port"
         )
-    import socket  # here, since it is slow to import and few processes listen
+    import socket  # imported here, because it is slow to import and few processes listen
 
     ips = []
     for host in [found[1] or "0.0.0.0", *([known_as] if known_as else [])]:
@@ -168,7 +168,7 @@ def public_nic(number: int, of: Nic | None = None) -> int:
 
 
 def own_nic(number: int) -> int:
-    """The reverse of `public_nic`; numbers of other processes' NICs stay as they are."""
+    """The reverse of `public_nic`; numbers of other processes' NICs are returned unchanged."""
     at = None if _current is None else _current.tcp_listening()
     route = None if at is None else _nic.route_of(number)
     return number if route is None or route[:2] != at else route[2]
@@ -179,8 +179,8 @@ def array(
 ) -> np.ndarray[Any, Any]:
     """An array in memory of the NIC's segments; freed with the last reference to it and its views.
 
-    nic    whose segments; the process's NIC where None.
-    zero   set every byte to 0, as numpy.zeros does for every dtype; otherwise the memory is uninitialised.
+    nic    the NIC with the segments; None: the process's NIC.
+    zero   set every byte to 0, like numpy.zeros; otherwise the memory is uninitialised.
 
     Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths).
     """
@@ -226,9 +226,9 @@ def _before_fork() -> None:
         _fork_was_warned = True
         warnings.warn(
             f"fork: {count} NumPy arrays made under weft.allocator() are alive; the child shares them with this "
-            "process: what one writes the other sees\n"
+            "process, so that each sees the other's writes\n"
             "  try: a = a.copy() in the child before it writes, the start method spawn or forkserver, or "
-            "weft.allocator() around those arrays alone that others are to reach",
+            "weft.allocator() only around arrays that other processes need",
             RuntimeWarning,
             stacklevel=2,  # the caller of os.fork()
         )

@@ -1,8 +1,8 @@
-"""libsodium, by way of PyNaCl, for what processes of different hosts prove to each other.
+"""libsodium, through PyNaCl, for the authentication between processes of different hosts.
 
 The NIC contains no cryptography: it is handed the addresses of libsodium's functions (`functions`). A secret becomes
-the NIC's key by a slow function of memory and time (`key_of`). PyNaCl is imported where a secret is used, and nowhere
-else: the extra `weft[tcp]` installs it.
+the NIC's key by a slow function of memory and time (`key_of`). PyNaCl is imported only when a secret is
+used: the extra `weft[tcp]` installs it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from . import _nic, errors
 __all__ = ["VERSION_MIN", "functions", "key_of"]
 
 VERSION_MIN = "1.6"
-"""Of PyNaCl: the first with libsodium 1.0.20, which has AEGIS."""
+"""The first version of PyNaCl with libsodium 1.0.20, which has AEGIS."""
 
-# Argon2id as libsodium recommends it for interactive use (0.1 s), under a salt that all of Weft has in common: both
-# hosts must come to the same key, and have nothing else in common yet.
+# Argon2id as libsodium recommends it for interactive use (0.1 s). The salt is a constant of Weft, because both hosts
+# must derive the same key, and have only the secret in common.
 _PASSES, _MEMORY_BYTES, _SALT = 2, 64 << 20, b"weft tcp secret "
 
 
@@ -36,7 +36,7 @@ def _pynacl(name: str) -> Any:
 def functions() -> dict[str, int]:
     """Addresses of the functions that the NIC calls. PyNaCl stays loaded as long as the process lives.
 
-    Raises NoSys: PyNaCl is missing, or made without them.
+    Raises NoSys: PyNaCl is missing, or was built without the functions.
     """
     _pynacl("nacl.bindings")  # calls sodium_init()
     sodium = _pynacl("nacl._sodium")
@@ -46,7 +46,7 @@ def functions() -> dict[str, int]:
             address = sodium.ffi.addressof(sodium.lib, name)
         except AttributeError:
             address = None
-        # Where libsodium was made without it, the name is that of a variable.
+        # If libsodium was built without the function, the name belongs to a variable.
         if address is None or sodium.ffi.typeof(address).kind != "function":
             raise errors.NoSys(
                 f"PyNaCl {_pynacl('nacl').__version__} here has no {name}\n"

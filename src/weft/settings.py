@@ -1,4 +1,4 @@
-"""The environment: every variable that Weft reads, in one list for each part.
+"""The environment: all variables that Weft reads, in one list for each part.
 
 The classes `Settings` and `CacheSettings` are the lists: each attribute is a `Variable` with its name, its values, its
 default, its meaning and when it takes effect. The reader, `weft info --env` and the page of the documentation are made
@@ -57,7 +57,7 @@ MR_MODES_ON_REQUEST = tuple(mode for name, mode in _MR_MODES.items() if name not
 
 
 class Secret(str):
-    """A text that nobody prints by accident: it says only whether there is one. `reveal()` has it."""
+    """A text that is not printed by accident: str() only says whether it is set, and `reveal()` returns it."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Parser(Protocol[T_co]):
-    """Makes a value of a text. `values` says which texts there are: ValueError is raised for all others."""
+    """Makes a value of a text. `values` describes the valid texts; all others raise ValueError."""
 
     @property
     def values(self) -> str: ...
@@ -88,12 +88,12 @@ class Parser(Protocol[T_co]):
 
 
 class Words:
-    """One of some words."""
+    """One word of a list."""
 
     def __init__(self, *words: str, empty: bool = False) -> None:
         self.words = words
         self.values = ", ".join(words)
-        self._empty = empty  # an empty text is as good as an unset variable
+        self._empty = empty  # an empty text means that the variable is not set
 
     def __call__(self, text: str) -> str:
         if text not in self.words and not (self._empty and not text):
@@ -146,7 +146,7 @@ class Seconds:
 
     def __call__(self, text: str) -> float:
         seconds = float(text)
-        if not self.least <= seconds <= self.most:  # nan neither
+        if not self.least <= seconds <= self.most:  # also false for nan
             raise ValueError(text)
         return seconds
 
@@ -177,8 +177,8 @@ class Variable(Generic[T]):
     """A variable of the environment, and an attribute of the settings that has its value.
 
     name      in the environment.
-    parse     makes the value of the text; `parse.values` says which texts there are.
-    default   the value where the variable is not set.
+    parse     makes the value of the text; `parse.values` describes the valid texts.
+    default   the value if the variable is not set.
     meaning   what the variable is for.
     effect    when a value takes effect; for a variable that is only reported, that a NIC in software ignores the value.
     """
@@ -191,11 +191,11 @@ class Variable(Generic[T]):
 
     @property
     def values(self) -> str:
-        """The texts that are understood."""
+        """A description of the valid texts."""
         return self.parse.values
 
     def read(self, environ: Any) -> T:
-        """The value. Raises InvalidArgument for a text that is not understood, naming those that are."""
+        """The value. Raises InvalidArgument for an invalid text; the message lists the valid texts."""
         text = environ.get(self.name)
         if text is None:
             return self.default
@@ -219,7 +219,7 @@ class Variable(Generic[T]):
 
 
 class Environment:
-    """Values of the variables that a subclass lists, read when it is made."""
+    """Values of the variables that a subclass lists; the constructor reads them."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {v.name: v.read(os.environ) for v in self.variables()}
@@ -249,42 +249,42 @@ class Settings(Environment):
     shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too")
     listen = Variable(
         "WEFT_LISTEN",
-        Text("tcp://host:port; port 0 takes one that is free", str),
+        Text("tcp://host:port; port 0 selects a free port", str),
         "",
-        "where other hosts call this process",
+        "the address at which this process listens for other hosts",
     )
     advertise = Variable(
         "WEFT_ADVERTISE",
         Text("name, address; of this host", str),
         "",
-        "what other hosts call, where WEFT_LISTEN is a wildcard",
+        "the address for other hosts, if WEFT_LISTEN is a wildcard",
     )
     secret = Variable(
         "WEFT_SECRET",
         Text(f"text; {SECRET_BYTES_MIN} bytes or more", Secret),
         Secret(),
-        "what hosts prove to each other; without a secret there is no tcp",
+        "the secret that hosts prove to each other; without a secret there is no tcp",
     )
     secret_file = Variable(
         "WEFT_SECRET_FILE",
         Text("path; of a file with the secret, mode 0600", str),
         "",
-        "the secret in a file that nobody else may read",
+        "a file with the secret, which only its owner may read",
     )
     tcp_timeout = Variable(
         "WEFT_TCP_TIMEOUT",
         Seconds("seconds; from 0.1 to 3600", 0.1, 3600.0),
         5.0,
-        "how long a dead host may go unnoticed",
+        "the time after which a dead host is noticed",
     )
     tcp_encryption = Variable(
         "WEFT_TCP_ENCRYPTION",
         Words("auto", "on", "off"),
         "auto",
-        "whether tcp is encrypted; auto: unless both ends are loopback addresses. It is authenticated in any case",
+        "encryption of tcp; auto: except between loopback addresses. tcp is always authenticated",
     )
     tcp_log = Variable(
-        "WEFT_TCP_LOG", Switch(), False, "say on stderr which peers the tcp link turned away or lost, and why"
+        "WEFT_TCP_LOG", Switch(), False, "report on stderr peers that the tcp link refused or lost, and why"
     )
     mr_mode = Variable(
         "WEFT_MR_MODE",
@@ -297,28 +297,28 @@ class Settings(Environment):
         "WEFT_CXI_HOSTS",
         Text("nic=host:port, joined by commas", str),
         "",
-        "which process of which host each NIC address of a CXI fabric is",
+        "the process (host and port) of each NIC address of a CXI fabric",
         "when a domain of the provider cxi is opened",
     )
     cxi_reorder: Variable[int | None] = Variable(
         "WEFT_CXI_REORDER",
         Text("a whole number, the seed; unset: in the order posted", lambda text: int(text, 0) if text else None),
         None,
-        "operations of CXI endpoints overtake each other wherever nothing orders them, one seed in one way",
+        "CXI endpoints execute operations that no rule orders in a random order, which the seed determines",
         "when an endpoint of the provider cxi is opened",
     )
     cuda_library = Variable(
         "WEFT_CUDA_LIBRARY",
         Text("path; of libcuda.so.1", str),
         "",
-        "CUDA's driver, where the loader does not find it by name",
+        "CUDA's driver, if the loader does not find it by name",
         AT_HMEM,
     )
     rocr_library = Variable(
         "WEFT_ROCR_LIBRARY",
         Text("path; of libhsa-runtime64.so.1", str),
         "",
-        "the HSA runtime of ROCm, where the loader does not find it by name",
+        "the HSA runtime of ROCm, if the loader does not find it by name",
         AT_HMEM,
     )
     ze_library = Variable(
@@ -344,19 +344,19 @@ class CacheSettings(Environment):
         "FI_MR_CACHE_MAX_SIZE",
         Whole("bytes, a whole number", 2**64 - 2),
         None,
-        "bytes of all entries; unlimited where not set",
+        "maximum bytes of all entries; unlimited if not set",
     )
     cache_max_count = Variable(
         "FI_MR_CACHE_MAX_COUNT",
         Whole("a whole number", 2**64 - 1),
-        1024,  # what libfabric chooses
-        "entries; 0 turns caching off",
+        1024,  # libfabric's default
+        "maximum number of entries; 0 turns caching off",
     )
     cache_monitor = Variable(
         "FI_MR_CACHE_MONITOR",
         Words("userfaultfd", "uffd", "memhooks", "kdreg2", "disabled", empty=True),
         "",
-        "what watches system memory; the best that works here where not set",
+        "the monitor of system memory; if not set, the best that works on this system",
     )
     cuda_cache_monitor_enabled = Variable(
         "FI_MR_CUDA_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of CUDA devices is not cached"
@@ -375,7 +375,7 @@ def variables() -> list[Variable[Any]]:
 
 
 def load() -> Settings:
-    """Read the environment. Raises InvalidArgument for a value that is not understood, naming those that are."""
+    """Read the environment. Raises InvalidArgument for an invalid value; the message lists the valid values."""
     return Settings()
 
 
@@ -385,9 +385,10 @@ def load_cache() -> CacheSettings:
 
 
 def secret(s: Settings) -> bytes | None:
-    """The secret of WEFT_SECRET or WEFT_SECRET_FILE; None where neither is set.
+    """The secret of WEFT_SECRET or WEFT_SECRET_FILE; None if neither is set.
 
-    Raises InvalidArgument where both are, where it is too short, and where the file cannot be read or others can.
+    Raises InvalidArgument if both are set, if the secret is too short, or if the file cannot be read or other users can
+    read it.
     """
     if s.secret and s.secret_file:
         raise errors.InvalidArgument("WEFT_SECRET and WEFT_SECRET_FILE are both set\n  try: unset one of them")
@@ -400,7 +401,7 @@ def secret(s: Settings) -> bytes | None:
                 status = os.fstat(file.fileno())
                 if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
                     raise errors.InvalidArgument(
-                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: others can get at it\n"
+                        f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: other users have access\n"
                         f"  try: chmod 600 {s.secret_file}"
                     )
                 found = file.read(65536).rstrip(b"\r\n")

@@ -115,7 +115,7 @@ class BaseEndpoint(_Unknown):
     data_writes = True
     cancels = True
     call_flags = 0
-    op_rules: _nic.OpRules | None = None  # the rules of calls; None: everything that the NIC can do
+    op_rules: _nic.OpRules | None = None  # the rules of calls; None: all that the NIC supports
     holds_more = False  # operations with FI_MORE wait for the next one without it
     traffic: _nic.TrafficRules | None = None  # the packet formats that telemetry counts; None: not counted
     iov_max = _nic.limits().iov_count
@@ -297,7 +297,7 @@ class BaseDomain(_Unknown):
         return Credential(self.source[2], found=("default of the provider",))
 
     def credential_of(self, key: bytes) -> Credential:
-        """The provider's reading of an authorization key."""
+        """The decoded authorization key."""
         return self.provider.credential_of(key)
 
     def opened(self, domain: _nic.DomainCore) -> None:
@@ -358,7 +358,7 @@ class BaseDomain(_Unknown):
         return None
 
     def region_takes(self) -> _nic.RegionTakes | None:
-        """Nothing as data."""
+        """None: regions take no resources as data."""
         return None
 
     def endpoint(self, info: Info) -> EndpointPolicy:

@@ -1,4 +1,4 @@
-"""The general provider, "weft": fi_mr(3) and fi_rma(3) to the letter, on the software NIC.
+"""The general provider, "weft": exactly fi_mr(3) and fi_rma(3), on the software NIC.
 
 Addresses are strings (FI_ADDR_STR): `weft://<nic>/<vni>/<pid>`, or `weft://<host>:<port>/<nic>/<vni>/<pid>` if the
 process listens for other hosts (hosts.py). Without a pid an endpoint takes a free one.
@@ -91,9 +91,9 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
-    f"ep_attr.type={EpType.EP_DGRAM:d}": "there are no unreliable datagrams; EP_RDM delivers all that they would",
+    f"ep_attr.type={EpType.EP_DGRAM:d}": "this provider has no unreliable datagrams; use EP_RDM",
     "progress": "WEFT_ENGINE=manual turned the engine thread off; unset it for automatic progress",
-    "tclass": "one traffic class: memory has no lanes",
+    "tclass": "this provider has one traffic class",
     "tx_attr.op_flags": "",
 }
 
@@ -111,26 +111,26 @@ PROV_ERRORS = {
     9: "the peer refused the connection",
     10: "the address is not aligned to the datatype of the atomic",
     11: "the operation was canceled",
-    12: "no memory is behind the address",
+    12: "no memory is mapped at the address",
     13: "no answer came in time",
     14: "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM",
-    15: "an argument that no operation takes",
-    17: "the peer sent what is not the protocol",
+    15: "the operation has an invalid argument",
+    17: "the peer violated the protocol",
     18: "out of memory or file descriptors",
     19: "the device's runtime could not copy",
     20: "the region admits other authorization keys, or another peer",
-    21: "there is no way to the peer's host",
+    21: "the peer's host cannot be reached",
     22: "the endpoint does not serve that access",
     23: "the peer closed its NIC",
     24: "the two processes have different secrets",
     25: "the peer speaks another version of the protocol",
     26: "bytes were changed on their way, and the connection was dropped",
-    27: "as many requests wait at the listener as it keeps",
+    27: "the listener's queue of requests is full",
 }
 
 
 class General(BaseProvider):
-    """Policy of the provider "weft": the man pages', on the process's NIC."""
+    """Policy of the provider "weft": the rules of the man pages, on the process's NIC."""
 
     name = "weft"
     version = VERSION(0, 1)
