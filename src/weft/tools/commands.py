@@ -10,6 +10,8 @@ import typer
 from .. import __version__
 from . import device, service
 from ._command import Command, Group
+from .fabtest import SIZES as FABTEST_SIZES
+from .fabtest import TESTS as FABTESTS
 from .perf import COLUMNS, OPS, PATHS, SIZES, SIZES_QUICK
 
 __all__ = ["app"]
@@ -215,6 +217,37 @@ def launch(
     raise typer.Exit(
         it.launch(command, size, vni, vnis, device or [], tclass or [], limit or [], grace, keep_going, verbose)
     )
+
+
+@app.command(cls=Command)
+def fabtest(
+    test: Annotated[str, typer.Argument(metavar="TEST", help=", ".join(FABTESTS), show_default=False)],
+    address: Annotated[
+        _Text, typer.Argument(metavar="[ADDRESS]", help="The server's NIC; without it, this is the server.")
+    ] = None,
+    provider: Annotated[str, typer.Option("-p", metavar="NAME", help="Provider.")] = "cxi",
+    interface: Annotated[_Text, typer.Option("-s", metavar="DEVICE", help="Own interface.")] = None,
+    source: Annotated[_Text, typer.Option("-B", metavar="PID", help="Own PID (source port).")] = None,
+    dest: Annotated[_Text, typer.Option("-P", metavar="PID", help="The server's PID (destination port).")] = None,
+    sizes: Annotated[str, typer.Option("-S", metavar="SIZES", help="Bytes, with K and M.")] = FABTEST_SIZES,
+    count: Annotated[int, typer.Option("-I", metavar="N", help="Iterations of each size.", min=1)] = 1000,
+    op: Annotated[str, typer.Option("-o", metavar="OP", help="rma_bw: write or read.")] = "write",
+    check: Annotated[bool, typer.Option("-v", help="Verify the data.")] = False,
+    oob: Annotated[bool, typer.Option("-b", "-E", help="Of fabtests: over IP sockets. Refused.")] = False,
+) -> None:
+    """Run an RMA benchmark of fabtests, with its options: a server here, a client there.
+
+    weft fabtest rma_bw -B 10 -s cxi0, then weft fabtest rma_bw -P 10 0x840; `weft device get cxi0 nic_addr` prints the
+    address.
+    """
+    from . import fabtest as command
+
+    raise typer.Exit(
+        command.fabtest(
+            test, address, provider=provider, interface=interface, source_pid=source, dest_pid=dest, sizes=sizes,
+            count=count, op=op, check=check, oob=oob,
+        )
+    )  # fmt: skip
 
 
 @app.command(cls=Command)

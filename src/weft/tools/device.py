@@ -103,6 +103,23 @@ def down(name: _Name) -> None:
     device.set_up(name, False)
 
 
+@app.command(cls=Command)
+def get(
+    name: _Name,
+    what: Annotated[str, typer.Argument(metavar="NAME", help="nic_addr, or a name of `weft device list --json`.")],
+) -> None:
+    """Print one value of a device, as the driver's properties in sysfs: weft device get cxi0 nic_addr."""
+    from ..providers.cxi import device
+
+    found = device.by_name(name)
+    if found is None:
+        raise UsageError(f"no device {name}\n  devices: {', '.join(one.name for one in device.devices())}")
+    values = {"nic_addr": f"{found.nic:#x}", **_plain(found)}
+    if what not in values:
+        raise UsageError(f"{what!r} is no value of a device\n  known: {', '.join(values)}")
+    print(values[what])
+
+
 @app.command("set", cls=Command)
 def set_(
     name: _Name,

@@ -1,0 +1,194 @@
+"""The two sides of `weft fabtest`: `serve`, and `run` for the client.
+
+Both sides register one region under the same key: a header, then data. The client writes what it will do and its own
+address into the server's header, and the server answers by a write into the client's. From then on it is writes, reads
+and polls of memory: nothing else goes between the two.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from .. import fi
+from ._text import UsageError
+
+__all__ = ["info_of", "run", "serve"]
+
+KEY = 0xC0DE  # FT_MR_KEY
+HEADER = 4096  # bytes before the data: a flag, a length, the plan
+WINDOW = 64
+_ANSWER_S = 60.0
+_OVER = 2  # the last value of the server's flag
+_RW = fi.REMOTE_READ | fi.REMOTE_WRITE
+
+
+class _Side:
+    """An endpoint with the region of one side. Closes what it opened."""
+
+    def __init__(self, info: fi.Info, nbytes: int) -> None:
+        self._undo = ExitStack()
+        try:
+            self._open(info, nbytes)
+        except BaseException:
+            self._undo.close()
+            raise
+
+    def _open(self, info: fi.Info, nbytes: int) -> None:
+        keep = self._undo.enter_context
+        domain = keep(keep(fi.Fabric(info.fabric_attr)).domain(info))
+        self.cq, self.av = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT)), keep(domain.av_open())
+        self.ep = keep(domain.endpoint(info))
+        self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        self.ep.bind(self.av)
+        self.ep.enable()
+        self.memory = np.zeros(HEADER + nbytes, np.uint8)
+        self.flag = self.memory[:8].view(np.uint64)
+        mr = keep(domain.mr_reg(self.memory, _RW, requested_key=KEY))
+        if domain.mr_mode & fi.MR_ENDPOINT:
+            mr.bind(self.ep)
+            mr.enable()
+        self.peer = -1
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def write(self, data: Any, at: int) -> None:
+        self._post(self.ep.write, data, at)
+
+    def read(self, into: Any, at: int) -> None:
+        self._post(self.ep.read, into, at)
+
+    def _post(self, call: Callable[..., None], buffer: Any, at: int) -> None:
+        call(buffer, None, self.peer, at, KEY)
+        self._done(1)
+
+    def many(self, call: Callable[..., None], buffer: Any, count: int) -> None:
+        """Post an operation `count` times, at most WINDOW under way."""
+        under_way = 0
+        for _ in range(count):
+            call(buffer, None, self.peer, HEADER, KEY)
+            under_way += 1
+            if under_way == WINDOW:
+                under_way -= self._done(1)
+        self._done(under_way)
+
+    def _done(self, count: int) -> int:
+        ended = 0
+        while ended < count:
+            ended += len(self.cq.sread(WINDOW, timeout=_ANSWER_S))
+        return ended
+
+    def wait(self, come: Callable[[], bool], what: str, forever: bool = False) -> None:
+        """Poll the memory. Raises UsageError after a minute without `forever`."""
+        deadline = time.monotonic() + _ANSWER_S
+        spins = 0
+        while not come():
+            self.cq.read(1)
+            spins += 1
+            if spins > 1000:
+                time.sleep(0.0001)
+            if not forever and time.monotonic() > deadline:
+                raise UsageError(f"fabtest: no {what} within {_ANSWER_S:g} s")
+
+
+def _hints(provider: str) -> fi.Info:
+    return fi.Info(
+        caps=fi.RMA,
+        domain_attr=fi.DomainAttr(mr_mode=fi.MR_ENDPOINT | fi.MR_ALLOCATED),
+        tx_attr=fi.TxAttr(msg_order=fi.ORDER_WAW | fi.ORDER_RMA_WAW),
+        fabric_attr=fi.FabricAttr(prov_name=provider),
+    )
+
+
+def info_of(provider: str, own: str | None, own_pid: str | None, peer: str | None, peer_pid: str | None) -> fi.Info:
+    """The Info of a server, or of a client where there is a peer: its dest_addr is the server."""
+    hints = _hints(provider)
+    if own is not None or own_pid is not None:
+        mine = fi.getinfo(node=own, service=own_pid, flags=fi.SOURCE, hints=hints)[0]
+        hints.src_addr, hints.domain_attr.name = mine.src_addr, mine.domain_attr.name
+        if peer is None:
+            return mine
+    return fi.getinfo(node=peer, service=peer_pid, hints=hints)[0]
+
+
+# ---- the two sides ---------------------------------------------------------------------------------------------------
+
+
+def serve(info: fi.Info, nbytes: int, say: Callable[[str], None]) -> None:
+    """Wait for one client, and do its plan."""
+    side = _Side(info, nbytes)
+    try:
+        say(f"serving at {side.ep.getname()!r}; Ctrl-C ends it")
+        side.wait(lambda: bool(side.flag[0]), "client", forever=True)
+        length = int(side.memory[8:16].view(np.uint64)[0])
+        plan = json.loads(side.memory[16 : 16 + length].tobytes())
+        side.peer = side.av.insert(bytes.fromhex(plan["address"]) if plan["binary"] else plan["address"])
+        side.write(np.full(1, nbytes, np.uint64), 0)  # the answer: how large the data may be
+        if max(plan["sizes"]) > nbytes:
+            raise UsageError(f"fabtest: the client asks for {max(plan['sizes'])} B, and there is room for {nbytes}")
+        if plan["test"] == "rma_pingpong":
+            for size in plan["sizes"]:
+                _pong(side, size, plan["count"])
+        side.wait(lambda: int(side.flag[0]) == _OVER, "end of the client")
+        say("the client is done")
+    finally:
+        side.close()
+
+
+def _pong(side: _Side, size: int, count: int) -> None:
+    last = side.memory[HEADER + size - 1 : HEADER + size]
+    data = side.memory[HEADER : HEADER + size]
+    for n in range(count):
+        side.wait(lambda: last[0] == n % 250 + 1, "write of the client")  # noqa: B023
+        side.write(data, HEADER)
+
+
+def _ping(side: _Side, size: int, count: int) -> float:
+    last = side.memory[HEADER + size - 1 : HEADER + size]
+    data = np.zeros(size, np.uint8)
+    begun = time.perf_counter()
+    for n in range(count):
+        data[-1] = n % 250 + 1
+        side.write(data, HEADER)
+        side.wait(lambda: last[0] == n % 250 + 1, "answer of the server")  # noqa: B023
+    return time.perf_counter() - begun
+
+
+def run(info: fi.Info, test: str, op: str, sizes: list[int], count: int, check: bool) -> Iterator[tuple[int, float]]:
+    """(size, seconds of all) for each size."""
+    side = _Side(info, max(sizes))
+    try:
+        side.peer = side.av.insert(info.dest_addr)
+        name = side.ep.getname()
+        binary = not isinstance(name, str)
+        address = bytes(name).hex() if binary else name
+        plan = json.dumps({"test": test, "sizes": sizes, "count": count, "address": address, "binary": binary}).encode()
+        side.write(np.frombuffer(len(plan).to_bytes(8, sys.byteorder) + plan, np.uint8), 8)
+        side.write(np.ones(1, np.uint64), 0)
+        side.wait(lambda: bool(side.flag[0]), "answer of the server")
+        if (room := int(side.flag[0])) < max(sizes):
+            raise UsageError(f"fabtest: the server has room for {room} B\n  try: start it with -S {max(sizes)}")
+        for size in sizes:
+            if test == "rma_pingpong":
+                yield size, _ping(side, size, count)
+                continue
+            data = np.arange(size, dtype=np.uint64).astype(np.uint8)
+            begun = time.perf_counter()
+            side.many(side.ep.write if op == "write" else side.ep.read, data, count)
+            spent = time.perf_counter() - begun
+            if check and op == "write":
+                back = np.zeros(size, np.uint8)
+                side.read(back, HEADER)
+                if not np.array_equal(back, data):
+                    raise UsageError(f"fabtest: {size} B came back different")
+            yield size, spent
+        side.write(np.full(1, _OVER, np.uint64), 0)
+    finally:
+        side.close()
