@@ -198,8 +198,8 @@ _servers: weakref.WeakSet[NameServer] = weakref.WeakSet()
 class _Listener(socket.socket):
     """Closes without a word when it is collected.
 
-    A node and its listeners are collected in any order, and the node itself says what ends (a ResourceWarning that names
-    the share). A plain socket that comes first would add a warning of its own about a descriptor.
+    A node and its listeners are collected in any order, and the node itself says what ends (a ResourceWarning that
+    names the share). A plain socket that comes first would add a warning of its own about a descriptor.
     """
 
     def __del__(self) -> None:

@@ -62,7 +62,8 @@ NUMBERS = {int(one): one.name.removeprefix("C_CNTR_") for one in CntrType}
 NAME_MAX = 63
 PAGE_BYTES = 4096
 # A page has a line of eight words for what initiators count, and one for what targets count; then a line with the word
-# of the link; then blocks of two such lines, each of one writer. A count is the sum of its words (cpp/nic/telemetry.hpp).
+# of the link; then blocks of two such lines, each of one writer. A count is the sum of its words
+# (cpp/nic/telemetry.hpp).
 _TARGETS = 7  # the names before this index are what targets count, but for HNI_HRP_ACK
 OFFSETS = {
     name: 8 * (index - _TARGETS + 1) if index >= _TARGETS else 8 * index + (0 if name == "HNI_HRP_ACK" else 64)
