@@ -9,7 +9,7 @@ from weft.tools._pair import address_of
 
 
 def main() -> None:
-    peers()  # before this process keeps to one core, which those that it starts would inherit
+    peers()  # before this process is bound to one core, which its children would inherit
     rows = []
     with two_processes(4096) as (side, target, peer):
         there = target.regions["direct"]

@@ -21,7 +21,7 @@ def main() -> None:
         mapped = address_of(there.place, there.nbytes)
         local, read, wait = side.mr["direct"][:], side.cq.read, side.wait
         for size in SIZES:
-            # Pieces lie close, so that the copies are in cache and the descriptors' own cost shows.
+            # Pieces are close together, so that the copies are in cache and the cost of the descriptors is visible.
             stride = max(size, 64)
             descs = np.zeros(COUNT, fi.RMA_DESC)
             descs["local_offset"] = np.arange(COUNT) * stride

@@ -1,4 +1,4 @@
-"""What the CXI provider costs beside the general one, in one process and one run: write, fetch-add, registration."""
+"""The cost of the CXI provider and of the general provider in one process and run: write, fetch-add, registration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft import fi
 
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
 MODE = fi.MR_ENDPOINT | fi.MR_ALLOCATED
-BATCH = 200  # regions beyond what a process has of a service in advance cost a file, too
+BATCH = 200  # a process reserves entries of a service in advance; more regions also cost an access to a file
 ROUNDS = 40
 WITHIN_NS = 15.0
 NEAR = "within 15 ns of general"
@@ -104,7 +104,7 @@ class Opened:
 
 @contextlib.contextmanager
 def providers() -> Iterator[tuple[Opened, Opened, Opened]]:
-    """The general provider; cxi with keys of the application's; cxi with keys that it makes."""
+    """The general provider; cxi with keys of the application; cxi with provider keys."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         os.environ |= {"XDG_RUNTIME_DIR": folder, "WEFT_MR_MODE": "endpoint|allocated"}
         opened = []

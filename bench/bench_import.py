@@ -1,6 +1,6 @@
 """Time to `import weft` and `import weft.fi` in a fresh interpreter, beside the bare interpreter and `import numpy`.
 
-Each statement is run 10 times in turn; the median is what counts.
+Each statement runs 10 times in turn; the figure is the median.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def start_ms(statement: str) -> float:
 
 
 def main() -> None:
-    # In turn, so that a slow minute of the machine falls on all of them alike.
+    # In turn, so that a slow minute of the machine affects all statements alike.
     samples: dict[str, list[float]] = {name: [] for name in STATEMENTS}
     for _ in range(ROUNDS):
         for name, statement in STATEMENTS.items():

@@ -1,6 +1,6 @@
 """Four polling processes on two cores: two pairs that write to each other and poll, all at once.
 
-Beside it the same four processes with bare stores to a shared line, which yield in the same way.
+For comparison, the same four processes with bare stores to a shared line, which yield in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CORES = 2
 
 
 def pair() -> None:
-    """One pair: waits for a line on stdin, plays, prints what it found."""
+    """One pair: waits for a line on stdin, measures, prints the result."""
     with Target(4096, {"WEFT_ISOLATION": "shared"}) as target, Side(4096) as side:
         target.greet()
         bench = Bench(side, target, ring=False)
@@ -42,7 +42,7 @@ def pair() -> None:
 
 
 def play(pairs: int) -> tuple[list[float], list[float]]:
-    """Half round trips of all samples of so many pairs at once, of puts and of bare stores."""
+    """Half round trips of all samples of `pairs` pairs at once, of puts and of bare stores."""
     running = [
         subprocess.Popen([sys.executable, __file__, "pair"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(pairs)
@@ -63,7 +63,7 @@ def play(pairs: int) -> tuple[list[float], list[float]]:
 
 def main() -> None:
     cores = sorted(os.sched_getaffinity(0))[:CORES]
-    os.sched_setaffinity(0, cores)  # whoever is started from here stays on them
+    os.sched_setaffinity(0, cores)  # child processes inherit the cores
     puts, lines = play(2)
     one, _ = play(1)
     middle, floor = statistics.median(puts), statistics.median(lines)

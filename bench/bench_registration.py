@@ -1,4 +1,4 @@
-"""Registration from Python: its cost, whatever the size; a million live regions; access to one among a million."""
+"""Registration from Python: the cost for several sizes; a million live regions; access to one of a million."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> None:
             held.clear()
 
         for size in (4096, 1 << 20, 1 << 28):
-            memory = np.empty(size, "u1")  # its pages are never touched: registration must not either
+            memory = np.empty(size, "u1")  # its pages are never touched, and registration must not touch them
 
             def register(n, memory=memory):
                 keep = held.append
@@ -62,7 +62,7 @@ def main() -> None:
             held.clear()
         rows.append(Row("mr.close()", "", best - loop, "ns", None, call, "an empty C method"))
 
-        # A million live ones. This process writes to its own, as a peer would: through the table, by client key.
+        # A million live regions. This process writes to its own regions like a peer: through the table, by client key.
         self_addr = side.av.insert(side.ep.getname())
         words = side.domain.alloc(LIVE, "u8")
         words.fill(0)

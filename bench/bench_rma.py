@@ -9,7 +9,7 @@ import weft._nic as nic
 from common import Row, in_turn, least, loop_ns, peers, peers_of, publish, two_processes
 from weft.tools._pair import Side, Target, address_of, half_round_trip
 
-SIZES = (64 << 10, 1 << 20, 32 << 20)  # in the second-level cache, beyond it, beyond all caches
+SIZES = (64 << 10, 1 << 20, 32 << 20)  # fits the second-level cache; fits only a later cache; fits no cache
 NBYTES = 2 * SIZES[-1]
 
 
@@ -122,7 +122,7 @@ def small(side: Side, target: Target, peer: int) -> list[Row]:
 
 
 def numpy_copy(to: tuple[int, int], source: tuple[int, int]) -> Callable[[int], None]:
-    """The same copy as a Python program makes it that has both buffers mapped, without completion."""
+    """The same copy by a Python program that has both buffers mapped, without completion."""
     import numpy as np
 
     there, here = (np.frombuffer((ctypes.c_char * n).from_address(at), "u1") for at, n in (to, source))
@@ -168,7 +168,7 @@ def large(side: Side, target: Target, peer: int) -> list[Row]:
                 run(1)
                 rounds, others = 25 if size < 8 << 20 else 6, {}
                 calls = [run]
-                if kind == "direct":  # the limit is C's, without a call from Python: NumPy's copy has one
+                if kind == "direct":  # the limit is measured in C, without a call from Python, which NumPy's copy has
                     calls.append(numpy_copy(to, source))
                 limit, ns, *copied = in_turn(
                     rounds, bare, *(lambda call=call, n=count: least(call, n, 1) for call in calls)
@@ -200,7 +200,7 @@ def large(side: Side, target: Target, peer: int) -> list[Row]:
 
 
 def main() -> None:
-    peers()  # before this process keeps to one core, which those that it starts would inherit
+    peers()  # before this process is bound to one core, which its children would inherit
     with two_processes(NBYTES) as (side, target, peer):
         rows = small(side, target, peer) + large(side, target, peer)
     publish("rma", rows)

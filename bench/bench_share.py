@@ -1,6 +1,6 @@
-"""RemoteArray beside the bare calls of weft.fi that it makes, and beside memcpy: two processes, load and store.
+"""RemoteArray, the bare calls of weft.fi that it makes, and memcpy: two processes, load and store.
 
-Each row is the least of many short rounds, because a busy machine only ever adds.
+Each row is the minimum of many short rounds, because a busy machine only adds time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def owner(prefix: str, done: Event) -> None:
 
 
 def least_ns(call: Callable[[], object], per_round: int) -> float:
-    """The best round's time for one call, less that of an empty loop."""
+    """The best round's time for one call, minus the time of an empty loop."""
     best = empty = float("inf")
     for _ in range(ROUNDS):
         start = time.perf_counter_ns()
@@ -116,7 +116,7 @@ def measure(node: weft.Node, prefix: str) -> None:
 
 
 def least(call: Callable[[], object], per_round: int) -> float:
-    """Nanoseconds of one call; 0 a round: of a few long ones."""
+    """Nanoseconds of one call; per_round 0: measure a few long calls."""
     call()
     return least_ns(call, per_round) if per_round else min(timed_ns(call) for _ in range(15))
 

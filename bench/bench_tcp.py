@@ -1,4 +1,4 @@
-"""The tcp link over loopback, beside a bare socket between the same two processes in the same run."""
+"""The tcp link over loopback, and a bare socket between the same two processes in the same run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENV = {"WEFT_SHM": "0", "WEFT_LISTEN": "tcp://127.0.0.1:0", "WEFT_SECRET": SECRE
 
 
 def ratio(row_path: str, budget: str, unit: str, mine: list[float], bare: list[float], met: bool | None) -> Row:
-    """A line whose value and limit are medians over rounds that were taken in turn."""
+    """A line whose value and limit are medians over alternating rounds."""
     return Row(row_path, budget, statistics.median(mine), unit, met, statistics.median(bare), "a bare socket")
 
 
@@ -54,7 +54,7 @@ def main() -> None:
             done = 0
             for i in range(count):
                 post(local, None, peer, there.base, there.key)
-                if i - done >= 16:  # so many at a time
+                if i - done >= 16:  # at most 16 at a time
                     done += len(read(8)) or wait(1, target.alive)
             while done < count:
                 done += wait(count - done, target.alive)

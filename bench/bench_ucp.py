@@ -1,7 +1,7 @@
-"""weft.ucp from Python: put, get, atomics and mem_map, each beside what the machine allows and beside libucp in C.
+"""weft.ucp from Python: put, get, atomics and mem_map, each with the machine's limit and with libucp in C.
 
-libucp's figures (peers/ucx_rma.py, peers/ucx_registration.py) are its own cost, without Python and without ctypes: what
-a C program pays. Ours have Python's call in them.
+libucp's figures (peers/ucx_rma.py, peers/ucx_registration.py) are the cost in
+a C program, without Python and ctypes. Weft's figures contain Python's call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from weft import ucp
 SIZES = (4096, 64 << 10, 1 << 20, 32 << 20)
 MAPPED = (4096, 1 << 20, 1 << 28)
 NBYTES = 2 * SIZES[-1]
-LINE, INBOX, WORD = 0, 64, 128  # of a process's memory: the floor's word, where a peer writes, its atomics' word
-OUTBOX = NBYTES - 64  # what it writes from
+LINE, INBOX, WORD = 0, 64, 128  # offsets: the word of the floor, the word that a peer writes, the word of atomics
+OUTBOX = NBYTES - 64  # the source of writes
 TRIP_ROUNDS = 2000
 ANSWER_S = 20.0
 
 
 class Side:
-    """One process's end: memory that Weft allocated, and a peer's, by key and as it is mapped here."""
+    """The objects of one process: memory that Weft allocated, and a peer's memory, by key and as a mapping."""
 
     def __init__(self) -> None:
         self.context = ucp.Context()
@@ -48,7 +48,7 @@ class Side:
         self.window = self.rkey.view(self.there, NBYTES)
 
     def trip(self, first: bool) -> float:
-        """Nanoseconds of half a round trip: 8 B put into a peer that looks at its memory."""
+        """Nanoseconds of half a round trip: 8 B put to a peer that polls its memory."""
         inbox, outbox = self.memory[INBOX : INBOX + 8].cast("Q"), self.memory[OUTBOX : OUTBOX + 8].cast("Q")
         local, put, rkey, there = self.memh[OUTBOX : OUTBOX + 8], self.ep.put_nbx, self.rkey, self.there + INBOX
         looks = range(2000)
@@ -58,7 +58,7 @@ class Side:
                 for _ in looks:
                     if inbox[0] == value:
                         return
-                if nic.poll_u64(self.memory, INBOX, value, ANSWER_S):  # gives the core away when others want it
+                if nic.poll_u64(self.memory, INBOX, value, ANSWER_S):  # yields the core to other processes
                     return
                 raise TimeoutError("the other process does not answer")
 
@@ -82,7 +82,7 @@ def keep_core(rank: int) -> None:
 
 
 def answer(pipe: Connection) -> None:
-    """The other process: sleeps, but for its part in the floor and the round trips."""
+    """The other process: sleeps, except for its part in the floor and the round trips."""
     keep_core(1)
     with contextlib.suppress(EOFError, BrokenPipeError):
         side = Side()
@@ -141,7 +141,7 @@ def small(side: Side, pipe: Connection) -> list[Row]:
     word, flush, done, total = there + WORD, side.ep.flush_nbx, ucp.DONE, int(ucp.ATOMIC_OP_ADD)
     nothing = [].clear
 
-    # Each in a loop of its own: a call through *arguments costs what the call costs once more.
+    # Each call has its own loop, because a call through *arguments takes twice as long.
     def put_registered(count):
         for _ in range(count):
             put(registered, there, rkey)
@@ -261,7 +261,7 @@ def mapping(side: Side) -> list[Row]:
         held.clear()
 
     for size in MAPPED:
-        memory = np.empty(size, "u1")  # its pages are never touched: mapping must not either
+        memory = np.empty(size, "u1")  # its pages are never touched, and mapping must not touch them
 
         def run(n, memory=memory):
             keep = held.append
@@ -279,7 +279,7 @@ def mapping(side: Side) -> list[Row]:
 
 
 def main() -> None:
-    peers()  # before this process keeps to one core, which those that it starts would inherit
+    peers()  # before this process is bound to one core, which its children would inherit
     with pair() as (side, pipe):
         rows = small(side, pipe) + large(side) + mapping(side)
     publish("ucp", rows)

@@ -1,7 +1,7 @@
-"""What the benchmarks share: two processes, the least of many short batches, peers, the table and the file.
+"""Shared by the benchmarks: two processes, the minimum of many short batches, peers, the table and the file.
 
-On a virtual machine that others use too, a mean says what the neighbours did; the least of many short batches, taken in
-turn with the least of its limit, says what the code costs.
+On a shared virtual machine a mean measures the neighbours. The minimum of many short batches, which alternate with
+batches of the limit, measures the cost of the code.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Row:
     """A line of the speed budget.
 
     value, unit   measured, its unit: ns, GB/s, /s, x (a ratio)
-    limit         what the machine allows, in the same unit, and what that is
-    budget        in words;  met: whether it is
-    why           where it is not: the reason
-    peers         the same in other libraries, in the same unit
-    median        of the batches of which value is the least, where it was taken
+    limit         the machine's limit, in the same unit; limit_is: its name
+    budget        in words;  met: whether the budget is met
+    why           the reason if the budget is not met
+    peers         figures of other libraries, in the same unit
+    median        median of the batches whose minimum is value, if it was measured
     """
 
     path: str
@@ -66,7 +66,7 @@ def least(run: Callable[[int], Any], count: int, rounds: int = 40, after: Callab
 
 
 def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
-    """Each measure's least over `rounds`, taken in turn, so that a slow second of the machine falls on all of them."""
+    """The minimum of each measure over `rounds`, in turn, so that a slow second of the machine affects all measures."""
     best = [float("inf")] * len(measures)
     for _ in range(rounds):
         for i, measure in enumerate(measures):
@@ -75,7 +75,7 @@ def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
 
 
 def spread(rounds: int, *measures: Callable[[], float]) -> list[tuple[float, float]]:
-    """As in_turn, with the median beside the least: what the code costs, and what it cost on this machine just now."""
+    """As in_turn, as (minimum, median): the cost of the code, and its cost on this machine at this time."""
     found: list[list[float]] = [[] for _ in measures]
     for _ in range(rounds):
         for values, measure in zip(found, measures, strict=True):
@@ -89,13 +89,13 @@ def empty_loop(count: int) -> None:
 
 
 def loop_ns() -> float:
-    """What `for _ in range(n)` costs a turn; subtracted where the call alone is asked for."""
+    """The cost of one turn of `for _ in range(n)`, which is subtracted to measure a call alone."""
     return least(empty_loop, 2000)
 
 
 @contextlib.contextmanager
 def two_processes(nbytes: int, **env: str) -> Iterator[tuple[Side, Target, int]]:
-    """This process, another one, and the other's fi_addr; each on a core of its own where there are two."""
+    """This process, another process, and its fi_addr; each process on its own core if there are two."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:1])
     try:
@@ -114,15 +114,15 @@ def two_processes(nbytes: int, **env: str) -> Iterator[tuple[Side, Target, int]]
 # ---- other libraries -----------------------------------------------------------------------------------------------
 
 PEERS_VARIABLE = "WEFT_BENCH_PEERS"
-"""Names a file with the peers' figures: run.py takes them once for all benchmarks."""
+"""Variable with the file of the peers' figures, which run.py measures once for all benchmarks."""
 
 _PEER_LIMIT_S = 60
-_PEER_ROUNDS = 2  # the better of two, in turn: a slow second of the machine is not to decide the race
+_PEER_ROUNDS = 2  # the better of two rounds, so that a slow second of the machine does not decide the comparison
 
 
 @functools.lru_cache(maxsize=1)
 def peers() -> dict[str, dict[str, Any]]:
-    """Figures of other libraries, by library: what the programs in peers/ print. Says what is missing, and why."""
+    """Figures of other libraries, by library, from the programs in peers/. Prints missing libraries, and why."""
     file = os.environ.get(PEERS_VARIABLE)
     found: dict[str, dict[str, Any]] = {}
     if file is not None:
@@ -138,12 +138,12 @@ def peers() -> dict[str, dict[str, Any]]:
 
 
 def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
-    """(name, (command, environment)) of each."""
+    """(name, (command, environment)) of each program."""
     here, prefix = HERE / "peers", sysconfig.get_path("data")
     mpi = [sys.executable, str(here / "mpi_rma.py")]
     root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-    # Both wheels bring an mpirun, and the one installed last wins: these launchers belong to one MPI each. Open MPI's
-    # wheel is linked for /usr and has to be told where it lies.
+    # Both wheels install an mpirun, and the last one installed wins: these launchers belong to one MPI each. Open MPI's
+    # wheel is linked for /usr and needs its actual prefix.
     yield "MPICH", (["mpiexec.hydra", "-n", "2", *mpi], {})
     yield (
         "Open MPI",
@@ -184,14 +184,14 @@ def _peer(name: str, command: list[str], env: dict[str, str]) -> dict[str, Any] 
     try:
         found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        said = errors.strip().splitlines()[-1:] or ["it said nothing"]
+        said = errors.strip().splitlines()[-1:] or ["no output"]
         print(f"{name} did not run here: its figures are missing ({said[0]})")
         return None
     return found
 
 
 def peers_of(key: str, scale: Callable[[float], float] = lambda ns: ns) -> dict[str, float]:
-    """One figure of each library that has it; `scale` makes another unit of nanoseconds."""
+    """One figure of each library that has it; `scale` converts nanoseconds to another unit."""
     return {name: scale(found[key]) for name, found in peers().items() if key in found}
 
 

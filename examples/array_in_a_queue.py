@@ -1,4 +1,4 @@
-"""A multiprocessing queue carries arrays of any size: what travels is a ticket of a few hundred bytes.
+"""A multiprocessing queue carries arrays of any size: each message is a ticket of a few hundred bytes.
 
 The worker reads and writes the parent's array in place; the parent's memory is the only copy.
 
@@ -18,7 +18,7 @@ import weft
 
 def worker(queue: Any) -> None:
     while (part := queue.get()) is not None:
-        part[...] = np.sqrt(part.read())  # attached when it is first used
+        part[...] = np.sqrt(part.read())  # the array attaches at its first use
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Many asyncio tasks read another process's array; the event loop sleeps on one descriptor meanwhile.
+"""Many asyncio tasks read another process's array; meanwhile the event loop sleeps on one descriptor.
 
 python examples/asyncio_readers.py
 """
@@ -19,7 +19,7 @@ NAME = f"samples-{os.getpid()}"
 
 
 def owner(name: str, done: Event) -> None:
-    """Has the data, and runs no code while it is read."""
+    """Owns the data, and runs no code while the tasks read it."""
     with weft.open() as node:
         samples = weft.empty((SENSORS, SAMPLES))
         samples[:] = np.arange(SENSORS)[:, None]

@@ -1,7 +1,7 @@
-"""A shared embedding table: four workers look rows up and add gradients to them, none holds a copy.
+"""A shared embedding table: four workers look up rows and add gradients to them; no worker holds a copy.
 
 The owner only makes the table; its process runs no code while the workers read and update. Row lookups are one vectored
-operation; gradients are added atomically, element by element, so none is lost when two workers meet in a row.
+operation; gradients are added atomically, element by element, so no gradient is lost when two workers update a row.
 
     python examples/embedding_table.py
 """
@@ -35,7 +35,7 @@ def main() -> None:
     with weft.open() as node:
         table = weft.zeros((ROWS, WIDTH), "float32")  # memory that the workers map
         touched = weft.zeros(ROWS, "int64")
-        # What share() returns pickles: as an argument of a process it arrives as a RemoteArray.
+        # The result of share() can be pickled: a process that gets it as an argument receives a RemoteArray.
         shares = node.share(table), node.share(touched)
         workers = [context.Process(target=worker, args=(seed, *shares)) for seed in range(WORKERS)]
         for process in workers:
@@ -44,7 +44,7 @@ def main() -> None:
             process.join()
             assert process.exitcode == 0
         assert touched.sum() == WORKERS * STEPS * BATCH
-        assert (table == touched[:, None]).all()  # every update arrived, once
+        assert (table == touched[:, None]).all()  # every update arrived exactly once
         print(f"{WORKERS} workers made {touched.sum()} updates of {np.count_nonzero(touched)} rows; none was lost")
 
 

@@ -1,4 +1,4 @@
-"""Two processes, one array: the owner shares it by name and sleeps; the other works on it as if it were NumPy's.
+"""Two processes, one array: the owner shares it by name and sleeps; the other process uses it like a NumPy array.
 
 python examples/remote_array.py
 """
@@ -20,7 +20,7 @@ def owner(name: str, pipe: Connection) -> None:
         with node.share(table, name=name) as shared:
             print(f"owner:  {shared}")
             pipe.send("shared")
-            pipe.recv()  # sleeps here: none of this process's code takes part in what follows
+            pipe.recv()  # sleeps here: this process runs no code during the transfers
             print(f"owner:\n{table}")
 
 
@@ -36,7 +36,7 @@ def main() -> None:
         table = node.attach(name)
         table[1] = np.arange(6)  # a row
         table[2:, ::2] = 7  # every other column of two rows
-        before = table.fetch_add((1, 5), 100)  # atomic, whoever else does the same
+        before = table.fetch_add((1, 5), 100)  # atomic, also with other processes
         print(f"reader: {table}")
         print(f"reader: row 1 is {table[1]}, its last element was {before}; the sum is {table[:].sum()}")
         done = node.statistics()

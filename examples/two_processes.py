@@ -16,7 +16,7 @@ from weft import fi
 
 @contextmanager
 def endpoint() -> Iterator[tuple[Any, ...]]:
-    """What each process opens: an endpoint, with a completion queue and an address vector."""
+    """The objects of each process: an endpoint, with a completion queue and an address vector."""
     info = fi.getinfo(hints=fi.Info(caps=fi.RMA | fi.ATOMIC))[0]
     with (
         fi.Fabric(info.fabric_attr) as fabric,
@@ -36,7 +36,7 @@ def owner(pipe: Connection) -> None:
         array = weft.zeros(8, "u8")
         with domain.mr_reg(array, fi.REMOTE_READ | fi.REMOTE_WRITE) as mr:
             pipe.send((ep.getname(), mr.key))
-            pipe.recv()  # sleeps here: none of this process's code takes part in what follows
+            pipe.recv()  # sleeps here: this process runs no code during the transfers
         print("owner:    ", array)
 
 
@@ -50,15 +50,15 @@ def main() -> None:
         name, key = here.recv()
         peer = av.insert(name)
 
-        ep.write(np.arange(8, dtype="u8"), dest_addr=peer, addr=0, key=key)  # their array[:] = 0 1 2 3 4 5 6 7
+        ep.write(np.arange(8, dtype="u8"), dest_addr=peer, addr=0, key=key)  # owner's array[:] = 0 1 2 3 4 5 6 7
         cq.sread(timeout=10)
 
-        one, before = np.ones(1, "u8"), np.zeros(1, "u8")  # their array[7] += 1, atomically
+        one, before = np.ones(1, "u8"), np.zeros(1, "u8")  # owner's array[7] += 1, atomically
         ep.fetch_atomic(one, result=before, dest_addr=peer, addr=7 * 8, key=key, datatype=fi.UINT64, op=fi.SUM)
         cq.sread(timeout=10)
 
         mine = np.empty(8, "u8")
-        ep.read(mine, src_addr=peer, addr=0, key=key)  # mine[:] = their array
+        ep.read(mine, src_addr=peer, addr=0, key=key)  # mine[:] = owner's array
         cq.sread(timeout=10)
         print("initiator:", mine, "where element 7 was", before[0])
     here.send("done")

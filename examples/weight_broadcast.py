@@ -1,7 +1,7 @@
 """A trainer gives its weights to a reader, as torch tensors, whenever there is a new version.
 
-The trainer shares its tensors where they are. The reader copies them straight into tensors of its own and looks at a
-version counter before and after: odd means that the trainer is writing, a change means that it was (a seqlock).
+The trainer shares its tensors in place. The reader copies them directly into its own tensors and reads a version
+counter before and after: odd means that the trainer is writing, a change means that it has written (a seqlock).
 
     python examples/weight_broadcast.py
 """
@@ -24,7 +24,7 @@ def reader(version: weft.RemoteArray, weights: list[weft.RemoteArray], seen: wef
     while have < VERSIONS:
         start = int(version.wait_until(0, lambda v, have=have: v % 2 == 0 and v // 2 > have, timeout=60))
         for remote, tensor in zip(weights, mine, strict=True):
-            remote.read(out=tensor)  # one copy, from the trainer's tensor into ours
+            remote.read(out=tensor)  # one copy, from the trainer's tensor into the reader's
         if version[0] != start:
             continue  # the trainer wrote meanwhile: read again
         have = start // 2

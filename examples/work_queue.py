@@ -1,7 +1,7 @@
 """A work queue without a server: workers claim tasks with compare_swap.
 
-Each task has a word: 0 while it is free, then the number of the worker that took it. compare_swap returns what was
-there before, so exactly one worker of those who try sees 0. Results go straight into the owner's array.
+Each task has a word: 0 while it is free, then the number of the worker that took it. compare_swap returns the
+previous value, so exactly one of the workers that try sees 0. Results go directly into the owner's array.
 
     python examples/work_queue.py
 """
@@ -19,7 +19,7 @@ WORKERS, TASKS = 3, 200
 
 def worker(me: int, claims: weft.RemoteArray, inputs: weft.RemoteArray, results: weft.RemoteArray) -> None:
     for task in range(TASKS):
-        if claims[task] == 0 and claims.compare_swap(task, 0, me) == 0:  # a look first: it is cheaper
+        if claims[task] == 0 and claims.compare_swap(task, 0, me) == 0:  # read first, because a read is cheaper
             results[task] = inputs[task].sum()
 
 

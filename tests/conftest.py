@@ -1,4 +1,4 @@
-"""What every test has: the clause plugin, one seed a session, Hypothesis without deadlines.
+"""Configuration of all tests: the clause plugin, one seed a session, Hypothesis without deadlines.
 
 This file imports nothing of weft at module level: `make lint` runs the import-graph test before anything is compiled.
 """
@@ -21,7 +21,7 @@ from tests.patience import Patience
 
 pytest_plugins = ["tests.conformance.plugin", "pytester"]
 
-# Machines that run tests stall for tens of milliseconds at will: no test asserts a duration, Hypothesis neither.
+# Machines that run tests stall for tens of milliseconds: neither tests nor Hypothesis assert a duration.
 hypothesis.settings.register_profile(
     "weft", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -32,7 +32,7 @@ SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """No test sees the CXI devices of whoever runs it: the processes of a run have a registry of their own."""
+    """The processes of a test run have their own registry of CXI devices, not the user's."""
     folder = tempfile.mkdtemp(prefix="weft-tests-")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     os.environ["WEFT_CXI_REGISTRY"] = os.path.join(folder, "cxi")
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _no_fork() -> NoReturn:
     """Skip a test that forks under a sanitizer, whose allocator does not take its locks before a fork.
 
-    A child made while another thread allocates inherits a lock that nobody releases, and waits for ever.
+    A child that is forked while another thread allocates inherits a locked lock, and waits for it without end.
     """
     pytest.skip("a sanitizer's allocator does not survive a fork beside other threads")
 
@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
-    """pytest-timeout's limit of a test, as patience: it stretches while others want the processors."""
+    """pytest-timeout's limit of a test, as Patience: the limit grows while other processes need the processors."""
     if settings.method != "signal" or threading.current_thread() is not threading.main_thread():
         return None
     import pytest_timeout
@@ -80,7 +80,7 @@ def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
 
 
 def pytest_collection_finish() -> None:
-    """Takes the tests themselves out of what a test's gc.collect() looks at: thousands of objects that stay."""
+    """Freeze the thousands of objects of the tests, so that gc.collect() in a test does not examine them."""
     gc.collect()
     gc.freeze()
 
@@ -97,7 +97,7 @@ def seed() -> int:
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
-    """Random numbers of this test alone, from the session's seed and the test's name: whatever ran before."""
+    """Random numbers from the session's seed and the test's name, independent of earlier tests."""
     return random.Random(f"{SEED}:{request.node.nodeid}")
 
 

@@ -1,4 +1,4 @@
-"""Watchdogs that count the machine's time for us, not the clock's: a limit stretches while others want the processors.
+"""Watchdogs that adapt to the load: a limit grows while other processes need the processors.
 
 `Patience(seconds)` is used up after so many seconds of a machine that is not overloaded. While more threads are ready
 to run than there are processors, each of its seconds takes as many times longer (the load average of the kernel).

@@ -1,6 +1,6 @@
 """One-sided MPI from Python between two ranks, as JSON: run by the benchmarks under mpiexec, once for each MPI.
 
-Every figure is the least over short batches, in nanoseconds, as in the benchmarks that stand beside it.
+Every figure is the minimum over short batches, in nanoseconds, as in Weft's benchmarks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
     win = MPI.Win.Allocate(NBYTES + 4096, 1, comm=comm)
     memory = np.frombuffer(win.tomemory(), "u1")
     memory[:] = 0
-    local = np.ones(NBYTES, "u1")  # written: pages that never were all are one page of zeros, which is always in cache
+    local = np.ones(NBYTES, "u1")  # written, because all unwritten pages are one page of zeros, always in cache
     one, old = np.ones(1, "u8"), np.zeros(1, "u8")
     win.Lock_all()
     comm.Barrier()

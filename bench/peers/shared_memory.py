@@ -1,4 +1,4 @@
-"""multiprocessing.shared_memory with NumPy, as JSON: what a store by hand costs, without key, bounds and completion.
+"""multiprocessing.shared_memory with NumPy, as JSON: the cost of a plain store, without key, bounds and completion.
 
 fetch_add   takes a multiprocessing.Lock: there is no atomic. Figures are the least over short batches, in nanoseconds.
 """
@@ -18,7 +18,7 @@ ROUNDS, BATCHES = 200, 20
 
 
 def answer(name: str) -> None:
-    """The other process: writes back what it finds."""
+    """The other process: writes back each value that it reads."""
     own_core(1)
     memory = SharedMemory(name)
     words = memory.buf[:16].cast("Q")

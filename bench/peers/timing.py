@@ -1,4 +1,4 @@
-"""What the programs in this folder share: the least of many batches, and a core for each process."""
+"""Shared by the programs in this folder: the minimum of many batches, and a core for each process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count_of(size):
 
 
 def own_core(rank):
-    """Stay on a core of one's own where there are as many, as Weft's two processes do."""
+    """Bind the process to its own core if there are enough cores, like Weft's two processes."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
 

@@ -1,4 +1,4 @@
-"""What ucp_mem_map costs, by ctypes, without what ctypes costs: JSON {register_<bytes>: nanoseconds} on stdout.
+"""The cost of ucp_mem_map by ctypes, without the cost of ctypes: JSON {register_<bytes>: nanoseconds} on stdout.
 
     python bench/peers/ucx_registration.py 4096 1048576
 
@@ -56,7 +56,7 @@ def main() -> None:
     params = (ctypes.c_uint64 * 32)(FIELD_FEATURES, FEATURE_RMA)
     assert ucp.ucp_init_version(*API, ctypes.byref(params), config, ctypes.byref(context)) == 0
     ucp.ucp_mem_unmap.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    nothing = ctypes.CDLL(None).memcmp  # three pointers in, an int out: the same way through ctypes
+    nothing = ctypes.CDLL(None).memcmp  # also takes three pointers and returns an int, so ctypes costs the same
     found = {}
     for size in map(int, sys.argv[1:]):
         memory = ctypes.create_string_buffer(size)

@@ -1,4 +1,4 @@
-"""Put, get and atomics of libucp between two processes, by ctypes, without what ctypes costs: JSON on stdout.
+"""Put, get and atomics of libucp between two processes, by ctypes, without the cost of ctypes: JSON on stdout.
 
     python bench/peers/ucx_rma.py [sysv|posix] [puts]
 
@@ -7,10 +7,10 @@ puts                 without the kernel's copies (cma), which UCX prefers above 
                      target does not have to answer: no gets then
 
 put_8_call           ucp_put_nbx of 8 B, alone
-put_8                and a flush, which says that it is there
+put_8                with a flush, which waits until the data has arrived
 put_N, get_N         of more bytes, or the other way: until the request is done, where it is one
 fetch_add, post_add  ucp_atomic_op_nbx with and without a reply buffer; done when it returns, of this memory
-half_round_trip      8 B put into a peer that looks at its memory; the loops are Python's, as in bench_ucp.py
+half_round_trip      8 B put to a peer that polls its memory; the loops are in Python, as in bench_ucp.py
 
 Each figure is the least over short batches, in nanoseconds, less the same Python with a C function that does nothing,
 and less such a call for each further one that it took. What is hidden in the noise of ctypes (a call of which costs
@@ -70,7 +70,7 @@ class RequestParam(ctypes.Structure):
 
 
 class Side:
-    """One process's end: a context, a worker, memory that UCP allocated."""
+    """The objects of one process: a context, a worker, memory that UCP allocated."""
 
     def __init__(self) -> None:
         ucp = self.ucp = load()
@@ -103,7 +103,7 @@ class Side:
         self.calls = 0  # through ctypes, counted where they are not always as many
 
     def card(self) -> tuple[bytes, bytes, int]:
-        """What a peer needs: address, packed key, where the memory begins."""
+        """The values that a peer needs: address, packed key, address of the memory."""
         address, key, size = pointer(), pointer(), ctypes.c_size_t()
         check(self.ucp.ucp_worker_get_address(self.worker, byref(address), byref(size)))
         packed = ctypes.string_at(address, size.value)
@@ -155,7 +155,7 @@ def typed(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def nothing(arguments: tuple[Any, ...]) -> Any:
-    """A C function that does next to nothing, whatever it is given: labs, which looks at its first argument alone."""
+    """A C function that does almost nothing with any arguments: labs, which uses only its first argument."""
     function = ctypes.CDLL(None).labs
     function.argtypes, function.restype = arguments, pointer
     return function
@@ -284,7 +284,7 @@ def main() -> None:
     side.put(side.ep, side.base, 8, side.there, side.rkey, side.none)
     deadline = time.monotonic() + CONNECT_S
     side.flushed()
-    side.bytes[:LARGE] = 1  # written: pages that never were all are one page of zeros, which is always in cache
+    side.bytes[:LARGE] = 1  # written, because unwritten pages are all one page of zeros, which is always in cache
     found = measure(side, gets)
     here.send("go")
     while not here.poll(0.001):
@@ -294,7 +294,7 @@ def main() -> None:
     here.recv()
     call = found.pop("ctypes")
     assert isinstance(call, float)
-    found["half_round_trip"] = trip(side, True) - call / 2  # the way back out of ctypes is behind the peer's answer
+    found["half_round_trip"] = trip(side, True) - call / 2  # the return through ctypes comes after the peer's answer
     hidden = HIDDEN_SHARE * call
     found = {name: value for name, value in found.items() if isinstance(value, str) or value > hidden}
     here.send("end")
@@ -304,7 +304,7 @@ def main() -> None:
     found["library"] = f"UCX {'.'.join(str(v.value) for v in version)} ({kind})"
     print(json.dumps(found))
     sys.stdout.flush()
-    os._exit(0)  # without UCX's own end, which would look for the other process
+    os._exit(0)  # skips UCX's cleanup, which would wait for the other process
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""pyzmq between two processes (PAIR over ipc), as JSON: messages, since it has nothing one-sided.
+"""pyzmq between two processes (PAIR over ipc), as JSON: messages, because pyzmq has no one-sided operations.
 
 put_N     a message of N bytes, of a stream that is acknowledged at its end; put_8 and get_8 a message and its answer
-put_8_call  the call alone. Every figure is the least over short batches, in nanoseconds. Processes are not kept on
-cores of their own: each has a second thread, which does the work.
+put_8_call  the call alone. Every figure is the minimum over short batches, in nanoseconds. Processes are not bound to
+cores, because each has a second thread, which does the work.
 """
 
 from __future__ import annotations

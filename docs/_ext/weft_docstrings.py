@@ -1,7 +1,7 @@
 """Our docstrings as reStructuredText, for autodoc.
 
-A docstring here is meant to be read in the source: arguments are rows of a name, two blanks or more, and words; what is
-indented beyond the text is code; Python goes between single backticks. This module turns rows into definition lists,
+Docstrings are written for readers of the source: arguments are rows of a name, two blanks or more, and words; lines
+indented beyond the text are code; Python is between single backticks. This module turns rows into definition lists,
 code into literal blocks, backticks into links where they name something that is documented, and escapes the rest.
 """
 
@@ -23,7 +23,7 @@ _UCS_ERROR = re.compile(r"\bUcsError\b")
 
 _ADDR_UNSPEC = int(fi.ADDR_UNSPEC)
 
-# What the extension's classes have for the dialects and not for their users.
+# Members of the extension's classes for the dialects, not for users.
 INTERNAL = {
     "arm_core",
     "bind_av",
@@ -65,7 +65,7 @@ _UCP_FUNCTIONS = {name: f"weft.ucp.{name}" for name in ("DONE", *(name for name 
 
 
 def target(name: str, context: str) -> str | None:
-    """Full name of what is meant by `name` in the docstring of `context`; None for what has no place of its own."""
+    """Full name of the object that `name` means in the docstring of `context`; None if it has no entry in the pages."""
     name = name.removeprefix("weft.")
     of_ucp = name.startswith("ucp.") or (context.startswith("weft.ucp.") and not name.startswith(("fi.", "errors.")))
     name = name.removeprefix("ucp.").removeprefix("fi.").removeprefix("errors.")
@@ -187,7 +187,7 @@ def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: l
 def _signature(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None] | None:
-    # Who makes a handle does not call its class.
+    # Users do not call the class of a handle.
     if signature is None:
         return None  # Sphinx 9.0 has no place for an answer then
     if what == "exception" or (what == "class" and "Made by" in (obj.__doc__ or "")):
@@ -199,7 +199,7 @@ def _signature(
 
 
 def _name_fully(app: Sphinx, doctree: Any) -> None:
-    """An annotation says Endpoint, and there are two: on the pages of weft.ucp it is its own."""
+    """Resolve the annotation Endpoint, a class of both dialects: on the pages of weft.ucp it means weft.ucp's class."""
     if app.env.docname.startswith("reference/ucp/"):
         for node in doctree.findall(pending_xref):
             if node.get("refdomain") == "py" and node["reftarget"] in _UCP:

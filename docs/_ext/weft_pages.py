@@ -1,4 +1,4 @@
-"""Directives for what would go stale if it were written by hand.
+"""Directives that generate the parts of pages that would become stale if written by hand.
 
 weft-settings [cache]    environment variables, from weft.settings; those of the registration cache
 weft-settings cxi        those of the CXI provider
@@ -48,7 +48,7 @@ HELP_COLUMNS = 100
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> nodes.table:
-    """A table; what stands between backticks in a cell is code."""
+    """A table; text between backticks in a cell is code."""
     group = nodes.tgroup(cols=len(head))
     group += [nodes.colspec(colwidth=1) for _ in head]
     group += nodes.thead("", _row(head))
@@ -66,7 +66,7 @@ def _inline(text: str) -> list[nodes.Node]:
 
 
 class Generated(SphinxDirective):
-    """A directive whose page is read again at every build, because its source is not the page."""
+    """A directive whose page is read again at every build, because its source is outside the page."""
 
     optional_arguments = 20
 
@@ -119,7 +119,7 @@ def _default(value: Any) -> str:
 
 
 def commands() -> dict[str, list[str]]:
-    """Names of the commands that `weft` has, each with those of its own."""
+    """Names of the commands of `weft`, each with its subcommands."""
     import typer.main
 
     from weft.tools.cli import app

@@ -1,7 +1,7 @@
-"""Every kind of array that the door knows, each made by one function, so that a test can be run over all of them.
+"""Every kind of array that weft.buffers knows, each made by one function, so that a test can run over all kinds.
 
-A maker takes nbytes (a multiple of 16) and gives an object of that many bytes, all zero. Kinds whose library is not
-installed are left out.
+A maker takes nbytes (a multiple of 16) and returns an object of that many zero bytes. Kinds whose library is not
+installed are omitted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _torch(dtype: str) -> Callable[[int], Any]:
 
 
 class OnlyArrayInterface:
-    """NumPy's memory behind nothing but __array_interface__."""
+    """NumPy's memory with only __array_interface__."""
 
     def __init__(self, a: Any) -> None:
         self._a = a
@@ -75,7 +75,7 @@ class OnlyArrayInterface:
 
 
 class OnlyDLPack:
-    """NumPy's memory behind nothing but DLPack; versioned or as it was before 1.0."""
+    """NumPy's memory with only DLPack; versioned, or as before 1.0."""
 
     def __init__(self, a: Any, versioned: bool) -> None:
         self._a, self._versioned = a, versioned

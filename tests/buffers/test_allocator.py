@@ -1,4 +1,4 @@
-"""weft.allocator(): what NumPy makes under it lies in memory that peers can map."""
+"""weft.allocator(): arrays that NumPy makes under it are in memory that peers can map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def allocated() -> int:
 
 
 def is_shared(array: object) -> bool:
-    """Do peers reach it by load and store?"""
+    """Whether peers reach the array by load and store."""
     with opened() as node:
         mr = node.domain.mr_reg(array, fi.REMOTE_READ, requested_key=1)
         shared = mr.direct
@@ -130,7 +130,7 @@ print([str(w.message).splitlines()[0] for w in found if w.category is RuntimeWar
 
 @pytest.mark.procs
 def test_fork_with_arrays_of_the_allocator_warns_once() -> None:
-    """The child shares them with its parent, and NumPy's users expect copies."""
+    """The child shares the arrays with its parent, but NumPy's users expect copies."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout.split() == ["0", "0", "0", "1", "0"], done.stderr
     assert "2 NumPy arrays made under weft.allocator() are alive; the child shares them" in done.stderr

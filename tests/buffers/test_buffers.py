@@ -1,4 +1,4 @@
-"""One door for arrays: every kind gives the right address, length and rights, is held, is refused in good words."""
+"""weft.buffers: every kind of array has the right address, length and rights, and is held; errors are clear."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_describe_every_kind_gives_its_memory(kind: Kind) -> None:
     assert info.itemsize * _info.count(info.shape) == 1024
     assert info.contiguous
     assert peek(info) == bytes(1024)
-    if kind.writable:  # the object sees what is written at the address
+    if kind.writable:  # the object shows a write to the address
         ctypes.memset(info.address, 1, 1024)
         assert peek(describe(obj)) == b"\x01" * 1024
         assert describe(obj).address == info.address
@@ -397,7 +397,7 @@ def test_array_interface_that_is_masked_or_no_dict_is_refused() -> None:
 
 
 class FakeCuda:
-    """What CuPy and Numba show of device memory."""
+    """The interface of CuPy and Numba for device memory."""
 
     def __init__(self, **fields: Any) -> None:
         self.__cuda_array_interface__ = {

@@ -1,4 +1,4 @@
-"""Memory that holds pointers to Python objects: every door refuses it, because a peer's write would end the process."""
+"""Memory that holds pointers to Python objects: every call refuses it: a peer's write would crash the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clause lists, and who shows each clause: plain data, no pytest.
+"""The clause lists, and the evidence for each clause: plain data, no pytest.
 
 load()          tests/spec/*.toml -> {id: Clause}
 find_words()    tests/conformance/words.toml -> where our documentation says what the clause says

@@ -4,7 +4,7 @@
 test. Clauses that only advise are shown by words of our documentation: tests/conformance/words.toml.
 
 Loaded by tests/conftest.py. At collection every id is checked, in marks and in that file; one that nobody lists ends
-the run before a test starts, because a typing error would otherwise read as "not yet" for ever. With
+the run before a test starts, because a typing error would otherwise always read as "not yet". With
 --conformance-md or --conformance-json the outcomes are joined to the clauses and written at the end of the session.
 
 Marks are read from every collected item before -m and -k deselect any, so a narrow run checks as much as a full one.
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _fact(item: pytest.Item) -> str | None:
-    """Which case of its test this is, where that matters: it says so, or the clause is marked at the case alone."""
+    """The name of a case of a parametrized test, if the case has the mark `fact`, or only the case has the clause."""
     named = item.get_closest_marker("fact")
     if named is not None:
         return str(named.args[0])
@@ -52,9 +52,9 @@ class ClausePlugin:
         self.config = config
         self.clauses: dict[str, clause_lists.Clause] = {}
         self.evidence: dict[str, reports.Evidence] = {}
-        self.shows: dict[str, tuple[str, tuple[str, ...]]] = {}  # node id -> what the table calls the test, clause ids
+        self.shows: dict[str, tuple[str, tuple[str, ...]]] = {}  # node id -> label of the test in the table, clause ids
         self.outcomes: dict[str, str] = {}  # node id -> the worst of its phases
-        self.missing: list[str] = []  # quotations that their page does not have
+        self.missing: list[str] = []  # quotations that their page does not contain
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -77,7 +77,7 @@ class ClausePlugin:
                 label = reports.label(item.nodeid, _fact(item))
                 item.user_properties.append((PROPERTY, [label, list(dict.fromkeys(ids))]))
         if faults:
-            self.clauses = {}  # nothing is written at the end of a run that never was
+            self.clauses = {}  # the run does not start, so nothing is written at its end
             raise pytest.UsageError("\n".join(["clauses:", *dict.fromkeys(faults)]))
 
     def _load(self) -> None:

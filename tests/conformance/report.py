@@ -14,7 +14,7 @@ SHOWN, CONTRADICTED, NOT_YET = "shown", "contradicted", "not yet"
 
 @dataclass
 class Evidence:
-    """What was found for one clause in one run. Tests by label: see label()."""
+    """The evidence for one clause in one run. Tests by label: see label()."""
 
     passed: list[str] = field(default_factory=list)  # marked tests that ran and passed
     failed: list[str] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Evidence:
 
 
 def status(clause: Clause, evidence: Evidence) -> str:
-    """A doc clause is shown by words of ours, any other by a marked test that ran and passed where none failed."""
+    """A doc clause is shown by a quotation; any other by marked tests, if one ran and passed and none failed."""
     if clause.by_documentation:
         return SHOWN if evidence.sections else NOT_YET
     if evidence.failed:
@@ -34,7 +34,7 @@ def status(clause: Clause, evidence: Evidence) -> str:
 def label(node_id: str, fact: str | None = None) -> str:
     """`tests/fi/test_mr.py::test_key[7]` -> `tests/fi/test_mr.py::test_key`: a function is named once.
 
-    One that carries many facts is named once a fact: `tests/procs/test_two_processes.py::test_two_endpoints[fact]`.
+    A test of many facts is named once for each fact: `tests/procs/test_two_processes.py::test_two_endpoints[fact]`.
     """
     function = node_id.split("[", 1)[0]
     return f"{function}[{fact}]" if fact else function

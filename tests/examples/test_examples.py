@@ -1,4 +1,4 @@
-"""Every program in examples/ runs, warns of nothing, and prints what it promises."""
+"""Every program in examples/ runs, gives no warnings, and prints the expected lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU that is not there: the fake driver of cuda.cpp, and arrays in its memory.
+"""A fake GPU: the fake driver of cuda.cpp, and arrays in its memory.
 
 gpu = fakes.gpu.start()                 # builds the library, tells Weft of it (WEFT_CUDA_LIBRARY)
 array = gpu.array(4096)                 # device memory: touching it from Python's side would end the process
@@ -102,7 +102,7 @@ class Gpu:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the driver was asked for so far."""
+        """Counts of the driver's calls."""
         return {name: self.lib.fake_cuda_count(i) for i, name in enumerate(("copies", "opens", "closes", "queries"))}
 
 

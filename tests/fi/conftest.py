@@ -13,7 +13,7 @@ from weft import fi
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On the strange provider, tests about the general provider's own numbers stay away."""
+    """On the strange provider, skip tests of the general provider's own numbers."""
     if config.getoption("--provider") != "strange":
         return
     apart = [item for item in items if item.get_closest_marker("general")]
@@ -36,7 +36,7 @@ def _provider(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller's WEFT_MR_MODE decides what getinfo requires: these tests set it themselves."""
+    """Unset the caller's WEFT_MR_MODE, which these tests set themselves."""
     monkeypatch.delenv("WEFT_MR_MODE", raising=False)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of memory regions share: memory of a node, and a peer's transfers to it."""
+"""Shared by the tests of memory regions: memory of a node, and a peer's transfers to it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def get(initiator: Node, peer: int, count: int, addr: int, key: int) -> bytes:
 
 
 def refused(initiator: Node, peer: int, addr: int, key: int) -> int:
-    """Error number of a one-byte write there."""
+    """Error number of a one-byte write to the address."""
     initiator.ep.write(b"\xee", dest_addr=peer, addr=addr, key=key)
     return initiator.wait_error().err

@@ -1,4 +1,4 @@
-"""What the tests of fi_rma(3) share: regions, messages, and every call that writes."""
+"""Shared by the tests of fi_rma(3): regions, messages, and every call that writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pattern(count: int, start: int = 1) -> np.ndarray[Any, Any]:
 
 
 def region(target: Node, count: int = 256, key: int = KEY, access: int = RW) -> np.ndarray[Any, Any]:
-    """Registered, zeroed memory of Weft's own."""
+    """Registered, zeroed memory that Weft allocated."""
     memory = target.domain.alloc(count, np.uint8)
     memory.fill(0)
     target.reg(memory, access, requested_key=key)
@@ -65,7 +65,7 @@ write_calls = pytest.mark.parametrize(("name", "call", "completes"), WRITES, ids
 
 
 def flush(initiator: Node, peer: int, key: int = KEY) -> None:
-    """Everything this endpoint posted before has completed: a fenced read of no consequence came back."""
+    """Wait for all earlier operations of the endpoint, by a fenced read."""
     initiator.ep.readmsg(message(np.zeros(1, np.uint8), peer, 0, key, "flush"), fi.FENCE | fi.COMPLETION)
     while initiator.wait()[0].op_context != "flush":
         pass

@@ -1,4 +1,4 @@
-"""A second provider, which decides as much as it can otherwise than the general one: the proof that calls ask.
+"""A second provider, which decides nearly everything differently than the general provider, to show that calls ask it.
 
 Binary addresses of 12 bytes; keys of 4 bytes; MR_ENDPOINT mandatory; manual progress, on a NIC of its own; other error
 numbers, for refusals and for failed operations; one buffer a call and a region; regions of no bytes; keys of the
@@ -61,7 +61,7 @@ ORDER = fi.ORDER_RAR | fi.ORDER_RAW | fi.ORDER_WAR | fi.ORDER_WAW
 
 
 class StrangeAddresses:
-    """12 bytes: NIC, endpoint, VNI, and a number that says what these bytes are."""
+    """12 bytes: NIC, endpoint, VNI, and a number that identifies the format."""
 
     format = FORMAT
     size = _LAYOUT.size
@@ -141,7 +141,7 @@ class StrangeEndpoint(BaseEndpoint):
 
 
 class StrangeDomain(BaseDomain):
-    """It can be told things, and keeps a list of what was taken and given back."""
+    """Has values that can be set, and records the resources that were taken and returned."""
 
     endpoint_class = StrangeEndpoint
 
@@ -171,7 +171,7 @@ class StrangeDomain(BaseDomain):
 
 
 LOG: list[Any] = []
-"""What domains were told, and when they gave back what they took."""
+"""The values that domains were given, and the resources that they returned."""
 
 
 # Every failure is an I/O error with a number of its own.
@@ -286,7 +286,7 @@ class Strange(BaseProvider):
         return found
 
     def select(self, candidates: list[Any], asked: Asked) -> list[Any]:
-        """The second NIC is only for those who ask for it by name."""
+        """Offer the second NIC only if the hints name it."""
         if asked.hints is not None and asked.hints.domain_attr.name is not None:
             return candidates
         return [one for one in candidates if one.domain == "strange0"]
@@ -309,7 +309,7 @@ class Strange(BaseProvider):
 
 
 def register() -> Strange:
-    """Make it known, until `unregister`."""
+    """Register the provider, until `unregister`."""
     found = Strange()
     registry.register(found)
     return found

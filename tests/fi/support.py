@@ -1,4 +1,4 @@
-"""What the tests of weft.fi share: an opened stack in one object, and waiting that cannot hang."""
+"""Shared by the tests of weft.fi: an opened stack in one object, and waits that end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Provider:
     """The provider that the tests run on.
 
     required      mr_mode bits that it needs.
-    application   called with a domain and an endpoint that registers on it: does what these bits ask of a program.
+    application   called with a domain and an endpoint: takes the steps that these bits require of a program.
     """
 
     name: str = "weft"
@@ -43,7 +43,7 @@ libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Addresses:
-    """A range of addresses with nothing behind it, until pages are asked for."""
+    """A range of addresses without pages, until a test makes pages."""
 
     def __init__(self, pages: int) -> None:
         self.nbytes = pages * mmap.PAGESIZE
@@ -99,7 +99,7 @@ class Node:
         return self.keep(self.domain.mr_reg(buf, access, **more))
 
     def wait(self, count: int = 1) -> list[Any]:
-        """`count` completions; the test fails if they do not come, or if one is an error."""
+        """`count` completions; the test fails if they do not arrive, or if one is an error."""
         found: list[Any] = []
         while len(found) < count:
             found += self.cq.sread(count - len(found), timeout=WATCHDOG_S)
@@ -114,7 +114,7 @@ class Node:
         raise AssertionError(f"expected an error completion, found {found}")
 
     def error(self, entry: fi.CqErrEntry) -> fi.CqErrEntry:
-        """An error entry with the man pages' number, after a look at whether it has the provider's."""
+        """Check that an error entry has the provider's number; return it with the man pages' number."""
         assert (entry.err, entry.prov_errno) == self.domain.policy.statuses[entry.status]
         return entry._replace(err=_nic.status_errno(entry.status))
 

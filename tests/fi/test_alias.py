@@ -18,7 +18,7 @@ U64 = {"datatype": fi.UINT64, "op": fi.SUM}
 
 @contextlib.contextmanager
 def quiet() -> Iterator[tuple[Node, np.ndarray]]:  # type: ignore[type-arg]
-    """An endpoint that reports what is flagged COMPLETION, and its region."""
+    """An endpoint that reports only operations flagged COMPLETION, and its region."""
     with opened(cq_flags=int(QUIET)) as node:
         memory = np.zeros(8, "u8")
         node.reg(memory, requested_key=KEY)

@@ -173,7 +173,7 @@ def supported(node: Node) -> set[tuple[fi.Datatype, fi.Op]]:
 @pytest.mark.parametrize("kind", ["weft", "foreign"])
 @pytest.mark.parametrize("datatype", [fi.UINT64, fi.DOUBLE, fi.DOUBLE_COMPLEX, fi.LONG_DOUBLE_COMPLEX], ids=str)
 def test_atomic_works_on_all_memory(duo: Duo, kind: str, datatype: int) -> None:
-    """Operands of 8, 16 and 32 bytes, in memory of Weft's and in anybody's."""
+    """Operands of 8, 16 and 32 bytes, in memory from Weft and in other memory."""
     initiator, target, peer = duo
     memory = target_array(target, np.ones(4, fi.dtype_of(datatype)), kind)
     one = np.ones(4, fi.dtype_of(datatype))
@@ -468,7 +468,7 @@ def test_atomic_unknown_operation_or_datatype_is_refused(duo: Duo, number: int) 
 
 
 def test_atomic_on_a_part_of_an_element_is_refused(duo: Duo) -> None:
-    """12 bytes of 8-byte elements: nothing is done, rather than four bytes dropped; count says what is meant."""
+    """A buffer of 12 bytes for 8-byte elements is refused, instead of dropping four bytes; `count` is unambiguous."""
     initiator, target, peer = duo
     memory = np.zeros(2, np.uint64)
     target.reg(memory, requested_key=KEY)

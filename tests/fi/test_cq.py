@@ -332,7 +332,7 @@ def test_failure_of_the_initiators_own_names_no_peer(node: Node) -> None:
 
 
 def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
-    """fi_domain(3) FI_RM_ENABLED: a queue is not overrun; its peers' writes with data wait, and are told."""
+    """fi_domain(3) FI_RM_ENABLED: a queue is not overrun; its peers' writes with data wait."""
     with pair(size=8) as (initiator, target, peer):
         target.reg(bytearray(8), requested_key=KEY)
         posted, refused = 0, ""
@@ -354,7 +354,7 @@ def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
 
 
 def test_cq_without_resource_management_overruns() -> None:
-    """fi_cq(3): what is there can be read; then the queue is lost, and takes no memory for what comes."""
+    """fi_cq(3): the existing entries can be read; then the queue is lost, and later entries take no memory."""
     counters: dict[int, Any] = {fi.REMOTE_WRITE: None}
     with (
         opened(size=8, resource_mgmt=fi.RM_DISABLED, counters=counters) as target,

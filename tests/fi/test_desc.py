@@ -218,7 +218,7 @@ def test_desc_is_not_needed_for_no_bytes_and_no_operand(local: Local) -> None:
 
 
 def test_desc_of_a_slice_is_its_region_s(local: Local) -> None:
-    """A slice, (region, offset) and a region stand for themselves: with the rights of the region."""
+    """A slice, (region, offset) and a region are local buffers with the rights of the region."""
     local.ep.write(local.readable[:8], None, local.me, 0, KEY)
     local.ep.write((local.readable, 8), None, local.me, 8, KEY, len=8)
     local.ep.write(local.readable, None, local.me, 0, KEY)

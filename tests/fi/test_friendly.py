@@ -35,7 +35,7 @@ ANY_ARGUMENT = {("Endpoint", "cancel"), ("EventQueue", "post"), ("EventQueue", "
 
 
 class Wrong:
-    """An object of no use to anybody."""
+    """An object that no call accepts."""
 
     def __repr__(self) -> str:
         return "<Wrong>"

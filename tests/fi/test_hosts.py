@@ -1,4 +1,4 @@
-"""Addresses of endpoints on other hosts: every form of one is the same address, and what is none says so."""
+"""Addresses of endpoints on other hosts: all forms give the same address, and invalid texts are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""getinfo: hints are held against offers, and every refusal says why."""
+"""getinfo: hints are matched with offers, and every rejection has a reason."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_region_closed_before_its_event_stays_closed() -> None:
 
 @pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_completion_does_not_stand_in_for_enable() -> None:
-    """Under FI_MR_ENDPOINT a region waits for bind and enable, in whatever order its event comes."""
+    """Under FI_MR_ENDPOINT a region waits for bind and enable, before or after its event."""
     for event_first in (True, False):
         with asynchronous(int(fi.MR_ENDPOINT)) as (initiator, target, eq, peer):
             mr = target.domain.mr_reg(np.zeros(8, np.uint8), RW, requested_key=KEY)

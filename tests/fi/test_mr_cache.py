@@ -73,7 +73,7 @@ class Watching(fi.MemMonitor):
 
 @pytest.mark.clause("mr.cache.open")
 def test_open_mr_cache_is_the_library_s_own(cache: fi.MrCache, memory: Addresses) -> None:
-    """fi_mr(3): fi_open with the name mr_cache gives access to the internal cache: all who open it see the same."""
+    """fi_mr(3): fi_open with the name mr_cache gives access to the internal cache: all openers share it."""
     assert cache.fclass == fi.CLASS_MR_CACHE
     with fi.open("mr_cache", context="mine") as other:
         assert other.context == "mine"

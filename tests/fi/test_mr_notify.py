@@ -173,7 +173,7 @@ def test_closed_region_is_not_refreshed() -> None:
 
 
 def test_refresh_brings_no_used_up_region_back(duo: tuple[Node, Node, int]) -> None:
-    """FI_MR_SINGLE_USE: after its operation the key stays invalid, whatever is called."""
+    """FI_MR_SINGLE_USE: after its operation the key stays invalid, also after further calls."""
     initiator, target, peer = duo
     mr = target.reg(np.zeros(64, np.uint8), requested_key=KEY, flags=fi.MR_SINGLE_USE)
     mr.refresh()

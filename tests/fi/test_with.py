@@ -1,4 +1,4 @@
-"""`with` on handles: what the block raises comes out, whatever close() says."""
+"""`with` on handles: an exception of the block is raised even if close() fails."""
 
 from __future__ import annotations
 

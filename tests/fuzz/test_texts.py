@@ -53,7 +53,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def said(refusal: Exception, word: str) -> None:
-    """The refusal speaks of what was refused."""
+    """The refusal names the refused object."""
     assert word in str(refusal)
 
 
@@ -175,7 +175,7 @@ def node() -> Any:
 @example(text=HOSTILE[3])
 @example(text=HOSTILE[4])
 def test_attach_of_any_text_is_an_array_or_an_error_of_weft(node: weft.Node, text: str) -> None:
-    """A ticket grants nothing by itself, so a made-up one may attach; what it does then is said by the owner's NIC."""
+    """A ticket grants nothing by itself, so an invented ticket may attach; the owner's NIC then decides each access."""
     try:
         remote = node.attach(text)
     except errors.FabricError as refusal:

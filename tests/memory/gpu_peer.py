@@ -67,7 +67,7 @@ def get(world: World, nbytes: int, of_device: bool, addr: int = 0) -> Any:
 
 
 def add(world: World, value: int, of_device: bool) -> int:
-    """fetch_atomic SUM on the first word; what was there."""
+    """fetch_atomic SUM on the first word; returns the previous value."""
     before = local(world, bytes(8), of_device)
     operand = local(world, value.to_bytes(8, "little"), of_device)
     world.side.ep.fetch_atomic(operand, None, before, None, world.more["peer"], 0, KEY, datatype=fi.UINT64, op=fi.SUM)

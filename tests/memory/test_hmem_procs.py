@@ -125,7 +125,7 @@ def test_pinned_host_memory_is_copied_by_its_owner(way: str, kind: str) -> None:
 
 @pytest.mark.procs
 def test_allocation_made_where_another_was_freed_is_opened_anew() -> None:
-    """The peer still has the old memory open: what it writes has to reach the new."""
+    """The peer still has the old memory open; its writes must reach the new memory."""
     with pair("ipc") as (initiator, target):
         first = target.call(there.expose, N)
         assert initiator.call(there.put, b"a" * N, False) == 0
@@ -144,7 +144,7 @@ def test_allocation_made_where_another_was_freed_is_opened_anew() -> None:
 @pytest.mark.procs
 @pytest.mark.clause("mr.allocated.unset-hmem", "mr.allocated.unset-hmem-fallback")
 def test_peer_reaches_new_memory_at_a_registered_address() -> None:
-    """Without FI_MR_ALLOCATED the same region shows what is there now; nothing there is a failed operation."""
+    """Without FI_MR_ALLOCATED the region shows the current memory; without memory an operation fails."""
     with pair("free") as (initiator, target):
         target.call(there.expose, N)
         assert initiator.call(there.put, b"a" * N, False) == 0

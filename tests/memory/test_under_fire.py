@@ -1,4 +1,4 @@
-"""A cached translation is never stale, whatever happens to the memory at the same time: against each monitor in turn.
+"""A cached translation is never stale while memory changes concurrently, with each monitor in turn.
 
 Threads unmap, replace, move and drop memory with libc's own functions, search for it and register it. The truth is the
 memory itself, or /proc/self/maps. What an application owes fi_mr(3) is kept: nobody searches for a page while it is

@@ -92,7 +92,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def run(page: Path, show: bool = False) -> int:
-    """Run a page. Returns how many blocks ran (0: all need what is not installed). Raises Mismatch, naming the line."""
+    """Run a page. Returns the number of blocks run (0: all need missing packages). Raises Mismatch with the line."""
     ran = 0
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         terminals: dict[str, _Terminal] = {}
@@ -115,7 +115,7 @@ def run(page: Path, show: bool = False) -> int:
 
 
 Step = tuple[int, str, str, str]
-"""Line of the page, what was typed, what the page shows, what came."""
+"""Line of the page, input, output in the page, actual output."""
 
 
 class _Terminal:

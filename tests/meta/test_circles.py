@@ -45,7 +45,7 @@ def imported(tree: ast.AST, package: list[str], known: dict[str, Path]) -> Itera
 
 
 def circle(weft: Path) -> list[str]:
-    """One circle of imports, as the names along it; empty where there is none."""
+    """One circle of imports, as the list of its names; empty if there is none."""
     known = modules(weft)
     graph: dict[str, set[str]] = {}
     for name, path in known.items():

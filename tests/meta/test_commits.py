@@ -1,4 +1,4 @@
-"""Subjects of commits: what changes, in at most 70 characters, so that one line of `git log` tells it."""
+"""Subjects of commits: the change, in at most 70 characters, so that it fits a line of `git log`."""
 
 from __future__ import annotations
 

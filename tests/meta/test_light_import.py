@@ -1,4 +1,4 @@
-"""What `import weft` must not cost: checked by what is loaded, never by a clock (bench/bench_import.py)."""
+"""Modules that `import weft` must not load; bench/bench_import.py measures the time."""
 
 from __future__ import annotations
 

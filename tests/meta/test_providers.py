@@ -1,4 +1,4 @@
-"""No file outside providers/ tells one provider from another: what differs is asked of the policy."""
+"""No file outside providers/ distinguishes providers: the policy decides what differs."""
 
 from __future__ import annotations
 

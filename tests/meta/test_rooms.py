@@ -1,4 +1,4 @@
-"""Every room has a README.md that says what is in it; the build's other promises about the tree."""
+"""Every room has a README.md with its contents; further rules about the source tree."""
 
 from __future__ import annotations
 

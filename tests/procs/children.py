@@ -1,4 +1,4 @@
-"""Other processes for tests: started with exec (never fork), asked over pipes, watched.
+"""Other processes for tests: started with exec (never fork), controlled over pipes, watched.
 
     with Child(WEFT_ENGINE="manual") as child:
         child.call(function, 1, 2)            # function(world, 1, 2) runs there; its result or exception comes back
@@ -42,7 +42,7 @@ class Hung(AssertionError):
 
 
 class RemoteError(AssertionError):
-    """A call raised in the child something that is not an exception we can bring here."""
+    """A call in the child raised an exception that cannot be sent to this process."""
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Call:
 
 
 class Child:
-    """A process that does what it is told (tests/procs/peer.py).
+    """A process that executes functions on request (tests/procs/peer.py).
 
     inside    command that it is started by, for example the one of a network namespace (tests/procs/hosts.py).
     """
@@ -177,7 +177,7 @@ class Child:
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def log(self) -> str:
-        """What it wrote to stdout and stderr."""
+        """The child's stdout and stderr."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), min(size, 1 << 16), max(0, size - (1 << 16))).decode("utf-8", "replace")
 
@@ -194,7 +194,7 @@ class Child:
                     raise Hung(f"process {self.pid} did not end\n{dump()}") from None
 
     def close(self, timeout: float = CALL_S) -> int:
-        """Let it end by itself (it closes what it opened); its exit status."""
+        """Let the child close its objects and end; returns its exit status."""
         if self not in _living:
             return int(self.process.returncode or 0)
         os.close(self._in)
@@ -205,7 +205,7 @@ class Child:
             self._forget()
 
     def destroy(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill the child at once."""
         if self in _living:
             self.process.kill()
             self.process.wait()
@@ -231,7 +231,7 @@ class Child:
     # ---- the watchdog's picture --------------------------------------------------------------------------------------
 
     def state(self) -> str:
-        """What it is doing: statistics of its NIC, stacks of its threads, where the kernel has them."""
+        """The child's state: statistics of its NIC, stacks of its threads, their waits in the kernel."""
         if self.process.poll() is not None:
             return f"process {self.pid}: ended with {self.process.returncode}\n{self.log()}"
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What processes of tests open of the CXI provider: an endpoint at a chosen PID, VNI and service."""
+"""Objects of the CXI provider for processes of tests: an endpoint at a chosen PID, VNI and service."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class CxiTraffic:
         return self.endings
 
 
-# ---- what children are called with -----------------------------------------------------------------------------------
+# ---- functions for children ------------------------------------------------------------------------------------------
 
 
 def open_cxi(world: World, device: str, pid: int | None, key: bytes | None, memory_key: int = 0) -> bytes:
@@ -163,7 +163,7 @@ def close_cxi(world: World) -> None:
 
 
 def use(world: World, address: bytes, key: int) -> dict[Ending, int]:
-    """Traffic with a peer until told; how its operations ended."""
+    """Traffic with a peer until the stop command; returns how its operations ended."""
     side = world.more["cxi"]
     peer = side.av.insert(cxi.Address.from_bytes(address))
     traffic = CxiTraffic(side, peer, key)

@@ -1,8 +1,8 @@
-"""What must be true between two endpoints on every path: the facts that test_two_processes.py checks.
+"""Facts about two endpoints that hold on every path; test_two_processes.py checks them.
 
 A fact is a function of a `Pair`: this side, the peer's fi_addr, and `there()`, which runs a function at the other side.
-It runs in the initiator's process; an AssertionError travels back to pytest. Every fact is written so that it fails
-where the behaviour it names is missing: memory holds a pattern before and is compared as a whole after.
+It runs in the initiator's process; an AssertionError travels back to pytest. Every fact can fail:
+memory has a pattern before the operation, and is compared completely after it.
 """
 
 from __future__ import annotations

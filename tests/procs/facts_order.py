@@ -103,7 +103,7 @@ def a_fence_waits_for_what_came_before(pair: Pair) -> None:
 
 @fact()
 def operations_keep_their_order(pair: Pair) -> None:
-    """msg_order promises it: reads see what was written before, and not what is written after."""
+    """As msg_order guarantees, reads see earlier writes, and do not see later writes."""
     nbytes = 3 << 20
     region = pair.expose(nbytes)
     old, new = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)

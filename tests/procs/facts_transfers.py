@@ -197,7 +197,7 @@ def inject_returns_the_buffer_at_once(pair: Pair) -> None:
             message = fi.MsgRma([buffer[:255]], [fi.RmaIov(256 * i, 255, region.key)], pair.peer)
             pair.me.ep.writemsg(message, fi.INJECT)
         expected += bytes(buffer[:255]) + (bytes([i]) if i % 2 else b"\xee")
-        buffer[:] = 0xAA  # the call returned: the buffer is ours again
+        buffer[:] = 0xAA  # the call has returned, so the buffer may be reused
     region.wait(expected)
     # The injected messages with completions report; inject_write reports nothing but failures.
     assert len(pair.me.done(32)) == 32

@@ -25,7 +25,7 @@ _ids = iter(range(1 << 16))
 
 
 def _run(command: str) -> str:
-    """Run it; what it wrote to stderr, "" where all went well."""
+    """Run a command; returns its stderr, or "" if it succeeded."""
     done = subprocess.run(command.split(), capture_output=True, text=True, timeout=20)
     return "" if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
 

@@ -1,4 +1,4 @@
-"""What a process may leave behind: files, sockets, shared memory. Nothing, whatever ends it."""
+"""Finds leftovers of processes: files, sockets, shared memory. No process may leave any, however it ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def named_memory(pid: int) -> list[str]:
 
 
 def sockets(address: str, port: int = 0) -> list[str]:
-    """Lines of /proc/net about an endpoint's abstract name, and about who listens at its host's port."""
+    """Lines of /proc/net about an endpoint's abstract name, and about listeners at its host's port."""
     *_, nic, vni, pid = address.removeprefix("weft://").split("/")
     ending = f"-{nic}-{vni}-{pid}"
     with open("/proc/net/unix") as table:

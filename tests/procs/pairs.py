@@ -1,4 +1,4 @@
-"""Two endpoints on any path, what the facts about them do at the other side, and the list of the facts."""
+"""Two endpoints on any path, the functions of facts at the other side, and the list of facts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Remote:
         return found
 
     def wait(self, expected: bytes, start: int = 0) -> None:
-        """Until the region holds these bytes: for operations that say nothing at this side."""
+        """Wait until the region holds these bytes, for operations without a completion at this side."""
         deadline = time.monotonic() + CALL_S / 2
         while self.bytes(start, start + len(expected)) != expected:
             assert time.monotonic() < deadline, "the bytes did not arrive"
@@ -175,7 +175,7 @@ def state(world: World, key: int) -> str:
 
 
 def works(world: World) -> bool:
-    """The other side's endpoint can still do its work: it writes to itself."""
+    """Check that the other side's endpoint still works: it writes to itself."""
     side = world.side
     mine = side.domain.alloc(8, np.uint8)
     mine[:] = 0

@@ -1,4 +1,4 @@
-"""What runs in a child of tests/procs/children.py, and the stack of fabric objects that both sides of a test open.
+"""The program of children (tests/procs/children.py), and the stack of fabric objects of both sides of a test.
 
 `python -m tests.procs.peer <commands fd> <answers fd> <watch fd>` reads pickled (function, args), calls
 function(world, *args) and answers ("value", result) or ("error", exception). When the commands end it closes what is
@@ -30,7 +30,7 @@ CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE | fi.FENCE
 
 
 def progress() -> None:
-    """One round, where nobody else makes progress."""
+    """One round of progress, for a NIC without an engine thread."""
     nic = _process.nic_if_open()
     if nic is not None and nic.engine == "manual":
         nic.progress()
@@ -130,7 +130,7 @@ class Side:
             return self.cq.readerr()
 
     def silent(self) -> bool:
-        """No completion is there, after all that was under way had time to arrive."""
+        """True if no completion has arrived, after enough time for all operations under way."""
         for _ in range(20):
             progress()
             if self.cq.read():
@@ -143,7 +143,7 @@ class Side:
 
 
 class World:
-    """What a child remembers between calls."""
+    """The state of a child between calls."""
 
     def __init__(self, commands: int = -1) -> None:
         self.side: Side = None  # type: ignore[assignment]
@@ -151,12 +151,12 @@ class World:
         self.arrays: dict[Any, Any] = {}
         self.mrs: dict[Any, fi.MemoryRegion] = {}
         self.more: dict[str, Any] = {}
-        self.idle = False  # between commands it does not even poll, which it otherwise does for a manual engine
+        self.idle = False  # between commands the child does not poll, as it otherwise does under manual progress
         self._commands = commands
-        self.was_asked = False  # what it is to do next was read together with what it does now
+        self.was_asked = False  # the next command was read together with the current command
 
     def asked(self) -> bool:
-        """The parent has written something, or gone: a function that runs until told returns."""
+        """True if the parent has sent a command or is gone: then a function that runs until stopped returns."""
         return self.was_asked or bool(select.select([self._commands], [], [], 0)[0])
 
     def until(self, ready: Any, what: str, timeout: float = CALL_S / 2) -> None:
@@ -214,7 +214,7 @@ def close_side(world: World) -> None:
 
 
 def resources(world: World) -> dict[str, int]:
-    """What may not grow: descriptors, mappings, threads."""
+    """Counts that must not grow: descriptors, mappings, threads."""
     with open("/proc/self/maps") as maps:
         mappings = sum("weft-" in line for line in maps)
     return {"fds": len(os.listdir("/proc/self/fd")), "maps": mappings, "threads": len(os.listdir("/proc/self/task"))}

@@ -36,7 +36,7 @@ def stop(world: World) -> None:
 
 
 def hammer(world: World, name: str, key: int) -> dict[int, int]:
-    """Write 0xBB all over a region until told; how the operations ended."""
+    """Write 0xBB to a region until the stop command; returns how the operations ended."""
     side = world.side
     to = side.av.insert(name)
     data = np.full(NBYTES, 0xBB, np.uint8)

@@ -1,4 +1,4 @@
-"""The end of an interpreter: silent and clean, whatever is open, under way or waiting; and the warning of a leak."""
+"""The end of an interpreter is silent and clean with open objects, operations and waits; leaks give a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens while the target's process makes no call: what the NIC does alone, and what waits.
+"""Operations while the target's process makes no call: those that the NIC executes alone, and those that wait.
 
 The target has no engine thread (WEFT_ENGINE=manual). In its own memory the initiator's NIC works without it; under
 strict isolation nothing happens before it calls, which makes visible when an operation is complete.
@@ -32,13 +32,13 @@ def open_target(world: World) -> str:
 
 
 def serve(world: World) -> None:
-    """Do what there is to do, then stop calling."""
+    """Make progress until no work is left, then stop calling."""
     for _ in range(50):
         peer.progress()
 
 
 def post(world: World, name: str, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    """In the initiator: make the calls; the names of the completions that came before anybody else did something."""
+    """In the initiator: make the calls; returns the names of completions that came without an action of the target."""
     side = world.side
     to = side.av.insert(name) if not world.more else world.more["to"]
     world.more["to"] = to
@@ -91,7 +91,7 @@ class Two:
         return self.target.call(peer.contents, "region")
 
     def meet(self) -> None:
-        """Connect, which needs both; what is under test comes after."""
+        """Connect, which needs both processes, before the test begins."""
         call = self.me.start(post, self.name, [("write", {"name": "hello", "size": 0})])
         found = []
         for _ in range(200):
@@ -123,7 +123,7 @@ strict = pytest.mark.parametrize("two", [STRICT], indirect=True, ids=["strict"])
 @pytest.mark.clause("rma.general.direct")
 @direct
 def test_idle_target_is_written_and_read_in_place(two: Two) -> None:
-    """The bytes go straight from buffer to buffer: the target posts nothing, calls nothing, and hears nothing."""
+    """The bytes move directly from buffer to buffer: the target posts nothing, calls nothing and gets no event."""
     assert two.post(("write", {"name": "w"})) == ["w"]
     assert two.target_bytes() == b"\x11" * NBYTES
     two.target.call(fill, 0x22)

@@ -135,7 +135,7 @@ class Traffic:
 
 
 def chat(world: World, survivor: str, foreign: bool) -> dict[str, int]:
-    """Write blocks into the survivor's second region, read them back, compare; count in it with atomics; until told."""
+    """Write blocks into the survivor's second region, read them back, compare; count with atomics; until stopped."""
     side = world.side
     to = side.av.insert(survivor)
     rng = np.random.default_rng(5)
@@ -195,7 +195,7 @@ def reap(world: World, pid: int) -> int:
 
 
 def survive(world: World, address: str, seed: int, foreign: bool, role: str) -> dict[int, int]:
-    """Use the victim until told, then see everything end; how it ended."""
+    """Use the victim until the stop command, then wait for all operations; returns how they ended."""
     side = world.side
     if role == "initiator":
         while not world.asked():
@@ -247,7 +247,7 @@ def greet(world: World, address: str) -> None:
 
 
 def free_port(rng: random.Random) -> int:
-    """Outside the range that the kernel gives to callers, because every victim listens there anew."""
+    """A port outside the kernel's range for callers, because every victim listens at it again."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as found:
         low, high = map(int, found.read().split())
     for _ in range(100):

@@ -93,7 +93,7 @@ def victim(role: str, where: str, pid: int, key: bytes, survivor: bytes, seed: i
 
 
 def spawn(world: World, begun: bool, *about: object) -> int:
-    """Fork a victim; it is about to start, or in the midst of what it does."""
+    """Fork a victim; returns before it starts to work, or while it works."""
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a launcher leaves behind is ours
     pid, ready = fork_victim(lambda told: victim(*about, told))  # type: ignore[arg-type]
     for _ in range(1 + begun):

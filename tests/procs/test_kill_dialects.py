@@ -1,4 +1,4 @@
-"""kill -9 at random instants of owners and of users of memory, in UCP's words and in those of RemoteArray.
+"""kill -9 at random instants of owners and of users of memory, with weft.ucp and with RemoteArray.
 
 As test_kill.py, which speaks weft.fi: a victim is forked, killed and started again, round after round. As the owner it
 is used by a survivor, whose operations all have to end, with success or with the loss of the peer and nothing else. As
@@ -132,7 +132,7 @@ class UcpUser:
             self.under_way.remove(request)
 
     def finish(self) -> dict[int, int]:
-        """Everything ends, whatever has become of the peer."""
+        """All operations end, whether the peer lives or not."""
         deadline = time.monotonic() + CALL_S / 2
         while self.under_way:
             self.worker.progress()
@@ -271,7 +271,7 @@ def reap(world: World, pid: int) -> int:
 
 
 def survive(world: World, dialect: str, contact: bytes, seed: int) -> dict[int, int]:
-    """Use the victim's memory until told, or, without a contact, serve; how the operations ended."""
+    """Use the victim's memory until the stop command, or serve without a contact; returns how the operations ended."""
     if not contact:
         while not world.asked():
             world.more["owner"].serve()

@@ -1,4 +1,4 @@
-"""kill -9 in the midst of one large copy: whichever process copies, the other lives and nothing stays locked.
+"""kill -9 during one large copy by either process: the other survives and nothing stays locked.
 
 The survivor kills once it sees bytes of a copy. A round whose copy had ended by then shows nothing and is repeated
 with a new victim.
@@ -74,7 +74,7 @@ def kill_when_written(world: World, pid: int) -> None:
 
 
 def settle(world: World) -> list[int]:
-    """Close the large region, which waits for those who are copying; which bytes are in it. Then open it again."""
+    """Close the large region, which waits for peers that copy; returns its bytes. Then open it again."""
     peer.withdraw(world, "large")
     large = world.arrays["large"]
     found = np.flatnonzero(np.bincount(large, minlength=256)).tolist()

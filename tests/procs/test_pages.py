@@ -1,4 +1,4 @@
-"""Pages that fail behind a region: its owner lives, and the initiator of the access is told, on every path.
+"""Pages of a region fail: the owner survives, and the initiator of the access gets an error, on every path.
 
 The owner loses pages in the ways that programs lose them: a file is cut off, memory is unmapped or protected. It runs
 with Python's faulthandler, which was installed before Weft's handler or after it.

@@ -1,4 +1,4 @@
-"""Processes that want one PID of a NIC and VNI: exactly one of them gets it, whatever the others do."""
+"""Several processes request one PID of a NIC and VNI: exactly one gets it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def claim(world: World, where: tuple[str, int], pid: int, at: float) -> bool:
 
 
 def wait_for_it(world: World, where: tuple[str, int], pid: int, limit_s: float) -> bool:
-    """Try to enable until it works, or until told to stop."""
+    """Try to enable until it works, or until the stop command."""
     deadline = time.monotonic() + limit_s
     while not claim(world, where, pid, 0.0):
         world.more.pop("claimed").close()
@@ -89,7 +89,7 @@ def racers() -> Iterator[list[Child]]:
 
 
 def race(racers: list[Child], places: list[tuple[str, int]], pid: int) -> list[bool]:
-    """All claim the PID at the same instant; who got it."""
+    """All claim the PID at the same instant; returns the winner."""
     at = time.monotonic() + 0.004
     calls = [child.start(claim, place, pid, at) for child, place in zip(racers, places, strict=True)]
     won = [call.result() for call in calls]

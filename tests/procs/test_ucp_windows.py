@@ -104,7 +104,7 @@ def _status(call: Callable[[], Any]) -> str:
 
 
 def use(world: World, name: str, other: bytes) -> list[str]:
-    """How the calls end that are given what is held; `other` is a key of memory that is mapped."""
+    """How calls with the held objects end; `other` is a key of memory that is mapped."""
     held = world.more[name]
     if isinstance(held, ucp.MemHandle):
         ep = world.more["ep"]

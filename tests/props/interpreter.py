@@ -289,7 +289,7 @@ class Run:
                 memory[:] = self.pair.there(peer.contents, key)
 
     def do_reopen_there(self) -> None:
-        """The target's endpoint is closed and another opened at its address: after a refusal, all goes on."""
+        """The target's endpoint is closed and another opened at its address: after a refusal, operations work again."""
         self.drain()
         self.collect_data()  # what an endpoint has not taken when it is closed, it never will
         self.pair.there(reopen)

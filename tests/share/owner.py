@@ -1,4 +1,4 @@
-"""A process that shares arrays and does what it is told: `Owner` starts it, `python owner.py` is it.
+"""A process that shares arrays and executes commands: `Owner` starts it with `python owner.py`.
 
 Each line on its standard input is a Python expression or statement, run where `node`, `weft`, `np` and the arrays are;
 the answer is one line on its standard output. Ends with its standard input, and after 100 s in any case.

@@ -1,4 +1,4 @@
-"""Every public call, used wrongly: the message names what was wrong and what to do."""
+"""Every public call, used wrongly: the message names the error and the remedy."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ print(asker.recv(100000).decode())
 @as_root
 @pytest.mark.procs
 def test_name_is_taken_once_beside_a_stranger(node: weft.Node, squat: Squat, name: Any) -> None:
-    """Several that take it at the same instant: one has it, the others are told."""
+    """Several processes take a name at the same instant: one gets it, the others get an error."""
     n = name("camera")
     squat(n)
     start = threading.Barrier(4)

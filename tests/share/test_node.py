@@ -129,7 +129,7 @@ def test_dead_owner_is_named(node: weft.Node, own_owner: Owner, name: Any) -> No
     remote[3] = 1
     ticket = remote.ticket
     own_owner.kill()
-    # Until this process's engine has heard of it, what was mapped is read as it was left.
+    # Until this process's engine notices the death, reads return the last contents of the mapping.
     patience = Patience(10)
     with contextlib.suppress(ConnectionResetError):
         while patience.left():

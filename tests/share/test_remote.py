@@ -385,7 +385,7 @@ def _add_from_queue(queue: Any, sent: Any) -> None:
 
 @pytest.mark.procs
 def test_fork_child_uses_inherited_arrays(node: weft.Node, owner: Owner, name: Any) -> None:
-    """A RemoteArray of the parent attaches anew in the child; the parent's node refuses there."""
+    """A RemoteArray of the parent attaches again in the child; the parent's node refuses in the child."""
     import os
 
     n = name("a")

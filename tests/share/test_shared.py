@@ -22,7 +22,7 @@ from weft import errors
 @pytest.mark.parametrize("given", ["share", "attach"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_worker_uses_what_it_is_handed(node: weft.Node, method: str, given: str) -> None:
-    """One worker's code, whatever it is handed, and however it was started."""
+    """The same worker code, with every kind of argument and start method."""
     context = multiprocessing.get_context(method)
     local = weft.empty(4, "f8")
     local[:] = [1, 2, 3, 4]

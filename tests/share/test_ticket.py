@@ -15,7 +15,7 @@ from weft import errors
 from weft.share import Ticket
 from weft.share.ticket import PREFIX
 
-# A field of a ticket, and what it cannot be.
+# A field of a ticket, and an invalid value.
 SENSELESS: list[tuple[str, Any]] = [
     ("shape", (-1, 3)),
     ("shape", (2, -3)),
@@ -44,7 +44,7 @@ def ticket(node: weft.Node) -> Ticket:
 
 
 def as_text(ticket: Ticket) -> str:
-    """As str(ticket) would be, whatever its fields are."""
+    """The form of str(ticket), with any fields."""
     fields = [1, *dataclasses.astuple(ticket)]
     return PREFIX + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
 

@@ -1,4 +1,4 @@
-"""The command `weft`: version, help, what it says to a slip of the pen, and that programs never load it."""
+"""The command `weft`: version, help, answers to typing errors; programs that import Weft never load it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_setting_that_is_not_understood_is_named(command: Command, monkeypatch: 
 
 
 def test_import_weft_fi_loads_no_tool() -> None:
-    """What a program imports brings neither the command line nor what it is made of."""
+    """Importing Weft loads neither the command line nor its libraries."""
     program = (
         "import sys, weft.fi\n"
         "print(*(m for m in sys.modules if m.partition('.')[0] in ('typer', 'rich', 'click', 'matplotlib')))\n"

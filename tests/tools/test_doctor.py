@@ -1,4 +1,4 @@
-"""`weft doctor`: facts that hold on the machine of the test, and what it says where one does not."""
+"""`weft doctor`: facts that hold on the test machine, and the output if one does not hold."""
 
 from __future__ import annotations
 

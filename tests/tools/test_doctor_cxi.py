@@ -1,4 +1,4 @@
-"""`weft doctor --cxi`: the search for an authorization key, told step by step."""
+"""`weft doctor --cxi`: the search for an authorization key, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft perf`: that it measures what it says and ends as it should. No figure is held to a bound: machines stall."""
+"""`weft perf`: the measured rows, and the end of the command. No test bounds a figure, because machines stall."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FEW = ("--ops", "write,inject_write", "--sizes", "8", "--seconds", "0.2")
 
 
 class Server:
-    """A `weft perf --server` that is up; what it says goes to `said`."""
+    """A running `weft perf --server`; its output goes to `said`."""
 
     def __init__(self, name: str) -> None:
         self.name = name

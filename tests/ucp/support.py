@@ -83,7 +83,7 @@ class Rig:
         return ended(self.ep.get_nbx(bytearray(count), address, rkey))
 
     def flush(self) -> None:
-        """Raises for a failure that no request told of."""
+        """Raises a failure that no request has reported."""
         self.ep.flush_nbx().wait(WATCHDOG_S)
 
     def pending(self, address: int, rkey: ucp.RemoteKey, **more: Any) -> ucp.Request:

@@ -1,4 +1,4 @@
-"""Requests under asyncio: what wakes a task, what must not stop one, and what is left when the worker closes."""
+"""Requests under asyncio: events that wake a task, errors that must not stop it, and the close of the worker."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def stage() -> Iterator[Stage]:
 
 
 def fault(call: Callable[[], Any]) -> str:
-    """What is wrong with how a call took what it was given; nothing where it worked, or refused in words of weft."""
+    """The fault of a call's answer to an argument; "" if the call worked, or refused with an error of Weft."""
     try:
         result = call()
     except Exception as e:

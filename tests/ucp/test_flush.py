@@ -83,7 +83,7 @@ def test_cancelled_flush_ends_and_the_operations_go_on(rig: Rig, silent: SilentP
         assert ended(put) is OK
 
 
-# ---- failures that no request told of --------------------------------------------------------------------------------
+# ---- failures that no request has reported ---------------------------------------------------------------------------
 
 
 def unheard(rig: Rig, way: str, address: int, rkey: ucp.RemoteKey, ep: ucp.Endpoint | None = None) -> None:
@@ -201,7 +201,7 @@ def test_closing_reports_failure_of_a_dropped_request(rig: Rig) -> None:
             assert ep.closed
         ep = rig.worker.ep_create(rig.worker.address)
         ep.put_nbx(b"x", memh.address + PAGE, ep.rkey_unpack(memh.pack()))
-        assert ep.close_nbx(ucp.EP_CLOSE_FLAG_FORCE) is ucp.DONE  # who forces does not ask
+        assert ep.close_nbx(ucp.EP_CLOSE_FLAG_FORCE) is ucp.DONE  # a forced close reports nothing
         flush(rig.worker.flush_nbx)
 
 
@@ -220,7 +220,7 @@ def test_flush_under_way_reports_the_death_of_the_peer(rig: Rig, silent: SilentP
         waiting.wait(30)
     with refused(status):  # the endpoint has failed
         ep.flush_nbx()
-    assert rig.worker.flush_nbx() is ucp.DONE  # all was told
+    assert rig.worker.flush_nbx() is ucp.DONE  # every failure was reported
     ep.close()
 
 

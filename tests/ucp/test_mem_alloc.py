@@ -32,7 +32,7 @@ from tests.ucp.support import (
 from weft import _process, errors, fi, ucp
 from weft.ucp import mem, placement
 
-# ---- what is allocated -----------------------------------------------------------------------------------------------
+# ---- allocated memory ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.clause("ucp.map.length", "ucp.enum.allocate")

@@ -150,7 +150,7 @@ def test_unknown_flags_and_rights_are_ignored(rig: Rig) -> None:
         assert memh.prot == 0
 
 
-# ---- what is registered ----------------------------------------------------------------------------------------------
+# ---- registered memory -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.clause("ucp.map.function", "ucp.map.memh", "ucp.map.registration", "ucp.type.memh-opaque")
@@ -365,7 +365,7 @@ def test_mem_map_of_an_unmapped_address_fails_at_access(rig: Rig, address: int) 
 
 
 def test_pages_may_go_missing_under_a_bare_address(rig: Rig) -> None:
-    """What is there is reached; what is not is an error, never a crash; what comes back is reached again."""
+    """Existing pages are reached; missing pages give an error, never a crash; pages that return are reached again."""
     with addresses(4) as place, rig.map(address=place.at, length=place.nbytes) as memh, rig.key(memh) as rkey:
         assert rig.put(b"x", place.at, rkey) is IO_ERROR
         place.back()

@@ -1,4 +1,4 @@
-"""ucp_memh_pack and what is packed: remote keys, exported handles, addresses."""
+"""ucp_memh_pack and packed objects: remote keys, exported handles, addresses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_packed_handle_unpacks_to_a_key_of_the_memory(rig: Rig, other: Rig) -> N
 
 @pytest.mark.clause("ucp.type.rkey-content", "ucp.pack.opaque")
 def test_packed_keys_are_equal_only_for_the_same_region(rig: Rig) -> None:
-    """The key holds the region's own access key, as the NIC has it; it is as long whatever the region's length."""
+    """The packed key contains the NIC's key of the region; its length does not depend on the region's."""
     data = array()
     with rig.map(data) as one, rig.map(data) as two, rig.alloc(1 << 20) as big:
         for memh in (one, two, big):
@@ -98,7 +98,7 @@ def test_unknown_pack_flags_are_ignored(rig: Rig, flags: int) -> None:
 
 @pytest.mark.clause("ucp.pack.portable", "ucp.rkey-pack.portable")
 def test_key_packed_elsewhere_unpacks_as_it_was_meant(rig: Rig) -> None:
-    """Little-endian, without padding, whatever the machine: literal bytes of a key."""
+    """Literal bytes of a key: little-endian, without padding, on every machine."""
     with rig.ep.rkey_unpack(GOLDEN) as rkey:
         assert (rkey.address, rkey.length, rkey.prot) == (0x12345678, 24, ucp.MEM_MAP_PROT_REMOTE_READ)
         assert rig.status_of_get(1, rkey.address, rkey) is IO_ERROR  # its owner is not there
@@ -208,7 +208,7 @@ def test_unpack_takes_any_bytes_and_more_may_follow(rig: Rig, make: Any) -> None
         assert rig.put(b"x", memh.address, rkey) is OK
 
 
-# ---- what is no key --------------------------------------------------------------------------------------------------
+# ---- invalid keys ----------------------------------------------------------------------------------------------------
 
 
 def test_key_that_was_cut_short_is_invalid_at_every_length(shared: Rig, region: ucp.MemHandle) -> None:

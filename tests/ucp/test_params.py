@@ -1,4 +1,4 @@
-"""Field masks: a field counts where its bit is set, and is ignored without it, whatever it holds."""
+"""Field masks: a field is used if its bit is set, and is ignored otherwise."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_comparison_is_minus_one_zero_or_one_and_antisymmetric(rig: Rig) -> None
 
 @pytest.mark.clause("ucp.compare.sort", "ucp.compare.less", "ucp.compare.greater")
 def test_keys_are_sorted_by_comparison(rig: Rig, rng: Any) -> None:
-    """A total order: every two neighbours and every two others agree with it, whatever the order at the start."""
+    """A total order: every pair of keys agrees with it, from any order at the start."""
     compare = rig.worker.rkey_compare
     more = rig.worker.ep_create(rig.worker.address)
     regions = [rig.map(array()) for _ in range(6)] + [rig.map(array(), flags=SYMMETRIC) for _ in range(3)]

@@ -50,7 +50,7 @@ def test_late_data_does_not_reach_a_newer_region(rig: Rig, silent: SilentPeer, w
     assert [bytes(memh.memory) for memh in newer] == [bytes(PAGE)] * 4
     back = bytearray(8)
     assert ended(way.ep.get_nbx(back, way.address, way.rkey)) is OK
-    assert back == b"arrivals"  # what was unmapped is what was sent
+    assert back == b"arrivals"  # the memory that was unmapped was sent
 
 
 def test_late_reply_does_not_reach_a_newer_region(rig: Rig, silent: SilentPeer, way: _Way) -> None:

@@ -202,7 +202,7 @@ def test_wait_mem_lets_other_threads_run_and_keeps_its_deadline(rig: Rig) -> Non
     word = slot(5)
     waits = in_thread(lambda: rig.worker.wait_mem(word, 6, WATCHDOG_S))
     start = time.monotonic()
-    assert rig.worker.wait_mem(word, 7, 0.12) is False  # longer than a wait goes on before it looks for Ctrl-C
+    assert rig.worker.wait_mem(word, 7, 0.12) is False  # longer than the interval at which a wait checks for Ctrl-C
     assert time.monotonic() - start >= 0.12
     word[:] = slot(6)
     assert waits() is True

@@ -1,4 +1,4 @@
-"""`with` on handles of weft.ucp: what the block raises comes out, whatever closing says."""
+"""`with` on handles of weft.ucp: an exception of the block is raised even if closing fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_with_keeps_the_blocks_error_when_closing_fails(rig: Rig, monkeypatch: p
 
 @pytest.mark.parametrize("error", [None, KeyError("mine")])
 def test_with_worker_whose_callback_raises_keeps_the_blocks_error(rig: Rig, error: KeyError | None) -> None:
-    """Closing calls the callbacks of what it cancels; the exception of one hides nothing."""
+    """Closing calls the callbacks of canceled operations; the exception of a callback hides no other error."""
 
     def fail(request: ucp.Request, status: int, user_data: Any) -> None:
         raise ValueError("of a callback")

@@ -127,7 +127,7 @@ def test_threads_that_wait_are_ended_by_closing(silent: SilentPeer) -> None:
 
 @pytest.mark.procs
 def test_close_nbx_of_a_failed_endpoint_is_done_at_once(rig: Rig, silent: SilentPeer) -> None:
-    """What was told is not told again; what was not, is, and the endpoint is closed all the same."""
+    """Reported failures are not reported again; unreported failures are, and the endpoint is closed in any case."""
     told, untold = rig.worker.ep_create(silent.address), rig.worker.ep_create(silent.address)
     requests = [ep.put_nbx(b"x", 0x1000, ep.rkey_unpack(silent.key)) for ep in (told, untold)]
     silent.kill()
