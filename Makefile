@@ -101,7 +101,7 @@ $(VENV)/.bench: $(VENV)/.test
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # build/release  extension (into src/weft) and microbenchmarks, -O3, link-time optimisation
 # build/check    C++ unit tests, -O2 with asserts
-# build/address, build/thread  the sanitizers' own
+# build/address, build/thread  the sanitizers' own, -O1
 # build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang where there is one
 CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
   -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
