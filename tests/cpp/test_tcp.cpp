@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(test_damaged_packets_drop_their_sender_only) {
     r.keys.send.skip_to(3);
     r.send(r.packet(r.write(1000, 0), data));
   });
-  attack("repeated, or others are missing", [&](Rogue& r) {  // in the wrong order
+  attack("repeated, or records are missing", [&](Rogue& r) {  // in the wrong order
     const auto first = r.packet(r.write(1000, 0), data), second = r.packet(r.write(1000, 0), data);
     r.send(second);
     r.send(first);
