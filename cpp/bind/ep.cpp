@@ -210,6 +210,8 @@ PyMethodDef g_methods[] = {
     WEFT_METHOD(
         compare_atomicmsg,
         "A comparing atomic with all options (fi_compare_atomicmsg). Source: fi_atomic(3) fi_compare_atomicmsg."),
+    {"_writedatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_writedatamsg)),
+     METH_FASTCALL | METH_KEYWORDS, "writemsg with remote data, whether or not writemsg itself takes REMOTE_CQ_DATA."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot g_slots[] = {{Py_tp_methods, g_methods}, {0, nullptr}};

@@ -240,9 +240,10 @@ namespace {
 
 Signature g_readmsg{"readmsg", {"msg", "flags"}, 2, 1, {}};
 Signature g_writemsg{"writemsg", {"msg", "flags"}, 2, 1, {}};
+Signature g_writedatamsg{"writedata", {"msg", "flags"}, 2, 1, {}};
 
 PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
-                   PyObject* kwnames) {
+                   PyObject* kwnames, bool implied_data = false) {
   PyObject* a[2];
   if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
   const auto& [msg, flags] = a;
@@ -273,6 +274,7 @@ PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* 
   }
   t.kind = kind;
   t.message = true;
+  t.data = implied_data;
   t.local = list.span();
   t.remote = {remote.data(), remote_count};
   return run(core, method, t, context.value, list);
@@ -285,6 +287,9 @@ PyObject* ep_readmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
 }
 PyObject* ep_writemsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return msg_call(self, g_writemsg, OpKind::write, args, nargs, kwnames);
+}
+PyObject* ep_writedatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return msg_call(self, g_writedatamsg, OpKind::write, args, nargs, kwnames, true);
 }
 
 // ---- vectored calls ------------------------------------------------------------------------------------------------

@@ -45,6 +45,26 @@ def test_data_arrives_with_the_write() -> None:
 
 
 @pytest.mark.usefixtures("enabled")
+def test_data_arrives_with_the_write_of_an_alias() -> None:
+    """And of an endpoint whose flags were set. writemsg does not take the flag."""
+    with opened(CAPS | fi.RMA_EVENT, prov_key=True) as node:
+        memory = np.zeros(1, "u8")
+        key = region(node, memory, int(fi.RMA_EVENT)).key
+        with node.ep.alias(fi.TRANSMIT | fi.DELIVERY_COMPLETE) as alias:
+            alias.writedata(np.full(1, 5, "u8"), None, 77, node.me, 0, key, "alias")
+            alias.inject_writedata(np.full(1, 6, "u8"), 78, node.me, 0, key)
+            arrived = [entry.data for entry in node.wait(3) if entry.flags & fi.REMOTE_WRITE]
+            assert arrived == [77, 78]
+            msg = fi.MsgRma([np.ones(1, "u8")], [fi.RmaIov(0, 8, key)], node.me, data=79)
+            with pytest.raises(fi.BadFlags):
+                alias.writemsg(msg, fi.REMOTE_CQ_DATA)
+        node.ep.control(fi.SETOPSFLAG, fi.TRANSMIT | fi.DELIVERY_COMPLETE | fi.COMPLETION)
+        node.ep.writedata(np.full(1, 7, "u8"), None, 80, node.me, 0, key, "again")
+        assert [entry.data for entry in node.wait(2) if entry.flags & fi.REMOTE_WRITE] == [80]
+        assert memory[0] == 7
+
+
+@pytest.mark.usefixtures("enabled")
 def test_keys_that_take_no_data_are_refused() -> None:
     with opened(CAPS | fi.RMA_EVENT, prov_key=True) as node:
         plain = region(node, np.zeros(1, "u8")).key

@@ -105,7 +105,8 @@ class Flagged:
         descs = None if desc is None else [desc]
         msg = _transfer("writedata", [_cut(buf, len)], descs, dest_addr, addr, key, context, None)
         msg.data = data
-        _Core.writemsg(self._target, msg, self._flags("write") | _CQ_DATA)
+        flags = self._flags("write") & ~_CQ_DATA  # the call implies it, also where writemsg may not have it
+        _Core._writedatamsg(self._target, msg, flags)  # type: ignore[attr-defined]  # private: not in the stub
 
     def inject_writedata(
         self, buf: Any, data: Any = None, dest_addr: int = ADDR_UNSPEC, addr: Any = None, key: Any = None, *,
