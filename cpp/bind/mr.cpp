@@ -472,7 +472,10 @@ void register_mr(nb::module_& m) {
         if (!close_region(r)) throw nb::python_error();
       });
   g_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
-  own_dealloc(g_mr_type);
+  own_objects(g_mr_type);
+  m.def("light_regions", &light_regions, "Whether mr_reg makes its objects without nanobind's table of instances.");
+  m.def("allow_light_regions", &allow_light_regions, nb::arg("allowed"),
+        "For tests: False has nanobind make every object; True makes light ones again, where that is possible.");
 
   nb::class_<MappingCore>(
       m, "Mapping",

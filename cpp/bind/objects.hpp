@@ -37,8 +37,10 @@ inline uint64_t number_of(nb::handle value, const char* method, const char* name
 PyObject* new_region(PyObject* type, MemoryRegionCore** core);
 void region_made(PyObject* region, MemoryRegionCore* core) noexcept;
 void drop_region(PyObject* region) noexcept;
-// Called once: gives the type a deallocator that also frees objects of new_region().
-void own_dealloc(PyTypeObject* type) noexcept;
+// Called once, with the type: learns how to make light objects (mr_object.cpp), and how to free them.
+void own_objects(PyTypeObject* type);
+bool light_regions();  // whether new_region() makes light objects
+void allow_light_regions(bool allowed);
 // Records the Python line that called a C function, as sys._getframe() would.
 void note_site(MemoryRegionCore* core);
 

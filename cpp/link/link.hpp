@@ -166,6 +166,14 @@ class Link {
   virtual void after_fork_in_parent() noexcept {}
   virtual void after_fork_in_child() noexcept = 0;  // closes every descriptor and changes nothing else
   [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> peers() const = 0;
+  // Whether `holds` for each of peers(); makes no copies. The link may be locked: `holds` does not call the link.
+  using PeerTest = bool (*)(const Peer& peer, uint32_t argument);
+  [[nodiscard]] virtual bool each_peer(PeerTest holds, uint32_t argument) const {
+    for (const auto& peer : peers()) {
+      if (!holds(*peer, argument)) return false;
+    }
+    return true;
+  }
 };
 
 // An engine sleeps in its Waiter; the links, which get the waiter at construction, wake it.

@@ -27,6 +27,7 @@ class SelfLink final : public Link {
   [[nodiscard]] bool has_timers() const override { return false; }
   void after_fork_in_child() noexcept override {}
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override { return {peer_}; }
+  [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override { return holds(*peer_, argument); }
 
  private:
   struct Queued {

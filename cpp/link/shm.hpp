@@ -69,6 +69,7 @@ class ShmLink final : public Link {
   void after_fork_in_parent() noexcept override { mutex_.unlock(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
+  [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override;
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
 
   // A copy has found its peer dead: the next poll_events() checks all peers and reports the death.

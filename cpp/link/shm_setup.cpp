@@ -96,4 +96,12 @@ std::vector<std::shared_ptr<Peer>> ShmLink::peers() const {
   return all;
 }
 
+bool ShmLink::each_peer(PeerTest holds, uint32_t argument) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, conn] : conns_) {
+    if (conn.peer && conn.state == ConnState::live && !holds(*conn.peer, argument)) return false;
+  }
+  return true;
+}
+
 }  // namespace weft::link

@@ -96,6 +96,7 @@ class TcpLink final : public Link, private TcpControl {
   void after_fork_in_parent() noexcept override { mutex_.unlock(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
+  [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override;
 
  private:
   // Names in events_; all other names are pending greetings.

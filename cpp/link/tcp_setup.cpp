@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -163,6 +164,11 @@ void TcpLink::after_fork_in_child() noexcept {
 std::vector<std::shared_ptr<Peer>> TcpLink::peers() const {
   const std::lock_guard lock(mutex_);
   return {live_.begin(), live_.end()};
+}
+
+bool TcpLink::each_peer(PeerTest holds, uint32_t argument) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(live_, [&](const auto& peer) { return holds(*peer, argument); });
 }
 
 }  // namespace weft::link

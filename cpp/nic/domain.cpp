@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/backoff.hpp"
+#include "base/slab.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::nic {
@@ -61,7 +62,8 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   const auto bits = static_cast<uint32_t>(access & mem::kAccessMask);
   const bool remote = (bits & (mem::kRemoteRead | mem::kRemoteWrite)) != 0;
   if (!remote) {  // local use only: no table entry, no key
-    auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
+    auto region = std::allocate_shared<MemoryRegion>(SlabAllocator<MemoryRegion>(), this, buffers, 0,
+                                                     wire::kKeyNotAvail, bits, false);
     if (enabled) region->end_change(MemoryRegion::State::enabled);
     return region;
   }
@@ -75,7 +77,8 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   if (!config_.prov_key) request.client_key = requested_key;
   request.enabled = enabled;
   if (extra.later) {
-    auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, false);
+    auto region = std::allocate_shared<MemoryRegion>(SlabAllocator<MemoryRegion>(), this, buffers, 0,
+                                                     wire::kKeyNotAvail, bits, false);
     auto entry = std::make_unique<MemoryRegion::Entry>();
     entry->base = request.base;
     entry->access = request.access;
@@ -85,7 +88,8 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
     return region;
   }
   // Allocate before the insert: nothing after the insert may throw.
-  auto region = std::make_shared<MemoryRegion>(this, buffers, 0, wire::kKeyNotAvail, bits, true);
+  auto region = std::allocate_shared<MemoryRegion>(SlabAllocator<MemoryRegion>(), this, buffers, 0, wire::kKeyNotAvail,
+                                                   bits, true);
   region->slot_ = nic_->table().insert(request);
   region->key_ = nic_->table().mr(region->slot_).key;
   if (enabled) region->end_change(MemoryRegion::State::enabled);

@@ -218,6 +218,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   }
   // Waits until all accesses that began earlier have ended. Returns an empty text, or names the peer that did not end.
   std::string quiesce(uint32_t slot);
+  // Whether quiesce() would have nothing to wait for. Waits for nothing itself.
+  bool quiet(uint32_t slot) noexcept;
   [[nodiscard]] std::vector<std::shared_ptr<MemoryRegion>> mappings() const;
   // Call it without any lock of the NIC.
   void close_mappings_of(const Endpoint& ep) noexcept;

@@ -145,6 +145,29 @@ bool MemoryRegion::close(std::string* why) {
   return revoked;
 }
 
+bool MemoryRegion::close_at_once() noexcept {
+  State before = state_.load(std::memory_order_acquire);
+  if (before == State::closed) return true;
+  if (before == State::changing || !counters().empty() ||
+      !state_.compare_exchange_strong(before, State::changing, std::memory_order_acquire)) {
+    return false;
+  }
+  if (remote_) {
+    mem::Table& table = domain_->nic_->table();
+    if (before == State::enabled) {
+      table.begin_close(slot_);
+      if (!domain_->nic_->quiet(slot_)) {
+        table.reopen(slot_);
+        end_change(before);
+        return false;
+      }
+    }
+    table.release(slot_);
+  }
+  end_change(State::closed);
+  return true;
+}
+
 bool MemoryRegion::revoke(bool was_enabled, std::string* why) {
   Nic& nic = *domain_->nic_;
   if (was_enabled) {

@@ -43,6 +43,9 @@ class MemoryRegion : public std::enable_shared_from_this<MemoryRegion> {
   // is then unchanged and *why names the peer. Call it without any lock of the NIC. If several threads call it, one
   // closes and the others wait.
   bool close(std::string* why);
+  // close() where no copy is running and no other thread changes the region; otherwise false, and nothing has changed.
+  // Waits only for short locks.
+  bool close_at_once() noexcept;
 
   // kKeyNotAvail if peers have no right to the region, or if its key is not made yet.
   [[nodiscard]] uint64_t key() const noexcept { return key_.load(std::memory_order_relaxed); }

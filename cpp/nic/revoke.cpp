@@ -37,7 +37,29 @@ void Nic::end_long_activity(uint32_t index) noexcept {
   word.store(word.load(std::memory_order_relaxed) & ~uint64_t{1}, std::memory_order_release);
 }
 
+bool Nic::quiet(uint32_t slot) noexcept {
+  if (!serve_lock_.try_lock()) return false;
+  serve_lock_.unlock();
+  if (late_writes_.load(std::memory_order_relaxed) != 0) return false;
+  const auto idle = [](const link::Peer& peer, uint32_t of) {
+    if (!peer.table.valid()) return true;
+    const mem::TableHeader& header = peer.table.header();  // in the order of quiesce()
+    const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
+    for (uint32_t i = 0; i < domains; ++i) {
+      if ((peer.table.activity(i).word.load(std::memory_order_seq_cst) & 1) != 0) return false;
+    }
+    const uint32_t longs = std::min(header.longs_used.load(std::memory_order_seq_cst), mem::kLongActivityCount);
+    for (uint32_t i = 0; i < longs; ++i) {
+      const uint64_t seen = peer.table.activity(mem::kDomainCountMax + i).word.load(std::memory_order_seq_cst);
+      if ((seen & 1) != 0 && (activity_slot(seen) == kAnySlot || activity_slot(seen) == of)) return false;
+    }
+    return true;
+  };
+  return std::ranges::all_of(parts_.links, [&](const link::Link* link) { return link->each_peer(idle, slot); });
+}
+
 std::string Nic::quiesce(uint32_t slot) {
+  if (quiet(slot)) return {};
   {
     const std::lock_guard serving(serve_lock_);
   }

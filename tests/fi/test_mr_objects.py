@@ -94,3 +94,35 @@ def test_a_stock_gives_all_that_is_asked_for_or_nothing() -> None:
     assert stock["les"] == 0
     with pytest.raises(KeyError):
         stock.add("tles", 1)
+
+
+@pytest.mark.general
+@pytest.mark.parametrize("light", [True, False], ids=["light", "by-nanobind"])
+def test_a_region_is_the_same_whoever_makes_its_object(light: bool) -> None:
+    """The extension copies the head of nanobind's objects. Where it does not know the head, nanobind makes all."""
+    assert _nic.light_regions(), "the installed nanobind has another layout: registration is slower, and works"
+    _nic.allow_light_regions(light)
+    try:
+        assert _nic.light_regions() == light
+        with opened() as node:
+            mr = node.domain.mr_reg(BUF, RW, requested_key=5)
+            gone = weakref.ref(mr)
+            assert (mr.length, mr.closed, mr in node.domain.regions()) == (8, False, True)
+            assert not hasattr(mr, "note")
+            mr.note = [mr]  # type: ignore[attr-defined]
+            with pytest.raises(fi.NoKey):
+                node.domain.mr_reg(BUF, RW, requested_key=5)
+            node.ep.write(b"12345678", None, node.me, 0, mr.key)
+            node.wait()
+            assert bytes(BUF) == b"12345678"
+            _nic.allow_light_regions(not light)  # the other kind, while this one is open
+            with node.domain.mr_reg(BUF, RW, requested_key=6) as other:
+                assert other[2:4].address == BUF.ctypes.data + 2
+            mr.close()
+            del mr, other
+            gc.collect()
+            assert gone() is None
+            with pytest.warns(ResourceWarning, match="never closed"):
+                node.domain.mr_reg(BUF, RW, requested_key=5)
+    finally:
+        _nic.allow_light_regions(True)

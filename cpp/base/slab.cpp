@@ -1,0 +1,158 @@
+// cpp/base/slab.cpp: see slab.hpp.
+#include "base/slab.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <mutex>
+
+// Under AddressSanitizer each object is an allocation of its own, so that uses after its end are found.
+#if defined(__SANITIZE_ADDRESS__)
+#define WEFT_SLAB_PLAIN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_SLAB_PLAIN 1
+#endif
+#endif
+#ifndef WEFT_SLAB_PLAIN
+#define WEFT_SLAB_PLAIN 0
+#endif
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
+
+namespace weft {
+
+namespace {
+
+SpinLock g_all_lock;
+Slab* g_all = nullptr;
+
+}  // namespace
+
+// A fork waits for threads in take() and give(), so that the child finds every slab whole and unlocked.
+struct SlabsAtFork {
+  static void before() {
+    g_all_lock.lock();
+    for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.lock();
+  }
+  static void after() {
+    for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.unlock();
+    g_all_lock.unlock();
+  }
+  static void enter(Slab* slab) {
+    static const int watched = ::pthread_atfork(before, after, after);
+    (void)watched;
+    const std::lock_guard lock(g_all_lock);
+    slab->next_ = g_all;
+    g_all = slab;
+  }
+  static void leave(Slab* slab) {
+    const std::lock_guard lock(g_all_lock);
+    Slab** at = &g_all;
+    while (*at != slab) at = &(*at)->next_;
+    *at = slab->next_;
+  }
+};
+
+Slab::Slab(size_t slot_bytes) noexcept
+    : slot_bytes_((slot_bytes + 7) / 8 * 8), slots_((kBlockBytes - kHeadBytes) / slot_bytes_) {
+  SlabsAtFork::enter(this);
+}
+
+Slab::~Slab() {
+  SlabsAtFork::leave(this);
+  if (spare_ != nullptr) free_block(spare_);
+  while (open_ != nullptr) {
+    Block* block = open_;
+    unlist(block);
+    free_block(block);
+  }
+}
+
+void Slab::list(Block* block) noexcept {
+  block->previous = nullptr;
+  block->next = open_;
+  if (open_ != nullptr) open_->previous = block;
+  open_ = block;
+}
+
+void Slab::unlist(Block* block) noexcept {
+  (block->previous != nullptr ? block->previous->next : open_) = block->next;
+  if (block->next != nullptr) block->next->previous = block->previous;
+}
+
+Slab::Block* Slab::new_block() {
+  void* room =
+      ::mmap(nullptr, 2 * kBlockBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  auto* const begin = static_cast<std::byte*>(room);
+  const size_t before = (kBlockBytes - reinterpret_cast<uintptr_t>(begin) % kBlockBytes) % kBlockBytes;
+  if (before != 0) ::munmap(begin, before);
+  ::munmap(begin + before + kBlockBytes, kBlockBytes - before);
+  auto* const block = new (begin + before) Block;
+  // The pages of the first block come one by one: most programs have few objects.
+  if (blocks_++ == 0) block->there = kBlockBytes;
+  return block;
+}
+
+// One call for the next pages costs less than a fault for each. Where the kernel cannot, the faults come.
+void Slab::populate(Block* block) noexcept {
+  constexpr uint32_t kStep = 128 << 10;
+  (void)::madvise(reinterpret_cast<std::byte*>(block) + block->there, kStep, MADV_POPULATE_WRITE);
+  block->there += kStep;
+}
+
+void Slab::free_block(Block* block) noexcept {
+  ::munmap(block, kBlockBytes);
+}
+
+void* Slab::take() {
+  if constexpr (WEFT_SLAB_PLAIN) return ::operator new(slot_bytes_);
+  const std::lock_guard lock(lock_);
+  Block* block = open_;
+  if (block == nullptr) [[unlikely]] {
+    block = spare_ != nullptr ? spare_ : new_block();
+    spare_ = nullptr;
+    list(block);
+  }
+  void* slot = block->free;
+  if (slot != nullptr) {
+    block->free = block->free->next;
+  } else {
+    const size_t at = kHeadBytes + block->used++ * slot_bytes_;
+    if (at + slot_bytes_ > block->there) [[unlikely]]
+      populate(block);
+    slot = reinterpret_cast<std::byte*>(block) + at;
+  }
+  if (++block->taken == slots_) [[unlikely]]
+    unlist(block);
+  return slot;
+}
+
+void Slab::give(void* slot) noexcept {
+  if constexpr (WEFT_SLAB_PLAIN) {
+    ::operator delete(slot);
+    return;
+  }
+  const std::lock_guard lock(lock_);
+  auto* block = reinterpret_cast<Block*>(reinterpret_cast<uintptr_t>(slot) & ~(kBlockBytes - 1));
+  auto* freed = static_cast<Slot*>(slot);
+  freed->next = block->free;
+  block->free = freed;
+  if (block->taken-- == slots_) [[unlikely]]
+    list(block);
+  if (block->taken != 0 || open_ == block) [[likely]]
+    return;
+  // Nothing is left in it, and another block serves take(). One such block is kept, against repeated mapping.
+  unlist(block);
+  if (spare_ == nullptr) {
+    spare_ = block;
+    return;
+  }
+  --blocks_;
+  free_block(block);
+}
+
+}  // namespace weft

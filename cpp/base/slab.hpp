@@ -1,0 +1,91 @@
+// cpp/base/slab.hpp: memory for small objects of one size, of which a program may have millions.
+// Callers: any thread. HOT: take() and give() are one short lock; a system call once in many thousand objects.
+// No huge pages: on hosts that take large free areas back from a guest (free page reporting) the first touch of a huge
+// page takes 4 ms, 5 times as long as 4 KiB pages that the guest has used before.
+// Fork: a child may use it, whatever the other threads of its parent were doing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "base/spinlock.hpp"
+
+namespace weft {
+
+class Slab {
+ public:
+  static constexpr size_t kBlockBytes = size_t{2} << 20;
+
+  explicit Slab(size_t slot_bytes) noexcept;
+  ~Slab();  // requires that no slot is taken
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  // A slot, aligned to 8 bytes; throws std::bad_alloc.
+  void* take();
+  void give(void* slot) noexcept;
+
+  [[nodiscard]] size_t blocks() const noexcept { return blocks_; }
+  [[nodiscard]] size_t slots_per_block() const noexcept { return slots_; }
+
+ private:
+  struct Slot {
+    Slot* next;
+  };
+  // The first bytes of a block, which is aligned to its size: so a slot tells its block.
+  struct Block {
+    Slot* free = nullptr;
+    uint32_t used = 0;                           // slots from here on were never taken
+    uint32_t taken = 0;                          // slots that are taken
+    uint32_t there = 0;                          // bytes whose pages are there
+    Block *next = nullptr, *previous = nullptr;  // in the list of blocks with free slots
+  };
+  static constexpr size_t kHeadBytes = 64;
+  static_assert(sizeof(Block) <= kHeadBytes);
+
+  Block* new_block();
+  static void free_block(Block* block) noexcept;
+  static void populate(Block* block) noexcept;
+  void list(Block* block) noexcept;
+  void unlist(Block* block) noexcept;
+
+  SpinLock lock_;
+  size_t slot_bytes_, slots_;
+  Block* open_ = nullptr;   // blocks with free slots; the first serves take()
+  Block* spare_ = nullptr;  // one block without taken slots, out of the list
+  size_t blocks_ = 0;
+  Slab* next_ = nullptr;  // all slabs, for forks
+
+  friend struct SlabsAtFork;
+};
+
+// The slab of all objects of one type. It is never destroyed: objects may outlive static objects.
+template <size_t bytes>
+Slab& slab_of() {
+  static Slab* slab = new Slab(bytes);
+  return *slab;
+}
+
+// For std::allocate_shared: the object and its counts lie in one slot.
+template <typename T>
+struct SlabAllocator {
+  using value_type = T;
+  SlabAllocator() = default;
+  template <typename Other>
+  SlabAllocator(const SlabAllocator<Other>&) noexcept {}  // NOLINT: conversion between allocators is implicit
+  T* allocate(size_t n) {
+    static_assert(alignof(T) <= 8);
+    return static_cast<T*>(n == 1 ? slab_of<sizeof(T)>().take() : ::operator new(n * sizeof(T)));
+  }
+  void deallocate(T* p, size_t n) noexcept {
+    if (n == 1) {
+      slab_of<sizeof(T)>().give(p);
+    } else {
+      ::operator delete(p);
+    }
+  }
+  bool operator==(const SlabAllocator&) const = default;
+};
+
+}  // namespace weft
