@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from common import Row, least, loop_ns, publish, spread
+from weft import cxi as cxi_ext
 from weft import fi
 
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
 MODE = fi.MR_ENDPOINT | fi.MR_ALLOCATED
-BATCH = 200  # a process reserves entries of a service in advance; more regions also cost an access to a file
+BATCH = 200
 ROUNDS = 40
 WITHIN_NS = 15.0
 NEAR = "within 15 ns of general"
@@ -103,16 +104,18 @@ class Opened:
 
 
 @contextlib.contextmanager
-def providers() -> Iterator[tuple[Opened, Opened, Opened]]:
-    """The general provider; cxi with keys of the application; cxi with provider keys."""
+def providers() -> Iterator[tuple[Opened, Opened, Opened, Opened]]:
+    """The general provider; cxi with the application's keys; cxi with keys of cached memory, and of single regions."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         os.environ |= {"XDG_RUNTIME_DIR": folder, "WEFT_MR_MODE": "endpoint|allocated"}
         opened = []
-        for provider, mode in (("weft", MODE), ("cxi", MODE), ("cxi", MODE | fi.MR_PROV_KEY)):
+        keys = MODE | fi.MR_PROV_KEY
+        for provider, mode in (("weft", MODE), ("cxi", MODE), ("cxi", keys), ("cxi", keys)):
             one = Opened(provider, mode)
             stack.callback(one.close)
             opened.append(one)
-        yield opened[0], opened[1], opened[2]
+        opened[3].domain.control(cxi_ext.OPT_CXI_SET_PROV_KEY_CACHE, False)
+        yield opened[0], opened[1], opened[2], opened[3]
 
 
 def main() -> None:
@@ -128,10 +131,12 @@ def main() -> None:
                 median=b_median - loop)
         )  # fmt: skip
 
-    with providers() as (general, cxi, maker):
+    with providers() as (general, cxi, cached, single):
         pair("8 B write to itself, registered slice", general.write, cxi.write, "the provider's rules of calls")
         pair("fetch-add on itself", general.fetch_add, cxi.fetch_add, "the provider's rules of calls")
-        steps: dict[Any, list[tuple[float, float]]] = {general: [], cxi: [], maker: []}
+        steps: dict[Any, list[tuple[float, float]]] = {general: [], cxi: [], cached: [], single: []}
+        for _ in range(ROUNDS):  # at first, a provider key of a single region touches a new page of the key index
+            single.region()
         for _ in range(ROUNDS):
             for one, found in steps.items():
                 found.append(one.region())
@@ -142,8 +147,10 @@ def main() -> None:
 
         for which, what in ((0, "mr_reg, bind, enable"), (1, "close of a bound region")):
             pair(what, step(general, which), step(cxi, which), "an id, and portal or list entries of the service")
-            ((ns, median),) = spread(ROUNDS, step(maker, which))
-            rows.append(Row(f"{what}: cxi that makes the keys", "", ns - loop, "ns", None, median=median - loop))
+            for one, of in ((cached, "of cached memory, the same"), (single, "of single regions")):
+                ((ns, median),) = spread(ROUNDS, step(one, which))
+                path = f"{what}: cxi, provider keys {of}"
+                rows.append(Row(path, "", ns - loop, "ns", None, median=median - loop))
         for one in (general, cxi):
             ((ns, median),) = spread(20, one.open_domain)
             rows.append(

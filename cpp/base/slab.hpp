@@ -1,8 +1,8 @@
 // cpp/base/slab.hpp: memory for small objects of one size, of which a program may have millions.
-// Callers: any thread. HOT: take() and give() are one short lock; a system call once in many thousand objects.
-// No huge pages: on hosts that take large free areas back from a guest (free page reporting) the first touch of a huge
-// page takes 4 ms, 5 times as long as 4 KiB pages that the guest has used before.
-// Fork: a child may use it, whatever the other threads of its parent were doing.
+// Callers: any thread. HOT: take() and give() take one short lock; a system call for every 128 KiB of new objects.
+// Blocks are not huge pages: if the host takes free memory back from a virtual machine (free page reporting), the first
+// touch of a huge page took 4 ms, five times as long per byte as pages of 4 KiB.
+// Fork: a child can use the slab, because a fork waits until no thread holds the lock.
 #pragma once
 
 #include <cstddef>

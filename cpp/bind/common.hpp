@@ -234,6 +234,7 @@ struct MemoryRegionCore {
   int site_at = 0;              // instruction in `site`
   uint32_t number = kNoNumber;  // of RegionTakes
   Took took = Took::nothing;    // of RegionTakes
+  bool mapped = false;          // of RegionTakes: counted in its place
   bool readonly = false;
   bool bare = false;    // registered by (address, length): no object keeps the memory alive
   bool light = false;   // its object was made by new_region(): nanobind's tables do not know it

@@ -22,7 +22,7 @@ destructor g_usual_dealloc = nullptr;
 constexpr size_t kHeadBytes = 8;
 constexpr size_t kCoreAt = sizeof(PyObject) + kHeadBytes;
 unsigned char g_head[kHeadBytes];
-bool g_known = false;  // g_head is right
+bool g_known = false;  // g_head was learnt and checked
 bool g_light = false;  // new_region() makes light objects
 
 std::byte* bytes_of(PyObject* object) {
@@ -41,8 +41,9 @@ void free_object(PyObject* self) {
   Py_DECREF(type);
 }
 
-// Whether an object that nanobind made has this form: PyObject, a head of 8 bytes, the core, and then only zeros (the
-// places of __dict__ and of the list of weak references).
+// True if an object that nanobind made has the expected form: PyObject, a head of 8 bytes, the core, and then only
+// zeros
+// (__dict__ and the list of weak references, which do not exist yet).
 bool as_expected(PyObject* sample) {
   const auto size = static_cast<size_t>(Py_TYPE(sample)->tp_basicsize);
   return Py_TYPE(sample)->tp_itemsize == 0 && kCoreAt % alignof(MemoryRegionCore) == 0 &&
@@ -51,8 +52,8 @@ bool as_expected(PyObject* sample) {
                      [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Takes the head from two objects that nanobind made, and makes one by hand, which nanobind must take for one of its
-// own. None of them has a core, so they are dropped as objects that are not ready.
+// Copies the head from two objects that nanobind made, and makes a third object by hand: nanobind's functions must then
+// see a ready object with its core at the expected place. None of them has a core, so no destructor may run.
 bool learn_head(PyObject* type) {
   if (!PyType_IS_GC(reinterpret_cast<PyTypeObject*>(type))) return false;
   unsigned char heads[2][kHeadBytes];

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -40,29 +41,136 @@ size_t Stock::kind(const std::string& name) const {
 }
 
 bool RegionTakes::take(const Some& some) {
-  while ((*free)[some.kind] < some.count) [[unlikely]] {  // another thread may have taken what `more` got
-    PyObject* done =
-        PyObject_CallFunction(more.ptr(), "sL", free->name(some.kind).c_str(), static_cast<long long>(some.count));
-    if (done == nullptr) return false;
-    Py_DECREF(done);
+  try {
+    while (closed || !ledger->take(slot, some.kind, some.count))
+        [[unlikely]] {  // another process may have taken what `more` freed
+      PyObject* done =
+          PyObject_CallFunction(more.ptr(), "sL", taken->name(some.kind).c_str(), static_cast<long long>(some.count));
+      if (done == nullptr) return false;
+      Py_DECREF(done);
+    }
+  } catch (const Error& busy) {
+    set_error(busy.fi_code(), busy.what());
+    return false;
   }
-  (*free)[some.kind] -= some.count;
   (*taken)[some.kind] += some.count;
   return true;
 }
 
-void RegionTakes::give(const Some& some) {
+void RegionTakes::give(const Some& some) noexcept {
+  if (closed) return;
   (*taken)[some.kind] -= some.count;
-  (*free)[some.kind] += some.count;
-  if ((*free)[some.kind] <= free->ceiling(some.kind)) [[likely]]
-    return;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  PyObject* done = PyObject_CallFunction(over.ptr(), "s", free->name(some.kind).c_str());
-  if (done == nullptr) PyErr_WriteUnraisable(over.ptr());
-  Py_XDECREF(done);
-  PyErr_Restore(type, value, trace);
+  try {
+    ledger->give(slot, some.kind, some.count);
+  } catch (const Error& busy) {  // the ledger returns the resources when the process ends
+    PySys_WriteStderr("weft: %s\n", busy.what());
+  }
 }
+
+namespace {
+
+using mem::Ledger;
+using WhoTuple = std::tuple<uint64_t, uint64_t, uint64_t>;
+
+Ledger::Counts counts_of(const std::vector<int32_t>& list) {
+  Ledger::Counts counts{};
+  if (list.size() != counts.size()) raise(fi_err::kEINVAL, "Ledger: one number for each kind");
+  std::ranges::copy(list, counts.begin());
+  return counts;
+}
+std::vector<int32_t> list_of(const Ledger::Counts& counts) {
+  return {counts.begin(), counts.end()};
+}
+Ledger::Who who_of(const WhoTuple& who) {
+  return {std::get<0>(who), std::get<1>(who), std::get<2>(who)};
+}
+void check(uint32_t slot, size_t kind, int32_t count) {
+  if (slot >= Ledger::kSlotsMax || kind >= Ledger::kKinds || count < 0) {
+    raise(fi_err::kEINVAL, "Ledger: no such slot or kind, or a negative number");
+  }
+}
+
+void register_ledger(nb::module_& m) {
+  nb::class_<Ledger>(m, "Ledger",
+                     "The resources of a device that each process has taken, in a file that the processes map.\n\n"
+                     "fd    a file of `bytes()` bytes; the caller may close it afterwards.\n\n"
+                     "Kinds of resources are numbers from 0 to 7. Limits are exact between processes. The ledger stays "
+                     "correct if a\n"
+                     "process is killed at any instant. Raises Busy if another process holds the lock for 10 s.")
+      .def(
+          "__init__", [](Ledger* self, int fd) { translating([&] { new (self) Ledger(fd); }); }, nb::arg("fd"))
+      .def_static("bytes", &Ledger::bytes, "Size of the file.")
+      .def(
+          "begin", [](Ledger& l, uint64_t id, const std::vector<int32_t>& totals) { l.begin(id, counts_of(totals)); },
+          nb::arg("id"), nb::arg("totals"), "Makes a file of zeros an empty ledger; no other process may use the file.")
+      .def("begun", &Ledger::is, nb::arg("id"), "True if the file is a ledger that begin() made with this id.")
+      .def(
+          "set_limits",
+          [](Ledger& l, const std::vector<std::tuple<uint32_t, std::vector<int32_t>, std::vector<int32_t>>>& services) {
+            std::vector<Ledger::Limits> all;
+            for (const auto& [service, most, reserved] : services) {
+              all.push_back({service, counts_of(most), counts_of(reserved)});
+            }
+            translating([&] { l.set_limits(all); });
+          },
+          nb::arg("services"), "Sets the limits of all services that exist: (id, most, reserved).")
+      .def(
+          "open",
+          [](Ledger& l, const WhoTuple& who, uint32_t service) {
+            return translating([&] { return l.open(who_of(who), service); });
+          },
+          nb::arg("who"), nb::arg("service"),
+          "A slot for a process (pid, start, space) that uses a service; call set_limits() afterwards.")
+      .def(
+          "close",
+          [](Ledger& l, uint32_t slot) {
+            check(slot, 0, 0);
+            translating([&] { l.close(slot); });
+          },
+          nb::arg("slot"), "Returns all resources of the slot.")
+      .def(
+          "drop",
+          [](Ledger& l, uint32_t slot, const WhoTuple& who) {
+            check(slot, 0, 0);
+            translating([&] { l.drop(slot, who_of(who)); });
+          },
+          nb::arg("slot"), nb::arg("who"), "close(), if the slot still belongs to this process.")
+      .def(
+          "take",
+          [](Ledger& l, uint32_t slot, size_t kind, int32_t count) {
+            check(slot, kind, count);
+            return translating([&] { return l.take(slot, kind, count); });
+          },
+          nb::arg("slot"), nb::arg("kind"), nb::arg("count"),
+          "Takes `count`; False if there are fewer: then nothing is taken.")
+      .def(
+          "give",
+          [](Ledger& l, uint32_t slot, size_t kind, int32_t count) {
+            check(slot, kind, count);
+            translating([&] { l.give(slot, kind, count); });
+          },
+          nb::arg("slot"), nb::arg("kind"), nb::arg("count"), "Returns resources of the slot.")
+      .def(
+          "there",
+          [](Ledger& l, uint32_t service, size_t kind) {
+            check(0, kind, 0);
+            return translating([&] { return l.there(service, kind); });
+          },
+          nb::arg("service"), nb::arg("kind"), "The number that the service can still take.")
+      .def(
+          "held",
+          [](Ledger& l) {
+            std::vector<std::tuple<uint32_t, uint32_t, WhoTuple, std::vector<int32_t>>> all;
+            for (const auto& one : translating([&] { return l.held(); })) {
+              all.emplace_back(one.slot, one.service, WhoTuple{one.who.pid, one.who.start, one.who.space},
+                               list_of(one.held));
+            }
+            return all;
+          },
+          "For each slot: (slot, service, (pid, start, space), numbers by kind).");
+}
+
+}  // namespace
 
 void register_takes(nb::module_& m) {
   nb::class_<Numbers>(m, "Numbers",
@@ -91,48 +199,86 @@ void register_takes(nb::module_& m) {
           nb::arg("count"))
       .def(
           "clear", [](Stock& s, const std::string& kind) { return std::exchange(s[s.kind(kind)], 0); }, nb::arg("kind"),
-          "Takes all of a kind and returns their number.")
-      .def(
-          "set_ceiling", [](Stock& s, const std::string& kind, int64_t count) { s.ceiling(s.kind(kind)) = count; },
-          nb::arg("kind"), nb::arg("count"), "Sets the count of free ones above which RegionTakes calls `over`.");
+          "Takes all of a kind and returns their number.");
+
+  nb::class_<Sequence>(
+      m, "KeySequence",
+      "Consecutive numbers of a given number of bits. Its calls are atomic, because they hold the GIL.")
+      .def(nb::init<uint64_t, uint32_t>(), nb::arg("first"), nb::arg("bits"))
+      .def("next", &Sequence::next);
+
+  register_ledger(m);
 
   nb::class_<RegionTakes>(
       m, "RegionTakes",
       "The resources that regions take of their provider (`DomainPolicy.region_takes`).\n\n"
-      "numbers      the pool of which each region takes a number when it is registered.\n"
-      "free, taken  the free resources, and those that these regions have taken; both of the same kinds.\n"
-      "below        a region with a key below this number takes `low` when it is enabled, any other takes `high`:\n"
-      "             each is a pair (kind, count).\n"
-      "more         called with (kind, count) if fewer are free: provides more, or raises the provider's refusal.\n"
-      "over         called with (kind) if more are free than the ceiling of `free`.\n\n"
-      "`more` and `over` must not refer to the domain: the domain keeps them as long as it exists.")
+      "numbers       the pool of which each region takes a number when it is registered.\n"
+      "ledger, slot  the resources that regions take when they are enabled, and the slot that has them.\n"
+      "taken         counts the resources that these regions have, by the names of their kinds.\n"
+      "below         a region with a key below this number takes `low` when it is enabled, any other "
+      "takes `high`:\n"
+      "              each is a pair (kind, count).\n"
+      "more          called with (kind, count) if fewer are free: frees some, or raises the provider's "
+      "refusal.\n\n"
+      "`more`, and the functions of make_keys(), must not refer to the domain: the domain keeps them as "
+      "long as it exists.")
       .def(
           "__init__",
-          [](RegionTakes* self, nb::handle numbers, nb::handle free, nb::handle taken, uint64_t below,
-             const std::pair<std::string, int64_t>& low, const std::pair<std::string, int64_t>& high, nb::handle more,
-             nb::handle over) {
+          [](RegionTakes* self, nb::handle numbers, nb::handle ledger, uint32_t slot, nb::handle taken, uint64_t below,
+             const std::pair<std::string, int32_t>& low, const std::pair<std::string, int32_t>& high, nb::handle more) {
             RegionTakes made;
             made.numbers = nb::cast<Numbers*>(numbers);
-            made.free = nb::cast<Stock*>(free);
+            made.ledger = nb::cast<Ledger*>(ledger);
             made.taken = nb::cast<Stock*>(taken);
             made.numbers_object = nb::borrow(numbers);
-            made.free_object = nb::borrow(free);
+            made.ledger_object = nb::borrow(ledger);
             made.taken_object = nb::borrow(taken);
-            if (made.taken->kinds() != made.free->kinds()) {
-              raise(fi_err::kEINVAL, "RegionTakes: free and taken must have the same kinds");
-            }
+            made.slot = slot;
+            if (made.taken->kinds() != Ledger::kKinds) raise(fi_err::kEINVAL, "RegionTakes: the kinds of the ledger");
+            check(slot, 0, 0);
             made.below = below;
-            made.low = {made.free->kind(low.first), low.second};
-            made.high = {made.free->kind(high.first), high.second};
+            made.low = {made.taken->kind(low.first), low.second};
+            made.high = {made.taken->kind(high.first), high.second};
             made.more = nb::borrow(more);
-            made.over = nb::borrow(over);
             new (self) RegionTakes(std::move(made));
           },
-          nb::arg("numbers"), nb::arg("free"), nb::arg("taken"), nb::kw_only(), nb::arg("below"), nb::arg("low"),
-          nb::arg("high"), nb::arg("more"), nb::arg("over"),
-          nb::sig("def __init__(self, numbers: Numbers, free: Stock, taken: Stock, *, below: int, low: tuple[str, "
-                  "int], high: tuple[str, int], more: Callable[[str, int], object], over: Callable[[str], object]) -> "
-                  "None"));
+          nb::arg("numbers"), nb::arg("ledger"), nb::arg("slot"), nb::arg("taken"), nb::kw_only(), nb::arg("below"),
+          nb::arg("low"), nb::arg("high"), nb::arg("more"),
+          nb::sig("def __init__(self, numbers: Numbers, ledger: Ledger, slot: int, taken: Stock, *, below: int, low: "
+                  "tuple[str, int], high: tuple[str, int], more: Callable[[str, int], object]) -> None"))
+      .def(
+          "close", [](RegionTakes& t) { t.closed = true; },
+          "The slot was given back: taking calls `more`, which raises, and nothing is returned.")
+      .def(
+          "make_keys",
+          [](RegionTakes& t, nb::handle sequence, uint64_t base, uint32_t shift, uint64_t optimized_bit,
+             uint32_t numbers_below, nb::handle map, nb::handle unmap, nb::handle kept) {
+            const auto given = [](nb::handle h) { return h.is_none() ? nb::object() : nb::borrow(h); };
+            t.sequence = nb::cast<Sequence*>(sequence);
+            t.sequence_object = nb::borrow(sequence);
+            t.base = base;
+            t.shift = shift;
+            t.optimized_bit = optimized_bit;
+            t.numbers_below = numbers_below;
+            t.map = given(map);
+            if (!unmap.is_none()) t.unmap = given(unmap);
+            t.kept = given(kept);
+          },
+          nb::arg("sequence"), nb::kw_only(), nb::arg("base"), nb::arg("shift"), nb::arg("optimized_bit") = 0,
+          nb::arg("numbers_below") = 0, nb::arg("map").none() = nb::none(), nb::arg("unmap").none() = nb::none(),
+          nb::arg("kept").none() = nb::none(),
+          nb::sig("def make_keys(self, sequence: KeySequence, *, base: int, shift: int, optimized_bit: int = 0, "
+                  "numbers_below: int = 0, map: Callable[[object, object, int, int, bool, object], Mapping] | None = "
+                  "None, unmap: Callable[[object, object, int, int, bool, object], object] | None = None, kept: "
+                  "Callable[[], object] | None = None) -> None"),
+          "Sets how regions that are enabled later get their keys: base | sequence << shift | number.\n\n"
+          "A region with a number below numbers_below takes `low` if `low` is available, and its key has "
+          "optimized_bit; "
+          "any\n"
+          "other region takes `high`.\n"
+          "map    if not None, a region of host memory gets the key of a mapping and takes no resources. Called with\n"
+          "       (domain, endpoint, address, length, readonly, exporter or None), as unmap, which is the reverse.\n"
+          "kept   called once, when a region is closed whose mapping other regions of the same memory use.");
 }
 
 }  // namespace weft::bind

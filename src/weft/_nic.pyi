@@ -478,24 +478,96 @@ class Stock:
     def clear(self, kind: str) -> int:
         """Takes all of a kind and returns their number."""
 
-    def set_ceiling(self, kind: str, count: int) -> None:
-        """Sets the count of free ones above which RegionTakes calls `over`."""
+class KeySequence:
+    """
+    Consecutive numbers of a given number of bits. Its calls are atomic, because they hold the GIL.
+    """
+
+    def __init__(self, first: int, bits: int) -> None: ...
+
+    def next(self) -> int: ...
+
+class Ledger:
+    """
+    The resources of a device that each process has taken, in a file that the processes map.
+
+    fd    a file of `bytes()` bytes; the caller may close it afterwards.
+
+    Kinds of resources are numbers from 0 to 7. Limits are exact between processes. The ledger stays correct if a
+    process is killed at any instant. Raises Busy if another process holds the lock for 10 s.
+    """
+
+    def __init__(self, fd: int) -> None: ...
+
+    @staticmethod
+    def bytes() -> int:
+        """Size of the file."""
+
+    def begin(self, id: int, totals: Sequence[int]) -> None:
+        """
+        Makes a file of zeros an empty ledger; no other process may use the file.
+        """
+
+    def begun(self, id: int) -> bool:
+        """True if the file is a ledger that begin() made with this id."""
+
+    def set_limits(self, services: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> None:
+        """Sets the limits of all services that exist: (id, most, reserved)."""
+
+    def open(self, who: tuple[int, int, int], service: int) -> int:
+        """
+        A slot for a process (pid, start, space) that uses a service; call set_limits() afterwards.
+        """
+
+    def close(self, slot: int) -> None:
+        """Returns all resources of the slot."""
+
+    def drop(self, slot: int, who: tuple[int, int, int]) -> None:
+        """close(), if the slot still belongs to this process."""
+
+    def take(self, slot: int, kind: int, count: int) -> bool:
+        """Takes `count`; False if there are fewer: then nothing is taken."""
+
+    def give(self, slot: int, kind: int, count: int) -> None:
+        """Returns resources of the slot."""
+
+    def there(self, service: int, kind: int) -> int:
+        """The number that the service can still take."""
+
+    def held(self) -> list[tuple[int, int, tuple[int, int, int], list[int]]]:
+        """For each slot: (slot, service, (pid, start, space), numbers by kind)."""
 
 class RegionTakes:
     """
     The resources that regions take of their provider (`DomainPolicy.region_takes`).
 
-    numbers      the pool of which each region takes a number when it is registered.
-    free, taken  the free resources, and those that these regions have taken; both of the same kinds.
-    below        a region with a key below this number takes `low` when it is enabled, any other takes `high`:
-                 each is a pair (kind, count).
-    more         called with (kind, count) if fewer are free: provides more, or raises the provider's refusal.
-    over         called with (kind) if more are free than the ceiling of `free`.
+    numbers       the pool of which each region takes a number when it is registered.
+    ledger, slot  the resources that regions take when they are enabled, and the slot that has them.
+    taken         counts the resources that these regions have, by the names of their kinds.
+    below         a region with a key below this number takes `low` when it is enabled, any other takes `high`:
+                  each is a pair (kind, count).
+    more          called with (kind, count) if fewer are free: frees some, or raises the provider's refusal.
 
-    `more` and `over` must not refer to the domain: the domain keeps them as long as it exists.
+    `more`, and the functions of make_keys(), must not refer to the domain: the domain keeps them as long as it exists.
     """
 
-    def __init__(self, numbers: Numbers, free: Stock, taken: Stock, *, below: int, low: tuple[str, int], high: tuple[str, int], more: Callable[[str, int], object], over: Callable[[str], object]) -> None: ...
+    def __init__(self, numbers: Numbers, ledger: Ledger, slot: int, taken: Stock, *, below: int, low: tuple[str, int], high: tuple[str, int], more: Callable[[str, int], object]) -> None: ...
+
+    def close(self) -> None:
+        """
+        The slot was given back: taking calls `more`, which raises, and nothing is returned.
+        """
+
+    def make_keys(self, sequence: KeySequence, *, base: int, shift: int, optimized_bit: int = 0, numbers_below: int = 0, map: Callable[[object, object, int, int, bool, object], Mapping] | None = None, unmap: Callable[[object, object, int, int, bool, object], object] | None = None, kept: Callable[[], object] | None = None) -> None:
+        """
+        Sets how regions that are enabled later get their keys: base | sequence << shift | number.
+
+        A region with a number below numbers_below takes `low` if `low` is available, and its key has optimized_bit; any
+        other region takes `high`.
+        map    if not None, a region of host memory gets the key of a mapping and takes no resources. Called with
+               (domain, endpoint, address, length, readonly, exporter or None), as unmap, which is the reverse.
+        kept   called once, when a region is closed whose mapping other regions of the same memory use.
+        """
 
 def set_region_type(type: type) -> None:
     """
@@ -972,6 +1044,16 @@ class MemoryRegionCore:
         """
 
     def close_core(self) -> None: ...
+
+def light_regions() -> bool:
+    """
+    Whether mr_reg makes its objects without nanobind's table of instances.
+    """
+
+def allow_light_regions(allowed: bool) -> None:
+    """
+    For tests: False has nanobind make every object; True makes light ones again, where that is possible.
+    """
 
 class Mapping:
     """

@@ -104,11 +104,11 @@ def test_folder_that_is_removed_under_use_is_made_anew_and_its_users_go_on(regis
     assert (registry / "registry.json").exists()
 
 
-@pytest.mark.parametrize("file", ["registry.json", "use/cxi0.json"])
 @pytest.mark.parametrize(
     "text", ["", "{", "null", "[]", '{"weft": "cxi registry", "format": 1}', "\0" * 4096, "[" * 100_000]
 )
-def test_file_that_is_damaged_is_refused_and_its_users_go_on(registry: Path, file: str, text: str) -> None:
+def test_file_that_is_damaged_is_refused_and_its_users_go_on(registry: Path, text: str) -> None:
+    file = "registry.json"
     with opened() as node:
         whole = (registry / file).read_text()
         (registry / file).write_text(text)
@@ -119,6 +119,21 @@ def test_file_that_is_damaged_is_refused_and_its_users_go_on(registry: Path, fil
         works_without_files(node)
         (registry / file).write_text(whole)
         works(node)
+
+
+@pytest.mark.parametrize("text", ["{", "null", "[" * 4096, "\0" * 1_000_000])
+def test_ledger_that_is_replaced_by_another_file_is_refused_and_its_users_go_on(registry: Path, text: str) -> None:
+    file = registry / "use" / "cxi0.ledger"
+    with opened() as node:
+        file.rename(file.with_suffix(".kept"))
+        file.write_text(text)
+        info = fi.dupinfo(node.info)
+        with pytest.raises(fi.FabricError, match=r"use/cxi0\.ledger") as refused:
+            resources.users("cxi0")
+        assert "try:" in str(refused.value)
+        works(node)
+        file.with_suffix(".kept").rename(file)
+        open_again(node, info)
 
 
 def open_again(node: Node, info: fi.Info) -> None:
@@ -165,7 +180,7 @@ def test_folder_that_is_read_only_is_refused_with_its_name(registry: Path) -> No
 def small_disk(registry: Path) -> Iterator[Path]:
     registry.mkdir()
     os.chmod(registry, 0o700)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "none", registry], capture_output=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=0700", "none", registry], capture_output=True)
     if made.returncode:
         pytest.skip("no file system can be mounted here")
     yield registry

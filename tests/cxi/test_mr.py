@@ -6,12 +6,14 @@ fi_cxi(7) "Memory registration modes", "Optimized MRs".
 from __future__ import annotations
 
 import contextlib
+import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.cxi.support import CAPS, RW, opened, register
+from tests.cxi.support import BOTH, CAPS, RW, opened, register
 from tests.fi.support import Node
 
 from weft import cxi, fi
@@ -355,6 +357,64 @@ def test_closed_region_of_cached_memory_is_still_reached(maker: Node) -> None:
     maker.wait()
     assert memory[0] == 9
     assert register(maker, memory).key == key, "the memory is still mapped"
+
+
+@pytest.mark.clause("cxi.opt.prov-key-cache-benefit")
+def test_regions_of_the_same_memory_have_one_key_and_end_by_themselves(maker: Node) -> None:
+    memory, other = maker.domain.alloc(1, "u8"), maker.domain.alloc(1, "u8")
+    regions = [register(maker, memory) for _ in range(3)]
+    assert len({mr.key for mr in regions}) == 1
+    assert register(maker, other).key != regions[0].key
+    for mr in regions:
+        key = mr.key
+        mr.close()
+        assert mr.key == key
+        assert outcome(maker, key) == 0, "the memory is still mapped"
+    again = register(maker, memory)
+    assert again.key == regions[0].key
+
+
+def test_regions_of_freed_memory_and_of_another_endpoint_have_keys_of_their_own(maker: Node) -> None:
+    memory = maker.domain.alloc(1, "u8")
+    first = register(maker, memory)
+    other = maker.domain.endpoint(maker.info)
+    other.bind(maker.cq, BOTH)
+    other.bind(maker.av)
+    other.enable()
+    second = maker.domain.mr_reg(memory, RW)
+    second.bind(other)
+    second.enable()
+    assert second.key != first.key
+    second.close()
+    other.close()
+    address = memory.ctypes.data
+    first.close()
+    del memory
+    gc.collect()
+    fresh = maker.domain.alloc(1, "u8")
+    assert fresh.ctypes.data == address, "the same place"
+    assert register(maker, fresh).key != first.key
+    assert outcome(maker, first.key) != 0
+
+
+def test_region_that_is_collected_gives_its_mapping_and_its_id_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FI_MR_CACHE_MAX_COUNT", "1")
+    with opened(prov_key=True) as node:
+        keys = set()
+        for _ in range(5):
+            memory = node.domain.alloc(1, "u8")
+            mr = node.domain.mr_reg(memory, RW)
+            mr.bind(node.ep)
+            mr.enable()
+            keys.add(mr.key)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                del mr
+                gc.collect()
+            del memory
+        assert len(keys) == 5
+        assert len(node.domain.policy.region_keys.mappings) <= 1
+        assert len(node.domain.policy.region_keys.numbers) == 0
 
 
 # ---- resources -------------------------------------------------------------------------------------------------------

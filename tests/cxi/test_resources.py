@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import mmap
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 from tests.cxi.support import RW, opened
 from tests.procs.children import Child
 
-from weft import errors, fi
+from weft import _nic, cxi, errors, fi
 from weft.providers.cxi import device, resources, service
 from weft.providers.cxi.record import TOTALS
 
@@ -139,6 +143,7 @@ def test_threads_take_no_more_than_there_is() -> None:
 # ---- several processes -----------------------------------------------------------------------------------------------
 
 _kept: list[resources.Pool] = []
+_open = contextlib.ExitStack()
 
 
 def take_in_child(world: object, folder: str, id: int, kind: str, count: int) -> int:
@@ -205,18 +210,44 @@ def test_forked_child_neither_takes_nor_gives(folder: Path) -> None:
     pool.close()
 
 
-def test_garbage_is_refused_with_what_to_do(folder: Path) -> None:
+@pytest.mark.parametrize("text", [b"{}", b"not a ledger", b"\x77ledger9" + bytes(4096)])
+def test_garbage_is_refused_with_what_to_do(folder: Path, text: bytes) -> None:
     pool_of().close()
-    for text in ("", "{}", "[1]", '{"format": 9, "shares": []}', '{"format": 1, "shares": [{}]}'):
-        (folder / "use" / "cxi0.json").write_text(text)
-        with pytest.raises(errors.InvalidArgument, match=r"use/cxi0\.json is not understood"):
-            pool_of()
-    (folder / "use" / "cxi0.json").unlink()
+    (folder / "use" / "cxi0.ledger").unlink()
+    (folder / "use" / "cxi0.ledger").write_bytes(text)
+    with pytest.raises(errors.InvalidArgument, match=r"use/cxi0\.ledger is no ledger .*\n  try: rm "):
+        pool_of()
+    (folder / "use" / "cxi0.ledger").unlink()
     pool_of().close()
 
 
-def test_entries_reserved_in_advance_serve_all_pools_of_a_process() -> None:
-    """Two services in one process: what one has in advance is no reason to refuse the other."""
+def test_copy_of_a_ledger_is_made_anew(folder: Path) -> None:
+    """Nobody would ever release a lock that was held when the file was copied."""
+    pool = pool_of()
+    pool.take("cts", 5)
+    file = folder / "use" / "cxi0.ledger"
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data)
+    other = pool_of(service.create().id)
+    assert resources.usage("cxi0") == {2: {}}
+    other.close()
+    pool.close()
+
+
+def test_ledger_whose_maker_was_killed_is_begun_again(folder: Path) -> None:
+    (folder / "use").mkdir(parents=True)
+    (folder / "use").chmod(0o700)
+    folder.chmod(0o700)
+    (folder / "use" / "cxi0.ledger").write_bytes(bytes(_nic.Ledger.bytes()))
+    pool = pool_of()
+    pool.take("cts", 2)
+    assert resources.usage("cxi0") == {1: {"cts": 2}}
+    pool.close()
+
+
+def test_what_one_pool_gives_back_another_can_take() -> None:
+    """Two services in one process: neither keeps anything in advance."""
     pools = [pool_of(), pool_of(service.create().id)]
     assert take_all(pools[1], "cts", 7) == TOTALS["cts"] // 7 * 7
     assert take_all(pools[0], "cts") == TOTALS["cts"] % 7
@@ -224,13 +255,133 @@ def test_entries_reserved_in_advance_serve_all_pools_of_a_process() -> None:
         pool.close()
 
 
-def test_first_domain_of_a_process_writes_once(folder: Path) -> None:
-    """Later takes need no file: each kind is there in advance, unless the limit is small."""
+def test_takes_read_and_write_no_file(folder: Path) -> None:
     pool = pool_of()
-    before = (folder / "use" / "cxi0.json").stat().st_ino
+    pool.take("cts")
+    before = {one: one.stat().st_mtime_ns for one in folder.rglob("*") if one.suffix != ".ledger"}
     for kind in TOTALS:
         pool.take(kind)
-    assert (folder / "use" / "cxi0.json").stat().st_ino == before
+        pool.give(kind)
+    assert {one: one.stat().st_mtime_ns for one in folder.rglob("*") if one.suffix != ".ledger"} == before
+    pool.close()
+
+
+# ---- the ledger ------------------------------------------------------------------------------------------------------
+
+
+def test_reservation_counts_from_the_moment_its_service_is_made() -> None:
+    pool = pool_of()
+    pool.take("ptes", 10)
+    reserved = service.create(limits={"ptes": (2560, 560)})
+    assert take_all(pool, "ptes") == 1990
+    service.destroy("cxi0", reserved.id)
+    assert take_all(pool, "ptes") == 560
+    pool.close()
+
+
+def split_in_child(world: object, folder: str, id: int, most: int) -> int:
+    os.environ["WEFT_CXI_REGISTRY"] = folder
+    pool = pool_of(id)
+    _kept.append(pool)
+    taken = 0
+    with contextlib.suppress(resources.Exhausted):
+        while taken < most:
+            pool.take("les")
+            taken += 1
+    return taken
+
+
+@pytest.mark.clause("cxi.auth.service-resources")
+@pytest.mark.parametrize("first", [0, 1, 5, 9, 10, 11])
+def test_two_processes_share_a_limit_of_ten_exactly(folder: Path, first: int) -> None:
+    made = service.create(limits={"les": 10})
+    with Child() as one, Child() as two:
+        a = one.call(split_in_child, str(folder), made.id, first)
+        b = two.call(split_in_child, str(folder), made.id, 100)
+        assert (a, b) == (min(first, 10), 10 - min(first, 10))
+        assert resources.usage("cxi0")[made.id]["les"] == 10
+        one.kill()
+        one.wait()
+        assert two.call(split_in_child, str(folder), made.id, 100) == a  # a pool more: exactly what the dead one had
+        one.destroy()
+
+
+def region_in_child(world: object, folder: str, id: int) -> int:
+    """Regions that could be enabled, with keys of list entries; they stay open."""
+    os.environ["WEFT_CXI_REGISTRY"] = folder
+    node = _open.enter_context(opened(auth_key=bytes(cxi.AuthKey(id, 7))))
+    memory = node.domain.alloc(64, "u1")
+    for made in range(100):
+        mr = node.domain.mr_reg(memory, RW, requested_key=1000 + made)
+        mr.bind(node.ep)
+        try:
+            mr.enable()
+        except errors.NoSpace:
+            return made
+        _open.callback(mr.close)
+    raise AssertionError("there is no limit")
+
+
+@pytest.mark.clause("cxi.auth.service-resources")
+def test_two_processes_have_exactly_ten_regions_of_a_service_with_ten_list_entries(folder: Path) -> None:
+    made = service.create(limits={"les": 10})
+    with Child() as one, Child() as two:
+        calls = [child.start(region_in_child, str(folder), made.id) for child in (one, two)]
+        assert sum(call.result() for call in calls) == 10
+
+
+def churn_in_child(world: object, folder: str, id: int, seconds: float) -> None:
+    os.environ["WEFT_CXI_REGISTRY"] = folder
+    pool, rng = pool_of(id), random.Random(os.getpid())
+    while True:
+        n = rng.randrange(1, 4)
+        with contextlib.suppress(resources.Exhausted):
+            pool.take("les", n)
+            pool.give("les", n)
+
+
+def test_process_killed_in_the_middle_of_a_take_leaves_the_ledger_whole(folder: Path) -> None:
+    """The lock of the ledger goes with the process that had it, and so does what it had taken."""
+    made = service.create(limits={"les": 10})
+    for _ in range(15):
+        with Child() as victim:
+            victim.start(churn_in_child, str(folder), made.id, 0)
+            pool = pool_of(made.id)
+            seen = 0
+            while seen < 50:  # the two are in the ledger at a time
+                with contextlib.suppress(resources.Exhausted):
+                    pool.take("les", 7)
+                    pool.give("les", 7)
+                    seen += 1
+            victim.kill()
+            victim.wait()
+            assert take_all(pool, "les") == 10
+            pool.close()
+            victim.destroy()
+    assert resources.usage("cxi0") == {}
+
+
+LOCK_AT, FIRST_ROW_HELD_AT = 16, 4096 + 8 + 64  # cpp/mem/ledger.cpp: Head, Row
+
+
+def test_lock_of_a_process_that_was_killed_within_the_ledger_is_passed_on(folder: Path) -> None:
+    """It may have been killed at any place: what it had half-written is made anew from the processes' slots."""
+    pool = pool_of()
+    pool.take("acs", 3)
+    pid = os.fork()
+    if pid == 0:
+        with open(folder / "use" / "cxi0.ledger", "r+b") as file:
+            page = mmap.mmap(file.fileno(), 0)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        if ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(at + LOCK_AT)) != 0:
+            os._exit(1)
+        page[FIRST_ROW_HELD_AT : FIRST_ROW_HELD_AT + 4] = b"\xff\xff\xff\x7f"
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    pool.take("acs", 1)
+    assert pool.taken == {"acs": 4}
+    assert resources.usage("cxi0") == {1: {"acs": 4}}
+    assert take_all(pool, "acs") == TOTALS["acs"] - 4
     pool.close()
 
 

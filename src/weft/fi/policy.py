@@ -391,9 +391,9 @@ class DomainPolicy(Extensions, Protocol):
     def region_takes(self) -> _nic.RegionTakes | None:
         """The resources that the domain's regions take, as data; called once, under `RegionRules.asked`.
 
-        The extension then takes these resources itself for a plain region (one buffer, no flags). `region` is called
-        only for other regions, and, if the policy makes the keys, for every region that is enabled. None: `region` is
-        called for every region.
+        The extension then takes these resources itself for a plain region (one buffer, no flags), and makes the key if
+        the policy has said how (`RegionTakes.make_keys`). `region` is called only for other regions, and, if the policy
+        makes keys without having said how, for every region that is enabled. None: `region` is called for every region.
         """
         ...
 

@@ -195,7 +195,7 @@ class CxiDomain(BaseDomain):
         region is asked."""
         if self.pages is not None or (self.devices is not None and self.devices.there()):
             return None
-        return self.region_keys.takes(self.pool, self.refusals)
+        return self.region_keys.takes(self.pool, self.refusals, self.options)
 
     def counter(self) -> CxiCounter:
         """A counter, which takes a hardware counter of the service."""

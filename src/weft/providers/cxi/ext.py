@@ -155,6 +155,7 @@ def _set_flag(domain: CxiDomain, command: names.Opt, field: str, arg: Any) -> No
             op="domain.control",
         )
     setattr(domain.options, field, bool(arg))
+    domain.region_keys.follow(domain.options)
 
 
 def _mode(domain: CxiDomain, arg: Any) -> str:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi.policy import RegionFacts
@@ -29,6 +31,7 @@ from .resources import Exhausted, Pool
 
 if TYPE_CHECKING:
     from .domain import CxiDomain
+    from .ext import DomainOptions
 
 __all__ = ["CACHED", "EVENTS", "OPTIMIZED", "PROVIDER", "SOLICITED", "CxiRegion", "Keys", "is_optimized"]
 
@@ -42,6 +45,7 @@ _PAGE = 4096
 _RMA_EVENT = int(Flag.RMA_EVENT)  # the enumeration's operators cost a microsecond each
 _log = logging.getLogger("weft.cxi")
 _warned = False
+_Map = Callable[..., Any]
 
 
 def is_optimized(key: int) -> bool:
@@ -58,11 +62,12 @@ class Keys:
     """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
-        self._lock = threading.Lock()
         self.numbers = _nic.Numbers(IDS)
-        self._sequence = random.getrandbits(SEQUENCE_BITS)  # so that a stale key does not match a reused id
-        self._offset = 0
+        # Random, so that a stale key does not match a reused id.
+        self._sequence = _nic.KeySequence(random.getrandbits(SEQUENCE_BITS), SEQUENCE_BITS)
+        self._offsets = _Offsets()
         self.mappings = Mappings(count_max, bytes_max)
+        self._takes: _nic.RegionTakes | None = None
 
     def take(self) -> int | None:
         """The lowest free id; None if all are in use."""
@@ -72,29 +77,93 @@ class Keys:
         """Free an id."""
         self.numbers.give(id)
 
-    def takes(self, pool: Pool, refusals: Refusals) -> _nic.RegionTakes:
-        """What an ordinary region takes: an id, and the entries of its kind where the application chooses the key."""
-        return pool.takes(
+    def takes(self, pool: Pool, refusals: Refusals, options: DomainOptions) -> _nic.RegionTakes:
+        """The resources of an ordinary region: an id, and entries by its kind; if the domain makes keys, its key."""
+        self._takes = pool.takes(
             self.numbers,
             below=CLIENT_OPTIMIZED if env.load().optimized_mrs else 0,
             low=("ptes", PORTALS),
             high=("les", 1),
             refuse=lambda none: _refused(refusals, none),
         )
+        self.follow(options)
+        return self._takes
+
+    def follow(self, options: DomainOptions) -> None:
+        """Apply the options to ordinary regions that are enabled later, by the rules of `CxiRegion.enable`."""
+        if self._takes is None or not options.prov_key:
+            return
+        events = options.mr_match_events
+        cached = options.prov_key_cache and self.mappings.count_max > 0 and not events
+        use, release = _mapped(self.mappings, self._offsets, optimized=options.optimized_mrs)
+        self._takes.make_keys(
+            self._sequence,
+            base=PROVIDER | (EVENTS if events else 0),
+            shift=ID_BITS,
+            optimized_bit=OPTIMIZED,
+            numbers_below=PROVIDER_OPTIMIZED if options.optimized_mrs else 0,
+            map=use if cached else None,
+            unmap=release,
+            kept=_warn,
+        )
 
     def of_region(self, id: int, *, optimized: bool, events: bool, data: bool) -> int:
         """A new key, which no region has had."""
-        with self._lock:
-            self._sequence = (self._sequence + 1) % (1 << SEQUENCE_BITS)
-            kind = PROVIDER | (OPTIMIZED if optimized else 0) | (EVENTS if events else 0) | (SOLICITED if data else 0)
-            return kind | self._sequence << ID_BITS | id
+        kind = PROVIDER | (OPTIMIZED if optimized else 0) | (EVENTS if events else 0) | (SOLICITED if data else 0)
+        return kind | self._sequence.next() << ID_BITS | id
 
     def of_memory(self, length: int, *, optimized: bool) -> int:
         """A key of cached memory: its place in the address context."""
+        return self._offsets.key(length, optimized=optimized)
+
+
+class _Offsets:
+    """The address context of a domain: each cached memory gets a place of its own, which is never reused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def key(self, length: int, *, optimized: bool) -> int:
         with self._lock:
-            offset = self._offset
-            self._offset += (length // _PAGE + 2) * _PAGE
+            offset = self._next
+            self._next += (length // _PAGE + 2) * _PAGE
         return PROVIDER | CACHED | (OPTIMIZED if optimized else 0) | offset << CONTEXT_BITS
+
+
+def _mapped(mappings: Mappings, offsets: _Offsets, *, optimized: bool) -> tuple[_Map, _Map]:
+    """The functions `map` and `unmap` of `_nic.RegionTakes.make_keys`.
+
+    The domain keeps them, so they do not keep the domain's mappings.
+    """
+    here = weakref.ref(mappings)
+
+    def facts(domain: Any, ep: Any, address: int, length: int, readonly: bool, owner: Any) -> RegionFacts:
+        return RegionFacts(
+            address=address,
+            length=length,
+            access=0,
+            flags=0,
+            requested_key=0,
+            readonly=readonly,
+            iface=0,
+            owner=owner,
+            domain=domain,
+            endpoints=(ep,),
+        )
+
+    def use(*place: Any) -> Any:
+        found, region = here(), facts(*place)
+        if found is None:
+            raise errors.BadState("mr.enable: the domain is closed", op="mr.enable")
+        return found.use(region, lambda: offsets.key(region.length, optimized=optimized))
+
+    def release(*place: Any) -> None:
+        found = here()
+        if found is not None and found.release(facts(*place)):
+            _warn()
+
+    return use, release
 
 
 class CxiRegion:
@@ -151,7 +220,7 @@ class CxiRegion:
     def close(self) -> None:
         """Return the resources. Peers still reach cached memory by its key."""
         if self._facts is not None:
-            if self._domain.region_keys.mappings.release(self._facts) and not _warned:
+            if self._domain.region_keys.mappings.release(self._facts):
                 _warn()
             self._facts = None
         if self._taken is not None:
@@ -175,6 +244,8 @@ class CxiRegion:
 def _warn() -> None:
     """Warn once that peers still reach the cached memory of a closed region."""
     global _warned
+    if _warned:
+        return
     _warned = True
     _log.warning(
         "mr.close: peers that have the key still reach the memory: it stays mapped for other regions\n"

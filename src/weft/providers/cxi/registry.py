@@ -9,7 +9,7 @@ The folder is WEFT_CXI_REGISTRY, by default $XDG_RUNTIME_DIR/weft/cxi, or weft-<
     registry.json   devices, services, launches; a text file. Replaced by rename: a reader never sees half of it, and a
                     writer killed at any time leaves the old or the new file
     lock            a process holds it (flock) during a change; the kernel releases it when the holder dies
-    use/            resources of each device that processes have taken (resources.py)
+    use/            resources of each device that processes have taken (ledger.py), binary: `weft service show`
     launch/         one file for each launch, held by its processes (vni.py)
     telemetry/      counters of each device (telemetry.py)
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import errors
-from . import fabrics, vni
+from . import fabrics, ledger, vni
 from .files import explained, locked, private_folder, replace
 from .record import Record, check, first_record, what_to_do
 
@@ -136,6 +136,7 @@ class Registry:
     def _write(self, record: Record, after_ns: int) -> None:
         check(record, self._file)
         replace(Path(self._file), json.dumps(record, indent=1) + "\n", after_ns)
+        ledger.follow(self.path, record)  # if it does not come to that, the next user of a service does it
 
     def _load(self) -> Snapshot:
         with explained(Path(self._file)), open(self._file, "rb") as file:
