@@ -118,8 +118,11 @@ def test_vni_is_unknown_after_its_last_endpoint_closes() -> None:
 
 
 def test_peer_on_another_vni_of_the_same_nic_is_not_found() -> None:
-    with opened() as at, opened(auth_key=cxi.AuthKey(1, 99)) as other:
-        entry = write_to(at, other.ep.getname().nic, other.ep.getname().pid)
+    key = cxi.AuthKey(1, 99)
+    with opened() as at, opened(auth_key=key) as one, opened(auth_key=key) as two:
+        # One of the two has a PID that the initiator does not have itself on its own VNI.
+        other = next(node.ep.getname() for node in (one, two) if node.ep.getname().pid != at.ep.getname().pid)
+        entry = write_to(at, other.nic, other.pid)
         assert (entry.err, entry.prov_errno) == (fi.EIO, cxi.C_RC_PTLTE_NOT_FOUND)
 
 
