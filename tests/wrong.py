@@ -1,4 +1,4 @@
-"""Values that no call can use, and how the texts look that come from the interpreter or the binding and not from us."""
+"""Values that no call can use, and the form of texts from the interpreter or the binding instead of Weft."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES: dict[str, Any] = {
     "object": Wrong(),
     "list": [Wrong()],
 }
-# What the interpreter or the binding would say.
+# Texts of the interpreter or the binding.
 FOREIGN = re.compile(
     r"incompatible function arguments|unsupported operand|object has no attribute|cannot be interpreted|not iterable|"
     r"can't convert|too large to convert|is not a valid |not subscriptable|not supported between|has no len|"

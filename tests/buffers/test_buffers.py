@@ -205,7 +205,7 @@ def test_other_tuples_are_refused(pair: tuple[Any, ...]) -> None:
         (3.0, "looked for"),
     ],
 )
-def test_what_is_no_array_is_refused_with_a_hint(obj: object, hint: str) -> None:
+def test_object_that_is_no_array_is_refused_with_a_hint(obj: object, hint: str) -> None:
     with pytest.raises(TypeError, match=hint):
         describe(obj)
 

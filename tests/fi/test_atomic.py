@@ -331,7 +331,7 @@ def test_atomic_selective_completion_and_flags() -> None:
         (RW, fi.SUM, True, 0),
     ],
 )
-def test_atomic_access_is_what_was_granted(duo: Duo, access: int, op: int, fetch: bool, err: int) -> None:
+def test_atomic_needs_the_granted_access(duo: Duo, access: int, op: int, fetch: bool, err: int) -> None:
     """fi_atomic(3): the target must allow remote read or write access, as appropriate; fetching needs read access."""
     initiator, target, peer = duo
     memory = target.domain.alloc(1, np.uint64)
@@ -388,7 +388,7 @@ def test_atomic_counters_count_each_side() -> None:
 
 
 @pytest.mark.general("its limits")
-def test_atomicvalid_tells_how_many_elements(duo: Duo) -> None:
+def test_atomicvalid_returns_the_element_limit(duo: Duo) -> None:
     initiator, target, peer = duo
     count = initiator.ep.atomicvalid(fi.UINT64, fi.SUM)
     assert count >= 1
@@ -489,7 +489,7 @@ def test_atomic_on_a_part_of_an_element_is_refused(duo: Duo) -> None:
 
 
 def test_atomic_read_needs_no_descriptor_of_an_operand() -> None:
-    """FI_MR_LOCAL: there is no operand, so none is registered; the result's descriptor is needed as ever."""
+    """FI_MR_LOCAL: there is no operand to register, but the result needs its descriptor."""
     with pair(mr_mode=fi.MR_LOCAL) as (initiator, target, peer):
         memory = np.arange(5, 7, dtype=np.uint64)
         target.reg(memory, requested_key=KEY)

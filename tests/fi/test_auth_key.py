@@ -251,7 +251,7 @@ def test_keys_of_a_vector_are_found_again() -> None:
 
 
 def test_key_in_use_is_removed_after_its_peer_and_endpoint() -> None:
-    """A key is Busy while a peer has it, or an enabled endpoint answers to it; then it goes."""
+    """A key is Busy while a peer or an enabled endpoint uses it; then it can be removed."""
     with opened(by_av) as node:
         av = node.domain.av_open()
         first, second = av.insert_auth_key(vni(5)), av.insert_auth_key(vni(6))
@@ -348,7 +348,7 @@ def test_region_admits_every_key_of_its_vector() -> None:
 
 
 def test_region_has_the_keys_of_its_own_vector() -> None:
-    """The endpoint answers to the keys of its vector; a region of another vector's keys admits those."""
+    """The endpoint uses the keys of its vector; a region with keys of another vector admits those keys."""
     with keyed([7, 9]) as (node, _), opened(with_key(7)) as seven, opened(with_key(9)) as nine:
         other = node.keep(node.domain.av_open())
         memory = np.zeros(8, np.uint8)

@@ -1,4 +1,4 @@
-"""Every argument of every public call of weft.fi, given values that are of no use.
+"""Every argument of every public call of weft.fi, with unusable values.
 
 A call is made as it works, and then with one argument replaced. It works all the same, or it raises an error that
 names the argument or shows the value, in words of weft: no AttributeError, no text of the interpreter or the binding.
@@ -179,7 +179,7 @@ for _name in ("Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter
 # Other names by which an argument is positional only in the extension's calls.
 WITHOUT_ARGUMENTS = {"close", "statistics", "getname", "getpeer", "enable", "listen", "signal", "trywait", "pending",
                      "count", "raw_addr"}  # fmt: skip
-# How long to wait is no use of these calls: None, less than nothing and very long ones wait for ever.
+# Timeouts of these calls are not tried: None, negative and very long values would wait without end.
 WAITS = {"None", "minus one", "2**40", "2**70"}
 
 
@@ -193,7 +193,7 @@ def stage() -> Iterator[Stage]:
 
 
 def fine(error: BaseException, call: str) -> bool:
-    """An error in words of weft."""
+    """Whether an error has a text of Weft."""
     documented = isinstance(error, (fi.FabricError, TypeError, ValueError)) and not isinstance(
         error, (AttributeError, KeyError)
     )
@@ -296,7 +296,7 @@ def test_mr_reg_in_c_s_order_says_so(stage: Stage) -> None:
 
 
 def test_transfer_without_key_or_address_is_refused(stage: Stage) -> None:
-    """In C both are arguments of every call; left out they would name byte 0 of the region with key 0."""
+    """In C both are arguments of every call; as defaults they would mean byte 0 of the region with key 0."""
     ep, me = stage.Endpoint, stage.me
     with stage.Domain.mr_reg(stage.memory, RW, requested_key=0):
         for call in (
@@ -315,7 +315,7 @@ def test_transfer_without_key_or_address_is_refused(stage: Stage) -> None:
     assert not stage.memory.any()
 
 
-def test_peer_given_by_its_address_is_told_to_insert_it(stage: Stage) -> None:
+def test_address_in_place_of_fi_addr_is_refused_with_a_hint(stage: Stage) -> None:
     with pytest.raises(TypeError, match=r"dest_addr must be an int, not 'weft://0/1/7': pass what av\.insert"):
         stage.Endpoint.write(b"x", dest_addr="weft://0/1/7", addr=0, key=KEY)  # type: ignore[arg-type]
 

@@ -62,7 +62,7 @@ class Side:
         return self.eq.readerr()
 
     def outcome(self) -> int:
-        """How the last transfer ended: 0 or an FI_ code."""
+        """The result of the last transfer: 0 or an FI_ code."""
         try:
             self.cq.sread(1, timeout=WATCHDOG_S)
         except fi.Available:
@@ -185,7 +185,7 @@ def test_shutdown_with_flags_is_refused_and_ends_nothing(sides: tuple[Side, Side
 
 
 def send(sender: fi.Endpoint, to: fi.Endpoint, kind: CmKind, number: int, data: bytes = b"") -> None:
-    """A message of connecting, sent by a program that does not keep to the order of the calls."""
+    """A connection message, sent by a program that violates the order of the calls."""
     nic, pid, vni = to.domain.provider.addresses.parse(to.getname())
     assert pid is not None
     sender.send_cm((nic, pid, vni), kind, number, data)
@@ -241,7 +241,7 @@ def test_one_listener_takes_many_connections(sides: tuple[Side, Side]) -> None:
     assert memory.tolist() == list(range(20))
 
 
-def test_requests_wait_for_whoever_reads_late(sides: tuple[Side, Side]) -> None:
+def test_requests_wait_until_they_are_read(sides: tuple[Side, Side]) -> None:
     active, passive = sides
     pep = passive.listener()
     eps = [active.endpoint() for _ in range(5)]
@@ -524,7 +524,7 @@ def test_peer_that_is_killed_is_a_shutdown(path: str) -> None:
 
 
 def test_unreferenced_endpoints_are_collected() -> None:
-    """More than there are domains: none may stay because of its connection."""
+    """More endpoints than the limit of domains: no endpoint may stay alive because of its connection."""
     for _ in range(300):
         side = Side()
         pep, ep = side.listener(), side.endpoint()

@@ -149,7 +149,7 @@ def test_cntr_wait_yield_is_a_way_to_wait(node: Node) -> None:
         cntr.wait(1, timeout=30)
 
 
-def test_cntr_open_refuses_what_it_does_not_have(node: Node) -> None:
+def test_cntr_open_refuses_unsupported_attributes(node: Node) -> None:
     with pytest.raises(fi.BadFlags):
         node.domain.cntr_open(flags=1)
     with pytest.raises(fi.InvalidArgument):

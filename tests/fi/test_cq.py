@@ -50,7 +50,7 @@ def test_cq_entries_have_the_format_s_fields(format: int, cls: type, fields: tup
 
 @pytest.mark.parametrize("format", [fi.CQ_FORMAT_CONTEXT, fi.CQ_FORMAT_MSG, fi.CQ_FORMAT_DATA, fi.CQ_FORMAT_TAGGED])
 def test_each_entry_has_its_own_operation_s_fields(format: int) -> None:
-    """Entries of different operations with and without contexts, read in turn: none has what another one had."""
+    """Entries of different operations with and without contexts, read in turn: no entry has fields of another."""
     with pair(format=format) as (initiator, target, peer):
         target.reg(bytearray(64), requested_key=KEY)
         local, context = bytearray(64), object()
@@ -375,7 +375,7 @@ def test_cq_without_resource_management_overruns() -> None:
 
 
 def test_error_entry_has_the_status_of_the_nic(duo: tuple[Node, Node, int]) -> None:
-    """The same number under every provider; how a provider calls it is prov_errno."""
+    """The status is the same number under every provider; prov_errno is the provider's number."""
     initiator, target, peer = duo
     initiator.ep.write(b"12345678", dest_addr=peer, addr=0, key=KEY)
     failed = initiator.wait_error()

@@ -110,7 +110,7 @@ def test_desc_of_other_memory_is_refused(local: Local, use: str, name: str) -> N
 @pytest.mark.clause("mr.access.write-rma", "mr.access.write-atomic")
 @pytest.mark.parametrize("name", SOURCES)
 def test_desc_of_a_source_needs_write(local: Local, name: str) -> None:
-    """fi_mr(3) access: FI_WRITE is for the source of a write or an atomic; FI_READ does not do."""
+    """fi_mr(3) access: FI_WRITE is for the source of a write or an atomic; FI_READ is not enough."""
     call = SOURCES[name]
     with (
         local.node.domain.mr_reg(local.source, fi.READ) as readable,
@@ -126,7 +126,7 @@ def test_desc_of_a_source_needs_write(local: Local, name: str) -> None:
 @pytest.mark.clause("mr.access.read-rma", "mr.access.read-atomic")
 @pytest.mark.parametrize("name", RESULTS)
 def test_desc_of_a_result_needs_read(local: Local, name: str) -> None:
-    """fi_mr(3) access: FI_READ is for the result of a read or an atomic; FI_WRITE does not do."""
+    """fi_mr(3) access: FI_READ is for the result of a read or an atomic; FI_WRITE is not enough."""
     call = RESULTS[name]
     with (
         local.node.domain.mr_reg(local.result, fi.WRITE) as writable,

@@ -39,7 +39,7 @@ def test_exports_type_checker_sees_the_public_names_and_no_others(tmp_path: Path
 
 
 def test_exports_public_names_are_listed() -> None:
-    """What does not begin with an underscore and is no module is in __all__."""
+    """Every name without an underscore, except modules, is in __all__."""
     import types
 
     for name, value in vars(fi).items():
@@ -80,7 +80,7 @@ def test_exports_all_calls_are_reached_from_one_import() -> None:
 
 
 def test_exports_data_path_is_the_extension_s_own() -> None:
-    """No Python frame of ours on the way: the methods are inherited, not wrapped."""
+    """Calls run no Python code of Weft: the methods are inherited, not wrapped."""
     for cls, names in (
         (fi.Endpoint, ("read", "readv", "readmsg", "write", "writev", "writemsg", "inject_write", "writedata")),
         (fi.Endpoint, ("inject_writedata", "read_batch", "write_batch", "atomic", "fetch_atomic", "compare_atomic")),

@@ -100,7 +100,7 @@ def test_weft_empty_and_zeros() -> None:
     assert view.tolist() == [5, 5]  # a view keeps the memory
 
 
-def test_trywait_refuses_what_has_something_to_read(node: Node) -> None:
+def test_trywait_with_unread_entries_is_again(node: Node) -> None:
     node.fabric.trywait([node.cq])
     node.reg(bytearray(8), requested_key=1)
     node.ep.write(b"x", dest_addr=node.me, addr=0, key=1)

@@ -1,4 +1,4 @@
-"""weft.flags: libfabric's numbers, and names that print as they were meant."""
+"""weft.flags: libfabric's numbers, and flags that print with the right names."""
 
 from __future__ import annotations
 

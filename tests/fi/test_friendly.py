@@ -26,10 +26,10 @@ INNER = {
     "regions", "remove_address", "set_mr_quick", "set_mr_rules", "staged_with", "unmap_handle", "unstage",
     "get_mmio", "set_wb_buffer", "write_back_at",
 }  # fmt: skip
-# They answer at any time, by intent: closing twice, statistics, texts, and how objects of the provider report events.
+# These calls always answer: closing twice, statistics, texts, and the calls that report events.
 ANSWER_ALWAYS = {"close", "statistics", "strerror", "straddr", "post", "post_error"}
 ANSWER_ALWAYS_OF = {("AddressVector", "count"), ("EventQueue", "pending")}
-# Any object will do: a context, an event of the application; or the call is refused whatever it is given.
+# These calls accept any object (a context, an event of the application), or refuse with every argument.
 ANY_ARGUMENT = {("Endpoint", "cancel"), ("EventQueue", "post"), ("EventQueue", "post_error"), ("EventQueue", "write"),
                 ("MemoryRegion", "refresh")}  # fmt: skip
 
@@ -86,7 +86,7 @@ METHODS = [
 
 
 def required(function: Any) -> int:
-    """How many arguments the call must have; 1 where its signature cannot be asked."""
+    """The number of required arguments; 1 if the call has no signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:

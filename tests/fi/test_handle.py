@@ -45,7 +45,7 @@ def test_handle_is_a_context_manager_and_close_is_idempotent(node: Node, kind: s
 @pytest.mark.general("a region that needs no binding")
 @every_kind
 def test_handle_leak_warns_with_the_place_that_made_it(node: Node, kind: str) -> None:
-    gc.collect()  # what other tests left is not ours to count
+    gc.collect()  # do not count leftovers of other tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         handle = KINDS[kind](node)
@@ -71,8 +71,8 @@ def test_handle_that_leaked_is_released(node: Node, kind: str) -> None:
 
 
 def warned(made: Callable[[], Any]) -> list[str]:
-    """The ResourceWarnings of weft's handles that come of a call, and of what it returned when that is collected."""
-    gc.collect()  # what other tests left is not ours to count
+    """The ResourceWarnings of weft's handles during a call, and when its result is collected."""
+    gc.collect()  # do not count leftovers of other tests
     found: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -87,7 +87,7 @@ def warned(made: Callable[[], Any]) -> list[str]:
 
 @every_kind
 def test_handle_closed_ones_do_not_warn(node: Node, kind: str) -> None:
-    """What __del__ raises is swallowed: the warnings themselves are looked at."""
+    """Python swallows exceptions of __del__, so the test examines the warnings."""
     assert warned(lambda: KINDS[kind](node).close()) == []
     assert len(warned(lambda: KINDS[kind](node))) == 1
 
@@ -248,7 +248,7 @@ def test_fork_child_of_a_child(node: Node) -> None:
 
 
 def test_fork_memory_of_the_parent_is_private_to_it(node: Node) -> None:
-    """What the child's operations do is done to the child's regions, not to the parent's under the same key."""
+    """Operations of the child access the child's regions, not the parent's regions with the same key."""
     data = node.domain.alloc(8, "u1")
     data.fill(1)
     node.reg(data, requested_key=1)

@@ -131,7 +131,7 @@ def test_getinfo_hint_that_cannot_be_met_rejects(hint: str, hints: fi.Info) -> N
 
 
 def test_getinfo_every_hint_of_an_info_is_met_by_its_provider() -> None:
-    """What getinfo returned can be given back as hints."""
+    """A result of getinfo can be used as hints."""
     info = weft_info()
     info.src_addr = None
     again = weft_info(info)

@@ -1,4 +1,4 @@
-"""Calls that come in a later version refuse, and say so."""
+"""Calls that this version does not have raise NoSys."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_mr_regv_makes_one_region_of_several_buffers(duo: Duo) -> None:
 @pytest.mark.clause(
     "mr.regattr.signature", "mr.regattr.struct", "mr.arg.attr", "mr.attr.requested-key", "mr.attr.iov-count"
 )
-def test_mr_regattr_registers_what_the_struct_says(duo: Duo) -> None:
+def test_mr_regattr_uses_the_fields_of_the_struct(duo: Duo) -> None:
     initiator, target, peer = duo
     data = memory(target)
     attr = fi.MrAttr(mr_iov=[data, b"unused"], iov_count=1, access=RW, requested_key=77, context="ignored")
@@ -306,7 +306,7 @@ def test_mr_regattr_page_size_is_a_hint_of_the_system_s_sizes(duo: Duo) -> None:
 
 
 def test_mr_reg_part_of_read_only_memory_for_writing_is_refused(node: Node) -> None:
-    """The result of a read is written to: FI_READ on memory that cannot be, also for a part of it."""
+    """A read writes to its result, so FI_READ on read-only memory is refused, also for a part of it."""
     for access in (fi.READ, fi.RECV, fi.REMOTE_WRITE):
         with pytest.raises(fi.AccessDenied, match="read-only"):
             node.domain.mr_reg(b"constant", access, len=4)
@@ -569,7 +569,7 @@ def test_mr_hundred_thousand_live_regions(node: Node) -> None:
 
 @pytest.mark.clause("mr.flag.rma-pmem")
 def test_mr_rma_pmem_needs_a_file_behind_the_memory(node: Node, tmp_path: Any) -> None:
-    """What is said to be persistent outlives the process, or it is refused."""
+    """Memory that is declared persistent must outlive the process; other memory is refused."""
     for buffer in (np.zeros(4096, np.uint8), node.domain.alloc(4096, np.uint8)):
         with pytest.raises(fi.InvalidArgument, match="not mapped from a file"):
             node.domain.mr_reg(buffer, RW, requested_key=1, flags=fi.RMA_PMEM)

@@ -105,7 +105,7 @@ def test_mr_bound_to_two_endpoints_is_reached_through_both() -> None:
 
 @pytest.mark.general("regions are busy while bound, endpoints are not")
 def test_mr_stays_closed_to_endpoints_opened_after_its_own() -> None:
-    """An endpoint takes the place of the one that a region was bound to: the region does not open to it."""
+    """A later endpoint reuses the slot of the endpoint that a region was bound to: it does not serve the region."""
     with pair(mr_mode=int(fi.MR_ENDPOINT)) as (initiator, target, _):
         bound = another_endpoint(target)
         mr = target.reg(np.zeros(8, np.uint8), requested_key=KEY)
@@ -124,7 +124,7 @@ def test_mr_stays_closed_to_endpoints_opened_after_its_own() -> None:
         assert found == {int(fi.EACCES)}
 
 
-# ---- what an endpoint was opened for ---------------------------------------------------------------------------------
+# ---- capabilities of an endpoint -------------------------------------------------------------------------------------
 
 
 def test_endpoint_without_atomic_serves_no_atomics() -> None:
@@ -172,8 +172,8 @@ def test_endpoint_serves_atomics_as_far_as_its_remote_rights(caps: int, op: int)
 
 @pytest.mark.general("the text of its error numbers")
 @pytest.mark.parametrize("access", [fi.REMOTE_READ, fi.REMOTE_WRITE])
-def test_access_error_tells_region_from_endpoint(access: int) -> None:
-    """The region does not grant it, or the endpoint does not serve it: the text says which."""
+def test_access_error_names_region_or_endpoint(access: int) -> None:
+    """The error's text says whether the region does not grant the access, or the endpoint does not serve it."""
     with opened(fi.RMA | access) as limited, opened() as open_ended, opened() as initiator:
         for node, rights in ((limited, RW), (open_ended, access)):
             node.reg(np.zeros(8, np.uint8), rights, requested_key=KEY)
@@ -193,7 +193,7 @@ def test_access_error_tells_region_from_endpoint(access: int) -> None:
             )
 
 
-# ---- addresses that mean something else ------------------------------------------------------------------------------
+# ---- offsets and virtual addresses -----------------------------------------------------------------------------------
 
 
 def test_virtual_address_given_for_an_offset_names_mr_virt_addr(duo: Duo) -> None:

@@ -1,4 +1,4 @@
-"""fi_open("mr_cache"): the registration cache in an application's hands, and where the library itself uses it."""
+"""fi_open("mr_cache"): the registration cache, used by an application and by the library."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_search_with_a_resolver_asks_it_once(cache: fi.MrCache, memory: Addresse
         cache.search((memory.at + PAGE, 10), resolve=lambda a, n: 1 // 0)  # type: ignore[return-value,arg-type]
 
 
-def test_flush_leaves_what_is_held_unless_told_otherwise(cache: fi.MrCache, memory: Addresses) -> None:
+def test_flush_keeps_held_entries_by_default(cache: fi.MrCache, memory: Addresses) -> None:
     held = cache.search((memory.at, PAGE))
     cache.search((memory.at + 2 * PAGE, PAGE)).release()
     assert cache.flush() == 1
@@ -204,7 +204,7 @@ def test_notify_reports_a_change_that_no_monitor_sees(cache: fi.MrCache, memory:
 
 
 @pytest.mark.clause("mr.cache.custom-monitor")
-def test_custom_monitor_is_asked_and_told(cache: fi.MrCache) -> None:
+def test_custom_monitor_gets_its_calls(cache: fi.MrCache) -> None:
     """fi_mr(3): once the cache is open, custom memory monitors may be installed."""
     mine = Watching(fi.HMEM_NEURON)
     with fi.open("mr_cache") as own:

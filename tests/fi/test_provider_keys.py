@@ -212,7 +212,7 @@ def test_mr_enable_with_a_used_key_fails_and_succeeds_later(keyed: Stack) -> Non
     assert keyed.put(second.key) == _nic.Status.ok
 
 
-def test_policy_refuses_enable_and_is_told_of_close(keyed: Stack) -> None:
+def test_policy_refuses_enable_and_gets_close(keyed: Stack) -> None:
     keyed.policy.room = 0
     mr = keyed.reg(bytearray(8), key=77)
     mr.bind(keyed.ep)

@@ -228,7 +228,7 @@ def test_rma_unknown_flag_is_badflags(duo: Duo) -> None:
 
 
 @pytest.mark.clause("rma.flag.fence-scope", "rma.flag.fence-results", "rma.flag.fence-later")
-def test_rma_fence_sees_what_was_posted_before(duo: Duo) -> None:
+def test_rma_fence_waits_for_earlier_operations(duo: Duo) -> None:
     """fi_rma(3) FI_FENCE: operations after the fence see, or replace, the results of those before it."""
     initiator, target, peer = duo
     memory = np.zeros(1 << 20, np.uint8)  # foreign memory: not copied by a plain store

@@ -59,7 +59,7 @@ def test_rma_outside_the_region_touches_nothing(duo: Duo, operation: str, addr: 
 
 
 @pytest.mark.clause("mr.access.remote-read", "mr.access.remote-write-rma", "mr.general.permissions")
-def test_rma_access_is_what_was_granted(duo: Duo) -> None:
+def test_rma_needs_the_granted_access(duo: Duo) -> None:
     initiator, target, peer = duo
     readable, writable = region(target, key=1, access=fi.REMOTE_READ), region(target, key=2, access=fi.REMOTE_WRITE)
     readable.fill(3)

@@ -465,7 +465,7 @@ def test_option_of_the_provider_is_set_and_read(opened: Opened) -> None:
         opened.ep.setopt(fi.OPT_ENDPOINT, fi.OPT_TX_SIZE, 1)
 
 
-def test_calls_of_its_own_reach_the_provider(opened: Opened) -> None:
+def test_providers_own_calls_reach_the_provider(opened: Opened) -> None:
     assert opened.domain.control(42, "me") == ("heard", "me")
     assert opened.domain.open_ops("counting")["twice"](21) == 42
     opened.domain.set_val(1, "told")
@@ -480,7 +480,7 @@ def test_calls_of_its_own_reach_the_provider(opened: Opened) -> None:
             call()
 
 
-def test_domain_gives_back_what_it_took(provider: strange.Strange) -> None:
+def test_domain_returns_its_resources(provider: strange.Strange) -> None:
     with Opened().stack:
         assert strange.LOG == []
     assert strange.LOG == ["closed"]

@@ -58,7 +58,7 @@ say(entries=s.entries, bytes=s.bytes, evictions=s.evictions, uncached=s.uncached
 
 
 @pytest.mark.clause("mr.cache.max-count")
-def test_max_count_limits_the_entries_whatever_their_size() -> None:
+def test_max_count_limits_entries_of_any_size() -> None:
     found = told(USE, FI_MR_CACHE_MAX_COUNT="7")
     assert (found["entries"], found["evictions"]) == (7, 13)
 

@@ -366,7 +366,7 @@ def test_under_mr_local_alone_host_buffers_want_a_desc_or_none(gpu: fake.Gpu) ->
 @pytest.mark.clause(
     "mr.flag.device-only", "mr.flag.host-alloc", "mr.flag.host-alloc-iface", "mr.flag.host-alloc-device"
 )
-def test_flags_say_what_kind_of_allocation_it_is(duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
+def test_flags_must_match_the_kind_of_allocation(duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
     initiator, target, peer = duo
     device, managed, host = (gpu.array(N, kind) for kind in ("device", "managed", "host"))
     regattr = target.domain.mr_regattr
@@ -430,7 +430,7 @@ def test_iface_system_is_memory_of_malloc_and_mmap(strict_duo: tuple[Node, Node,
         target.domain.mr_regattr(attr(gpu.array(N), fi.HMEM_SYSTEM))
 
 
-def test_host_memory_said_to_be_a_devices_is_refused(duo: tuple[Node, Node, int]) -> None:
+def test_host_memory_declared_as_device_memory_is_refused(duo: tuple[Node, Node, int]) -> None:
     with pytest.raises(fi.InvalidArgument, match="the runtime reports no device memory there"):
         duo[1].domain.mr_regattr(attr(np.zeros(64, np.uint8)))
 
@@ -616,7 +616,7 @@ def test_exported_dmabuf_is_the_devices_memory(duo: tuple[Node, Node, int], gpu:
         hmem.export_dmabuf(np.zeros(64, np.uint8))
 
 
-def test_locate_tells_the_allocation(gpu: fake.Gpu) -> None:
+def test_locate_returns_the_allocation(gpu: fake.Gpu) -> None:
     hmem.interfaces()
     array = gpu.array(8192, "managed", device=1)
     found = hmem.locate(array.address + 5000)
@@ -626,7 +626,7 @@ def test_locate_tells_the_allocation(gpu: fake.Gpu) -> None:
 
 
 @pytest.mark.clause("mr.cache.purpose", "mr.local.hidden-by-cache", "mr.cache.uva")
-def test_what_lies_at_a_device_address_is_asked_once(duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
+def test_owner_of_a_device_address_is_looked_up_once(duo: tuple[Node, Node, int], gpu: fake.Gpu) -> None:
     """The cache spares the application the registration, and the library the look-up; new memory there is seen."""
     initiator, target, peer = duo
     memory = np.zeros(64, np.uint8)

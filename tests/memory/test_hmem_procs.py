@@ -124,7 +124,7 @@ def test_pinned_host_memory_is_copied_by_its_owner(way: str, kind: str) -> None:
 
 
 @pytest.mark.procs
-def test_allocation_made_where_another_was_freed_is_opened_anew() -> None:
+def test_new_allocation_at_a_freed_address_is_opened_again() -> None:
     """The peer still has the old memory open; its writes must reach the new memory."""
     with pair("ipc") as (initiator, target):
         first = target.call(there.expose, N)

@@ -45,7 +45,7 @@ def look(checkout: Path) -> str:
 
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("how", ["moved", "copied"])
-def test_checkout_from_elsewhere_forgets_what_was_built(tmp_path: Path, how: str, marked: bool) -> None:
+def test_moved_checkout_drops_its_build(tmp_path: Path, how: str, marked: bool) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     made_in(before, before, marked=marked)
@@ -63,7 +63,7 @@ def test_checkout_from_elsewhere_forgets_what_was_built(tmp_path: Path, how: str
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_checkout_that_stayed_keeps_what_was_built(tmp_path: Path, marked: bool) -> None:
+def test_unmoved_checkout_keeps_its_build(tmp_path: Path, marked: bool) -> None:
     """Under another name of its folder, too; and nothing is made anew because of a mark."""
     checkout, other_name = tmp_path / "checkout", tmp_path / "other"
     checkout.mkdir()

@@ -53,7 +53,7 @@ def test_unknown_name_is_attribute_error() -> None:
     assert "fi" in dir(weft)
 
 
-def test_dir_lists_what_there_is() -> None:
+def test_dir_lists_all_names() -> None:
     import weft
 
     for name in dir(weft):
@@ -63,7 +63,7 @@ def test_dir_lists_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("statement", ["import weft", "import weft.ucp", "from weft import fi", "import weft.share"])
-def test_subinterpreter_is_told_that_weft_is_not_for_it(statement: str) -> None:
+def test_import_in_a_subinterpreter_is_refused(statement: str) -> None:
     program = f"""
 try:
     import _interpreters as interpreters

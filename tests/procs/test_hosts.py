@@ -285,7 +285,7 @@ def test_hosts_that_cannot_be_reached_say_so(wire: Wire) -> None:
         assert b.call(write)[0] == fi.ECONNREFUSED
 
 
-def test_who_has_another_secret_is_turned_away_on_both_sides(wire: Wire) -> None:
+def test_different_secret_is_refused_on_both_sides(wire: Wire) -> None:
     with child(wire, "a") as a, child(wire, "b", WEFT_SECRET="quite another secret") as b:
         name = exposed(a)
         b.call(peer.open_side)

@@ -174,7 +174,7 @@ def check(keys: dict[str, int], left: set[int]) -> None:
 
 
 @pytest.mark.timeout(3000)
-def test_what_a_killed_process_had_is_free_at_once(folder: Path, kill_rounds: int, rng: random.Random) -> None:
+def test_resources_of_a_killed_process_are_free_at_once(folder: Path, kill_rounds: int, rng: random.Random) -> None:
     keys = {name: service.create(name, vnis=[VNI], limits=LIMITS).id for name in DEVICES}
     endings: dict[cxi_side.Ending, int] = {}
     roles = [ROLES[n % len(ROLES)] for n in range(kill_rounds)]

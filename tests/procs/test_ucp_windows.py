@@ -194,7 +194,7 @@ def test_place_that_is_held_is_no_other_regions(pair: Pair, kind: str) -> None:
 
 @pytest.mark.procs
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_unmapped_is_refused_by_every_call(pair: Pair, kind: str) -> None:
+def test_every_call_refuses_unmapped_memory(pair: Pair, kind: str) -> None:
     other = pair.map()
     for _ in range(2):  # a new handle of new memory is as good as the first
         name, _, key, exported = pair.map()

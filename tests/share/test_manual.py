@@ -64,7 +64,7 @@ with weft.open() as node:
 
 
 def test_attach_to_a_stopped_owner_says_that_it_is_stopped() -> None:
-    """The NIC's own limit comes before the node's: the error is explained all the same."""
+    """The NIC's limit ends the operation before the node's limit: the error is explained in this case, too."""
     tcp = {"WEFT_SHM": "0", "WEFT_LISTEN": "tcp://127.0.0.1:0", "WEFT_SECRET": "of the tests, for stopped owners"}
     with Owner("stopped-", WEFT_ENGINE="thread", **tcp) as owner:
         ticket = owner.tell("str(node.share(weft.zeros(3)).ticket)")

@@ -1,4 +1,4 @@
-"""Names although another user's process, or a lack of descriptors, is in the way."""
+"""Names while another user's process holds the socket, or descriptors are missing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def squat() -> Iterator[Squat]:
 @as_root
 @pytest.mark.procs
 @pytest.mark.parametrize(("listens", "full"), [(True, False), (True, True), (False, False)])
-def test_name_that_a_stranger_holds_is_shared_all_the_same(
+def test_name_held_by_another_user_can_be_shared(
     node: weft.Node, own_owner: Owner, squat: Squat, name: Any, listens: bool, full: bool
 ) -> None:
     n = name("camera")
@@ -117,7 +117,7 @@ def test_attach_waits_beside_a_stranger(node: weft.Node, squat: Squat, name: Any
 
 @as_root
 @pytest.mark.procs
-def test_stranger_who_asks_for_a_name_is_refused(node: weft.Node, name: Any) -> None:
+def test_lookup_by_another_user_is_refused(node: weft.Node, name: Any) -> None:
     n = name("private")
     shared = node.share(weft.zeros(3), n)
     program = f"""
@@ -179,7 +179,7 @@ def test_owner_without_descriptors_answers_for_its_names(node: weft.Node, own_ow
 def test_names_thread_pauses_while_there_is_no_descriptor(
     node: weft.Node, name: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks again at growing intervals, and answers once there is one."""
+    """The server checks for descriptors at growing intervals, and answers when one is free."""
     n = name("a")
     node.share(weft.zeros(3), n)
     tries = []

@@ -1,4 +1,4 @@
-"""Nodes: life, threads, statistics, reprs, and owners that go away."""
+"""Nodes: life, threads, statistics, reprs, and the end of owners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft import errors
 ROOT = Path(__file__).parents[2]
 
 
-def test_statistics_count_what_is_held(node: weft.Node, name: Any) -> None:
+def test_statistics_count_held_objects(node: weft.Node, name: Any) -> None:
     before = node.statistics()
     share = node.share(weft.zeros(10), name("a"))
     remote = node.attach(share)

@@ -1,4 +1,4 @@
-"""Code that follows NumPy's habits does what NumPy does, or raises an error; no update is lost silently."""
+"""Code in NumPy's style works as in NumPy, or raises an error; no update is lost silently."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_shape_that_cannot_be_is_explained(make: Any, shape: Any, error: type[Ex
     assert "incompatible function arguments" not in str(caught.value)
 
 
-def test_shape_takes_what_numpys_takes() -> None:
+def test_shape_accepts_numpys_forms() -> None:
     assert weft.zeros(np.int64(3)).shape == (3,)
     assert weft.zeros([2, np.int8(3)]).shape == (2, 3)
     assert weft.zeros(()).shape == ()

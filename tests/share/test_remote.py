@@ -21,7 +21,7 @@ KINDS = ["weft", "numpy"]
 
 
 def make(kind: str, values: Any) -> np.ndarray[Any, Any]:
-    """An array in memory that peers map, or in memory that they do not."""
+    """An array in memory that peers can map, or cannot map."""
     given_values = np.asarray(values)
     made = weft.empty(given_values.shape, given_values.dtype) if kind == "weft" else np.empty_like(given_values)
     made[...] = given_values
@@ -133,7 +133,7 @@ def shared_node() -> Any:
 def test_any_index_is_numpys(
     shared_node: weft.Node, case: tuple[tuple[int, ...], Any], then: st.DataObject, kind: str, dtype: str
 ) -> None:
-    """Property: reads and writes of any basic index of any view do what NumPy does."""
+    """Property: reads and writes by any basic index of any view work as in NumPy."""
     shape, key = case
     size = int(np.prod(shape))
     if dtype[0] in "SU":

@@ -21,7 +21,7 @@ from weft import errors
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("given", ["share", "attach"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_worker_uses_what_it_is_handed(node: weft.Node, method: str, given: str) -> None:
+def test_worker_uses_its_arguments(node: weft.Node, method: str, given: str) -> None:
     """The same worker code, with every kind of argument and start method."""
     context = multiprocessing.get_context(method)
     local = weft.empty(4, "f8")
@@ -40,7 +40,7 @@ def test_worker_uses_what_it_is_handed(node: weft.Node, method: str, given: str)
     assert local.tolist() == [3, 7, 6, 8]
 
 
-def test_shared_does_what_its_remote_array_does(node: weft.Node) -> None:
+def test_shared_has_the_calls_of_its_remote_array(node: weft.Node) -> None:
     local = np.arange(6.0).reshape(2, 3)
     shared = node.share(local)
     shared[0, 1] = 10

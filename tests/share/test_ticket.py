@@ -1,4 +1,4 @@
-"""Tickets come from anywhere: what no share made is refused before anything is done with it."""
+"""Tickets come from anywhere: a ticket that no share made is refused before it has any effect."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_ticket_text_with_infinite_numbers_is_refused(ticket: Ticket) -> None:
 
 @pytest.mark.parametrize("address", ["", "nonsense", "weft://0/1", "weft://0/1/99999999999", "weft://host:port/0/1/2"])
 def test_ticket_of_no_address_leaves_the_node_usable(node: weft.Node, ticket: Ticket, address: str) -> None:
-    """Refused before the node counts it as an owner: later attaching, and new threads, are not refused for it."""
+    """The ticket is refused before the node counts its owner, so later attaches and new threads still work."""
     bad = dataclasses.replace(ticket, address=address)
     for _ in range(2):
         with pytest.raises(errors.FabricError):

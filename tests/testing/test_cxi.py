@@ -77,7 +77,7 @@ def test_cxi_release_chooses_the_numbers() -> None:
 
 
 def test_two_cxi_hosts_of_one_test_do_not_see_each_other() -> None:
-    """The same NIC address on both hosts; an endpoint is reached on its own host only."""
+    """The same NIC address on both hosts: an endpoint can be reached only on its own host."""
     with cxi_of() as one, cxi_of() as other:
         assert registry.folder() == other.folder
         with one.active():

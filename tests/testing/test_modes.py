@@ -32,7 +32,7 @@ def test_every_mode_that_the_provider_can_require_is_among_them() -> None:
 
 @pytest.mark.clause("mr.mode.kept-when-required")
 def test_exchange_under_every_mode(mr_mode: fi.MrMode) -> None:
-    """A program that honours all modes does the same under each: the page's promise to portable applications."""
+    """A program that honours all modes works under each mode, as registration.md says."""
     hints = fi.Info(
         caps=ALL_CAPS,
         domain_attr=fi.DomainAttr(mr_mode=mr_mode),

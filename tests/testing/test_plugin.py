@@ -1,4 +1,4 @@
-"""weft.testing as applications use it: pytest runs their tests with our plugin, in a process of its own."""
+"""weft.testing as applications use it: pytest runs their tests with the plugin, in a separate process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 @pytest.fixture
 def run(pytester: pytest.Pytester) -> object:
-    """Run a test module of an application; its outcomes."""
+    """Run a test module of an application; returns its outcomes."""
 
     def of(program: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(program)
@@ -84,7 +84,7 @@ def test_pair_moves_bytes_and_reports_refusals(run) -> None:
 
 
 def test_pair_works_under_every_registration_mode(run) -> None:
-    """The fixtures take the steps that a mode asks for; only a local descriptor is left to the test."""
+    """The fixtures take the steps that a mode requires; the test passes only the local descriptor."""
     program = """
         from weft import fi
         from weft.testing import MR_MODES

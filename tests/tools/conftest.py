@@ -1,4 +1,4 @@
-"""The command line in this process. What depends on the environment in which a NIC is made runs in another one."""
+"""The command line in this process. Commands that depend on the environment of a NIC run in another process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.tools.cli import main
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str

@@ -90,7 +90,7 @@ def test_perf_name_that_cannot_be_one_is_refused(command: Command) -> None:
 def test_plot_without_matplotlib_says_what_to_install(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Before anything is measured."""
+    """The option is refused before the measurement."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ended = command("perf", "--plot", str(tmp_path / "chart.png"))
     assert ended.code == 2

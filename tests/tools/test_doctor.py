@@ -19,7 +19,7 @@ pytestmark = pytest.mark.procs
 
 
 def report(**env: str) -> tuple[int, dict[str, Any]]:
-    """Outside: the paths depend on the environment that this process's NIC was made in."""
+    """Run in another process, because the paths depend on the environment of this process's NIC."""
     result = subprocess.run(
         [sys.executable, "-m", "weft.tools.cli", "doctor", "--json"],
         capture_output=True,
@@ -83,7 +83,7 @@ def test_doctor_table_ends_with_the_verdict(command: Command) -> None:
     assert ended.out.endswith("Weft works here.\n")
 
 
-def test_doctor_what_fails_is_told_with_what_to_do(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_failures_are_shown_with_remedies(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> int:
         raise PermissionError(1, "Operation not permitted")
 
@@ -135,7 +135,7 @@ def test_vm_read_reads_and_refuses() -> None:
 
 
 def test_doctor_shows_the_registration_cache() -> None:
-    """Its monitor and why it does not work; a word that is not understood is bad."""
+    """The cache's monitor, and why it does not work; an invalid word is bad."""
     found = {c["name"]: c for c in report()[1]["checks"]}
     assert found["registration cache"]["found"].startswith(("on: ", "off: "))
     assert "this version has none" not in found["userfaultfd"]["effect"]

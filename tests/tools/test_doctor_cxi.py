@@ -27,7 +27,7 @@ def doctor() -> tuple[int, dict[str, Any]]:
     return found.exit_code, json.loads(found.output)
 
 
-def test_steps_are_told_in_order() -> None:
+def test_steps_are_shown_in_order() -> None:
     code, said = doctor()
     (one,) = said["devices"]
     assert code == 0
@@ -66,7 +66,7 @@ def test_user_without_a_service_is_to_make_one() -> None:
 real = service.services
 
 
-def test_key_of_the_environment_that_does_not_exist_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_of_the_environment_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLINGSHOT_VNIS", "7")
     monkeypatch.setenv("SLINGSHOT_DEVICES", "cxi0")
     monkeypatch.setenv("SLINGSHOT_SVC_IDS", "9")
@@ -76,7 +76,7 @@ def test_key_of_the_environment_that_does_not_exist_is_told(monkeypatch: pytest.
     assert "no service 9" in said["devices"][0]["wrong"]
 
 
-def test_device_that_is_down_or_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_that_is_down_or_excluded_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     device.add("cxi1")
     device.set_up("cxi0", False)
     code, said = doctor()

@@ -41,8 +41,8 @@ def measure(*arguments: str, **env: str) -> tuple[list[dict[str, Any]], str]:
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     for row in rows:
         check(row)
-    # Above 1 only where the machine gave the limit's seconds less than ours; never by an order of magnitude. One row's
-    # seconds may have been anybody's, so this is asked of the middle one.
+    # The share exceeds 1 only if the machine gave less time to the limit than to the operation, never by an order of
+    # magnitude. Any single row may be disturbed, so the test checks the median row.
     assert statistics.median(row["limit_share"] for row in rows) < 10
     return rows, result.stderr
 
@@ -88,7 +88,7 @@ def test_perf_path_and_sizes_are_those_asked_for() -> None:
 
 
 def test_perf_foreign_says_when_the_kernel_is_not_asked() -> None:
-    """With WEFT_CMA=0 the rows still come, and a note tells which way they went."""
+    """With WEFT_CMA=0 the rows are still printed, and a note names their path."""
     rows, note = measure("--path", "foreign", "--ops", "write", "--sizes", "8", WEFT_CMA="0")
     assert len(rows) == 1
     assert "foreign" in note

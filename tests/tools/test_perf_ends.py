@@ -40,7 +40,7 @@ def gone(pid: int) -> bool:
 
 
 class Running:
-    """A `weft perf` that has printed its first row and has many to go."""
+    """A `weft perf` that has printed its first row, with many rows left."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -106,5 +106,5 @@ def test_echo_does_not_take_the_last_ones_answer_for_its_own() -> None:
         target.greet()
         peer = side.av.insert(target.name)
         target.ask("peer", card=side.card())
-        for _ in range(40):  # 255 rounds end with the value that they began with
+        for _ in range(40):  # the last value of 255 rounds equals the first
             half_round_trip(side, target, peer, "direct", 8, 255, ring=False)

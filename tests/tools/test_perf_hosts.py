@@ -92,7 +92,7 @@ def test_host_target_that_is_turned_away_leaves_no_socket(monkeypatch: pytest.Mo
     assert [s.fileno() for s in made] == [-1]
 
 
-def test_what_cannot_be_connected_says_what_to_do(wire: Wire) -> None:
+def test_failed_connect_shows_a_remedy(wire: Wire) -> None:
     nobody = connect(wire, SECRET, port=7001)
     assert nobody.returncode == 2
     assert "--server --listen" in nobody.stderr

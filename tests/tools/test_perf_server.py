@@ -154,7 +154,7 @@ def test_perf_server_continues_after_a_client_ends(server: Server, number: signa
     assert server.process.poll() is None
 
 
-def test_perf_server_answers_nonsense_and_goes_on(server: Server) -> None:
+def test_perf_server_survives_invalid_requests(server: Server) -> None:
     program = (
         "import os, socket, sys\n"
         "s = socket.socket(socket.AF_UNIX)\n"

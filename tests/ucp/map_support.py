@@ -1,4 +1,4 @@
-"""What the tests of ucp_mem_map share."""
+"""Shared by the tests of ucp_mem_map."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def addresses(pages: int, *, backed: bool = False) -> Iterator[Addresses]:
 
 
 def works(rig: Rig, memh: ucp.MemHandle) -> None:
-    """Both ends of the memory are reached by a remote key, and one byte further is not; atomics update it."""
+    """A remote key reaches both ends of the memory, and not one byte further; atomics update the memory."""
     with rig.key(memh) as rkey:
         word = -memh.address % 8  # the first aligned one
         if word + 8 <= memh.length:

@@ -1,4 +1,4 @@
-"""What the tests of weft.ucp share: a context with a worker and an endpoint to it, and waiting that cannot hang."""
+"""Shared by the tests of weft.ucp: a context with a worker and an endpoint to it, and waits that end."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ UNREACHABLE, UNSUPPORTED = ucp.Status.ERR_UNREACHABLE, ucp.Status.ERR_UNSUPPORTE
 
 @contextlib.contextmanager
 def refused(status: ucp.Status, match: str | None = None) -> Iterator[pytest.ExceptionInfo[ucp.UcsError]]:
-    """The block has to raise a UcsError of this status, whose text is found by the pattern."""
+    """The block must raise a UcsError with this status and a text that matches the pattern."""
     with pytest.raises(ucp.UcsError, match=match) as found:
         yield found
     assert found.value.status is status, found.value
 
 
 def ended(request: ucp.Request) -> ucp.Status:
-    """How an operation ends; it is progressed until it does."""
+    """Progress until an operation ends; returns its status."""
     with contextlib.suppress(ucp.UcsError):
         request.wait(WATCHDOG_S)
     assert request.done, f"{request!r} after {WATCHDOG_S} s"
@@ -55,7 +55,7 @@ def ended(request: ucp.Request) -> ucp.Status:
 
 @dataclass(repr=False)
 class Rig:
-    """A context, a worker of it, and an endpoint of the worker to itself, whose way is made already."""
+    """A context, a worker, and a connected endpoint of the worker to itself."""
 
     context: ucp.Context
     worker: ucp.Worker
@@ -74,7 +74,7 @@ class Rig:
         return ended(self.ep.put_nbx(data, address, rkey, **more))
 
     def get(self, count: int, address: int, rkey: ucp.RemoteKey, **more: Any) -> bytes:
-        """Bytes of the peer's; an access that fails raises."""
+        """Bytes of the peer's memory; raises if the access fails."""
         back = bytearray(count)
         self.ep.get_nbx(back, address, rkey, **more).wait(WATCHDOG_S)
         return bytes(back)
@@ -107,7 +107,7 @@ def opened(features: int | None = None) -> Iterator[Rig]:
 
 
 def resident(address: int, pages: int) -> list[bool]:
-    """Which pages from an address on are there (/proc/self/pagemap, bit 63)."""
+    """The pages from an address on that exist (/proc/self/pagemap, bit 63)."""
     with open("/proc/self/pagemap", "rb") as file:
         file.seek(address // PAGE * 8)
         return [bool(entry >> 63) for entry in memoryview(file.read(pages * 8)).cast("Q")]
@@ -124,7 +124,7 @@ def slot(value: int, size: int = 8) -> bytearray:
 
 
 def mapped_text() -> int:
-    """An address of this process's code, 8-byte aligned: readable, and not to be written to."""
+    """An address of this process's code, 8-byte aligned: readable, but not writable."""
     found = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
     assert found is not None
     return found & -8
@@ -164,11 +164,11 @@ class SilentPeer:
             raise
 
     def go_on(self) -> None:
-        """From here on it answers."""
+        """Let the process continue."""
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stands still again."""
+        """Stop the process again."""
         self._process.send_signal(signal.SIGSTOP)
         assert os.WIFSTOPPED(os.waitpid(self._process.pid, os.WUNTRACED)[1])
 

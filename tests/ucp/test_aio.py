@@ -84,7 +84,7 @@ def test_awaited_request_that_another_thread_progressed_ends_too(silent: SilentP
 
 @pytest.mark.procs
 def test_two_event_loops_await_requests_of_one_worker(rig: Rig, silent: SilentPeer) -> None:
-    """Requests of their own, and one that both await."""
+    """Two tasks await different requests, and one common request."""
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         shared = ep.put_nbx(b"x", rkey.address, rkey)
         started = threading.Barrier(3)
@@ -184,7 +184,7 @@ def test_cancelled_task_leaves_nothing_with_its_request(silent: SilentPeer, feat
 def test_worker_that_closes_ends_every_await_and_the_watch(
     silent: SilentPeer, features: int | None, where: str
 ) -> None:
-    """CANCELED for all that is awaited, and the loop watches no descriptor any more."""
+    """Awaited requests end as CANCELED, and the loop stops watching the descriptor."""
     with ucp.Context(features=features) as context:
         worker = context.worker_create()
         ep = worker.ep_create(silent.address)

@@ -61,7 +61,7 @@ def shared() -> Iterator[Rig]:
 @settings(max_examples=30)
 @given(data=st.data())
 def test_atomic_with_reply_follows_the_model(shared: Rig, op: int, size: int, allocated: bool, data: Any) -> None:
-    """The old value comes back, the new one is there, and the bytes around both are as they were."""
+    """The old value is returned, the new value is stored, and the bytes around both are unchanged."""
     limit = (1 << 8 * size) - 1
     numbers = st.one_of(st.integers(0, limit), st.sampled_from([0, 1, limit, limit >> 1, 1 << 8 * size - 1]))
     old, operand, new = data.draw(numbers), data.draw(numbers), data.draw(numbers)
@@ -151,7 +151,7 @@ def test_operand_is_a_number_or_a_buffer_of_the_element_s_size(rig: Rig, make: A
     [(1 << 70, 8), (1 << 64, 8), (-(1 << 63) - 1, 8), (1 << 40, 4), (1 << 32, 4), (-(1 << 31) - 1, 4)],
 )
 def test_number_that_does_not_fit_the_element_is_refused(rig: Rig, number: int, size: int) -> None:
-    """Nothing of it is cut off."""
+    """No bits of the operand are dropped."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         for reply in (None, bytearray(8)):
             with refused(INVALID_PARAM, "does not fit"):
@@ -185,7 +185,7 @@ def test_operation_that_is_no_unsigned_number_is_refused(rig: Rig, opcode: int) 
 
 @pytest.mark.procs
 def test_post_never_calls_back(rig: Rig, silent: SilentPeer) -> None:
-    """Its request is DONE at once, as in C: a callback that came later would be of an operation that was over."""
+    """The request is DONE at once, as in C, and the callback is never called."""
     calls: list[Any] = []
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         request = ep.atomic_op_nbx(ADD, 1, rkey.address, rkey, cb=lambda *a: calls.append(a), user_data="data")
@@ -258,7 +258,7 @@ def test_force_imm_cmpl_with_a_reply_is_no_resource(rig: Rig) -> None:
 
 
 def test_misuse_is_invalid_and_changes_nothing(rig: Rig) -> None:
-    """What UCX's release builds let pass, and worse: SWAP without a reply ends the process there."""
+    """Arguments that UCX's release builds accept; in UCX, SWAP without a reply even crashes the process."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         at, call, contig = memh.address, rig.ep.atomic_op_nbx, ucp.dt_make_contig
         wrong: list[tuple[str, Callable[[], Any]]] = [
@@ -350,7 +350,7 @@ def test_atomic_memh_must_grant_the_access(rig: Rig) -> None:
 
 
 def test_atomics_of_several_threads_are_atomic_at_all_widths(rig: Rig) -> None:
-    """Four threads, each with a worker of its own, on one word: no update is lost, each old value is seen once."""
+    """Four threads, each with its own worker, on one word: no update is lost, each old value is returned once."""
     rounds, threads = 500, 4
     with rig.alloc() as memh:
         seen: list[list[int]] = [[] for _ in range(threads)]

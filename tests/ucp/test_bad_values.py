@@ -1,4 +1,4 @@
-"""Every argument of every public call of weft.ucp, and every field of its structs, given values that are of no use.
+"""Every argument of every public call of weft.ucp, and every field of its structs, with unusable values.
 
 A call is made as it works, and then with one argument replaced. It works all the same, or it raises TypeError or a
 UcsError that names the argument or shows the value, in words of weft: no text of the interpreter or the binding. A call

@@ -38,7 +38,7 @@ def test_flush_of_nothing_is_done_in_place(rig: Rig, of: str) -> None:
 
 
 @pytest.mark.parametrize("of", FLUSHES)
-def test_flush_completes_what_was_posted_before(rig: Rig, of: str) -> None:
+def test_flush_completes_earlier_operations(rig: Rig, of: str) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         requests = [rig.pending(memh.address + n, rkey) for n in range(100)]
         assert rkey.in_flight == 100
@@ -87,7 +87,7 @@ def test_cancelled_flush_ends_and_the_operations_go_on(rig: Rig, silent: SilentP
 
 
 def unheard(rig: Rig, way: str, address: int, rkey: ucp.RemoteKey, ep: ucp.Endpoint | None = None) -> None:
-    """An operation that fails and has no request to say so."""
+    """An operation that fails without a request."""
     if way == "atomic":
         assert not (ep or rig.ep).atomic_op_nbx(ucp.ATOMIC_OP_ADD, 1, address, rkey)
     else:
@@ -151,7 +151,7 @@ SEES: dict[str, Callable[[ucp.Request], object]] = {
 
 @pytest.mark.parametrize("of", FLUSHES)
 @pytest.mark.parametrize("see", SEES)
-def test_failure_that_a_request_told_of_is_not_told_again(rig: Rig, see: str, of: str) -> None:
+def test_failure_reported_by_a_request_is_not_reported_again(rig: Rig, see: str, of: str) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         request = rig.ep.put_nbx(b"x", memh.address + PAGE, rkey)
         while not request.done:
@@ -161,7 +161,7 @@ def test_failure_that_a_request_told_of_is_not_told_again(rig: Rig, see: str, of
         assert request.status is IO_ERROR
 
 
-def test_failure_that_a_callback_told_of_is_not_told_again(rig: Rig) -> None:
+def test_failure_reported_by_a_callback_is_not_reported_again(rig: Rig) -> None:
     told: list[int] = []
     with rig.alloc() as memh, rig.key(memh) as rkey:
         rig.ep.put_nbx(b"x", memh.address + PAGE, rkey, cb=lambda request, status, user_data: told.append(status))
@@ -181,7 +181,7 @@ def test_next_flush_reports_failure_of_a_dropped_request_once(rig: Rig, of: str)
 
 
 def test_flush_reports_failure_of_an_untested_request(rig: Rig) -> None:
-    """Whether or not the program holds the request: until the failure has been reported."""
+    """The failure is kept until it is reported, whether the program holds the request or not."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         request = rig.ep.put_nbx(b"x", memh.address + PAGE, rkey)
         repr(request)
@@ -208,7 +208,7 @@ def test_closing_reports_failure_of_a_dropped_request(rig: Rig) -> None:
 @pytest.mark.procs
 @pytest.mark.parametrize("of", FLUSHES)
 def test_flush_under_way_reports_the_death_of_the_peer(rig: Rig, silent: SilentPeer, of: str) -> None:
-    """Whether or not the operation's request tells it as well."""
+    """A flush that waited reports the failure, even if the operation's request reports it, too."""
     ep = rig.worker.ep_create(silent.address)
     rkey = ep.rkey_unpack(silent.key)
     request = ep.put_nbx(b"x", rkey.address, rkey)
@@ -240,7 +240,7 @@ def test_flush_under_way_is_canceled_with_its_worker(silent: SilentPeer, of: str
 
 
 def test_failed_flush_request_carries_the_failure(rig: Rig) -> None:
-    """Where the flush itself is a request."""
+    """The same for a flush that returns a request."""
     statuses: list[int] = []
     with rig.alloc() as memh, rig.key(memh) as rkey:
         unheard(rig, "freed", memh.address + PAGE, rkey)

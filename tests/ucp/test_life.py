@@ -1,4 +1,4 @@
-"""Life and death of contexts, workers, endpoints, handles and keys; what they are called; their errors."""
+"""Life cycle of contexts, workers, endpoints, handles and keys; their reprs; their errors."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_with_blocks_close_on_failure_and_hide_no_error(rig: Rig) -> None:
 
 
 def test_memory_stays_reachable_when_workers_go(rig: Rig) -> None:
-    """It is the context's: a worker that is closed takes nothing with it."""
+    """Memory belongs to the context: closing a worker does not unmap it."""
     with ucp.Context() as context, context.mem_map(length=PAGE, allocate=True) as memh:
         context.worker_create().close()
         with (
@@ -147,7 +147,7 @@ def test_unreferenced_objects_are_collected_without_close() -> None:
 
 
 def test_contexts_and_workers_come_and_go(rig: Rig) -> None:
-    """And leave no descriptors and no threads: a thousand of them fit into a process that may open fewer."""
+    """Closed workers leave no descriptors or threads: a process can make more workers than it may open descriptors."""
     with rig.alloc() as memh:
         for _ in range(1500):
             with ucp.Context() as context, context.worker_create() as worker:
@@ -224,7 +224,7 @@ def test_forked_child_refuses_parent_s_objects_and_makes_new_ones(engine: str) -
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_object_says_what_it_is_in_every_state() -> None:
+def test_repr_of_every_object_shows_its_state() -> None:
     with ucp.Context(name="here") as context:
         assert repr(context) == "<ucp.Context 'here': RMA|AMO32|AMO64|WAKEUP|EXPORTED_MEMH, 0 mapped, 0 workers>"
         worker = context.worker_create(name="w")
@@ -295,7 +295,7 @@ def test_error_carries_its_status_and_survives_pickling(status: ucp.Status) -> N
     ],
 )
 def test_error_has_the_system_s_nearest_number(status: str, number: int) -> None:
-    """Without turning into one of Python's subclasses of OSError."""
+    """A UcsError does not become one of Python's subclasses of OSError."""
     error = ucp.UcsError(ucp.Status[status], "text")
     assert error.errno == number
     assert type(error) is ucp.UcsError
@@ -311,7 +311,7 @@ def test_error_of_a_call_is_pickled_as_it_is(rig: Rig) -> None:
 
 
 def test_refusals_say_what_to_try() -> None:
-    """Where there is something: the words that a reader needs next are in the message."""
+    """The message contains a remedy, if there is one."""
     with opened() as rig, rig.alloc() as memh, rig.key(memh) as rkey:
         second = rig.worker.ep_create(rig.worker.address)
         other = ucp.Context()

@@ -82,7 +82,7 @@ def test_mem_advise_willneed_on_registered_memory_succeeds(rig: Rig) -> None:
 
 
 def test_willneed_where_no_memory_is_changes_nothing(rig: Rig) -> None:
-    """It may be ignored: pages that cannot be there are left out."""
+    """The advice is a hint: pages that cannot exist are skipped."""
     place = Addresses(2)
     with rig.map(address=place.at, length=2 * PAGE) as memh:
         rig.context.mem_advise(memh, advice=WILLNEED)

@@ -1,4 +1,4 @@
-"""ucp_mem_map: memory that it allocates, and memory types."""
+"""ucp_mem_map: allocated memory, and memory types."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_mem_map_hint_replaces_nothing(rig: Rig) -> None:
 @pytest.mark.clause("ucp.enum.fixed", "ucp.matrix.means-fixed", "ucp.matrix.allocate-fixed-address")
 @pytest.mark.parametrize("nonblock", [0, NONBLOCK])
 def test_fixed_takes_addresses_that_were_reserved(rig: Rig, nonblock: int) -> None:
-    """PROT_NONE, and private memory that nobody has touched."""
+    """PROT_NONE, and private memory that was never touched."""
     for backed in (False, True):
         with (
             addresses(4, backed=backed) as place,
@@ -108,7 +108,7 @@ def test_fixed_takes_addresses_that_nothing_is_mapped_at(rig: Rig) -> None:
 
 
 def test_fixed_never_replaces_pages_that_hold_data(rig: Rig) -> None:
-    """Unlike UCX, which replaces them silently. One touched page among reserved ones is enough."""
+    """UCX replaces such pages silently. One touched page among reserved pages is enough for the refusal."""
     with addresses(4, backed=True) as place:
         data = place.array()
         data[2 * PAGE + 5] = 42
@@ -133,7 +133,7 @@ def test_fixed_never_replaces_mapped_files_or_weft_s_own_memory(rig: Rig) -> Non
 
 @pytest.mark.parametrize("prot", [ALL_RIGHTS, 0x003], ids=["for peers", "local"])
 def test_fixed_never_replaces_a_region_that_is_mapped(rig: Rig, prot: int) -> None:
-    """Touched or not: its peers were promised these pages."""
+    """A mapped region is never replaced, even if its pages were not touched, because peers may access them."""
     with addresses(4, backed=True) as place:
         with rig.map(address=place.at + PAGE, length=PAGE, prot=prot, flags=NONBLOCK) as live:
             for first, count in ((0, 4), (1, 1), (0, 2), (1, 2)):
@@ -194,7 +194,7 @@ def test_memory_type_out_of_range_is_invalid(rig: Rig, memory_type: int) -> None
 
 @pytest.mark.clause("ucp.map.memory-type", "ucp.attr.mem-type")
 @pytest.mark.parametrize("memory_type", list(ucp.MemoryType))
-def test_type_of_registered_memory_is_found_whatever_is_said(rig: Rig, memory_type: ucp.MemoryType) -> None:
+def test_type_of_registered_memory_is_detected(rig: Rig, memory_type: ucp.MemoryType) -> None:
     data = array()
     with rig.map(address=data.ctypes.data, length=64, memory_type=memory_type) as memh:
         assert memh.query().mem_type == memh.memory_type == ucp.MEMORY_TYPE_HOST
@@ -233,7 +233,7 @@ def gpu() -> fake.Gpu:
 @pytest.mark.parametrize(
     ("kind", "memory_type"), [("device", ucp.MEMORY_TYPE_CUDA), ("managed", ucp.MEMORY_TYPE_CUDA_MANAGED)]
 )
-def test_cuda_memory_is_registered_as_what_it_is(gpu: fake.Gpu, rig: Rig, kind: str, memory_type: int) -> None:
+def test_cuda_memory_is_registered_as_cuda(gpu: fake.Gpu, rig: Rig, kind: str, memory_type: int) -> None:
     data = gpu.array(PAGE, kind).put(b"on the device".ljust(PAGE, b"\0"))
     with rig.map(data) as memh, rig.key(memh) as rkey:
         attr = memh.query()

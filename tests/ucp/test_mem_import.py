@@ -1,4 +1,4 @@
-"""Imported handles of memory that is not mapped by the importer: the bytes go by way of the owner."""
+"""Imported handles of memory that the importer does not map: the bytes pass through the owner."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Owner:
         self._process.communicate()
 
     def look(self, rig: Rig, at: int, count: int) -> bytes:
-        """Bytes of its memory, by an ordinary key."""
+        """Bytes of the owner's memory, by an ordinary key."""
         with rig.worker.ep_create(self.address) as ep, ep.rkey_unpack(self.key) as rkey:
             back = bytearray(count)
             ep.get_nbx(back, rkey.address + at, rkey).wait(WATCHDOG_S)
@@ -149,7 +149,7 @@ def test_imported_unmapped_memory_keeps_rights_and_bounds(rig: Rig, owner: Owner
 
 @pytest.mark.procs
 def test_use_of_an_import_after_its_owner_unmapped_is_an_error(rig: Rig, owner: Owner) -> None:
-    """The put tells when it is called, the get by its request where it has one."""
+    """The put raises in its call; the get reports by its request, if it has one."""
     with rig.map(exported_memh_buffer=owner.exported) as theirs, rig.alloc() as target, rig.key(target) as rkey:
         owner.unmap()
         with refused(IO_ERROR):

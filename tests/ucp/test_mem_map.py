@@ -1,4 +1,4 @@
-"""ucp_mem_map: the matrix of flags, the order of the checks, memory that is registered."""
+"""ucp_mem_map: the matrix of flags, the order of the checks, registered memory."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_unknown_flags_and_rights_are_ignored(rig: Rig) -> None:
 
 @pytest.mark.clause("ucp.map.function", "ucp.map.memh", "ucp.map.registration", "ucp.type.memh-opaque")
 def test_mem_map_returns_a_handle_and_admits_its_key_alone(rig: Rig) -> None:
-    """Before it is mapped no key reaches the memory; a key of its neighbour does not either."""
+    """No key reaches memory before it is mapped, also no key of adjacent memory."""
     data = array(256)
     with rig.map(data[:128]) as first, rig.key(first) as rkey:
         assert isinstance(first, ucp.MemHandle)
@@ -219,12 +219,12 @@ def test_length_past_the_end_of_a_buffer_is_invalid(rig: Rig, length: int) -> No
 @pytest.mark.parametrize(
     "more", [{"allocate": True}, {"flags": FIXED}, {"address": 4096}, {"exported_memh_buffer": b""}]
 )
-def test_buffer_excludes_what_is_said_of_addresses(rig: Rig, more: dict[str, Any]) -> None:
+def test_buffer_excludes_fields_of_addresses(rig: Rig, more: dict[str, Any]) -> None:
     with refused(INVALID_PARAM, "registered in place"):
         rig.map(array(), **more)
 
 
-def test_what_is_no_buffer_is_a_type_error(rig: Rig) -> None:
+def test_object_without_buffer_is_a_type_error(rig: Rig) -> None:
     for wrong in ("text", 5, [1, 2], object()):
         with pytest.raises(TypeError, match="buffer"):
             rig.map(wrong)
@@ -285,7 +285,7 @@ def test_read_only_buffer_needs_rights_that_only_read(rig: Rig) -> None:
 
 @pytest.mark.clause("ucp.map.several-stacks")
 def test_one_segment_is_mapped_by_several_stacks(rig: Rig, other: Rig) -> None:
-    """Two contexts and a libfabric domain, at the same time; each by a key of its own."""
+    """Two contexts and a libfabric domain map the memory at the same time, each with its own key."""
     data = array()
     with fi_opened() as node:
         mr = node.reg(data, requested_key=1)
@@ -356,7 +356,7 @@ def test_data_moves_without_the_target_s_worker(rig: Rig) -> None:
 
 @pytest.mark.parametrize("address", [0x1000, (1 << 47) - PAGE, (1 << 64) - PAGE])
 def test_mem_map_of_an_unmapped_address_fails_at_access(rig: Rig, address: int) -> None:
-    """Nothing is touched by mapping."""
+    """Mapping touches no pages."""
     with rig.map(address=address, length=PAGE) as memh, rig.key(memh) as rkey:
         assert (memh.address, memh.length) == (address, PAGE)
         assert rig.put(b"x", address, rkey) is IO_ERROR

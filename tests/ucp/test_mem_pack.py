@@ -58,7 +58,7 @@ def region(shared: Rig) -> Iterator[ucp.MemHandle]:
     "ucp.unpack.function", "ucp.unpack.origin", "ucp.type.rkey-opaque", "ucp.type.rkey-shared", "ucp.pack.share",
 )  # fmt: skip
 def test_packed_handle_unpacks_to_a_key_of_the_memory(rig: Rig, other: Rig) -> None:
-    """The bytes are all that the peer gets: without them it has nothing to reach the memory by."""
+    """The peer gets only the packed bytes, and cannot reach the memory without them."""
     with rig.alloc() as memh:
         packed = memh.pack()
         assert isinstance(packed, bytes)
@@ -147,7 +147,7 @@ def test_released_buffer_is_taken_nowhere(rig: Rig) -> None:
             rig.map(exported_memh_buffer=exported)
 
 
-def test_only_what_was_packed_is_released(rig: Rig) -> None:
+def test_only_packed_buffers_are_released(rig: Rig) -> None:
     with rig.alloc() as memh:
         packed = memh.pack()
         address = rig.worker.get_address()
@@ -241,7 +241,7 @@ def test_random_bytes_are_no_key_no_handle_and_no_address(shared: Rig, garbage: 
 def test_forged_key_with_a_valid_checksum_stays_within_its_region(
     shared: Rig, region: ucp.MemHandle, data: st.DataObject
 ) -> None:
-    """Whatever its fields say: the owner's table decides. 8 bytes of any field are replaced, or its flags and kind."""
+    """The owner's table decides, not the fields of the key. The test replaces 8 bytes of a field, or flags and kind."""
     packed = bytearray(region.pack())
     at = data.draw(st.integers(4, len(packed) - 12))
     count = data.draw(st.integers(1, 8))
@@ -265,14 +265,14 @@ def test_forged_key_with_a_valid_checksum_stays_within_its_region(
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "text", [1, 2], object(), b"", b"WEFT", bytes(79), bytes(200)])
-def test_what_is_no_packed_buffer_is_invalid(shared: Rig, wrong: Any) -> None:
+def test_other_bytes_than_a_packed_buffer_are_invalid(shared: Rig, wrong: Any) -> None:
     with refused(INVALID_PARAM, "remote key"):
         shared.ep.rkey_unpack(wrong)
 
 
 @pytest.mark.clause("ucp.unpack.status", "ucp.pack.as-rkey")
-def test_what_is_packed_is_told_apart(rig: Rig) -> None:
-    """Packed as a key it is no handle, packed as a handle no key; an address is neither."""
+def test_kinds_of_packed_buffers_are_distinguished(rig: Rig) -> None:
+    """A packed key is not a handle, a packed handle is not a key, and an address is neither."""
     with rig.alloc() as memh:
         key, handle, address = memh.pack(), memh.pack(flags=EXPORT), rig.worker.address
         rig.ep.rkey_unpack(key).destroy()
@@ -300,7 +300,7 @@ mapped = pytest.mark.skipif(
     "ucp.enum.map-field-exported", "ucp.pack.flags",
 )  # fmt: skip
 def test_exported_handle_is_imported_as_the_peer_s_memory(rig: Rig, other: Rig) -> None:
-    """It serves the importer's own operations: as `memh`, and by a slice. Here from the same address space."""
+    """The handle serves the importer's operations, as `memh` and by a slice, here in one address space."""
     assert EXPORT == 1
     with rig.alloc() as memh, other.alloc() as target, other.key(target) as rkey:
         memh.memory[:8] = b"exported"
@@ -351,7 +351,7 @@ def test_imported_handle_without_remote_write_is_read_only(rig: Rig, other: Rig)
 
 
 def test_import_takes_address_length_and_type_from_the_handle(rig: Rig, other: Rig) -> None:
-    """What the other fields say does not matter."""
+    """The other fields have no effect."""
     with rig.alloc(2 * PAGE) as memh:
         exported = memh.pack(flags=EXPORT)
         params = ucp.MemMapParams(0x33, 12345, 7, memory_type=1, exported_memh_buffer=exported)
@@ -361,7 +361,7 @@ def test_import_takes_address_length_and_type_from_the_handle(rig: Rig, other: R
 
 @pytest.mark.clause("ucp.enum.export-device")
 def test_memory_that_peers_may_not_read_is_not_exported(rig: Rig) -> None:
-    """An importer is a peer, whose NIC has to be able to reach the memory."""
+    """An importer is a peer, whose NIC must be able to reach the memory."""
     for prot in (0, int(ucp.MEM_MAP_PROT_REMOTE_WRITE)):
         with rig.alloc(prot=prot) as memh, refused(UNSUPPORTED, "REMOTE_READ"):
             memh.pack(flags=EXPORT)

@@ -24,7 +24,7 @@ def test_memh_query_returns_address_length_and_type(rig: Rig) -> None:
 
 @pytest.mark.clause("ucp.map.address-null", "ucp.query.function")
 def test_query_tells_where_allocated_memory_lies(rig: Rig) -> None:
-    """The address that the library chose, and the length that it made of it."""
+    """The address that the library chose, and the rounded length."""
     with rig.alloc(5000) as memh:
         attr = memh.query(ucp.MemAttr(3))
         assert attr.length == 2 * PAGE

@@ -1,4 +1,4 @@
-"""ucp_mem_unmap, and what Python keeps of a handle."""
+"""ucp_mem_unmap, and the life of views in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would end a process, or say something else than UCP does, if the data path did not look."""
+"""Misuse that would crash a process, or contradict UCP, if the data path did not check its arguments."""
 
 from __future__ import annotations
 

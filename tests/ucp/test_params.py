@@ -98,7 +98,7 @@ def test_length_without_its_bit_is_an_error(shared: Rig, garbage: Any, mask: int
 @pytest.mark.clause("ucp.map.flags-unset", "ucp.enum.map-field-flags", "ucp.map.flags")
 @given(garbage=GARBAGE)
 def test_flags_without_their_bit_count_as_zero(shared: Rig, garbage: Any) -> None:
-    """Without ALLOCATE in them there is no memory to map at NULL, and with an address FIXED does not matter."""
+    """Without ALLOCATE there is no memory to map at NULL, and with an address FIXED has no effect."""
     with refused(INVALID_PARAM, "allocate"):
         shared.context.mem_map(ucp.MemMapParams(2, 0, 10, garbage))
     data = array()
@@ -215,7 +215,7 @@ def test_advise_needs_all_three_fields(rig: Rig, mask: int) -> None:
 @pytest.mark.clause("ucp.release.params", "ucp.release.field-mask", "ucp.release.all-mandatory")
 @pytest.mark.parametrize("params", [None, ucp.MemhBufferReleaseParams(), ucp.MemhBufferReleaseParams(0)])
 def test_release_takes_its_struct_which_has_no_fields_yet(rig: Rig, params: ucp.MemhBufferReleaseParams | None) -> None:
-    """All of no fields are mandatory: an empty mask is complete."""
+    """The struct has no mandatory fields, so an empty mask is complete."""
     with rig.alloc() as memh:
         packed = memh.pack()
         ucp.memh_buffer_release(packed, params)
@@ -244,7 +244,7 @@ def test_context_needs_features_in_its_struct() -> None:
 
 
 @pytest.mark.parametrize("features", [1, 0x20, 0x40, 0x100, 1 << 20, -1])
-def test_features_that_weft_has_not_are_refused(features: int) -> None:
+def test_unsupported_features_are_refused(features: int) -> None:
     with refused(UNSUPPORTED, "features"):
         ucp.Context(features=features)
     with refused(UNSUPPORTED, "FEATURE_RMA"):

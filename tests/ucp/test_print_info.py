@@ -40,7 +40,7 @@ def test_size_alone_is_host_memory(rig: Rig) -> None:
 
 
 @pytest.mark.clause("ucp.print.other")
-def test_key_size_memory_type_and_ways_are_told(rig: Rig) -> None:
+def test_key_size_memory_type_and_links_are_printed(rig: Rig) -> None:
     lines = printed(rig, "4k")
     with rig.alloc() as memh:
         assert line_of(lines, r"#  rkey size: (\d+)")[1] == str(len(memh.pack()))
@@ -65,7 +65,7 @@ def test_key_size_memory_type_and_ways_are_told(rig: Rig) -> None:
     ],
 )
 def test_spec_is_a_size_and_an_optional_type(rig: Rig, spec: str, size: str) -> None:
-    """The size that is printed is that of the whole pages."""
+    """The printed size is the size of the whole pages."""
     assert line_of(printed(rig, spec), ALLOCATED)[1] == size
 
 

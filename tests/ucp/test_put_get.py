@@ -129,7 +129,7 @@ def test_object_without_a_buffer_is_refused_with_a_reason(rig: Rig) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 2, 8, 9, 20, 100])
 def test_list_of_buffers_is_put_one_after_the_other_and_got_back(rig: Rig, pieces: int) -> None:
-    """More than the NIC takes in one descriptor, of all sizes and kinds, empty ones among them."""
+    """More buffers than the NIC takes in one descriptor, of all sizes and kinds, also empty."""
     data = [array(n % 7 * 5) for n in range(pieces)]
     for n, piece in enumerate(data):
         piece[:] = n + 1
@@ -156,14 +156,14 @@ def test_count_of_a_list_is_of_its_buffers(rig: Rig) -> None:
                 rig.ep.put_nbx(wrong, memh.address, rkey, datatype=IOV)
 
 
-def test_list_without_bytes_is_done_whatever_the_key(rig: Rig) -> None:
+def test_list_without_bytes_is_done_with_any_key(rig: Rig) -> None:
     assert rig.ep.put_nbx([], 0, None, datatype=IOV) is ucp.DONE
     assert rig.ep.get_nbx([bytearray(0), (0, 0)], 0, None, datatype=IOV) is ucp.DONE
 
 
 @pytest.mark.parametrize("pieces", [3, 8, 25])
 def test_list_past_the_end_fails_and_changes_nothing(rig: Rig, pieces: int) -> None:
-    """Neither behind the end nor before it, although a long list goes in parts."""
+    """No buffer of the list is transferred, neither behind the end nor before it, although a long list is split."""
     data = array(256)
     with rig.map(data[:100]) as memh, rig.key(memh) as rkey:
         start = memh.address + 100 - pieces * 4 + 2
@@ -241,7 +241,7 @@ def test_datatypes_of_other_classes_are_unsupported(rig: Rig, datatype: int) -> 
 
 @pytest.mark.parametrize("flags", [0, NO_IMM, FAST])
 @pytest.mark.parametrize("buffer", [b"", bytearray(0), (0, 0), (1, 0)])
-def test_transfer_of_no_bytes_is_done_whatever_key_and_address(rig: Rig, flags: int, buffer: Any) -> None:
+def test_transfer_of_no_bytes_is_done_with_any_key(rig: Rig, flags: int, buffer: Any) -> None:
     """Without a callback, and with NO_IMM_CMPL too."""
     calls: list[Any] = []
     for remote, rkey in ((0, None), ((1 << 64) - 1, 5)):
@@ -389,7 +389,7 @@ def test_local_rights_are_needed_of_the_handle_that_is_used(rig: Rig, prot: int,
 @pytest.mark.parametrize("prot", [sum(s) for n in range(5) for s in itertools.combinations(RIGHTS.values(), n)])
 @pytest.mark.parametrize("allocated", [False, True])
 def test_remote_rights_decide_what_a_peer_may_do(rig: Rig, prot: int, allocated: bool) -> None:
-    """Unlike UCX, which never reads them. Local rights are no remote ones."""
+    """UCX ignores the rights. Local rights do not grant remote access."""
     memh = rig.alloc(prot=prot) if allocated else rig.map(array(), prot=prot)
     with memh, rig.key(memh) as rkey:
         may_read, may_write = bool(prot & 0x100), bool(prot & 0x200)
@@ -404,7 +404,7 @@ def test_remote_rights_decide_what_a_peer_may_do(rig: Rig, prot: int, allocated:
 
 @given(data=st.data())
 def test_access_inside_the_region_works_and_outside_is_refused(shared: Rig, data: st.DataObject) -> None:
-    """Against a model: all of it inside, or an error and nothing touched, at the target and in the buffer."""
+    """Compared with a model: an access within the region works; any other is an error and changes nothing."""
     start, length = 64, data.draw(st.integers(1, 128), label="length of the region")
     around = array(256)
     around[:] = np.arange(256)
@@ -427,7 +427,7 @@ def test_access_inside_the_region_works_and_outside_is_refused(shared: Rig, data
 
 @pytest.mark.parametrize("allocated", [False, True])
 def test_access_before_behind_and_across_the_ends_is_refused(rig: Rig, allocated: bool) -> None:
-    """Addresses that wrap around the address space among them."""
+    """Also addresses that wrap around the address space."""
     memh = rig.alloc() if allocated else rig.map(array(PAGE))
     with memh, rig.key(memh) as rkey:
         base, end = memh.address, memh.address + PAGE
@@ -455,7 +455,7 @@ def test_access_before_behind_and_across_the_ends_is_refused(rig: Rig, allocated
         assert rig.ep.status is OK
 
 
-def test_refused_access_tells_what_was_asked_and_what_was_found(rig: Rig) -> None:
+def test_error_of_refused_access_has_request_and_finding(rig: Rig) -> None:
     with rig.map(array(100), prot=0x303) as memh, rig.key(memh) as rkey:
         request = rig.ep.put_nbx(b"12345", memh.address + 98, rkey)
         assert request

@@ -1,4 +1,4 @@
-"""Requests: callbacks, status, waiting, cancelling, freeing, awaiting; endpoints that close over them."""
+"""Requests: callbacks, status, waiting, cancelling, freeing, awaiting; endpoints that close with requests under way."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_request_is_in_progress_until_the_worker_progresses(rig: Rig) -> None:
         assert rig.worker.progress() == 0
 
 
-def test_what_was_done_in_place_is_one_false_request(rig: Rig) -> None:
+def test_operations_done_in_place_return_one_false_request(rig: Rig) -> None:
     done = ucp.DONE
     assert not done
     assert done.done
@@ -122,7 +122,7 @@ def test_callbacks_come_in_the_order_of_completion(rig: Rig) -> None:
         assert [request for request, _, _ in calls.seen] == requests
 
 
-def test_failed_operation_tells_its_callback_the_status(rig: Rig) -> None:
+def test_failed_operation_passes_its_status_to_the_callback(rig: Rig) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         calls = Calls()
         request = rig.ep.put_nbx(b"x", memh.address + PAGE, rkey, cb=calls)
@@ -314,7 +314,7 @@ def test_wait_without_wakeup_is_fine() -> None:
 
 @pytest.mark.procs
 def test_threads_that_wait_on_one_worker_all_come_back(rig: Rig, silent: SilentPeer) -> None:
-    """One of them takes all completions off the queue; the others learn of theirs all the same."""
+    """One thread takes all completions off the queue; the other threads still get the results of their requests."""
     with rig.worker.ep_create(silent.address) as ep, ep.rkey_unpack(silent.key) as rkey:
         requests = [ep.put_nbx(b"x", rkey.address, rkey) for _ in range(4)]
         started = threading.Barrier(5)
@@ -520,7 +520,7 @@ def test_destroying_the_worker_cancels_operations_under_way(silent: SilentPeer, 
 
 
 @pytest.mark.procs
-def test_endpoint_fails_with_its_peer_and_tells_its_handler_once(rig: Rig, silent: SilentPeer) -> None:
+def test_failed_endpoint_calls_its_handler_once(rig: Rig, silent: SilentPeer) -> None:
     told: list[Any] = []
     ep = rig.worker.ep_create(silent.address, err_handler=lambda *a: told.append(a), user_data="mine")
     rkey = ep.rkey_unpack(silent.key)

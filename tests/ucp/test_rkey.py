@@ -52,7 +52,7 @@ def test_put_get_and_atomic_take_a_key_and_nothing_else(rig: Rig) -> None:
         assert bytes(memh.memory) == before
 
 
-def test_key_tells_what_the_peer_mapped(rig: Rig) -> None:
+def test_key_has_the_attributes_of_the_mapping(rig: Rig) -> None:
     for prot in (0x303, 0x100, 0x201, 0x000):
         with rig.map(array(77), prot=prot) as memh, rig.key(memh) as rkey:
             assert (rkey.address, rkey.length, rkey.prot) == (memh.address, 77, prot)
@@ -62,7 +62,7 @@ def test_key_tells_what_the_peer_mapped(rig: Rig) -> None:
 
 @pytest.mark.clause("ucp.unpack.one-ep")
 def test_key_serves_no_endpoint_but_its_own(rig: Rig) -> None:
-    """Neither another endpoint to the same worker, nor one to another worker, nor one of another worker's."""
+    """A key does not serve another endpoint to the same worker, to another worker, or of another worker."""
     more = rig.context.worker_create()
     endpoints = [
         rig.worker.ep_create(rig.worker.address),
@@ -80,7 +80,7 @@ def test_key_serves_no_endpoint_but_its_own(rig: Rig) -> None:
 
 
 def test_key_is_good_through_every_worker_of_its_context(rig: Rig) -> None:
-    """Memory is mapped by a context: any of its workers leads there, one that is made later too."""
+    """Memory belongs to a context: every worker of the context reaches it, also a worker that is made later."""
     with rig.alloc() as memh:
         packed = memh.pack()
         for turn in range(3):
@@ -172,7 +172,7 @@ def test_key_in_use_is_busy_until_its_operations_were_flushed(rig: Rig, way: str
 @pytest.mark.procs
 @pytest.mark.clause("ucp.destroy.after-flush")
 def test_key_stays_busy_as_long_as_the_peer_does_not_answer(rig: Rig, silent: SilentPeer) -> None:
-    """An atomic without a reply counts, though its request was done at once."""
+    """An atomic without a reply counts as under way, although its request was done at once."""
     with rig.worker.ep_create(silent.address) as ep:
         rkey = ep.rkey_unpack(silent.key)
         request = ep.put_nbx(b"x", rkey.address, rkey)
@@ -212,7 +212,7 @@ def test_rkey_with_block_reports_a_failure_and_destroys_the_key(rig: Rig) -> Non
 @pytest.mark.clause("ucp.destroy.before-ep")
 @pytest.mark.parametrize("way", ["close", "close_nbx", "force", "worker", "context"])
 def test_closing_the_endpoint_ends_its_keys(rig: Rig, way: str) -> None:
-    """A key is to be destroyed before its endpoint: afterwards there is nothing left to destroy."""
+    """A key must be destroyed before its endpoint; closing the endpoint destroys the key."""
     with ucp.Context() as context, rig.alloc() as memh:
         worker = context.worker_create()
         ep = worker.ep_create(rig.worker.address)
@@ -249,8 +249,8 @@ def test_key_outlives_its_packed_buffer_and_not_its_region(rig: Rig) -> None:
 
 
 def test_symmetric_key_reaches_whichever_region_has_its_layout(rig: Rig) -> None:
-    """It compares equal to the newer region's key, and equal keys stand for each other; while there is none, nothing
-    is reached."""
+    """The key compares equal to the newer region's key, and equal keys are interchangeable. Without a newer region the
+    key reaches nothing."""
     data = array()
     with rig.map(data, flags=SYMMETRIC) as memh:
         rkey = rig.key(memh)

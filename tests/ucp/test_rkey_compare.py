@@ -45,7 +45,7 @@ def test_keys_are_sorted_by_comparison(rig: Rig, rng: Any) -> None:
 
 @pytest.mark.clause("ucp.compare.equal", "ucp.enum.symmetric-interchange")
 def test_equal_keys_work_on_either_endpoint(rig: Rig, other: Rig) -> None:
-    """And of keys that differ none is taken by the other's endpoint, unless the region was symmetric."""
+    """An endpoint refuses a key that differs from its own, unless the region is symmetric."""
     data = array()
     regions = [
         (rig, rig.map(data)),
@@ -149,7 +149,7 @@ def test_both_keys_have_to_be_the_worker_s(rig: Rig) -> None:
 
 @pytest.mark.clause("ucp.compare.invalid")
 @pytest.mark.parametrize("wrong", [None, 5, b"key", object()])
-def test_what_is_no_key_is_not_compared(rig: Rig, wrong: Any) -> None:
+def test_compare_refuses_other_objects(rig: Rig, wrong: Any) -> None:
     with rig.alloc() as memh, rig.key(memh) as rkey:
         for pair in ((wrong, rkey), (rkey, wrong)):
             with refused(INVALID_PARAM, "not a key of this worker"):
@@ -168,7 +168,7 @@ def test_comparison_by_a_worker_that_is_gone_fails_with_a_status(rig: Rig) -> No
 
 @pytest.mark.clause("ucp.compare.field-mask-ignore")
 def test_comparison_ignores_fields_without_a_bit_in_field_mask(rig: Rig) -> None:
-    """Such as those of a later version's structure: there is no bit yet."""
+    """Bits of later versions are refused: this version has no fields."""
 
     @dataclasses.dataclass
     class Later(ucp.RkeyCompareParams):

@@ -43,7 +43,7 @@ def test_view_is_the_same_as_bytes_and_outlives_key_and_region(rig: Rig) -> None
 
 @pytest.mark.clause("ucp.ptr.raddr", "ucp.ptr.bad-address")
 def test_address_outside_of_the_region_is_not_valid(rig: Rig) -> None:
-    """Unlike UCX, which does arithmetic on any."""
+    """UCX computes a pointer for any address."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         base = memh.address
         for raddr in (base - 1, base + PAGE, 0, base + (1 << 30), -1, (1 << 64) - 1):
@@ -105,7 +105,7 @@ def test_rkey_ptr_works_for_any_memory_of_this_process(rig: Rig) -> None:
 
 
 def test_pointer_is_had_on_a_key_s_first_use_and_again(rig: Rig) -> None:
-    """Nothing was posted on the endpoint before: asking makes the way."""
+    """The call connects the endpoint if nothing was posted before."""
     with (
         rig.alloc() as memh,
         rig.context.worker_create() as worker,

@@ -1,4 +1,4 @@
-"""Memory that is unmapped while an operation is under way: it stays where it is until the operation is over."""
+"""Memory that is unmapped while an operation is under way stays in place until the operation ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft import ucp
 
 
 class _Way:
-    """A stopped peer's memory, as an endpoint of the rig reaches it."""
+    """Memory of a stopped peer, and an endpoint of the rig to it."""
 
     def __init__(self, rig: Rig, silent: SilentPeer) -> None:
         self.ep = rig.worker.ep_create(silent.address)

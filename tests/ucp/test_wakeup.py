@@ -32,7 +32,7 @@ def readable(worker: ucp.Worker, timeout: float = 0) -> bool:
 
 
 def armed(worker: ucp.Worker) -> bool:
-    """arm(), again where the end of some peer of the process came in between: that is progress()'s to look at."""
+    """arm(), and again if the end of a peer came in between, which progress() handles."""
     if worker.arm():
         return True
     worker.progress()
@@ -102,7 +102,7 @@ def test_wait_returns_at_once_if_signal_or_completion_is_pending(rig: Rig) -> No
 
 
 def test_wait_returns_when_an_own_callback_is_due(rig: Rig) -> None:
-    """A flush that was over when the call returned: its callback is progress()'s to call."""
+    """A flush that was done when the call returned: progress() calls its callback."""
     calls: list[Any] = []
     rig.ep.flush_nbx(flags=NO_IMM, cb=lambda *a: calls.append(a))
     assert rig.worker.arm() is False

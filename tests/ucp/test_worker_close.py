@@ -120,7 +120,7 @@ def test_threads_that_wait_are_ended_by_closing(silent: SilentPeer) -> None:
         worker.close()
         for thread in threads:
             thread.join(WATCHDOG_S)
-        # Who had not begun to wait finds the request ended; who was about to progress finds the worker destroyed.
+        # A thread that has not begun to wait finds the request ended; one about to progress finds the worker destroyed.
         assert len(ends) == 3
         assert set(ends) <= {CANCELED, INVALID_PARAM}
 
@@ -147,7 +147,7 @@ def test_close_nbx_of_a_failed_endpoint_is_done_at_once(rig: Rig, silent: Silent
 
 
 def test_context_that_exported_is_collected_when_it_is_dropped() -> None:
-    """Not closed: its worker for exported handles does not keep it."""
+    """An unclosed context: its worker for exported handles does not keep it alive."""
 
     def one() -> weakref.ref[ucp.Context]:
         context, importer = ucp.Context(), ucp.Context()
@@ -167,7 +167,7 @@ def test_context_that_exported_is_collected_when_it_is_dropped() -> None:
 
 
 def test_requests_do_not_keep_themselves(rig: Rig) -> None:
-    """A request that is its callback's data is collected once it is over."""
+    """A request that is its own callback's data is collected after it has ended."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
 
         class Data:
