@@ -108,6 +108,13 @@ def test_address_by_name_needs_node_and_service(node: Node) -> None:
         node.av.insertsym("0x5", 2, "9", 2)
 
 
+def test_name_of_a_device_is_no_name_of_a_peer(node: Node) -> None:
+    with pytest.raises(fi.NoData, match=r"^ENODATA: av\.insertsvc: node 'cxi0' is no NIC\n  rule: an Ethernet address"):
+        node.av.insertsvc("cxi0", "9")
+    with pytest.raises(fi.NoData, match=r"^ENODATA: av\.insertsvc: service '511'"):
+        node.av.insertsvc("0x5", "511")
+
+
 def test_vector_reports_to_no_event_queue(node: Node) -> None:
     with node.fabric.eq_open() as eq, pytest.raises(fi.NoSys):
         node.av.bind(eq)
@@ -140,6 +147,8 @@ def test_limit_of_keys_comes_before_everything() -> None:
         key = node.av.insert_auth_key(cxi.AuthKey(1, 40))
         with pytest.raises(fi.NoSpace):
             node.av.insert_auth_key(cxi.AuthKey(1, 40))
+        with pytest.raises(fi.NoSpace):
+            node.av.insert_auth_key(cxi.AuthKey(77, 40))  # no such service
         assert cxi.AuthKey.from_bytes(node.av.lookup_auth_key(key)) == cxi.AuthKey(0, 40)
 
 
@@ -153,6 +162,8 @@ def test_key_inserted_again_has_one_use_more() -> None:
         assert node.av.vnis == []
         with pytest.raises(fi.InvalidArgument, match="authorization key"):
             node.ep.enable()
+        with pytest.raises(fi.InvalidArgument, match=r"^EINVAL: authorization key cxi\.AuthKey\(svc_id=77"):
+            node.av.insert_auth_key(cxi.AuthKey(77, 40))
         node.av.insert_auth_key(cxi.AuthKey(1, 40))
         node.ep.enable()
         node.av.insert_auth_key(cxi.AuthKey(1, 41))  # the endpoint has it not

@@ -336,3 +336,11 @@ def test_exhausted_service_refuses_endpoint_and_domain() -> None:
 
 def test_mode_in_force_needs_endpoint_binding(node: Node) -> None:
     assert node.domain.mr_mode == MODE
+
+
+@pytest.mark.parametrize("threading", [fi.THREAD_FID, fi.THREAD_ENDPOINT])
+def test_threading_that_getinfo_refuses_opens_no_domain(threading: int) -> None:
+    info = found()
+    info.domain_attr.threading = threading
+    with pytest.raises(fi.InvalidArgument, match=r"domain_attr\.threading: asked THREAD_"):
+        fi.Fabric(info.fabric_attr).domain(info)

@@ -469,3 +469,10 @@ def test_ids_of_optimized_provider_keys_are_the_first(monkeypatch: pytest.Monkey
         keys = [register(node, memory[n : n + 1]).key for n in range(100)]
         assert [bool(key & OPTIMIZED) for key in keys] == [True] * 92 + [False] * 8
         assert [key & 0xFFFF for key in keys] == list(range(100))
+
+
+def test_refusal_of_flags_names_those_few_that_are_missing(node: Node) -> None:
+    with pytest.raises(
+        fi.InvalidArgument, match=r"DIRECTED_RECV are not supported; known: all others but DIRECTED_RECV$"
+    ):
+        node.domain.mr_reg(bytearray(8), fi.REMOTE_READ, flags=int(fi.DIRECTED_RECV))

@@ -102,3 +102,40 @@ def test_other_commands_of_an_endpoint_are_refused(node: Node, command: int) -> 
         node.ep.set_val(cxi.OPT_CXI_GET_OPTIMIZED_MRS, 1)
     with pytest.raises(fi.InvalidArgument):
         node.ep.set_val(cxi.OPT_CXI_SET_TCLASS, None)
+
+
+def of_counter(node: Node, command: int) -> None:
+    with node.domain.cntr_open() as cntr:
+        cntr.control(command)
+
+
+UNKNOWN = {
+    "domain.control": (lambda node: node.domain.control(fi.ENABLE), "ENABLE here\n  known: OPT_CXI_SET_"),
+    "domain.set_val": (
+        lambda node: node.domain.set_val(cxi.OPT_CXI_SET_TCLASS, 0),
+        "OPT_CXI_SET_TCLASS here\n  try: domain.control(cxi.OPT_CXI_SET_...), or ep.set_val",
+    ),
+    "domain.open_ops": (lambda node: node.domain.open_ops("x"), "'x' here\n  known: dom_ops_v1 to dom_ops_v6"),
+    "ep.set_val": (lambda node: node.ep.set_val(1, 0), "value 1 here\n  known: OPT_CXI_SET_TCLASS"),
+    "ep.control": (
+        lambda node: node.ep.control(fi.GETWAIT),
+        "GETWAIT here\n  known: GETOPSFLAG, SETOPSFLAG, ALIAS, ENABLE",
+    ),
+    "cq.control": (lambda node: node.cq.control(fi.ENABLE), "ENABLE here\n  known: GETWAIT"),
+    "av.control": (lambda node: node.av.control(fi.ENABLE), "ENABLE here\n  this object has no commands"),
+    "cntr.control": (lambda node: of_counter(node, fi.ENABLE), "ENABLE here\n  known: GETOPSFLAG, SETOPSFLAG"),
+}
+
+
+@pytest.mark.parametrize("call", UNKNOWN)
+def test_refusal_of_an_unknown_command_names_the_known_ones(node: Node, call: str) -> None:
+    run, text = UNKNOWN[call]
+    with pytest.raises(fi.FabricError) as refused:
+        run(node)
+    assert refused.value.message.startswith(call)
+    assert text in refused.value.message
+
+
+def test_option_that_cannot_be_set_is_refused_by_name(node: Node) -> None:
+    with pytest.raises(fi.NoProtocolOption, match="OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS cannot be set"):
+        node.ep.setopt(fi.OPT_ENDPOINT, cxi.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS, 1)

@@ -394,7 +394,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             raise self._refuse(Rule.AV_AUTH_KEY_FLAGS, f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
         self._keyed(op)
         provider = self.domain.provider
-        key = self.domain.policy.credential_of(auth_key_bytes(provider, auth_key, auth_key_size))
+        raw = auth_key_bytes(provider, auth_key, auth_key_size)
         rules = self.domain.policy.vectors
         most = self.domain.attr.max_ep_auth_key
         full = self._refuse(
@@ -404,6 +404,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         )
         if rules.counted and len(self.vnis) >= most:
             raise full
+        key = self.domain.policy.credential_of(raw)
         if key in self._keys:
             at = self._keys.index(key)
             self._key_uses[at] += 1

@@ -486,7 +486,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         if option is None or option.set is None:
             raise self._refuse(
                 Rule.OPT_READ_ONLY,
-                f"ep.setopt: {_opt(optname)} cannot be set; request sizes and limits in the hints of getinfo",
+                f"ep.setopt: {(option and option.name) or _opt(optname)} cannot be set; request sizes and limits in "
+                "the hints of getinfo",
             )
         option.set(optval)
 

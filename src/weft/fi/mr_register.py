@@ -418,6 +418,9 @@ def _check_flags(domain: Domain, op: str, flags: int) -> None:
 
 
 def _names(flags: int) -> str:
+    most, others = flags.bit_length(), ~flags & ((1 << 64) - 1)
+    if most > 32 and others.bit_count() < 8:
+        return f"all others but {MrFlag(others)!s}"
     return ", ".join(str(MrFlag(1 << n)) for n in range(flags.bit_length()) if flags & 1 << n)
 
 

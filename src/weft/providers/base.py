@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any
 
 from .. import _nic, _process, errors
@@ -66,14 +67,22 @@ class _Unknown:
 
     refusals: Refusals
     commands = CommandRules()
+    advice: Mapping[str, str] = {}
+    """Call, as "domain.control" -> the last line of its refusals here: what there is, or what to try."""
+    numbers: tuple[type[IntEnum], ...] = (Control,)
+    """Names of the numbers of commands and values."""
 
     def control(self, fid: Any, command: int, arg: Any) -> Any:
         """Refuses: the object has no such command."""
-        called = fid._called
+        op = f"{fid._called}.control"
+        known = sorted(self.commands.of(fid._called) & set(fid._commands))
+        names = (
+            f"  known: {', '.join(str(Control(one)) for one in known)}" if known else "  this object has no commands"
+        )
         raise self.refusals.refuse(
-            Rule[f"{called.upper()}_CONTROL"],
-            f"{called}.control: no command {_command(command)} here",
-            op=f"{called}.control",
+            Rule[f"{fid._called.upper()}_CONTROL"],
+            f"{op}: no command {self._name(command)} here\n{self.advice.get(op, names)}",
+            op=op,
         )
 
     def open_ops(self, fid: Any, name: str, flags: int) -> Any:
@@ -82,29 +91,38 @@ class _Unknown:
         if flags:
             raise self.refusals.refuse(Rule.OPS_FLAGS, f"{op}: flags {flags:#x}; they have to be 0", op=op)
         rule = {"domain": Rule.DOMAIN_OPS, "cntr": Rule.CNTR_OPS}.get(fid._called, Rule.OPS_UNKNOWN)
-        raise self.refusals.refuse(rule, f"{op}: no operations {name!r} here", op=op)
+        raise self.refusals.refuse(rule, f"{op}: no operations {name!r} here{self._advice(op)}", op=op)
 
     def set_ops(self, fid: Any, name: str, flags: int, ops: Any) -> None:
         """Refuses: the provider has no such calls to replace."""
         op = f"{fid._called}.set_ops"
-        raise self.refusals.refuse(Rule.OPS_UNKNOWN, f"{op}: no operations {name!r} to replace here", op=op)
+        raise self.refusals.refuse(
+            Rule.OPS_UNKNOWN, f"{op}: no operations {name!r} to replace here{self._advice(op)}", op=op
+        )
 
     def get_val(self, fid: Any, name: int) -> Any:
         """Refuses: there is no such value of the object."""
         op = f"{fid._called}.get_val"
-        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{op}: no value {name} here", op=op)
+        raise self.refusals.refuse(
+            Rule.VAL_UNKNOWN, f"{op}: no value {self._value(name)} here{self._advice(op)}", op=op
+        )
 
     def set_val(self, fid: Any, name: int, value: Any) -> None:
         """Refuses: there is no such value of the object."""
         op = f"{fid._called}.set_val"
-        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{op}: no value {name} here", op=op)
+        raise self.refusals.refuse(
+            Rule.VAL_UNKNOWN, f"{op}: no value {self._value(name)} here{self._advice(op)}", op=op
+        )
 
+    def _name(self, number: int) -> str:
+        return next((str(one(number)) for one in self.numbers if number in set(one)), str(number))
 
-def _command(number: int) -> str:
-    try:
-        return str(Control(number))
-    except ValueError:
-        return str(number)
+    def _value(self, number: int) -> str:
+        others = (one for one in self.numbers if one is not Control)
+        return next((str(one(number)) for one in others if number in set(one)), str(number))
+
+    def _advice(self, op: str) -> str:
+        return f"\n{self.advice[op]}" if op in self.advice else ""
 
 
 class BaseEndpoint(_Unknown):
@@ -259,6 +277,8 @@ class BaseCounter(_Unknown):
         self.domain = domain
         self.refusals = domain.refusals
         self.commands = domain.commands
+        self.advice = domain.advice
+        self.numbers = domain.numbers
 
     def close(self) -> None:
         """Nothing was taken."""

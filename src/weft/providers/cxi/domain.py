@@ -63,6 +63,8 @@ class CxiDomain(BaseDomain):
 
     endpoint_class = CxiEndpoint
     commands = rules.COMMANDS
+    advice = rules.ADVICE
+    numbers = rules.NUMBERS
     query_flags = int(OpFlag.PCIE_AMO)
 
     def __init__(self, provider: Cxi, info: Info, offer: Offer) -> None:
@@ -71,6 +73,12 @@ class CxiDomain(BaseDomain):
         if found is None:
             raise provider.refusals.refuse(
                 Rule.DOMAIN_UNKNOWN, f"domain: {name} is not there any more\n  try: `weft device list`"
+            )
+        threading = provider.threading_refused(info.domain_attr.threading)
+        if threading is not None:
+            raise provider.refusals.refuse(
+                Rule.NOT_OFFERED,
+                f"domain: no offer matches the Info\n  {threading}\n  try: an Info that getinfo returned",
             )
         self.device = found
         self.fabric = fabrics.in_force(found.fabric)
@@ -128,10 +136,11 @@ class CxiDomain(BaseDomain):
     def _tclass(self, value: object) -> Tc:
         found = tclass(value, Tc.TC_BEST_EFFORT)
         allowed = self.service.tclasses
+        known = ", ".join(str(one) for one in rules.LABELS if allowed is None or one in allowed)
         if found is None or (allowed is not None and value and found not in allowed):
             raise self.refusals.refuse(
                 Rule.DOMAIN_TCLASS,
-                f"domain: traffic class {value!r} is no label that service {self.service.id} allows\n"
+                f"domain: traffic class {value!r}; service {self.service.id} has {known}\n"
                 "  rule: a label, no DSCP and no network control",
             )
         return found
@@ -267,7 +276,7 @@ class CxiDomain(BaseDomain):
             why = None if used is None else auth_key.excludes(used)
         if why is not None:
             raise self.refusals.refuse(
-                Rule.DOMAIN_AUTH_KEY, f"domain: {key!r}: {why}" + (f"\n{steps}" if steps else "")
+                Rule.DOMAIN_AUTH_KEY, f"authorization key {key!r}: {why}" + (f"\n{steps}" if steps else "")
             )
         return key
 

@@ -63,6 +63,8 @@ class CxiEndpoint(BaseEndpoint):
     fence_covers_all = True
     holds_more = True
     commands = rules.COMMANDS
+    advice = rules.ADVICE
+    numbers = rules.NUMBERS
 
     def __init__(self, domain: CxiDomain, info: Info) -> None:
         super().__init__(domain, info)

@@ -30,7 +30,7 @@ from ..base import BaseProvider
 from . import auth_key, counter, device, env, nic, profile, resolve, statuses
 from .address import NIC_MAX, PID_ANY, Address, CxiAddresses
 from .auth_key import KEY_BYTES, AuthKey
-from .rules import COMMANDS, EVENT_QUEUES, LABELS, REFUSALS, REGIONS, VECTORS
+from .rules import ADVICE, COMMANDS, EVENT_QUEUES, LABELS, NUMBERS, REFUSALS, REGIONS, VECTORS
 
 __all__ = ["Cxi"]
 
@@ -116,6 +116,8 @@ class Cxi(BaseProvider):
     regions = REGIONS
     vectors = VECTORS
     commands = COMMANDS
+    advice = ADVICE
+    numbers = NUMBERS
     trywaits = frozenset({"cq"})
     keys = KeyRules(client_bits=32, known_at="enable", maker="policy")
     statuses = statuses.STATUSES
@@ -210,17 +212,22 @@ class Cxi(BaseProvider):
         # The order determines the packet format, so it is the application's choice; 0 is a valid choice.
         info.tx_attr.msg_order = Order(hints.tx_attr.msg_order)
 
+    def threading_refused(self, asked: int) -> Rejection | None:
+        """Why a threading level is refused, by getinfo and by fi_domain; None if it is accepted."""
+        if asked not in (Threading.THREAD_FID, Threading.THREAD_ENDPOINT):
+            return None
+        return Rejection(
+            "domain_attr.threading",
+            str(Threading(asked)),
+            "THREAD_SAFE, THREAD_DOMAIN or THREAD_COMPLETION",
+            "objects of a domain share the queues of the NIC",
+        )
+
     def _meets_threading(self, hints: Info, info: Info, no: Callable[[Rejection], object]) -> None:
         asked = hints.domain_attr.threading
-        if asked in (Threading.THREAD_FID, Threading.THREAD_ENDPOINT):
-            no(
-                Rejection(
-                    "domain_attr.threading",
-                    str(Threading(asked)),
-                    "THREAD_SAFE, THREAD_DOMAIN or THREAD_COMPLETION",
-                    "objects of a domain share the queues of the NIC",
-                )
-            )
+        refused = self.threading_refused(asked)
+        if refused is not None:
+            no(refused)
         elif asked in set(Threading) and asked:
             info.domain_attr.threading = Threading(asked)
 
@@ -271,7 +278,9 @@ class Cxi(BaseProvider):
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[Address | None, Address | None]:
         """node is a device, an Ethernet address or the address of a NIC; service is a PID."""
         try:
-            return resolve.addresses(asked, None if offer is None else str(offer.info.domain_attr.name))
+            if offer is None:
+                return None, resolve.peer(asked)
+            return resolve.addresses(asked, str(offer.info.domain_attr.name))
         except errors.InvalidArgument as refused:
             hints = asked.hints
             if offer is None or (hints is not None and hints.fabric_attr.prov_name == self.name):

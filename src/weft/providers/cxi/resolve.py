@@ -11,11 +11,19 @@ from ...flags import Flag
 from . import device
 from .address import NIC_MAX, PID_ANY, Address
 
-__all__ = ["addresses"]
+__all__ = ["addresses", "peer"]
 
 # The part of a text that sscanf's %i reads: blanks, a sign, and digits of base 16 (0x), 8 (0) or 10.
 _NUMBER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 _ETHERNET = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}\Z", re.ASCII)
+
+
+def peer(asked: Asked) -> Address:
+    """The address of a peer, for fi_av_insertsvc: node is no device's name there, because devices are this host's.
+
+    Raises InvalidArgument for an invalid node or service.
+    """
+    return Address(_nic(asked.node or "", "av.insertsvc", devices=False), _pid(asked.service or "", "av.insertsvc"))
 
 
 def addresses(asked: Asked, name: str | None) -> tuple[Address | None, Address | None]:
@@ -23,8 +31,8 @@ def addresses(asked: Asked, name: str | None) -> tuple[Address | None, Address |
 
     Raises InvalidArgument for an invalid node or service, NotAvailable if FI_SOURCE names another device.
     """
-    node = None if asked.node is None else _nic(asked.node)
-    pid = None if asked.service is None else _pid(asked.service)
+    node = None if asked.node is None else _nic(asked.node, "getinfo")
+    pid = None if asked.service is None else _pid(asked.service, "getinfo")
     hints = asked.hints
     hinted_source = None if hints is None else _hinted(hints.src_addr)
     hinted_peer = None if hints is None else _hinted(hints.dest_addr)
@@ -50,9 +58,9 @@ def _hinted(address: Any) -> Address | None:
     return None if address is None else Address.from_bytes(address)
 
 
-def _nic(node: str) -> int:
+def _nic(node: str, op: str, *, devices: bool = True) -> int:
     """The address of a NIC: of a device by name, of an Ethernet address its low 20 bits, or the number itself."""
-    named = device.by_name(node)
+    named = device.by_name(node) if devices else None
     if named is not None:
         return named.nic
     if _ETHERNET.match(node):
@@ -61,18 +69,17 @@ def _nic(node: str) -> int:
     number = _number(node)
     if number is None or not 0 <= number <= NIC_MAX:
         known = ", ".join(one.name for one in device.devices()) or "none"
-        raise errors.InvalidArgument(
-            f"getinfo: node {node!r} is no NIC\n"
-            f"  rule: a device ({known}), an Ethernet address, or the number of a NIC, 0 to {NIC_MAX:#x}"
-        )
+        rule = f"an Ethernet address, or the number of a NIC, 0 to {NIC_MAX:#x}"
+        rule = f"a device ({known}), {rule}" if devices else f"{rule}; devices have names on their own host only"
+        raise errors.InvalidArgument(f"{op}: node {node!r} is no NIC\n  rule: {rule}")
     return number
 
 
-def _pid(service: str) -> int:
+def _pid(service: str, op: str) -> int:
     number = _number(service)
     if number is None or not 0 <= number < PID_ANY:
         raise errors.InvalidArgument(
-            f"getinfo: service {service!r} is no PID\n  rule: a number from 0 to {PID_ANY - 1}, as C reads it (0x, 0)"
+            f"{op}: service {service!r} is no PID\n  rule: a number from 0 to {PID_ANY - 1}, as C reads it (0x, 0)"
         )
     return number
 

@@ -5,12 +5,26 @@ Source: fi_cxi(7); where it is silent, the real provider.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...fi.policy import BindRules, CommandRules, QueueRules, RegionRules, VectorRules
 from ...fi.rules import Refusals, Rule
 from ...flags import AvFlag, AvType, Control, CqFormat, Errno, Flag, Tc, WaitObj
 from . import counter
+from .names import Opt
 
-__all__ = ["BINDS", "COMMANDS", "EVENT_QUEUES", "LABELS", "REFUSALS", "REGIONS", "VECTORS", "queues"]
+__all__ = [
+    "ADVICE",
+    "BINDS",
+    "COMMANDS",
+    "EVENT_QUEUES",
+    "LABELS",
+    "NUMBERS",
+    "REFUSALS",
+    "REGIONS",
+    "VECTORS",
+    "queues",
+]
 
 LABELS = (Tc.TC_BEST_EFFORT, Tc.TC_LOW_LATENCY, Tc.TC_DEDICATED_ACCESS, Tc.TC_BULK_DATA, Tc.TC_SCAVENGER)
 """The traffic classes."""
@@ -68,6 +82,24 @@ COMMANDS = CommandRules(
     cntr=frozenset(),
     eq=frozenset({Control.GETWAITOBJ}),
 )
+
+NUMBERS = (Control, Opt)
+"""Names of the numbers of commands and values."""
+
+ADVICE: Mapping[str, str] = {
+    "domain.control": "  known: OPT_CXI_SET_ and OPT_CXI_GET_ with OPTIMIZED_MRS, PROV_KEY_CACHE, MR_MATCH_EVENTS, "
+    "RX_MATCH_MODE_OVERRIDE, REQ_BUF_SIZE_OVERRIDE; QUEUE_WORK, FLUSH_WORK",
+    "domain.get_val": "  try: domain.control(cxi.OPT_CXI_GET_...)",
+    "domain.set_val": "  try: domain.control(cxi.OPT_CXI_SET_...), or ep.set_val for the values of an endpoint",
+    "domain.open_ops": "  known: dom_ops_v1 to dom_ops_v6",
+    "domain.set_ops": "  known: hmem_override_ops",
+    "ep.get_val": "  rule: the values of an endpoint can only be set",
+    "ep.set_val": "  known: OPT_CXI_SET_TCLASS, OPT_CXI_SET_MSG_ORDER, OPT_CXI_SET_RNR_MAX_RETRY_TIME\n"
+    "  try: domain.control for the options of the domain",
+    "cntr.control": "  known: GETOPSFLAG, SETOPSFLAG",
+    "cntr.open_ops": "  known: cxi_counter_ops",
+}
+"""Call -> the last line of its refusal of an unknown command, name or value."""
 
 BINDS = BindRules(nothing=True, remote_counts=False, named=False)
 
