@@ -258,8 +258,8 @@ std::vector<Posted*> MatchUnit::listed() {
 // ---- unexpected messages
 // -----------------------------------------------------------------------------------------------
 
-Unexpected* MatchUnit::keep(const Arrival& message) noexcept {
-  if (unexpected_.used() >= limits_.unexpected_max) return nullptr;
+Unexpected* MatchUnit::keep(const Arrival& message, bool promised) noexcept {
+  if (unexpected_.used() >= limits_.unexpected_max && !promised) return nullptr;
   Unexpected* const u = unexpected_.take();
   if (u == nullptr) return nullptr;
   if (!exact_.reserve(unexpected_.used())) {

@@ -131,8 +131,9 @@ class MatchUnit {
   // HOT. Finds the receive that takes the message. Touches two cache lines of that receive, the bucket of each shape in
   // use, and the receive's neighbours with equal keys. False: no receive matches; keep() the message, or refuse it.
   bool match(const Arrival& message, Match* out) noexcept;
-  // Keeps a message that match() has just refused. Null: there are unexpected_max, or no memory.
-  Unexpected* keep(const Arrival& message) noexcept;
+  // Keeps a message that match() has just refused. Null: there are unexpected_max, or no memory. promised: the receiver
+  // has promised to take the message, so the limit does not count.
+  Unexpected* keep(const Arrival& message, bool promised = false) noexcept;
 
   // ---- a receive is posted ----
   // Makes a receive, which the caller then passes to take_unexpected() until that returns false. Null: there are
@@ -141,6 +142,12 @@ class MatchUnit {
   // Gives the receive the oldest unexpected message that matches. False: the receive is retired already, or there is no
   // such message, and the receive is listed from now on.
   bool take_unexpected(Posted* posted, Match* out) noexcept;
+
+  // Gives a receive, which post() has just made, a message that is the caller's: take() or take_claimed().
+  void give(Posted* posted, Unexpected* taken, Match* out) noexcept {
+    out->unexpected = taken;
+    use(posted, taken->length, out);
+  }
 
   // ---- ends ----
   // One message of match() or take_unexpected() is done with. True: the receive takes no more messages and this was the

@@ -14,9 +14,9 @@ RxBuffers::~RxBuffers() {
 }
 
 // Makes another buffer the current one; the old one is retired until its messages have been taken.
-bool RxBuffers::next() noexcept {
+bool RxBuffers::next(bool promised) noexcept {
   while (posted_.size() < config_.posted_min || posted_.empty()) {
-    const uint32_t made = map();
+    const uint32_t made = map(promised && posted_.empty());
     if (made == kNone) break;
     posted_.push_back(made);  // map() has reserved room
   }
@@ -27,8 +27,8 @@ bool RxBuffers::next() noexcept {
   return true;
 }
 
-uint32_t RxBuffers::map() noexcept try {
-  if (mapped_ >= config_.count_max) return kNone;
+uint32_t RxBuffers::map(bool promised) noexcept try {
+  if (mapped_ >= config_.count_max && !promised) return kNone;
   if (unused_.empty()) {
     const auto number = static_cast<uint32_t>(buffers_.size());
     unused_.reserve(number + 1);

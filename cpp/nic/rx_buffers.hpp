@@ -35,10 +35,11 @@ class RxBuffers {
   RxBuffers& operator=(const RxBuffers&) = delete;
 
   // HOT. Room for one message. None: the message is longer than a buffer, there are count_max buffers, or no memory.
-  [[nodiscard]] Room take(size_t bytes) noexcept {
+  // promised: the receiver has promised to take the message, so count_max does not count.
+  [[nodiscard]] Room take(size_t bytes, bool promised = false) noexcept {
     const size_t rounded = (bytes + kCacheLine - 1) & ~(kCacheLine - 1);
     if (current_ == kNone || rounded > config_.bytes - buffers_[current_].used) [[unlikely]] {
-      if (rounded > config_.bytes || rounded < bytes || !next()) return {};
+      if (rounded > config_.bytes || rounded < bytes || !next(promised)) return {};
     }
     Buffer& b = buffers_[current_];
     const Room room{b.memory + b.used, current_};
@@ -71,8 +72,8 @@ class RxBuffers {
     size_t used = 0;
     uint32_t messages = 0;
   };
-  [[gnu::noinline]] bool next() noexcept;
-  uint32_t map() noexcept;
+  [[gnu::noinline]] bool next(bool promised) noexcept;
+  uint32_t map(bool promised) noexcept;
   void unmap(uint32_t buffer) noexcept;
   [[gnu::noinline]] void post(uint32_t buffer) noexcept;
 

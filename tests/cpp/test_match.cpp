@@ -415,6 +415,10 @@ BOOST_AUTO_TEST_CASE(test_limits_are_answers_and_entries_come_back) {
   Match m;
   BOOST_TEST(!unit.match(tagged_message(9, 7), &m));
   BOOST_TEST(unit.keep(tagged_message(9, 7)) == nullptr);
+  Unexpected* const promised = unit.keep(tagged_message(9, 7, 2), true);
+  BOOST_TEST_REQUIRE(promised != nullptr);
+  unit.take(promised);
+  unit.release(promised);
   BOOST_TEST(unit.arrive(tagged_message(1, 7)) == 101U);
   BOOST_TEST(unit.give(tagged_receive(9, 104)) == 1U);
   BOOST_TEST(unit.keep(tagged_message(9, 7)) != nullptr);

@@ -66,8 +66,12 @@ BOOST_AUTO_TEST_CASE(test_limit_of_buffers_is_an_answer_and_ends_with_a_message)
   const auto a = buffers.take(kBytes), b = buffers.take(kBytes);
   BOOST_TEST(b.memory != nullptr);
   BOOST_TEST(buffers.take(1).memory == nullptr);
+  const auto promised = buffers.take(1, true);
+  BOOST_TEST(promised.memory != nullptr);
+  BOOST_TEST(buffers.statistics().buffers == 3U);
+  BOOST_TEST(buffers.take(kBytes).memory == nullptr);
   buffers.give(a.buffer);
-  BOOST_TEST(buffers.take(1).memory != nullptr);
+  BOOST_TEST(buffers.take(kBytes).memory != nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(test_drained_current_buffer_begins_again) {
@@ -106,6 +110,13 @@ BOOST_AUTO_TEST_CASE(test_buffers_shrink_to_the_cache_limit_after_a_burst) {
     BOOST_TEST(buffers.statistics().messages == 0U);
   }
   BOOST_TEST(buffers.statistics().buffers_most >= 20U);
+}
+
+BOOST_AUTO_TEST_CASE(test_posted_minimum_wins_over_the_cache_limit) {
+  RxBuffers buffers(config(3, 1));
+  for (const uint32_t b : burst(buffers, 20)) buffers.give(b);
+  BOOST_TEST(buffers.statistics().posted == 3U);
+  BOOST_TEST(buffers.statistics().buffers == 3U);
 }
 
 BOOST_AUTO_TEST_CASE(test_messages_never_overlap) {

@@ -1,0 +1,430 @@
+// cpp/nic/rx.cpp: the receive context: the order of flows, matching, copies, flow control.
+#include "nic/rx.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+
+#include "mem/guard.hpp"
+
+namespace weft::nic {
+
+RxContext::Parked& RxContext::parked(const Unexpected& u) noexcept {
+  return *reinterpret_cast<Parked*>(u.cookie);
+}
+
+RxMessage RxContext::message_of(const Unexpected& u) noexcept {
+  const Parked& p = parked(u);
+  RxMessage m;
+  m.peer = p.peer;
+  m.source = p.source;
+  m.tag = u.tag;
+  m.data = u.data;
+  m.length = u.length;
+  m.key = p.key;
+  m.op_id = p.op_id;
+  m.flags = u.flags;
+  return m;
+}
+
+// ---- messages
+// ----------------------------------------------------------------------------------------------------------
+
+// HOT. Lines: the lock and the heads of this object; the flow's record; match() of the match unit; the buffer, or the
+// room of an unexpected message; the completion entry.
+RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> bytes) noexcept {
+  const std::lock_guard guard(lock_);
+  if (closed_) return {RxAnswer::closed};
+  RxReply reply;
+  reply.answer = admit(message, &reply.sender);
+  if (reply.answer != RxAnswer::none) [[unlikely]]
+    return reply;
+  Sender* from = &senders_[reply.sender];
+  const bool credited = (message.flags & rx_flag::kCredited) != 0, ordered = (message.flags & rx_flag::kUnordered) == 0;
+  if (credited) {
+    if (from->credits == 0 || bytes.size() > config_.credited_bytes_max) return {RxAnswer::broken};
+    --from->credits;
+  }
+  if (ordered && message.sequence != from->expected) [[unlikely]] {
+    // Only behind a refused message.
+    if (!from->refusing || static_cast<int32_t>(message.sequence - from->expected) < 0) return {RxAnswer::broken};
+    if (credited) return {hold_early(message, bytes), reply.sender};
+    ++refused_;
+    reply.answer = RxAnswer::refused;
+    return reply;
+  }
+  reply.answer = take_in(message, from->source, bytes);
+  if (reply.answer == RxAnswer::refused) [[unlikely]] {
+    ++refused_;
+    if (!ordered) return reply;
+    from->refusing = untold_ = true;
+    from->told = false;
+    return reply;
+  }
+  if (reply.answer > RxAnswer::refused) [[unlikely]]
+    return reply;
+  if (ordered) ++from->expected;
+  if (from->refusing) [[unlikely]] {
+    from->refusing = from->told = false;
+    if (from->early != 0 && !release_early(reply.sender)) return {RxAnswer::no_memory};
+  }
+  if (credited) {
+    reply.answer = RxAnswer::none;
+    return reply;
+  }
+  reply.credits = config_.credits - from->credits - from->early;
+  from->credits += reply.credits;
+  return reply;
+}
+
+// Finds the flow's record, or makes one. none: *number is the record.
+RxAnswer RxContext::admit(const RxMessage& message, uint32_t* number) noexcept {
+  if ((message.flags & rx_flag::kFirst) != 0) [[unlikely]]
+    return add_flow(message, number);
+  if (message.sender >= senders_.size()) return RxAnswer::broken;
+  const Sender& s = senders_[message.sender];
+  if (s.peer != message.peer || s.address != message.source) return RxAnswer::broken;
+  *number = message.sender;
+  return RxAnswer::none;
+}
+
+RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcept try {
+  if (message.sequence != 0 || (message.flags & rx_flag::kCredited) != 0) return RxAnswer::broken;
+  uint32_t& flows = flows_of_[message.peer];
+  if (flows >= config_.flows_max) return RxAnswer::no_memory;
+  const auto known = sources_.find(message.source);
+  if (known == sources_.end() && sources_.size() >= config_.sources_max) return RxAnswer::no_memory;
+  const uint32_t source = known != sources_.end()
+                              ? known->second
+                              : sources_.emplace(message.source, static_cast<uint32_t>(sources_.size())).first->second;
+  if (senders_free_.empty()) {
+    senders_free_.reserve(senders_.size() + 1);
+    senders_.emplace_back();
+    senders_free_.push_back(static_cast<uint32_t>(senders_.size() - 1));
+  }
+  *number = senders_free_.back();
+  senders_free_.pop_back();
+  Sender& s = senders_[*number];
+  s = {};
+  s.peer = message.peer;
+  s.address = message.source;
+  s.source = source;
+  ++flows;
+  return RxAnswer::none;
+} catch (const std::bad_alloc&) {
+  return RxAnswer::no_memory;
+}
+
+// Matches the message whose turn it is, or keeps it.
+RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span<const std::byte> bytes) noexcept {
+  const bool rendezvous = (message.flags & rx_flag::kRendezvous) != 0;
+  // An eager frame has all bytes of its message; a rendezvous has some.
+  if (rendezvous ? bytes.size() > message.length : bytes.size() != message.length) return RxAnswer::broken;
+  const bool credited = (message.flags & rx_flag::kCredited) != 0;
+  Arrival arrival;
+  arrival.tag = message.tag;
+  arrival.source = source;
+  arrival.length = message.length;
+  arrival.data = message.data;
+  arrival.flags = message.flags;
+  arrival.tagged = (message.flags & rx_flag::kTagged) != 0;
+  Match match;
+  if (match_.match(arrival, &match)) {
+    ++matched_;
+    return deliver(match, message, bytes) ? RxAnswer::done : RxAnswer::arrived;
+  }
+  if ((message.flags & rx_flag::kUnordered) != 0) return RxAnswer::refused;
+  const RxBuffers::Room room = buffers_.take(sizeof(Parked) + bytes.size(), credited);
+  if (room.memory == nullptr) return credited ? RxAnswer::no_memory : RxAnswer::refused;
+  arrival.cookie = reinterpret_cast<uint64_t>(room.memory);
+  if (match_.keep(arrival, credited) == nullptr) {
+    buffers_.give(room.buffer);
+    return credited ? RxAnswer::no_memory : RxAnswer::refused;
+  }
+  ::new (room.memory)
+      Parked{message.peer, message.key, message.op_id, message.source, room.buffer, static_cast<uint32_t>(bytes.size()),
+             message.flags};
+  std::copy(bytes.begin(), bytes.end(), room.memory + sizeof(Parked));
+  ++kept_;
+  return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;
+}
+
+RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept try {
+  early_.push_back({message, {bytes.begin(), bytes.end()}});
+  ++senders_[message.sender].early;
+  return RxAnswer::none;
+} catch (const std::bad_alloc&) {
+  return RxAnswer::no_memory;
+}
+
+// The refused message has been taken: now those behind it that had credits. False: no memory for one of them.
+bool RxContext::release_early(uint32_t number) noexcept {
+  const uint64_t peer = senders_[number].peer;
+  for (size_t i = 0; i < early_.size() && senders_[number].early != 0;) {
+    Sender& s = senders_[number];
+    const RxMessage& m = early_[i].message;
+    if (m.peer != peer || m.sender != number || m.sequence != s.expected) {
+      ++i;
+      continue;
+    }
+    const Early next = std::move(early_[i]);
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    --s.early;
+    ++s.expected;
+    if (take_in(next.message, s.source, next.bytes) > RxAnswer::refused) return false;
+    i = 0;
+  }
+  // Between two early messages a refused one may be missing: the flow waits for that one.
+  if (senders_[number].early != 0) senders_[number].refusing = senders_[number].told = true;
+  return true;
+}
+
+// Copies a message to its receive, and completes the receive unless the rest has to be pulled. False: it has.
+bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<const std::byte> bytes) noexcept {
+  Posted* const p = match.posted;
+  RxCompletion c;
+  c.context = p->context;
+  c.flags = p->flags;
+  c.buffer = p->address + match.offset;
+  c.length = match.stored;
+  c.cut = match.cut;
+  c.tag = message.tag;
+  c.data = message.data;
+  c.source = message.source;
+  c.tagged = p->tagged;
+  c.has_data = (message.flags & rx_flag::kHasData) != 0;
+  c.multi = p->multi;
+  const size_t here = std::min<size_t>(bytes.size(), match.stored);
+  if (here != 0 && !mem::copy_guarded(reinterpret_cast<std::byte*>(c.buffer), bytes.data(), here)) [[unlikely]] {
+    c.status = Status::fault;
+    c.length = 0;
+  } else if (match.stored > here) {
+    RxPull pull;
+    pull.peer = message.peer;
+    pull.key = message.key;
+    pull.op_id = message.op_id;
+    pull.from = here;
+    pull.to = c.buffer + here;
+    pull.bytes = match.stored - here;
+    pull.posted = p;
+    pull.completion = c;
+    sink_->pull(pull);
+    return false;
+  }
+  end(p, c);
+  return true;
+}
+
+// Completes one message of a receive.
+void RxContext::end(Posted* posted, RxCompletion completion) noexcept {
+  const bool last = match_.end_use(posted), canceled = posted->state == Posted::State::canceled;
+  completion.multi_last = last && posted->multi && !canceled;
+  if (last) match_.release(posted);
+  if (closed_) return;
+  sink_->completed(completion);
+  if (last && canceled) {  // a buffer for several messages: the cancel waited for them
+    RxCompletion c;
+    c.context = completion.context;
+    c.flags = completion.flags;
+    c.tagged = completion.tagged;
+    c.multi = c.multi_last = true;
+    c.status = Status::canceled;
+    sink_->completed(c);
+  }
+}
+
+void RxContext::pulled(const RxPull& pull, Status status) noexcept {
+  const std::lock_guard guard(lock_);
+  RxCompletion c = pull.completion;
+  if (status != Status::ok) {
+    c.status = status;
+    c.length = 0;
+  }
+  end(pull.posted, c);
+  sink_->done(pull.peer, pull.op_id, c.length);
+}
+
+// ---- receives
+// ----------------------------------------------------------------------------------------------------------
+
+RxContext::Post RxContext::post(const Receive& receive) noexcept {
+  const std::lock_guard guard(lock_);
+  if (closed_) return Post::closed;
+  Posted* const p = match_.post(receive);
+  if (p == nullptr) return Post::full;
+  Match match;
+  while (match_.take_unexpected(p, &match)) {
+    const bool last = match.last;
+    receive_parked(match);
+    if (last) return Post::ok;  // the receive may have been released
+  }
+  if (untold_) [[unlikely]]
+    tell_ready();  // the receive may match what was refused
+  return Post::ok;
+}
+
+// A receive takes an unexpected message.
+void RxContext::receive_parked(const Match& match) noexcept {
+  Unexpected* const u = match.unexpected;
+  const Parked& p = parked(*u);
+  const RxMessage message = message_of(*u);
+  const std::span<const std::byte> bytes{reinterpret_cast<const std::byte*>(u->cookie) + sizeof(Parked), p.eager};
+  const bool waits = (message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0;
+  if (deliver(match, message, bytes) && waits) sink_->done(message.peer, message.op_id, match.stored);
+  forget(u);
+}
+
+// Frees a message that has been taken out of the lists.
+void RxContext::forget(Unexpected* message) noexcept {
+  buffers_.give(parked(*message).buffer);
+  match_.release(message);
+  if (untold_) [[unlikely]]
+    tell_ready();
+}
+
+void RxContext::tell_ready() noexcept {
+  untold_ = false;
+  for (uint32_t i = 0; i < senders_.size(); ++i) {
+    Sender& s = senders_[i];
+    if (s.peer == 0 || !s.refusing || s.told) continue;
+    s.told = true;
+    sink_->ready(s.peer, s.address, i);
+  }
+}
+
+bool RxContext::cancel(uint64_t context) noexcept {
+  const std::lock_guard guard(lock_);
+  Posted* const p = closed_ ? nullptr : match_.cancel(context);
+  if (p == nullptr) return false;
+  if (p->under_way != 0) return true;  // end() reports it
+  RxCompletion c;
+  c.context = p->context;
+  c.flags = p->flags;
+  c.tagged = p->tagged;
+  c.multi = c.multi_last = p->multi;
+  c.status = Status::canceled;
+  match_.release(p);
+  sink_->completed(c);
+  return true;
+}
+
+RxCompletion RxContext::seen(const Unexpected& u, uint64_t context, uint64_t flags) noexcept {
+  RxCompletion c;
+  c.context = context;
+  c.flags = flags;
+  c.length = u.length;
+  c.tag = u.tag;
+  c.data = u.data;
+  c.source = parked(u).source;
+  c.tagged = u.tagged;
+  c.has_data = (u.flags & rx_flag::kHasData) != 0;
+  return c;
+}
+
+RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags) noexcept {
+  const std::lock_guard guard(lock_);
+  if (closed_) return Found::closed;
+  Unexpected* const u = match_.peek(what);
+  if (u == nullptr) return Found::missing;
+  if (how == Peek::claim && !match_.claim(u, context)) return Found::full;
+  sink_->completed(seen(*u, context, flags));
+  if (how == Peek::discard) {
+    const RxMessage message = message_of(*u);
+    match_.take(u);
+    forget(u);
+    if ((message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) {
+      sink_->done(message.peer, message.op_id, 0);
+    }
+  }
+  return Found::found;
+}
+
+RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard) noexcept {
+  const std::lock_guard guard(lock_);
+  if (closed_) return Found::closed;
+  Posted* const p = discard ? nullptr : match_.post(receive);
+  if (p == nullptr && !discard) return Found::full;
+  Unexpected* const u = match_.take_claimed(receive.context);
+  if (u == nullptr) {
+    if (p != nullptr) match_.release(p);
+    return Found::missing;
+  }
+  if (discard) {
+    const RxMessage message = message_of(*u);
+    sink_->completed(seen(*u, receive.context, receive.flags));
+    forget(u);
+    if ((message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) {
+      sink_->done(message.peer, message.op_id, 0);
+    }
+    return Found::found;
+  }
+  Match match;
+  match_.give(p, u, &match);
+  receive_parked(match);
+  return Found::found;
+}
+
+// ---- flows and ends
+// ----------------------------------------------------------------------------------------------------
+
+uint32_t RxContext::source_of(const wire::EpAddress& address) {
+  const std::lock_guard guard(lock_);
+  return sources_.emplace(address, static_cast<uint32_t>(sources_.size())).first->second;
+}
+
+void RxContext::set_limits(const MatchUnit::Limits& limits) noexcept {
+  const std::lock_guard guard(lock_);
+  match_.set_limits(limits);
+  if (untold_) tell_ready();
+}
+
+void RxContext::drop_flow(uint32_t number) noexcept {
+  Sender& s = senders_[number];
+  // The messages that the flow was refused never come. Those behind them that had credits are whole, and in order.
+  for (size_t i = 0; i < early_.size();) {
+    if (early_[i].message.peer != s.peer || early_[i].message.sender != number) {
+      ++i;
+      continue;
+    }
+    const Early next = std::move(early_[i]);
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    (void)take_in(next.message, s.source, next.bytes);
+  }
+  if (const auto flows = flows_of_.find(s.peer); flows != flows_of_.end() && --flows->second == 0)
+    flows_of_.erase(flows);
+  s.peer = 0;
+  senders_free_.push_back(number);  // add_flow() has reserved room
+}
+
+void RxContext::end_flow(uint64_t peer, uint32_t sender) noexcept {
+  const std::lock_guard guard(lock_);
+  if (sender < senders_.size() && senders_[sender].peer == peer && peer != 0) drop_flow(sender);
+}
+
+void RxContext::peer_down(uint64_t peer) noexcept {
+  const std::lock_guard guard(lock_);
+  if (!flows_of_.contains(peer)) return;
+  for (uint32_t i = 0; i < senders_.size(); ++i) {
+    if (senders_[i].peer == peer) drop_flow(i);
+  }
+}
+
+void RxContext::close() noexcept {
+  const std::lock_guard guard(lock_);
+  closed_ = true;
+}
+
+RxContext::Statistics RxContext::statistics() noexcept {
+  const std::lock_guard guard(lock_);
+  Statistics s;
+  s.match = match_.statistics();
+  s.buffers = buffers_.statistics();
+  s.flows = senders_.size() - senders_free_.size();
+  s.matched = matched_;
+  s.unexpected = kept_;
+  s.refused = refused_;
+  s.early = early_.size();
+  return s;
+}
+
+}  // namespace weft::nic

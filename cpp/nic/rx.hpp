@@ -1,0 +1,222 @@
+// cpp/nic/rx.hpp: the receive side of one endpoint: the match unit, the memory of unexpected messages, and for each
+// flow of a peer the order of its messages.
+//
+// The caller passes arriving messages with the bytes of their frame, and gets the answer for the sender. Completions,
+// pulls (reads of the rest of a rendezvous message from the sender's memory) and notices to senders go to an RxSink.
+//
+// Callers: any thread. One lock guards the context. Messages are matched and copied under the lock, and the sink is
+// called under it, so completions are in the order of matching. Nothing of the domain, and no peer, waits for this
+// lock. Frames of one connection arrive in order and one at a time, as the progress lock has it.
+//
+// Flow control: a message that cannot be kept is refused, and every later one of its flow is refused too until the
+// sender sends it again. So order is kept, and nothing is acknowledged that is not kept. A credited message is never
+// refused: one that arrives behind a refused message is held early, outside the match unit, until its turn.
+// Design: docs/design/messages.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/spinlock.hpp"
+#include "base/status.hpp"
+#include "nic/match.hpp"
+#include "nic/rx_buffers.hpp"
+#include "wire/address.hpp"
+
+namespace weft::nic {
+
+constexpr uint32_t kNoSender = ~uint32_t{0};
+
+namespace rx_flag {
+constexpr uint16_t kTagged = 1, kHasData = 2, kRendezvous = 4, kCredited = 8;
+constexpr uint16_t kFirst = 16;       // of its flow: makes a record
+constexpr uint16_t kUnordered = 32;   // FI_PROTO_CXI_RNR: no sequence, and never kept
+constexpr uint16_t kWantsMatch = 64;  // the sender waits for a receive
+}  // namespace rx_flag
+
+// A message as its frame has it. The bytes of an eager message, or the first bytes of a rendezvous, come beside it.
+struct RxMessage {
+  uint64_t peer = 0;  // number of the connection: not 0, and no other connection has it later
+  wire::EpAddress source;
+  uint32_t sender = kNoSender;  // number of the flow's record
+  uint32_t sequence = 0;
+  uint64_t tag = 0, data = 0, length = 0;
+  uint64_t key = 0;    // rendezvous: the sender's buffer
+  uint64_t op_id = 0;  // the sender's operation
+  uint16_t flags = 0;
+};
+
+enum class RxAnswer : uint8_t {
+  none,      // credited: there is no answer
+  done,      // arrived, and the sender's operation ends
+  arrived,   // done() follows when the message has been matched, or its bytes pulled
+  refused,   // flow control, or RNR: send it again
+  closed,    // the endpoint is closed
+  broken,    // breaks the protocol: end the connection
+  no_memory  // for a record, or for a credited message: end the connection
+};
+struct RxReply {
+  RxAnswer answer = RxAnswer::none;
+  uint32_t sender = kNoSender;  // the flow's number
+  uint32_t credits = 0;         // further messages that the sender may send as credited ones
+};
+
+// The end of a receive, or what a peek found.
+struct RxCompletion {
+  uint64_t context = 0;
+  uint64_t flags = 0;   // of the Receive
+  uint64_t buffer = 0;  // address of the message's first byte
+  uint64_t length = 0;  // stored bytes; of a peek: the message's length
+  uint64_t cut = 0;     // bytes without room
+  uint64_t tag = 0, data = 0;
+  wire::EpAddress source;
+  Status status = Status::ok;
+  bool tagged = false, has_data = false;
+  bool multi = false;       // of a receive for several messages
+  bool multi_last = false;  // the last completion of that buffer
+};
+
+// The rest of a rendezvous message: `bytes` from `from` on in the sender's buffer, to `to`. The sink passes the pull to
+// pulled() when the bytes have arrived.
+struct RxPull {
+  uint64_t peer = 0;  // may have ended
+  uint64_t key = 0, op_id = 0;
+  uint64_t from = 0, to = 0, bytes = 0;
+  Posted* posted = nullptr;
+  RxCompletion completion;
+};
+
+// Calls of the context, under its lock: they must not call the context, and take only locks below it.
+class RxSink {
+ public:
+  virtual void completed(const RxCompletion& completion) noexcept = 0;
+  virtual void pull(const RxPull& pull) noexcept = 0;  // queues the pull
+  // Tells a sender that was answered `arrived` that its operation ends. bytes: of its message that were taken.
+  virtual void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept = 0;
+  // The flow may send the refused message again.
+  virtual void ready(uint64_t peer, const wire::EpAddress& source, uint32_t sender) noexcept = 0;
+
+ protected:
+  ~RxSink() = default;
+};
+
+class RxContext {
+ public:
+  struct Config {
+    MatchUnit::Limits limits;
+    RxBuffers::Config buffers;
+    uint32_t credited_bytes_max = 256;  // of a credited message
+    uint32_t credits = 32;              // of one flow
+    uint32_t flows_max = 4096;          // records of one connection
+    uint32_t sources_max = 1u << 20;    // addresses that have a number
+    uint64_t seed = 0;                  // for the match unit
+  };
+  RxContext(const Config& config, RxSink* sink)
+      : config_(config), sink_(sink), match_(config.limits, config.seed), buffers_(config.buffers) {}
+  ~RxContext() { close(); }
+  RxContext(const RxContext&) = delete;
+  RxContext& operator=(const RxContext&) = delete;
+
+  // HOT.
+  RxReply arrive(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  enum class Post : uint8_t { ok, full, closed };
+  // HOT. Posts a receive; completes it at once if an unexpected message matches.
+  // full: there are posted_max receives, or no memory.
+  Post post(const Receive& receive) noexcept;
+  // A pull has ended. ok: all its bytes are there.
+  void pulled(const RxPull& pull, Status status) noexcept;
+  // Completes the oldest receive with this context that has no message, as canceled. False: there is none.
+  bool cancel(uint64_t context) noexcept;
+
+  // FI_PEEK: reports the oldest unexpected message that matches. claim: reserves it for receive_claimed() with the same
+  // context; discard: ends it. missing: nothing matches. full: no memory, or posted_max.
+  enum class Peek : uint8_t { look, claim, discard };
+  enum class Found : uint8_t { found, missing, full, closed };
+  Found peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags) noexcept;
+  // FI_CLAIM: receives the message that receive.context has claimed, or (discard) ends it. missing: it has claimed
+  // none.
+  Found receive_claimed(const Receive& receive, bool discard) noexcept;
+
+  // The number that stands for a peer's address in Pattern::source. Throws std::bad_alloc.
+  uint32_t source_of(const wire::EpAddress& address);
+  // Flows that were refused may send again, for as long as there is room. The caller has raised a limit or freed
+  // memory.
+  void set_limits(const MatchUnit::Limits& limits) noexcept;
+  // The flow has ended at its sender.
+  void end_flow(uint64_t peer, uint32_t sender) noexcept;
+  // The connection has ended, and with it its flows. Messages that have arrived stay.
+  void peer_down(uint64_t peer) noexcept;
+  // Discards receives and messages without completions. Pulls under way still end with pulled().
+  void close() noexcept;
+
+  struct Statistics {
+    MatchUnit::Statistics match;
+    RxBuffers::Statistics buffers;
+    size_t flows = 0;
+    uint64_t matched = 0;     // messages that found a posted receive
+    uint64_t unexpected = 0;  // messages that were kept
+    uint64_t refused = 0;
+    size_t early = 0;  // credited messages behind a refused one
+  };
+  Statistics statistics() noexcept;
+
+ private:
+  // A flow of a peer.
+  struct alignas(kCacheLine) Sender {
+    uint64_t peer = 0;  // 0: the record is unused
+    wire::EpAddress address;
+    uint32_t source = 0;
+    uint32_t expected = 0;  // sequence of the next message
+    uint32_t early = 0;     // credited messages held behind a refused one
+    uint32_t credits = 0;   // given and not used
+    bool refusing = false;  // the expected message was refused
+    bool told = false;      // ready() has been called since
+  };
+  // In front of an unexpected message's bytes.
+  struct alignas(kCacheLine) Parked {
+    uint64_t peer, key, op_id;
+    wire::EpAddress source;
+    uint32_t buffer, eager;
+    uint16_t flags;
+  };
+  static_assert(sizeof(Parked) == kCacheLine);
+  // A credited message that waits for its turn.
+  struct Early {
+    RxMessage message;
+    std::vector<std::byte> bytes;
+  };
+
+  RxAnswer admit(const RxMessage& message, uint32_t* number) noexcept;
+  [[gnu::noinline]] RxAnswer add_flow(const RxMessage& message, uint32_t* number) noexcept;
+  RxAnswer take_in(const RxMessage& message, uint32_t source, std::span<const std::byte> bytes) noexcept;
+  [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
+  bool deliver(const Match& match, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  void end(Posted* posted, RxCompletion completion) noexcept;
+  void receive_parked(const Match& match) noexcept;
+  void forget(Unexpected* message) noexcept;
+  [[gnu::noinline]] void tell_ready() noexcept;
+  void drop_flow(uint32_t number) noexcept;
+  static Parked& parked(const Unexpected& u) noexcept;
+  static RxMessage message_of(const Unexpected& u) noexcept;
+  static RxCompletion seen(const Unexpected& u, uint64_t context, uint64_t flags) noexcept;
+
+  Config config_;
+  RxSink* sink_;
+  SpinLock lock_;
+  bool closed_ = false;
+  MatchUnit match_;
+  RxBuffers buffers_;
+  std::vector<Sender> senders_;
+  std::vector<uint32_t> senders_free_;
+  std::unordered_map<wire::EpAddress, uint32_t, wire::EpAddressHash> sources_;
+  std::unordered_map<uint64_t, uint32_t> flows_of_;  // records of each connection
+  std::vector<Early> early_;                         // few, and only under flow control
+  bool untold_ = false;                              // a flow was refused, and ready() not called since
+  uint64_t matched_ = 0, kept_ = 0, refused_ = 0;
+};
+
+}  // namespace weft::nic

@@ -1,0 +1,326 @@
+// tests/cpp/test_rx.cpp: the receive context: completions, buffers for several messages, peek, cancel, rendezvous.
+#include <algorithm>
+#include <thread>
+
+#include "rx_support.hpp"
+
+namespace {
+
+using namespace weft;
+using namespace weft::test::receiving;
+
+BOOST_AUTO_TEST_SUITE(rx)
+
+BOOST_AUTO_TEST_CASE(test_expected_message_is_copied_and_completed) {
+  Rx rx;
+  Flow flow{rx};
+  std::byte to[16] = {};
+  BOOST_TEST((rx.post(receive(5, to, 16)) == RxContext::Post::ok));
+  RxMessage m = flow.make(5, 8, rx_flag::kTagged | rx_flag::kHasData);
+  m.data = 99;
+  BOOST_TEST((flow.pass(m, bytes_of(8, 5)).answer == RxAnswer::done));
+  const RxCompletion c = rx.next();
+  BOOST_TEST(c.context == 1U);
+  BOOST_TEST(c.length == 8U);
+  BOOST_TEST(c.tag == 5U);
+  BOOST_TEST(c.data == 99U);
+  BOOST_TEST(c.has_data);
+  BOOST_TEST((c.source == kFrom));
+  BOOST_TEST((c.status == Status::ok));
+  BOOST_TEST(std::ranges::equal(std::span(to, 8), bytes_of(8, 5)));
+  BOOST_TEST(rx.statistics().match.posted_used == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_unexpected_message_gives_the_same_completion) {
+  Rx rx;
+  Flow flow{rx};
+  BOOST_TEST((flow.send(5, 100).answer == RxAnswer::done));
+  BOOST_TEST(rx.completions.empty());
+  std::byte to[100] = {};
+  BOOST_TEST((rx.post(receive(5, to, 100)) == RxContext::Post::ok));
+  const RxCompletion c = rx.next();
+  BOOST_TEST(c.length == 100U);
+  BOOST_TEST(c.tag == 5U);
+  BOOST_TEST((c.source == kFrom));
+  BOOST_TEST(std::ranges::equal(to, bytes_of(100, 5)));
+  const auto s = rx.statistics();
+  BOOST_TEST(s.match.unexpected_used == 0U);
+  BOOST_TEST(s.buffers.messages == 0U);
+  BOOST_TEST(rx.dones.empty());
+}
+
+BOOST_AUTO_TEST_CASE(test_longer_message_is_cut) {
+  for (const bool early : {true, false}) {
+    Rx rx;
+    Flow flow{rx};
+    std::byte to[16] = {};
+    if (early) rx.post(receive(5, to, 10));
+    flow.send(5, 30);
+    if (!early) rx.post(receive(5, to, 10));
+    const RxCompletion c = rx.next();
+    BOOST_TEST(c.length == 10U);
+    BOOST_TEST(c.cut == 20U);
+    BOOST_TEST(std::ranges::equal(std::span(to, 10), bytes_of(10, 5)));
+    BOOST_TEST((to[10] == std::byte{0}));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_directed_receive_takes_messages_of_its_address) {
+  Rx rx;
+  const wire::EpAddress other{1, 9, 3, 0};
+  Receive r = receive(5, nullptr, 0);
+  r.what.source = rx.source_of(other);
+  rx.post(r);
+  Flow first{rx}, second{rx, 12, other};
+  first.send(5, 0);
+  BOOST_TEST(rx.completions.empty());
+  second.send(5, 0);
+  BOOST_TEST((rx.next().source == other));
+}
+
+BOOST_AUTO_TEST_CASE(test_two_flows_of_one_address_are_one_source) {
+  Rx rx;
+  Flow first{rx}, second{rx};
+  first.send(1, 0);
+  second.send(2, 0);
+  BOOST_TEST(first.sender != second.sender);
+  for (const uint64_t tag : {1, 2}) {
+    Receive r = receive(tag, nullptr, 0);
+    r.what.source = rx.source_of(kFrom);
+    rx.post(r);
+    BOOST_TEST(rx.next().tag == tag);
+  }
+}
+
+// ---- several messages to a buffer, peek, cancel
+// ------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(test_multi_recv_takes_unexpected_and_later_messages) {
+  Rx rx;
+  Flow flow{rx};
+  flow.send(0, 10, 0);
+  flow.send(0, 20, 0);
+  std::byte to[64] = {};
+  Receive r = receive(0, to, 64);
+  r.what.tagged = false;
+  r.multi = true;
+  r.min_left = 16;
+  rx.post(r);
+  flow.send(0, 20, 0);
+  const uint64_t base = reinterpret_cast<uint64_t>(to);
+  for (const uint64_t at : {0, 10, 30}) {
+    const RxCompletion c = rx.next();
+    BOOST_TEST(c.buffer == base + at);
+    BOOST_TEST(c.multi_last == (at == 30));
+  }
+  BOOST_TEST(rx.statistics().match.posted_used == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_multi_recv_ends_with_the_message_that_finishes_last) {
+  Rx rx;
+  Flow flow{rx};
+  std::byte to[64] = {};
+  Receive r = receive(0, to, 64);
+  r.multi = true;
+  r.min_left = 16;
+  rx.post(r);
+  BOOST_TEST((flow.send_rendezvous(0, 40, 8).answer == RxAnswer::arrived));
+  flow.send(0, 20);
+  BOOST_TEST(!rx.next().multi_last);
+  BOOST_TEST_REQUIRE(rx.pulls.size() == 1U);
+  rx.pulled(rx.pulls[0], Status::ok);
+  const RxCompletion c = rx.next();
+  BOOST_TEST(c.multi_last);
+  BOOST_TEST(c.length == 40U);
+}
+
+BOOST_AUTO_TEST_CASE(test_canceled_receive_completes_as_canceled) {
+  Rx rx;
+  Flow flow{rx};
+  rx.post(receive(5, nullptr, 0, 42));
+  BOOST_TEST(rx.cancel(42));
+  BOOST_TEST(!rx.cancel(42));
+  const RxCompletion c = rx.next();
+  BOOST_TEST((c.status == Status::canceled));
+  BOOST_TEST(c.context == 42U);
+  flow.send(5, 0);
+  BOOST_TEST(rx.completions.empty());
+}
+
+BOOST_AUTO_TEST_CASE(test_cancel_of_multi_recv_waits_for_its_pull) {
+  Rx rx;
+  Flow flow{rx};
+  std::byte to[64] = {};
+  Receive r = receive(0, to, 64, 42);
+  r.multi = true;
+  rx.post(r);
+  flow.send_rendezvous(0, 20, 4);
+  BOOST_TEST(rx.cancel(42));
+  BOOST_TEST(rx.completions.empty());
+  rx.pulled(rx.pulls.at(0), Status::ok);
+  BOOST_TEST(!rx.next().multi_last);
+  const RxCompletion c = rx.next();
+  BOOST_TEST((c.status == Status::canceled));
+  BOOST_TEST(c.multi_last);
+}
+
+BOOST_AUTO_TEST_CASE(test_peek_reports_length_tag_and_data_and_leaves_the_message) {
+  Rx rx;
+  Flow flow{rx};
+  const Pattern five{5, 0, kAnySource, true};
+  BOOST_TEST((rx.peek(five, RxContext::Peek::look, 8, 0) == RxContext::Found::missing));
+  flow.send(5, 30);
+  for (int i = 0; i < 2; ++i) {
+    BOOST_TEST((rx.peek(five, RxContext::Peek::look, 8, 0) == RxContext::Found::found));
+    const RxCompletion c = rx.next();
+    BOOST_TEST(c.length == 30U);
+    BOOST_TEST(c.tag == 5U);
+    BOOST_TEST(c.context == 8U);
+    BOOST_TEST((c.source == kFrom));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_claimed_message_is_received_by_its_context) {
+  Rx rx;
+  Flow flow{rx};
+  flow.send(5, 30);
+  const Pattern five{5, 0, kAnySource, true};
+  BOOST_TEST((rx.peek(five, RxContext::Peek::claim, 8, 0) == RxContext::Found::found));
+  rx.completions.clear();
+  BOOST_TEST((rx.peek(five, RxContext::Peek::look, 9, 0) == RxContext::Found::missing));
+  std::byte to[10];
+  BOOST_TEST((rx.receive_claimed(receive(0, to, 10, 9), false) == RxContext::Found::missing));
+  BOOST_TEST((rx.receive_claimed(receive(0, to, 10, 8), false) == RxContext::Found::found));
+  const RxCompletion c = rx.next();
+  BOOST_TEST(c.length == 10U);
+  BOOST_TEST(c.cut == 20U);
+  BOOST_TEST(c.tag == 5U);
+  BOOST_TEST(rx.statistics().match.posted_used == 0U);
+  BOOST_TEST(rx.statistics().match.unexpected_used == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_discarded_rendezvous_ends_at_its_sender) {
+  for (const bool claimed : {false, true}) {
+    Rx rx;
+    Flow flow{rx};
+    flow.send_rendezvous(5, 5000, 10);
+    const Pattern five{5, 0, kAnySource, true};
+    if (claimed) {
+      rx.peek(five, RxContext::Peek::claim, 8, 0);
+      BOOST_TEST(rx.dones.empty());
+      BOOST_TEST((rx.receive_claimed(receive(0, nullptr, 0, 8), true) == RxContext::Found::found));
+    } else {
+      rx.peek(five, RxContext::Peek::discard, 8, 0);
+    }
+    BOOST_TEST_REQUIRE(rx.dones.size() == 1U);
+    BOOST_TEST(rx.dones[0].op_id == flow.op);
+    BOOST_TEST(rx.dones[0].bytes == 0U);
+    BOOST_TEST(rx.statistics().match.unexpected_used == 0U);
+    BOOST_TEST(rx.statistics().buffers.messages == 0U);
+  }
+}
+
+// ---- rendezvous
+// --------------------------------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(test_rendezvous_pulls_what_did_not_come_eagerly) {
+  for (const bool early : {true, false}) {
+    Rx rx;
+    Flow flow{rx};
+    std::vector<std::byte> to(5000);
+    if (early) rx.post(receive(5, to.data(), to.size()));
+    BOOST_TEST((flow.send_rendezvous(5, 5000, 100).answer == RxAnswer::arrived));
+    if (!early) {
+      BOOST_TEST(rx.pulls.empty());
+      rx.post(receive(5, to.data(), to.size()));
+    }
+    BOOST_TEST_REQUIRE(rx.pulls.size() == 1U);
+    const RxPull& p = rx.pulls[0];
+    BOOST_TEST(p.key == 77U);
+    BOOST_TEST(p.from == 100U);
+    BOOST_TEST(p.to == reinterpret_cast<uint64_t>(to.data()) + 100);
+    BOOST_TEST(p.bytes == 4900U);
+    BOOST_TEST(rx.completions.empty());
+    BOOST_TEST(rx.dones.empty());
+    rx.pulled(p, Status::ok);
+    BOOST_TEST(rx.next().length == 5000U);
+    BOOST_TEST_REQUIRE(rx.dones.size() == 1U);
+    BOOST_TEST(rx.dones[0].op_id == flow.op);
+    BOOST_TEST(rx.dones[0].bytes == 5000U);
+    BOOST_TEST(std::ranges::equal(std::span(to).first(100), bytes_of(100, 5)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_rendezvous_cut_to_its_eager_part_pulls_nothing) {
+  for (const bool early : {true, false}) {
+    Rx rx;
+    Flow flow{rx};
+    std::byte to[50];
+    if (early) rx.post(receive(5, to, 50));
+    const RxReply r = flow.send_rendezvous(5, 5000, 100);
+    if (!early) rx.post(receive(5, to, 50));
+    BOOST_TEST(rx.pulls.empty());
+    BOOST_TEST(rx.next().cut == 4950U);
+    BOOST_TEST((r.answer == (early ? RxAnswer::done : RxAnswer::arrived)));
+    BOOST_TEST(rx.dones.size() == (early ? 0U : 1U));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_failed_pull_fails_the_receive) {
+  Rx rx;
+  Flow flow{rx};
+  std::byte to[64];
+  rx.post(receive(5, to, 64));
+  flow.send_rendezvous(5, 64, 0);
+  rx.pulled(rx.pulls.at(0), Status::peer_gone);
+  const RxCompletion c = rx.next();
+  BOOST_TEST((c.status == Status::peer_gone));
+  BOOST_TEST(c.length == 0U);
+  BOOST_TEST(rx.statistics().match.posted_used == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_sender_that_wants_the_match_hears_of_it) {
+  Rx rx;
+  Flow flow{rx};
+  constexpr uint16_t kFlags = rx_flag::kTagged | rx_flag::kWantsMatch;
+  BOOST_TEST((flow.send(5, 8, kFlags).answer == RxAnswer::arrived));
+  std::byte to[8];
+  rx.post(receive(5, to, 8));
+  BOOST_TEST_REQUIRE(rx.dones.size() == 1U);
+  BOOST_TEST(rx.dones[0].op_id == flow.op);
+  rx.post(receive(5, to, 8));
+  BOOST_TEST((flow.send(5, 8, kFlags).answer == RxAnswer::done));
+  BOOST_TEST(rx.dones.size() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(test_threads_post_and_messages_arrive_at_once) {
+  struct Counting final : RxSink {
+    void completed(const RxCompletion& c) noexcept override {
+      sum += c.data;
+      ++count;
+    }
+    void pull(const RxPull&) noexcept override {}
+    void done(uint64_t, uint64_t, uint64_t) noexcept override {}
+    void ready(uint64_t, const wire::EpAddress&, uint32_t) noexcept override {}
+    uint64_t sum = 0, count = 0;  // under the context's lock
+  } sink;
+  RxContext rx(config(1u << 20, 1u << 20), &sink);
+  constexpr uint64_t kEach = 20'000;
+  std::thread receiver([&] {
+    static std::byte to[64];
+    for (uint64_t i = 0; i < 2 * kEach; ++i) (void)rx.post(receive(5, to, 64));
+  });
+  Flow flow{rx};
+  for (uint64_t i = 0; i < 2 * kEach; ++i) {
+    RxMessage m = flow.make(5, 8, rx_flag::kTagged | rx_flag::kHasData);
+    m.data = i;
+    (void)flow.pass(m, bytes_of(8));
+  }
+  receiver.join();
+  BOOST_TEST(sink.count == 2 * kEach);
+  BOOST_TEST(sink.sum == kEach * (2 * kEach - 1));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
