@@ -21,7 +21,9 @@ def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
     except TypeError:
         raise errors.InvalidArgument(f"an authorization key is bytes, not {key!r}") from None
     if size and size != len(found):
-        raise errors.InvalidArgument(f"auth_key_size {size}, but auth_key has {len(found)} bytes")
+        raise errors.InvalidArgument(
+            f"auth_key_size {size}, but auth_key has {len(found)} bytes\n  try: auth_key_size 0, for all of them"
+        )
     provider.credential_of(found)
     return found
 

@@ -116,7 +116,12 @@ class Fabric(_handle.Life):
                 raise TypeError(f"trywait: fids are queues and counters, not {fid!r}")
             _handle.check(fid, "trywait")
             if fid._called not in self.provider.trywaits:
-                raise refuse(Rule.TRYWAIT_KIND, f"trywait: {self.provider.name} does not support {fid!r}", op="trywait")
+                raise refuse(
+                    Rule.TRYWAIT_KIND,
+                    f"trywait: {self.provider.name} does not support {fid!r}\n"
+                    "  try: completion queues alone; read() of the others",
+                    op="trywait",
+                )
             if fid.wait_obj == WaitObj.WAIT_NONE:
                 raise refuse(
                     Rule.TRYWAIT_NONE, f"trywait: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op="trywait"

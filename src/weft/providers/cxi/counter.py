@@ -83,7 +83,7 @@ class CxiCounter(BaseCounter):
             if flags is None or flags & ~CACHED:
                 raise self.refusals.refuse(
                     Rule.CNTR_CONTROL,
-                    f"cntr.control(SETOPSFLAG): {arg!r} are no flags of a counter; there is CNTR_CACHED",
+                    f"cntr.control(SETOPSFLAG): flags {arg!r}\n  rule: cxi.CNTR_CACHED or 0",
                 )
             fid.cached = bool(flags)
             return None
