@@ -141,11 +141,18 @@ void Slab::give(void* slot) noexcept {
   auto* freed = static_cast<Slot*>(slot);
   freed->next = block->free;
   block->free = freed;
-  if (block->taken-- == slots_) [[unlikely]]
+  if (block->taken-- == slots_) [[unlikely]] {
+    Block* const first = open_;
     list(block);
-  if (block->taken != 0 || open_ == block) [[likely]]
-    return;
-  // Nothing is left in it, and another block serves take(). One such block is kept, against repeated mapping.
+    if (first != nullptr && first->taken == 0) retire(first);
+  }
+  // A block without taken slots stays in the list only if no other block is there to serve take().
+  if (block->taken == 0 && (open_ != block || block->next != nullptr)) [[unlikely]]
+    retire(block);
+}
+
+// One such block is kept, against repeated mapping.
+void Slab::retire(Block* block) noexcept {
   unlist(block);
   if (spare_ == nullptr) {
     spare_ = block;

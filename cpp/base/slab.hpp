@@ -49,6 +49,7 @@ class Slab {
   static void populate(Block* block) noexcept;
   void list(Block* block) noexcept;
   void unlist(Block* block) noexcept;
+  void retire(Block* block) noexcept;  // a block without taken slots leaves the list
 
   SpinLock lock_;
   size_t slot_bytes_, slots_;
