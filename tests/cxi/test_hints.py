@@ -254,7 +254,7 @@ def test_traffic_classes_are_those_of_the_hints(tclass: fi.Tc) -> None:
 @pytest.mark.parametrize("tclass", [fi.tc_dscp_set(7), fi.TC_NETWORK_CTRL, 0x7777])
 def test_unknown_traffic_class_is_refused_at_open(tclass: int) -> None:
     (info,) = found(DATA, domain_tclass=tclass)
-    with fi.Fabric(info.fabric_attr) as fabric, pytest.raises(fi.InvalidArgument, match="no label"):
+    with fi.Fabric(info.fabric_attr) as fabric, pytest.raises(fi.InvalidArgument, match="rule: a label"):
         fabric.domain(info)
 
 

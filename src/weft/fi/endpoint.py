@@ -582,7 +582,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         """Regions that the extension bound to the endpoint, if they keep the endpoint from being closed."""
         if self._closed or self.domain.policy.regions.busy != "ep" or _handle.elsewhere(self):
             return {}
-        return {id(mr): weakref.ref(mr) for mr in self.domain.staged_with(self)}
+        return {id(mr): weakref.ref(mr) for mr in reversed(self.domain.staged_with(self))}
 
     def _release(self) -> None:
         if self._connected:

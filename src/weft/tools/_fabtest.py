@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from .. import fi
+from ..providers.cxi.provider import Cxi
 from ._text import UsageError
 
-__all__ = ["info_of", "run", "serve"]
+__all__ = ["DEFAULT_PROVIDER", "info_of", "run", "serve"]
 
+DEFAULT_PROVIDER = Cxi.name
 KEY = 0xC0DE  # FT_MR_KEY
 HEADER = 4096  # bytes before the data: a flag, a length, the plan
 WINDOW = 64

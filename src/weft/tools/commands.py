@@ -225,7 +225,7 @@ def fabtest(
     address: Annotated[
         _Text, typer.Argument(metavar="[ADDRESS]", help="The server's NIC; without it, this is the server.")
     ] = None,
-    provider: Annotated[str, typer.Option("-p", metavar="NAME", help="Provider.")] = "cxi",
+    provider: Annotated[_Text, typer.Option("-p", metavar="NAME", help="Provider; without it, CXI.")] = None,
     interface: Annotated[_Text, typer.Option("-s", metavar="DEVICE", help="Own interface.")] = None,
     source: Annotated[_Text, typer.Option("-B", metavar="PID", help="Own PID (source port).")] = None,
     dest: Annotated[_Text, typer.Option("-P", metavar="PID", help="The server's PID (destination port).")] = None,

@@ -43,7 +43,7 @@ def fabtest(
     test: str,
     address: str | None,
     *,
-    provider: str = "cxi",
+    provider: str | None = None,
     interface: str | None = None,
     source_pid: str | None = None,
     dest_pid: str | None = None,
@@ -68,10 +68,11 @@ def fabtest(
         )
     if op not in ("write", "read"):
         raise UsageError(f"fabtest: -o {op}: write or read")
-    _refuse_ip(provider, address)
-    wanted = parse_sizes(sizes)
     from . import _fabtest
 
+    provider = provider or _fabtest.DEFAULT_PROVIDER
+    _refuse_ip(provider, address)
+    wanted = parse_sizes(sizes)
     info = _fabtest.info_of(provider, interface, source_pid, address, dest_pid)
     if address is None:
         _fabtest.serve(info, max(wanted), lambda text: print(text, flush=True))
