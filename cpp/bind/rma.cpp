@@ -251,13 +251,7 @@ PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* 
   const char* method = signature.method;
   if (!usable(core, method)) return nullptr;
   call::ListTransfer t;
-  call::Why why;
   if (!to_u64(flags, &t.flags, method, "flags")) return nullptr;
-  if (call::check_flags(*core->ep, kind == OpKind::read ? call::FlagCall::read : call::FlagCall::write, t.flags,
-                        &why) != Refusal::none) {
-    refuse(core, method, why);
-    return nullptr;
-  }
   const Attr iov(msg, "msg_iov"), iov_count(msg, "iov_count"), rma(msg, "rma_iov"), rma_count(msg, "rma_iov_count"),
       addr(msg, "addr"), desc(msg, "desc"), context(msg, "context"), data(msg, "data");
   for (const Attr* attr : {&iov, &iov_count, &rma, &rma_count, &addr, &desc, &context, &data}) {

@@ -134,6 +134,7 @@ Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why) {
                           : a.family == AtomicFamily::fetch ? FlagCall::fetch
                                                             : FlagCall::compare;
     if (const Refusal r = check_flags(ep, call, a.flags, why); r != Refusal::none) return r;
+    if (const Refusal r = check_fence(ep, a.flags, why); r != Refusal::none) return r;
   }
   if (a.datatype >= nic::kDatatypeCount || a.op >= nic::kAtomicOpCount) [[unlikely]]
     return why->set(Refusal::unknown_atomic, a.op, a.datatype);

@@ -34,6 +34,7 @@ inline bool capable(const nic::Endpoint& ep, OpKind kind) noexcept {
   return (ep.config().caps & needed) == needed;
 }
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
+Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why);  // FI_FENCE may need the capability
 Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why);
 Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why);
 

@@ -20,11 +20,14 @@ Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why) {
   return count != 0 && count <= limit ? Refusal::none : why->set(Refusal::bad_range_count, count, limit);
 }
 
+Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why) {
+  const bool may = !ep.config().rules.fence_needs_cap || (ep.config().caps & nic::flag::kFence) != 0;
+  return (flags & nic::flag::kFence) == 0 || may ? Refusal::none : why->set(Refusal::no_fence);
+}
+
 Refusal check_more(const nic::Endpoint& ep, uint64_t* flags, std::span<const wire::RmaRange> remote, Why* why) {
   const nic::OpRules& rules = ep.config().rules;
-  if (rules.fence_needs_cap && (*flags & nic::flag::kFence) != 0 && (ep.config().caps & nic::flag::kFence) == 0) {
-    return why->set(Refusal::no_fence);
-  }
+  if (const Refusal r = check_fence(ep, *flags, why); r != Refusal::none) return r;
   if ((*flags & rules.fence_also) != 0) *flags = (*flags & ~rules.fence_also) | nic::flag::kFence;
   if ((*flags & nic::flag::kRemoteCqData) != 0) {
     for (const wire::RmaRange& range : remote) {
@@ -98,6 +101,7 @@ Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
     const FlagCall call = t.kind == OpKind::read ? FlagCall::read : FlagCall::write;
     const uint64_t implied = t.data ? nic::flag::kRemoteCqData : 0;
     if (const Refusal r = check_flags(ep, call, t.flags & ~implied, why); r != Refusal::none) return r;
+    if (const Refusal r = check_fence(ep, t.flags, why); r != Refusal::none) return r;
     t.flags |= implied;
   }
   t.total = 0;

@@ -52,6 +52,23 @@ def test_flag_that_a_call_does_not_take_is_refused(node: Node, flags: int, call:
         getattr(node.ep, call)(msg(node, np.zeros(1, "u8")), int(flags))
 
 
+@pytest.mark.parametrize(
+    ("buffers", "flags", "refused"),
+    [
+        (2, fi.PEEK, fi.InvalidArgument),  # the count before the flags
+        (1, fi.PEEK | fi.FENCE, fi.BadFlags),  # the flags before the right to fence
+        (1, fi.FENCE | fi.INJECT, fi.InvalidArgument),  # the right to fence before the length
+        (1, fi.INJECT, fi.MessageTooLong),
+    ],
+)
+def test_checks_of_a_write_have_the_order_of_the_real_provider(
+    node: Node, buffers: int, flags: int, refused: type[fi.FabricError]
+) -> None:
+    wrong = fi.MsgRma([np.zeros(100, "u8")] * buffers, [fi.RmaIov(0, 0, 1 << 40)], node.me)
+    with pytest.raises(refused):
+        node.ep.writemsg(wrong, int(flags))
+
+
 @pytest.mark.clause("cxi.op.transmit-complete", "cxi.op.delivery-complete", "cxi.op.inject", "cxi.op.completion")
 @pytest.mark.parametrize(
     "flags",
