@@ -538,6 +538,7 @@ def test_local_buffer_without_memory_behind_it_is_refused() -> None:
     missing = (0x1000, 8)
     with pair() as (initiator, target, peer):
         memory = target.domain.alloc(8, np.uint8)
+        memory[:] = 0
         more = {"dest_addr": peer, "addr": 0, "key": KEY}
         with target.domain.mr_reg(memory, RW, requested_key=KEY), initiator.domain.mr_reg(missing, fi.READ) as local:
             for buffer in (missing, local, local[:8]):
