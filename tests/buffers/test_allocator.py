@@ -129,7 +129,9 @@ print([str(w.message).splitlines()[0] for w in found if w.category is RuntimeWar
 
 
 @pytest.mark.procs
-@pytest.mark.skipif("WEFT_SANITIZED" in os.environ, reason="a sanitizer's allocator does not survive a fork: conftest.py")
+@pytest.mark.skipif(
+    "WEFT_SANITIZED" in os.environ, reason="a sanitizer's allocator does not survive a fork: conftest.py"
+)
 def test_fork_with_arrays_of_the_allocator_warns_once() -> None:
     """The child shares the arrays with its parent, but NumPy's users expect copies."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=100)
