@@ -53,8 +53,9 @@ void register_telemetry(nb::module_& m, nb::class_<PyNic>& nic) {
           },
           nb::arg("nic"), nb::arg("fd"),
           "Stores the counts of a NIC in the first 4 KiB of this file from now on: a cache line of 8 words for\n"
-          "initiators and one for targets, in the order of telemetry(). The caller may close the descriptor\n"
-          "afterwards. Raises Busy if this process has already counted for the NIC without a file.");
+          "initiators and one for targets, in the order of telemetry(); from byte 256 on, 30 blocks of two such\n"
+          "lines, each of one writer. A count is the sum of its words. The NIC keeps a descriptor of the file, so\n"
+          "the caller may close its own. Raises Busy if this process has already counted for the NIC without a file.");
 }
 
 }  // namespace weft::bind

@@ -274,8 +274,9 @@ class Nic:
     def attach_telemetry(self, nic: int, fd: int) -> None:
         """
         Stores the counts of a NIC in the first 4 KiB of this file from now on: a cache line of 8 words for
-        initiators and one for targets, in the order of telemetry(). The caller may close the descriptor
-        afterwards. Raises Busy if this process has already counted for the NIC without a file.
+        initiators and one for targets, in the order of telemetry(); from byte 256 on, 30 blocks of two such
+        lines, each of one writer. A count is the sum of its words. The NIC keeps a descriptor of the file, so
+        the caller may close its own. Raises Busy if this process has already counted for the NIC without a file.
         """
 
     def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None:
