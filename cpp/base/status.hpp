@@ -40,16 +40,21 @@ enum class Status : int32_t {
   version = 25,          // the two processes speak different versions
   corrupted = 26,        // bytes changed on the way
   backlog = 27,          // the listener's queue of connection requests is full
+  truncated = 28,        // a message was longer than its receive
+  no_message = 29,       // no message matches a peek
+  no_source = 30,        // the sender of a message is not in the address vector (FI_SOURCE_ERR)
+  not_ready = 31,        // no receive was posted in time (FI_PROTO_CXI_RNR)
+  page_request = 32,     // on-demand paging: a missing page did not come in time
 };
-constexpr size_t kStatusCount = 28;
+constexpr size_t kStatusCount = 33;
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
 namespace fi_err {
 constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, kEBUSY = 16, kEINVAL = 22, kEMFILE = 24,
-              kENOSPC = 28, kENOTCONN = 107, kENOSYS = 38, kEPROTO = 71, kEMSGSIZE = 90, kEOPNOTSUPP = 95,
-              kEADDRINUSE = 98, kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111, kEHOSTUNREACH = 113,
-              kECANCELED = 125, kEKEYREJECTED = 129, kEOPBADSTATE = 258, kEAVAIL = 259, kEBADFLAGS = 260, kENOCQ = 263,
-              kENOKEY = 266, kENOAV = 267, kEOVERRUN = 268;
+              kENOSPC = 28, kENOMSG = 42, kENOTCONN = 107, kENOSYS = 38, kEPROTO = 71, kEMSGSIZE = 90, kEOPNOTSUPP = 95,
+              kEADDRINUSE = 98, kEADDRNOTAVAIL = 99, kECONNRESET = 104, kETIMEDOUT = 110, kECONNREFUSED = 111,
+              kEHOSTUNREACH = 113, kECANCELED = 125, kEKEYREJECTED = 129, kEOPBADSTATE = 258, kEAVAIL = 259,
+              kEBADFLAGS = 260, kENOCQ = 263, kETRUNC = 265, kENOKEY = 266, kENOAV = 267, kEOVERRUN = 268;
 }
 
 // The man pages' code for each status: the default where a domain's provider sets no other.
@@ -94,8 +99,16 @@ constexpr int fi_errno(Status status) noexcept {
       return fi_err::kEPROTO;
     case Status::no_memory:
       return fi_err::kENOMEM;
+    case Status::truncated:
+      return fi_err::kETRUNC;
+    case Status::no_message:
+      return fi_err::kENOMSG;
+    case Status::no_source:
+      return fi_err::kEADDRNOTAVAIL;
     case Status::device:
     case Status::corrupted:
+    case Status::not_ready:
+    case Status::page_request:
       return fi_err::kEIO;
     case Status::unreachable:
       return fi_err::kEHOSTUNREACH;

@@ -5,17 +5,29 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
+#include "base/cache.hpp"
 #include "base/status.hpp"
 
 namespace weft::mem {
 
 namespace {
-constexpr uint64_t kMagic = 0x31726567'64656c77ull + sizeof(pthread_mutex_t);
+constexpr uint64_t kMagic = 0x32726567'64656c77ull + sizeof(pthread_mutex_t);
 constexpr time_t kLockSeconds = 10;
+
+// The atomic word of a slot for one kind: bits 0 to 30 the units in the cache; bit 31: the cache may not be used; bits
+// 32 to 63 the units that went back, modulo 2^32.
+constexpr uint32_t kDirect = uint32_t{1} << 31;
+constexpr uint32_t low_of(uint64_t word) noexcept {
+  return static_cast<uint32_t>(word);
+}
+constexpr uint32_t cached_in(uint64_t word) noexcept {
+  return low_of(word) & ~kDirect;
+}
 }  // namespace
 
 struct Ledger::Head {
@@ -32,11 +44,28 @@ struct Ledger::Row {
   uint32_t users;    // slots
   Counts most, reserved, held;
 };
-struct Ledger::Slot {
+struct alignas(kCacheLine) Ledger::Slot {
   Who who;
   uint32_t service;  // 0: unused
   uint32_t row;
-  Counts held;
+  Counts granted;  // changes under the lock, modulo 2^32
+  std::array<std::atomic<uint64_t>, kKinds> words;
+
+  // What the service's sum has of this slot: the units in use, and those in the cache.
+  [[nodiscard]] int32_t held(size_t kind, uint64_t word) const noexcept {
+    return static_cast<int32_t>(static_cast<uint32_t>(granted[kind]) - static_cast<uint32_t>(word >> 32));
+  }
+  [[nodiscard]] int32_t held(size_t kind) const noexcept {
+    return held(kind, words[kind].load(std::memory_order_acquire));
+  }
+  [[nodiscard]] int32_t used(size_t kind) const noexcept {
+    const uint64_t word = words[kind].load(std::memory_order_acquire);
+    return held(kind, word) - static_cast<int32_t>(cached_in(word));
+  }
+  void clear() noexcept {
+    granted = {};
+    for (auto& word : words) word.store(0, std::memory_order_relaxed);
+  }
 };
 
 // Holds the lock. A process that was killed while it held the lock may have left the rows half-changed.
@@ -83,6 +112,7 @@ Ledger::Row* Ledger::rows() const noexcept {
   return reinterpret_cast<Row*>(mapping_.data() + 4096);
 }
 Ledger::Slot* Ledger::slots() const noexcept {
+  static_assert((4096 + sizeof(Row) * kRowsMax) % kCacheLine == 0 && sizeof(Slot) == 2 * kCacheLine);
   return reinterpret_cast<Slot*>(mapping_.data() + 4096 + sizeof(Row) * kRowsMax);
 }
 
@@ -130,13 +160,36 @@ int32_t Ledger::left(const Row& row, size_t kind) const noexcept {
   return std::min(row.most[kind] - row.held[kind], head().totals[kind] - others - row.held[kind]);
 }
 
-// recount() can compute everything but the slot again.
-void Ledger::move(Slot& slot, size_t kind, int32_t count) noexcept {
+// The slot has changed already: recount() would compute the same sums.
+void Ledger::add_to_sums(const Slot& slot, size_t kind, int32_t count) noexcept {
   Row& row = rows()[std::min(slot.row, kRowsMax - 1)];
-  slot.held[kind] += count;
   head().kept[kind] -= std::max(row.held[kind], row.reserved[kind]);
   row.held[kind] += count;
   head().kept[kind] += std::max(row.held[kind], row.reserved[kind]);
+}
+
+void Ledger::grant(Slot& slot, size_t kind, int32_t count, int32_t cached) noexcept {
+  slot.granted[kind] = static_cast<int32_t>(static_cast<uint32_t>(slot.granted[kind]) + static_cast<uint32_t>(count));
+  add_to_sums(slot, kind, count);
+  slot.words[kind].fetch_add(static_cast<uint64_t>(cached), std::memory_order_acq_rel);
+}
+
+// Takes all units but `keep` out of a cache, and returns them to the service.
+void Ledger::reclaim(Slot& slot, size_t kind, uint32_t keep) noexcept {
+  std::atomic<uint64_t>& word = slot.words[kind];
+  uint64_t now = word.load(std::memory_order_acquire), back;
+  do {
+    if (cached_in(now) <= keep) return;
+    back = cached_in(now) - keep;
+    // SYNC POINT: from here on the units are neither the process's nor in the slot's count.
+  } while (!word.compare_exchange_weak(now, now - back + (back << 32), std::memory_order_acq_rel));
+  add_to_sums(slot, kind, -static_cast<int32_t>(back));
+}
+
+void Ledger::reclaim_all(size_t kind) noexcept {
+  for (Slot* slot = slots(); slot != slots() + std::min(head().slots_used, kSlotsMax); ++slot) {
+    if (slot->service != 0) reclaim(*slot, kind);
+  }
 }
 
 void Ledger::recount() noexcept {
@@ -151,7 +204,7 @@ void Ledger::recount() noexcept {
     }
     slot->row = static_cast<uint32_t>(row - rows());
     ++row->users;
-    for (size_t k = 0; k < kKinds; ++k) row->held[k] += slot->held[k];
+    for (size_t k = 0; k < kKinds; ++k) row->held[k] += slot->held(k);
   }
   h.kept = {};
   for (Row* row = rows(); row != rows_end; ++row) {
@@ -163,6 +216,7 @@ void Ledger::recount() noexcept {
 
 void Ledger::set_limits(std::span<const Limits> all) {
   const Lock lock(*this);
+  for (size_t k = 0; k < kKinds; ++k) reclaim_all(k);
   for (Row* row = rows(); row != rows() + std::min(head().rows_used, kRowsMax); ++row) {
     if (std::ranges::none_of(all, [&](const Limits& one) { return one.service == row->service; })) {
       row->most = row->reserved = {};
@@ -174,6 +228,16 @@ void Ledger::set_limits(std::span<const Limits> all) {
     if (row != nullptr) row->most = one.most, row->reserved = one.reserved;
   }
   recount();
+  // A process that has more than the new limits keeps it, and what it returns may not go to its cache.
+  for (Slot* slot = slots(); slot != slots() + std::min(head().slots_used, kSlotsMax); ++slot) {
+    for (size_t k = 0; k < kKinds && slot->service != 0; ++k) {
+      if (left(rows()[std::min(slot->row, kRowsMax - 1)], k) < 0) {
+        slot->words[k].fetch_or(kDirect, std::memory_order_acq_rel);
+      } else {
+        slot->words[k].fetch_and(~uint64_t{kDirect}, std::memory_order_acq_rel);
+      }
+    }
+  }
 }
 
 uint32_t Ledger::open(const Who& who, uint32_t service) {
@@ -187,7 +251,7 @@ uint32_t Ledger::open(const Who& who, uint32_t service) {
     ++h.slots_used;
   }
   slot->who = who;
-  slot->held = {};
+  slot->clear();
   slot->row = static_cast<uint32_t>(&row - rows());
   __atomic_store_n(&slot->service, service, __ATOMIC_RELEASE);  // last: recount() reads slots that have a service
   ++row.users;
@@ -210,20 +274,53 @@ void Ledger::drop(uint32_t slot, const Who& who) {
 }
 
 bool Ledger::take(uint32_t slot, size_t kind, int32_t count) {
-  const Lock lock(*this);
   Slot& mine = slots()[slot];
-  if (left(rows()[std::min(mine.row, kRowsMax - 1)], kind) < count) return false;
-  move(mine, kind, count);
-  return true;
+  uint64_t word = mine.words[kind].load(std::memory_order_relaxed);
+  while (static_cast<int32_t>(low_of(word)) >= count) {  // kDirect makes the number negative
+    if (mine.words[kind].compare_exchange_weak(word, word - static_cast<uint32_t>(count), std::memory_order_acq_rel))
+        [[likely]] {
+      return true;
+    }
+  }
+  return take_slowly(mine, kind, count);
 }
 
 void Ledger::give(uint32_t slot, size_t kind, int32_t count) {
+  if (count == 0) return;
+  Slot& mine = slots()[slot];
+  const auto more = static_cast<uint32_t>(count);
+  const uint32_t cached = low_of(mine.words[kind].fetch_add(more, std::memory_order_acq_rel)) + more;
+  if (cached > 2 * uint32_t{kChunk}) [[unlikely]]  // kDirect makes the number large
+    give_slowly(mine, kind);
+}
+
+bool Ledger::take_slowly(Slot& mine, size_t kind, int32_t count) {
   const Lock lock(*this);
-  move(slots()[slot], kind, -count);
+  const Row& row = rows()[std::min(mine.row, kRowsMax - 1)];
+  reclaim(mine, kind);
+  const int32_t there = left(row, kind);
+  if (there >= count) {
+    const int32_t cached = std::min((there - count) / 8, kChunk);
+    grant(mine, kind, count + cached, cached);
+    return true;
+  }
+  // Twice: during the first pass a process may have taken from a cache that this pass reached later, and another
+  // process may have returned units to a cache that was already empty.
+  for (int pass = 0; pass < 2 && left(row, kind) < count; ++pass) reclaim_all(kind);
+  if (left(row, kind) < count) return false;
+  grant(mine, kind, count, 0);
+  return true;
+}
+
+void Ledger::give_slowly(Slot& mine, size_t kind) {
+  const Lock lock(*this);
+  const bool direct = (low_of(mine.words[kind].load(std::memory_order_acquire)) & kDirect) != 0;
+  reclaim(mine, kind, direct ? 0 : kChunk);
 }
 
 int32_t Ledger::there(uint32_t service, size_t kind) {
   const Lock lock(*this);
+  reclaim_all(kind);
   const Row* row = find_row(service);
   return row == nullptr ? 0 : left(*row, kind);
 }
@@ -234,7 +331,9 @@ std::vector<Ledger::Held> Ledger::held() {
   const Lock lock(*this);
   for (uint32_t i = 0; i < std::min(head().slots_used, kSlotsMax); ++i) {
     const Slot& s = slots()[i];
-    if (s.service != 0) found.push_back({i, s.service, s.who, s.held});
+    if (s.service == 0) continue;
+    Held& one = found.emplace_back(Held{i, s.service, s.who, {}});
+    for (size_t k = 0; k < kKinds; ++k) one.held[k] = s.used(k);
   }
   return found;
 }

@@ -2,10 +2,17 @@
 //
 //   file: head (totals, lock) | rows: a service each, with its limits and the sum of its users | slots: a process each
 //
-// Limits are exact between processes: a take checks all sums under one lock in the file. The lock is a robust futex. It
-// costs no system call unless two processes take at once. If a process is killed while it holds the lock, the next
-// holder learns of it and computes the sums again from the slots. The slot of a killed process remains until drop();
-// the caller decides which processes are dead. Callers: any thread of any process that maps the file.
+// A process takes resources of its service in chunks, under one lock in the file, and keeps those that it does not use
+// in its slot's cache: a take is then one atomic instruction on a word that only this process uses, and so is a return.
+// Limits are exact between processes all the same: before a take is refused, it takes the contents of all caches, by an
+// atomic instruction on each, and looks again. The counts of a slot are two words: the sum of all grants, which changes
+// under the lock, and the atomic word, which has the units in the cache and the sum of all that went back. So taking
+// units out of another process's cache is one step, which a kill cannot divide.
+//
+// The lock is a robust futex, without system calls unless two processes need it at once. If a process is killed while
+// it holds the lock, the next holder learns of it and computes the sums again from the slots. The slot of a killed
+// process remains until drop(); the caller decides which processes are dead. Callers: any thread of any process that
+// maps the file.
 #pragma once
 
 #include <array>
@@ -22,6 +29,7 @@ class Ledger {
  public:
   static constexpr size_t kKinds = 8;
   static constexpr uint32_t kRowsMax = 512, kSlotsMax = 2048;
+  static constexpr int32_t kChunk = 64;  // units that a take adds to an empty cache, at most 1/8 of the free ones
   using Counts = std::array<int32_t, kKinds>;
 
   struct Who {  // identifies a process: pid, start time, pid namespace
@@ -55,14 +63,15 @@ class Ledger {
   // close(), if the slot still belongs to this process.
   void drop(uint32_t slot, const Who& who);
 
-  // HOT: no system call unless another process holds the lock.
+  // HOT: one locked instruction on the slot's own line; every kChunk calls at most the lock. No system call unless
+  // another process holds the lock. Benchmark: bench/bench_cxi.py (mr_reg, bind, enable).
   // take(): false if fewer than `count` are free; then nothing is taken.
   bool take(uint32_t slot, size_t kind, int32_t count);
   void give(uint32_t slot, size_t kind, int32_t count);
 
   // The number that a service can still take; negative if others have taken what was reserved for it later.
   [[nodiscard]] int32_t there(uint32_t service, size_t kind);
-  [[nodiscard]] std::vector<Held> held();
+  [[nodiscard]] std::vector<Held> held();  // what is in use, without the units in caches
 
  private:
   struct Head;
@@ -76,9 +85,15 @@ class Ledger {
   Row& row_of(uint32_t service);
   // These require the lock.
   [[nodiscard]] int32_t left(const Row& row, size_t kind) const noexcept;
-  void move(Slot& slot, size_t kind, int32_t count) noexcept;
+  void add_to_sums(const Slot& slot, size_t kind, int32_t count) noexcept;
+  void grant(Slot& slot, size_t kind, int32_t count, int32_t cached) noexcept;
+  void reclaim(Slot& slot, size_t kind, uint32_t keep = 0) noexcept;
+  void reclaim_all(size_t kind) noexcept;
   void recount() noexcept;
   void empty(Slot& slot) noexcept;
+
+  [[gnu::noinline]] bool take_slowly(Slot& slot, size_t kind, int32_t count);
+  [[gnu::noinline]] void give_slowly(Slot& slot, size_t kind);
 
   Mapping mapping_;
 };

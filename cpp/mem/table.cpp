@@ -153,7 +153,9 @@ uint32_t Table::insert(const MrRequest& request) {
   store_relaxed(e.base, request.base);
   // kRemoteRead << 2 is kAtomicRead, kRemoteWrite << 2 is kAtomicWrite.
   static_assert(kRemoteRead << 2 == kAtomicRead && kRemoteWrite << 2 == kAtomicWrite);
-  const uint32_t atomics = (request.access & (kRemoteRead | kRemoteWrite)) << 2;
+  uint32_t atomics = (request.access & (kRemoteRead | kRemoteWrite)) << 2;
+  // FI_ATOMIC_READ alone needs no more than this right; the other atomics that read also write.
+  if (request.fetches_need_both && (atomics & kAtomicWrite) == 0) atomics &= ~kAtomicRead;
   store_relaxed(e.access, request.access | atomics | (request.guard != nullptr ? kMrGuarded : 0));
   store_relaxed(e.ep_bound, uint32_t{0});
   store_relaxed(e.domain, request.domain);

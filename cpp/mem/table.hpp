@@ -40,6 +40,7 @@ constexpr uint64_t kTableMagic = 0x3242415446455757ull;
 constexpr uint32_t kEpCountMax = 4096;
 constexpr uint32_t kDomainCountMax = 256;     // activity words 0 .. 255: one per domain, also the domain's lock
 constexpr uint32_t kLongActivityCount = 256;  // activity words 256 .. 511: one per copy made outside the lock
+constexpr uint16_t kLentDomain = 0xffff;      // of buffers that are lent to the receiver of a message: no domain
 constexpr uint32_t kActivityCount = kDomainCountMax + kLongActivityCount;
 constexpr uint32_t kIovEntryCount = 1u << 16;
 constexpr uint32_t kHoldCountMax = 1u << 16;
@@ -334,6 +335,20 @@ class TableView {
     return Status::ok;
   }
 
+  // A buffer that its owner has lent to the receiver of a message (kLentDomain): keys of no endpoint reach it. No
+  // store.
+  Status check_lent(uint64_t key, uint64_t offset, uint64_t length, MrView& out) const noexcept {
+    const auto slot = static_cast<uint32_t>(key & wire::kKeySlotMax);
+    if (slot >= layout_.mr_count_max) return Status::no_key;
+    const MrEntry& entry = mr(slot);
+    const uint64_t state = entry.state.load(std::memory_order_acquire);  // SYNC POINT: as in check()
+    if (state_of(state) != MrState::enabled || !entry_is(entry, kLentDomain, key)) return Status::stale_key;
+    const uint64_t entry_length = load_relaxed(entry.length);
+    if (offset > entry_length || length > entry_length - offset) return Status::bounds;
+    out = {&entry, slot, offset};
+    return Status::ok;
+  }
+
   static constexpr uint32_t kNoSlot = 0xffffffff;
   [[nodiscard]] uint32_t find_client_key(uint32_t domain, uint64_t key) const noexcept {
     const auto* index = reinterpret_cast<const std::atomic<uint32_t>*>(base_ + layout_.index_at);
@@ -395,6 +410,7 @@ struct MrRequest {
   std::optional<uint64_t> client_key;   // any 64 bits but kKeyNotAvail; empty: the table makes a provider key
   std::span<const DeviceNote> notes{};  // one per buffer, or empty; iface 0: that buffer is host memory
   const AccessGuard* guard = nullptr;
+  bool fetches_need_both = false;  // FI_ATOMIC_READ, too, needs both rights
   // The entry is published already enabled: a racing reader finds either no key or a usable region, never a disabled
   // one.
   bool enabled = false;

@@ -42,6 +42,30 @@ struct AtomicArgs {
   uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is device memory
 };
 
+// A message to send: fi_msg(3), fi_tagged(3).
+struct SendArgs {
+  uint64_t dest = 0;  // fi_addr
+  std::span<const iovec> local;
+  uint64_t tag = 0, data = 0;  // data: with flag::kRemoteCqData
+  uint64_t flags = 0;          // operation flags, already merged with the endpoint's defaults
+  uint64_t context = 0;
+  bool tagged = false;
+  bool inject_call = false;  // fi_inject, fi_tinject and those with data: reports no success
+  uint8_t device = 0;        // bit i: local[i] is device memory
+};
+
+// A receive to post, or what FI_PEEK looks for.
+struct ReceiveArgs {
+  uint64_t source = ~uint64_t{0};  // fi_addr; FI_ADDR_UNSPEC: from any endpoint
+  std::span<const iovec> local;    // with kMultiRecv: one buffer
+  uint64_t tag = 0, ignore = 0;
+  uint64_t flags = 0;  // kCompletion, kMultiRecv, kPeek, kClaim, kDiscard
+  uint64_t context = 0;
+  bool tagged = false;
+  uint8_t device = 0;                 // bit i: local[i] is device memory
+  std::span<const uint64_t> cookies;  // objects that the receive needs; Domain::take_released() returns them
+};
+
 // One descriptor of a vectored call: weft.fi.RMA_DESC.
 struct BatchDesc {
   uint64_t local_offset;

@@ -32,6 +32,12 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
       if (wants ? !tx_cq_->has_room() : tx_cq_->full()) return {Refusal::cq_full};
       if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call occupies one entry of the queue
       if (wants) tx_cq_->reserve();
+      if (commands_) [[unlikely]] {
+        for (size_t i = 0; i < descs.size(); ++i) {
+          if (!commands_->put(true)) commands_->ring(false), commands_->put(true);
+        }
+        commands_->ring(false);
+      }
     } else if (state_ != State::enabled) {
       for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config_.statuses[Status::canceled].err;
       if (first_bad == Status::ok) {

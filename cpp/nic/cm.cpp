@@ -38,7 +38,7 @@ void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
 }
 
 Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) {
-  const auto kind = static_cast<CmKind>(frame.atomic_op);
+  const auto kind = static_cast<CmKind>(frame.connect.message);
   if (kind < CmKind::request || kind > CmKind::shutdown || payload.size() > kCmDataMax) return Status::protocol;
   const std::lock_guard objects(objects_mutex_);
   if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
@@ -50,12 +50,12 @@ Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) 
   event.token = ep->cm_token_;
   event.kind = kind;
   event.source = frame.source;
-  event.connection = frame.imm_data;
+  event.connection = frame.connect.connection;
   event.data.assign(payload.begin(), payload.end());
   if (!ep->cm_->push(std::move(event))) return Status::backlog;
   // Change the rights at once, not when the application reads the event: a peer that has accepted may write, and a peer
   // that has shut down may not.
-  if (kind == CmKind::accept && frame.imm_data == ep->cm_request_) {
+  if (kind == CmKind::accept && frame.connect.connection == ep->cm_request_) {
     table().set_ep_peer(frame.ep_index, frame.source);
   } else if (kind == CmKind::shutdown && mem::peer_of(table().ep(frame.ep_index)) == frame.source) {
     table().set_ep_peer(frame.ep_index, {~uint32_t{0}, 0, 0, 0});

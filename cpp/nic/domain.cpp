@@ -1,5 +1,6 @@
 // cpp/nic/domain.cpp: domains: the lock, registration, raw keys, objects returned to the caller.
 #include <algorithm>
+#include <mutex>
 
 #include "base/backoff.hpp"
 #include "base/slab.hpp"
@@ -74,7 +75,8 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   request.domain = static_cast<uint16_t>(index_);
   request.notes = extra.notes;
   request.guard = extra.guard;
-  if (!config_.prov_key) request.client_key = requested_key;
+  if (!config_.prov_key) request.client_key = standard_key(requested_key);
+  request.fetches_need_both = config_.fetches_need_both;
   request.enabled = enabled;
   if (extra.later) {
     auto region = std::allocate_shared<MemoryRegion>(SlabAllocator<MemoryRegion>(), this, buffers, 0,
@@ -92,6 +94,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
                                                    bits, true);
   region->slot_ = nic_->table().insert(request);
   region->key_ = nic_->table().mr(region->slot_).key;
+  if (config_.standard_below != 0 && !config_.prov_key) region->key_ = requested_key;
   if (enabled) region->end_change(MemoryRegion::State::enabled);
   return region;
 }
@@ -117,19 +120,27 @@ size_t Domain::pump(Flow& flow) noexcept {
   if (!flow.waits()) return 0;
   const std::shared_ptr<Flow> kept = flow.shared_from_this();  // its last operation may own the only reference
   size_t moved = 0;
-  while (Op* op = flow.first) {
+  Op* passed = nullptr;  // an unordered message that waits for its next attempt: later ones pass it
+  for (Op* op; (op = passed != nullptr ? passed->next : flow.first) != nullptr;) {
     // Remove the operation from the list first: advance() may finish it.
-    flow.first = op->next;
+    Op*& from = passed != nullptr ? passed->next : flow.first;
+    from = op->next;
     op->next = nullptr;
     if (!op->ep->advance_safely(op)) {
-      op->next = flow.first;
-      flow.first = op;
-      break;
+      op->next = from;
+      from = op;
+      if (op->retry_at_ns == 0) break;
+      passed = op;
+      continue;
     }
     nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
     ++moved;
   }
-  if (!flow.waits()) take_off(flow);
+  if (!flow.waits()) {
+    take_off(flow);
+  } else if (passed != nullptr && passed->next == nullptr) {
+    flow.last = passed;  // the last operation may have left from behind it
+  }
   return moved;
 }
 
@@ -156,6 +167,19 @@ void Domain::wait(Op* op) noexcept {
     waiting_ = &flow;
   }
   flow.last = op;
+  nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Domain::wait_in_order(Op* op) noexcept {
+  Flow& flow = *op->flow;
+  if (!flow.waits() || flow.last->sequence < op->sequence) {
+    wait(op);
+    return;
+  }
+  Op** at = &flow.first;
+  while ((*at)->sequence < op->sequence) at = &(*at)->next;
+  op->next = *at;
+  *at = op;
   nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
 }
 
@@ -250,10 +274,26 @@ bool Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies) {
   return true;
 }
 
+void Domain::release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept {
+  if (cookies.empty() && context == 0) return;
+  const std::lock_guard guard(received_lock_);
+  try {
+    received_.insert(received_.end(), cookies.begin(), cookies.end());
+    if (context != 0) received_.push_back(context);
+  } catch (const std::bad_alloc&) {
+    return;  // as in release_cookies()
+  }
+  released_count_.store(1, std::memory_order_relaxed);
+}
+
 std::vector<uint64_t> Domain::take_released() {
   const DomainLock guard(this);
   released_count_.store(0, std::memory_order_relaxed);
-  return std::exchange(released_, {});
+  std::vector<uint64_t> released = std::exchange(released_, {});
+  const std::lock_guard received(received_lock_);
+  released.insert(released.end(), received_.begin(), received_.end());
+  received_.clear();
+  return released;
 }
 
 }  // namespace weft::nic

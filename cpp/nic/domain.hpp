@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/spinlock.hpp"
 #include "base/status.hpp"
 #include "mem/table.hpp"
 #include "nic/endpoint.hpp"
@@ -36,10 +37,15 @@ struct DomainConfig {
   uint32_t nic = 0;
   bool prov_key = false;
   bool virt_addr = false;
-  bool raw_keys = false;  // FI_MR_RAW: transfers take handles made by map_raw() as keys
-  StatusMap statuses;     // the provider's codes of failed operations
-  AddressText addresses;  // the form of addresses in the domain's texts
+  bool raw_keys = false;           // FI_MR_RAW: transfers take handles made by map_raw() as keys
+  StatusMap statuses;              // the provider's codes of failed operations
+  AddressText addresses;           // the form of addresses in the domain's texts
+  bool fetches_need_both = false;  // FI_ATOMIC_READ needs FI_REMOTE_READ and FI_REMOTE_WRITE, as other fetching atomics
+  // Not 0: the keys below are those of optimized regions for peers, and of standard regions for this domain. Tables
+  // have such keys with kStandardKey, so the two kinds of domains do not find each other's regions.
+  uint64_t standard_below = 0;
 };
+constexpr uint64_t kStandardKey = uint64_t{1} << 32;
 
 class Domain {
  public:
@@ -92,8 +98,13 @@ class Domain {
   // Makes a handle for a peer's key. mapped_key() requires the lock; kKeyNotAvail: unknown handle.
   uint64_t map_raw(uint64_t key);
   bool unmap_raw(uint64_t handle);
+  // The key in tables of a key that applications use.
+  [[nodiscard]] uint64_t standard_key(uint64_t key) const noexcept {
+    return key < config_.standard_below ? key | kStandardKey : key;
+  }
   [[nodiscard]] uint64_t mapped_key(uint64_t handle) const noexcept {
     assert_held();
+    if (config_.standard_below != 0) return standard_key(handle);
     const auto it = raw_keys_.find(handle);
     return it == raw_keys_.end() ? wire::kKeyNotAvail : it->second;
   }
@@ -101,6 +112,8 @@ class Domain {
   // Attaches objects that an operation needs until it is done; take_released() then returns them. False: already done.
   bool attach(uint64_t op_id, std::span<const uint64_t> cookies);
   [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
+  // The objects and the context (0: none) of a receive. Any thread, without the lock.
+  void release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept;
   std::vector<uint64_t> take_released();
 
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
@@ -132,9 +145,10 @@ class Domain {
   size_t pump(Flow& flow) noexcept;
   size_t release_due(uint64_t now_ns);  // of reordering_
   void pump_route(const Route& route) noexcept;
-  void wait(Op* op) noexcept;          // appends an operation to its flow's waiting operations
-  void stop_waiting(Op* op) noexcept;  // removes an operation from its flow's list, if it is in the list
-  void take_off(Flow& flow) noexcept;  // removes a flow without waiting operations from waiting_
+  void wait(Op* op) noexcept;           // appends an operation to its flow's waiting operations
+  void wait_in_order(Op* op) noexcept;  // the same, in front of operations that were posted later
+  void stop_waiting(Op* op) noexcept;   // removes an operation from its flow's list, if it is in the list
+  void take_off(Flow& flow) noexcept;   // removes a flow without waiting operations from waiting_
   // The route to the address: shared by the domain; own_route(): for one endpoint alone.
   std::shared_ptr<Route> route_to(const wire::EpAddress& address);
   std::shared_ptr<Route> own_route(const wire::EpAddress& address);
@@ -161,6 +175,8 @@ class Domain {
 #endif
   OpTable ops_;
   std::vector<uint64_t> released_;
+  SpinLock received_lock_;  // guards received_
+  std::vector<uint64_t> received_;
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;

@@ -16,13 +16,19 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
       length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
       config_(config),
       atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
-      raw_keys_(domain->config_.raw_keys ? 1 : 0),
+      raw_keys_(domain->config_.raw_keys || domain->config_.standard_below != 0 ? 1 : 0),
       order_(order_rules(config.msg_order, config.fence_covers_all)) {
   lanes_[0] = {config.msg_order, static_cast<uint8_t>(config.tclass % kTclassCount)};
+  if (config.commands.slots != 0) commands_ = std::make_unique<CommandQueue>(config.commands);
   if (config.reorder.on) reorder_ = std::make_unique<Reorder>(config.reorder);
   OpRules& rules = config_.rules;
   rules.more = rules.fence_needs_cap || rules.local_lengths || rules.key_form_count != 0 || rules.fence_also != 0 ||
                rules.data_key_mask != 0;
+  const ClassSet others = order_.of(OpClass::write) | order_.of(OpClass::read) | order_.of(OpClass::atomic);
+  takes_credits_ = (others & class_bit(OpClass::send)) == 0;
+  const auto of_send = order_.of(OpClass::send);
+  send_stops_ =
+      static_cast<ClassSet>((of_send & ~class_bit(OpClass::send)) | Flow::kWaiting | Flow::kForeign | Flow::kLongSend);
   for (size_t c = 0; c < kClassCount; ++c) stops_[c] = order_.waits_for[c] | Flow::kWaiting | Flow::kForeign;
 }
 
@@ -34,7 +40,10 @@ void Endpoint::bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags) {
     tx_cq_ = cq;
     selective_ = (flags & flag::kSelectiveCompletion) != 0;
   }
-  if ((flags & flag::kRecv) != 0) rx_cq_ = cq;
+  if ((flags & flag::kRecv) != 0) {
+    rx_cq_ = cq;
+    rx_selective_ = (flags & flag::kSelectiveCompletion) != 0;
+  }
 }
 
 void Endpoint::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
@@ -44,6 +53,8 @@ void Endpoint::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
   if ((flags & flag::kRead) != 0) read_cntr_ = counter;
   if ((flags & flag::kRemoteWrite) != 0) remote_write_cntr_ = counter;
   if ((flags & flag::kRemoteRead) != 0) remote_read_cntr_ = counter;
+  if ((flags & flag::kSend) != 0) send_cntr_ = counter;
+  if ((flags & flag::kRecv) != 0) recv_cntr_ = counter;
 }
 
 void Endpoint::bind_av(std::shared_ptr<AddressVector> av) {
@@ -128,6 +139,13 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     generation_ = generation;
     shut_number_ = uint64_t{generation} << 32;  // differs from the numbers of earlier endpoints of the slot
     address_ = address;
+    constexpr uint64_t kMessages = flag::kMsg | flag::kTagged;
+    if ((config_.caps & kMessages) != 0 && (config_.caps & flag::kRecv) != 0 && rx_cq_) {
+      port_owner_ = std::make_unique<RxPort>(this, rx_cq_, recv_cntr_, rx_selective_,
+                                             config_.messages.source ? av_.get() : nullptr, n.random().next());
+      port_.store(port_owner_.get(), std::memory_order_release);
+      n.ports_[index].store(port_owner_.get(), std::memory_order_release);
+    }
     n.eps_[index] = shared_from_this();
     state_ = State::enabled;
     set_plain();
@@ -155,6 +173,7 @@ void Endpoint::close() noexcept {
     plain_ = false;
     held_.clear();
     if (was_enabled) n.eps_[index_] = nullptr;
+    if (was_enabled) n.ports_[index_].store(nullptr, std::memory_order_release);
     if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
     // Operations under way end as canceled; late answers find no operation and are dropped.
     std::vector<Op*> mine;
@@ -167,6 +186,10 @@ void Endpoint::close() noexcept {
       op->status = Status::canceled;
       finish(op);
     }
+    if (port_owner_) port_owner_->close();
+    for (const auto& flow : flows_) {
+      if (flow) end_message_flow(*flow);
+    }
     flows_.clear();
     if (was_enabled) std::erase(av_->users_, this);
   }
@@ -176,6 +199,15 @@ void Endpoint::close() noexcept {
   {
     const DomainLock guard(domain_);
   }
+  if (port_owner_) {
+    // A frame for this endpoint may be in the port: frames are handled under this lock.
+    n.end_frames();
+    port_owner_->end_pulls();
+  }
+  for (const uint32_t slot : lent_) {
+    (void)n.quiesce(slot);
+    n.table().release(slot);
+  }
   if (was_enabled) {
     for (const uint16_t vni : vnis_) {
       for (link::Link* link : n.links()) link->release({address_.nic, address_.pid, vni, 0});
@@ -183,6 +215,12 @@ void Endpoint::close() noexcept {
     n.table().close_ep(index_);
     n.close_mappings_of(*this);
   }
+}
+
+std::pair<CommandQueue::Counts, uint32_t> Endpoint::commands() const {
+  const DomainLock guard(domain_);
+  if (!commands_) return {};
+  return {commands_->counts(), commands_->free_slots()};
 }
 
 void Endpoint::set_lane(uint8_t lane, uint64_t msg_order, uint8_t tclass) {
@@ -207,7 +245,10 @@ size_t Endpoint::cancel(uint64_t context) {
   const DomainLock guard(domain_);
   std::vector<Op*> found;
   domain_->ops_.each([&](Op* op) {
-    const bool begun = op->counted && (op->at_total != 0 || op->check_sent || op->submitted);
+    // A message between two attempts (FI_PROTO_CXI_RNR) can be canceled.
+    const bool begun = (op->numbered && op->retry_at_ns == 0) || op->kind == OpKind::pull ||
+                       (op->counted && (op->at_total != 0 || op->check_sent || op->submitted));
+    if (config_.rules.only_receives_cancel) return;
     if (op->ep == this && op->context == context && !begun && op->parent == nullptr && op->kind != OpKind::batch) {
       found.push_back(op);
     }
@@ -218,7 +259,8 @@ size_t Endpoint::cancel(uint64_t context) {
     op->status = Status::canceled;
     finish(op);
   }
-  return found.size();
+  RxPort* const port = port_.load(std::memory_order_relaxed);
+  return found.size() + (port != nullptr && port->context().cancel(context) ? 1 : 0);
 }
 
 Status Endpoint::down_status(uint64_t dest) {

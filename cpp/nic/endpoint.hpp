@@ -8,18 +8,22 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "link/link.hpp"
 #include "mem/table.hpp"
 #include "nic/args.hpp"
 #include "nic/cm.hpp"
+#include "nic/command_queue.hpp"
 #include "nic/counter.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 #include "nic/queue.hpp"
 #include "nic/reorder.hpp"
 #include "nic/route.hpp"
+#include "nic/rx_buffers.hpp"
+#include "nic/rx_port.hpp"
 #include "nic/telemetry.hpp"
 #include "wire/address.hpp"
 
@@ -42,6 +46,25 @@ struct PidRange {
   uint32_t last = 0x7fffffffu;
 };
 
+// How an endpoint sends and receives messages: the provider's protocol. Design: docs/design/messages.md.
+struct MessageConfig {
+  uint64_t eager_max = 16384;  // longer messages are pulled by the receiver; at most wire::kStagedPayloadMax
+  uint64_t eager_part = 0;     // bytes that such a message brings along
+  uint32_t tagged_ids = 0;     // messages that may wait to be pulled at a time; 0: any number
+  uint32_t untagged_ids = 0;
+  uint64_t min_multi_recv = 64;    // OPT_MIN_MULTI_RECV when the endpoint is enabled
+  uint32_t posted_max = 1u << 30;  // receives
+  uint32_t unexpected_max = 1u << 30;
+  RxBuffers::Config buffers;            // of unexpected messages
+  uint32_t credits = 32;                // credited messages of one sender; 0: every message is answered
+  bool unordered = false;               // FI_PROTO_CXI_RNR: no order, and nothing unexpected is kept
+  uint64_t retry_ns_max = 500'000'000;  // such a message fails if it has found no receive for so long
+  uint64_t stop_ns = 5'000'000;         // after a refusal messages are sent again after this time, if not told earlier
+  bool delivery_complete = true;        // FI_DELIVERY_COMPLETE of a send waits for the receiver's buffer
+  bool tells_buffers = true;            // completions of plain receives have the buffer's address
+  bool source = false, source_error = false;  // FI_SOURCE, FI_SOURCE_ERR
+};
+
 struct EndpointConfig {
   uint64_t caps = 0;
   uint32_t tx_size = 1024;
@@ -51,6 +74,7 @@ struct EndpointConfig {
   uint64_t tx_op_flags = 0;
   uint16_t vni = 0;
   bool foreign_key = false;       // its VNI is not the domain's
+  bool own_vni = false;           // it reaches peers on its own VNI, whatever the address vector has
   bool connected = false;         // FI_EP_MSG: one peer, set by connect_to()
   bool fence_covers_all = false;  // FI_FENCE waits for operations to every peer, not only to its own
   uint8_t tclass = 0;             // below kTclassCount, as telemetry counts it
@@ -59,7 +83,10 @@ struct EndpointConfig {
   TrafficRules traffic;
   ReorderConfig reorder;
   PidRange pids;
-  OpRules rules;  // enforced by cpp/call before post()
+  MessageConfig messages;
+  CommandQueueConfig commands;
+  uint32_t page_requests_max = 0;  // missing pages that one transfer gets in time (paging.cpp); 0: all
+  OpRules rules;                   // enforced by cpp/call before post()
 };
 
 class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Receiver {
@@ -116,22 +143,38 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context, bool device = false);
 
+  // Messages. Refused with rx_full if no more receives fit, with no_claim if the context has claimed no message.
+  PostResult post_send(const SendArgs& args);
+  PostResult post_receive(const ReceiveArgs& args);
+  // OPT_MIN_MULTI_RECV, for receives that are posted later.
+  void set_min_multi_recv(uint64_t bytes) noexcept;
+  // MessageConfig::retry_ns_max, for messages that are refused for the first time later.
+  void set_retry_time(uint64_t ns) noexcept;
+
   [[nodiscard]] Domain* domain() const noexcept { return domain_; }
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
   [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
   [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
   // How often operations held by FI_MORE were begun, all that were held together.
   [[nodiscard]] uint64_t batches() const noexcept { return batches_.load(std::memory_order_relaxed); }
+  // The model of the command queue: its counts, and the slots known to be free; all 0 without a model.
+  [[nodiscard]] std::pair<CommandQueue::Counts, uint32_t> commands() const;
+  [[nodiscard]] uint64_t page_requests() const noexcept { return page_requests_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t page_timeouts() const noexcept { return page_timeouts_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
   [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] const wire::EpAddress& address() const noexcept { return address_; }
   [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
+  // The receive side; null until enable(), and for endpoints that receive no messages.
+  [[nodiscard]] RxPort* port() const noexcept { return port_.load(std::memory_order_acquire); }
 
  private:
   friend class Domain;
   friend class Nic;
   friend class AddressVector;
+  friend class RxPort;
+  [[nodiscard]] Receiver* receiver() noexcept { return this; }
   enum class State : uint8_t { created, enabled, closed };
   enum class Direct : uint8_t { done, failed, frames, park, no_room };
 
@@ -142,7 +185,10 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
     return fi_addr < flows_.size() && flows_[fi_addr] ? flows_[fi_addr].get() : make_flow(fi_addr);
   }
   Flow* make_flow(uint64_t fi_addr);
-  void set_plain() noexcept { plain_ = state_ == State::enabled && !reorder_ && held_.empty() && raw_keys_ == 0; }
+  void set_plain() noexcept {
+    plain_ = state_ == State::enabled && !reorder_ && held_.empty() && raw_keys_ == 0 && !commands_ &&
+             config_.page_requests_max == 0;
+  }
   void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
   // True if the call itself may do the operation, by load and store or through the kernel.
   [[nodiscard]] bool may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept;
@@ -200,13 +246,14 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint64_t queue_op(Op* op);
   // FI_MORE: holds the operation, with those held earlier, until ring().
   uint64_t hold(Op* op);
-  void ring();
+  // followed: the operation that ends the batch is posted next.
+  void ring(bool followed = false);
   // True if the operation is to be held; otherwise starts the held operations.
   bool holds_or_rings(uint64_t flags) {
     if (!config_.holds_more) [[likely]]
       return false;
     if ((flags & flag::kMore) != 0) return true;
-    ring();
+    ring(true);
     return false;
   }
   // Defined in reorder.cpp: operations overtake each other.
@@ -228,6 +275,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   // Counts an operation that reached its region. counts: a counter of the target counts it; framed: so does its NIC.
   void count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key, uint64_t flags,
                      uint64_t bytes, bool counts, bool framed) noexcept;
+  bool request_pages(const std::byte* data, uint64_t length, uint32_t* asked);
   [[nodiscard]] uint16_t travels(OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
                                  uint64_t flags) const noexcept {
     const bool waw = (config_.msg_order & (order::kWaw | order::kRmaWaw)) != 0;
@@ -249,6 +297,30 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   Status submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload);
   void ask_for_room(Op* op);
   void on_room() noexcept override;
+  void on_receive_room() noexcept override;
+  // message.cpp, for an Op of kind send.
+  bool may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept;
+  PostResult send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants);
+  bool advance_send(Op* op);
+  Status lend(Op* op);
+  void unlend(Op* op, bool taken) noexcept;
+  void restart_flow(Flow& flow) noexcept;
+  void stop_flow(Flow& flow, Op* refused) noexcept;
+  bool retry_later(Op* refused) noexcept;
+  void on_reply(Op* op, Status status, uint8_t flags, const wire::Reply& reply) noexcept;
+  void on_taken(Op* op) noexcept;
+  void end_send(Op* op, Flow& flow) noexcept;
+  [[nodiscard]] std::string describe_message(const Op& op, const Route& route) const;
+  [[nodiscard]] std::string describe_status(std::string text, const wire::RmaRange& range, const Route& route,
+                                            Status status) const;
+  void end_message_flow(Flow& flow) noexcept;
+  void complete_send(bool wants, uint64_t context, bool tagged, uint64_t len) noexcept;
+  void report_send_failure(Op* op, Route& route) noexcept;
+  [[nodiscard]] wire::Frame message_frame(const Route& route, const Flow& flow, uint64_t tag, uint64_t data,
+                                          uint64_t total, bool tagged, uint64_t flags) const noexcept;
+  // Makes an operation that pulls the rest of a message by frames. False: out of memory.
+  bool pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept;
+  bool advance_pull(Op* op);
   // Requires the domain's lock. Delivers the entry of a peer's write with data; returns the answer's flag: 0, NoRoom.
   uint8_t receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept;
 
@@ -273,19 +345,28 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   EndpointConfig config_;
   std::atomic<uint64_t> batches_{0};
   uint64_t atomic_bytes_max_;
+  std::unique_ptr<CommandQueue> commands_;  // null: no model of the command queue
+  std::atomic<uint64_t> page_requests_{0}, page_timeouts_{0};
   std::unique_ptr<Reorder> reorder_;         // null: operations go out in the order of posting
   std::vector<std::shared_ptr<Flow>> held_;  // FI_MORE: flows with held operations
   std::atomic<uint32_t> outstanding_{0};     // operations that have an Op; changed under the lock, read by any thread
   std::atomic<uint32_t> long_copies_{0};
   std::shared_ptr<CompletionQueue> rx_cq_;
   std::shared_ptr<AddressVector> av_;
-  std::shared_ptr<Counter> remote_write_cntr_, remote_read_cntr_;
+  std::shared_ptr<Counter> remote_write_cntr_, remote_read_cntr_, send_cntr_, recv_cntr_;
+  std::unique_ptr<RxPort> port_owner_;
+  std::atomic<RxPort*> port_{nullptr};  // set by enable(), if the endpoint receives messages
+  bool rx_selective_ = false;
+  bool takes_credits_ = true;                   // false: later operations wait for messages, which then need an answer
+  ClassSet send_stops_ = 0;                     // bits of Flow::busy that keep a message from being sent by the call
+  uint32_t tagged_ids_ = 0, untagged_ids_ = 0;  // messages that wait to be pulled
+  std::vector<uint32_t> lent_;                  // buffers of canceled messages, which peers may still be reading
   uint32_t index_ = 0, generation_ = 0;
   bool shut_ = false;         // peers have been told that rx_cq_ has no room
   uint64_t shut_number_ = 0;  // grows each time that peers are told
   wire::EpAddress address_;
   uint16_t vni_mask_ = 0xffff;  // 0: several VNIs; the address vector has the VNI of each peer
-  uint16_t raw_keys_;           // not 0: keys are handles of map_raw()
+  uint16_t raw_keys_;           // not 0: tables have other keys than calls: Domain::mapped_key()
   OrderRules order_;
   std::array<Lane, kLaneCount> lanes_{};
   uint32_t lanes_used_ = 1;     // one bit a lane; lane 0 is the endpoint itself

@@ -45,6 +45,10 @@ size_t Nic::progress_locked(bool events) noexcept try {
     }
   }
   if (!owed_.empty()) n += retry_deferred();
+  if (notice_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    n += send_notices();
+  if (pulls_wait_.load(std::memory_order_relaxed)) [[unlikely]]
+    n += run_pulls();
   if (waiting_ops_.load(std::memory_order_relaxed) != 0) n += pump_all();
   if (watched_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
     n += look_at_pages();

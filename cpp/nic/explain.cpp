@@ -35,6 +35,15 @@ std::string region_text(const wire::RmaRange& range, const Route& route) {
   return text;
 }
 
+// Text for a key below standard_below that the other kind of domain made.
+std::string kinds_text(const wire::RmaRange& range, const Route& route) {
+  if (entry_of({range.addr, range.length, range.key ^ kStandardKey}, route) == nullptr) return {};
+  const bool standard = (range.key & kStandardKey) != 0;
+  return std::string("its owner made a region of this key, ") + (standard ? "an optimized" : "a standard") +
+         " one, and this side looks for " + (standard ? "a standard" : "an optimized") +
+         " one: processes that communicate need the same setting of optimized regions";
+}
+
 std::string endpoint_text(const Route& route) {
   if (!route.peer || !route.peer->table.valid()) {
     return " (RMA needs RMA, atomics ATOMIC, and both REMOTE_READ or REMOTE_WRITE)";
@@ -83,11 +92,38 @@ std::string addressing_text(const wire::RmaRange& range, const Route& route) {
 
 std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const Route& route, Status status) const {
   char head[320];
-  std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
-                static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
-                static_cast<unsigned long long>(range.key),
-                domain_->nic_->text_of(route.address, domain_->config_.addresses).c_str());
-  std::string text = head;
+  std::snprintf(
+      head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
+      static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
+      static_cast<unsigned long long>(domain_->config_.standard_below != 0 ? range.key & ~kStandardKey : range.key),
+      domain_->nic_->text_of(route.address, domain_->config_.addresses).c_str());
+  return describe_status(head, range, route, status);
+}
+
+std::string Endpoint::describe_message(const Op& op, const Route& route) const {
+  char head[320];
+  const std::string to = domain_->nic_->text_of(route.address, domain_->config_.addresses);
+  if (op.tagged) {
+    std::snprintf(head, sizeof(head),
+                  "message of %llu B with tag 0x%llx to %s: ", static_cast<unsigned long long>(op.total),
+                  static_cast<unsigned long long>(op.tag), to.c_str());
+  } else {
+    std::snprintf(head, sizeof(head), "message of %llu B to %s: ", static_cast<unsigned long long>(op.total),
+                  to.c_str());
+  }
+  if (op.status == Status::endpoint_access) {
+    return std::string(head) +
+           "the endpoint at that address receives no messages: open that endpoint with MSG or TAGGED, and RECV, in "
+           "its hints";
+  }
+  if (op.status == Status::not_ready) {
+    return std::string(head) + "no receive was posted for it in time: post receives before the peer sends";
+  }
+  return describe_status(head, {}, route, op.status);
+}
+
+std::string Endpoint::describe_status(std::string text, const wire::RmaRange& range, const Route& route,
+                                      Status status) const {
   if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
       status == Status::timeout || status == Status::unreachable || status == Status::protocol ||
       status == Status::secret || status == Status::version || status == Status::corrupted) {
@@ -98,6 +134,7 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
       if (range.key == wire::kKeyNotAvail) {
         return text + "the owner registered the region without rights for peers: no other process can access it";
       }
+      if (const std::string kinds = kinds_text(range, route); !kinds.empty()) return text + kinds;
       return text + "no region there has this key: register the region, and compare the key with its owner's";
     case Status::stale_key:
       return text + "the region of this key was closed, or was for a single use: exchange the new region's key";
@@ -163,6 +200,10 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
     case Status::unreachable:
       if (cut_off(route)) return text + "the link of its NIC, or of this endpoint's, is down: take the device up";
       return text + "there is no route to that host: is its network up, and is the address right?";
+    case Status::page_request:
+      return text + "an ODP time-out: more than " + std::to_string(config_.page_requests_max) +
+             " pages of the two buffers were missing, and a NIC gets only so many in time; no byte was moved. Repeat "
+             "the transfer, or touch the pages first";
     case Status::backlog:
       return text + "the listener already keeps as many unread requests as it can (" + std::to_string(kBacklogMax) +
              "): let its application read its event queue, then connect again";

@@ -24,8 +24,11 @@ constexpr OpClass class_of(OpKind kind) noexcept {
       return OpClass::read;
     case OpKind::atomic:
       return OpClass::atomic;
+    case OpKind::pull:
+      return OpClass::read;
     case OpKind::batch:
     case OpKind::cm:
+    case OpKind::send:
       break;
   }
   return OpClass::send;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.hpp"
 #include "mem/device.hpp"
@@ -27,5 +28,12 @@ Status gather(std::span<const iovec> list, uint64_t offset, std::byte* out, uint
 
 // Scatters `length` bytes over a list of the application's buffers, from byte `offset` on. fault: a page failed.
 Status scatter(std::span<const iovec> list, uint64_t offset, const std::byte* in, uint64_t length) noexcept;
+
+// The same for bytes.size() bytes from byte `offset` of the list on.
+Status copy_device_part(const mem::Devices& devices, std::span<const iovec> list, uint8_t of_device, uint64_t offset,
+                        std::span<std::byte> host, bool to_host) noexcept;
+
+// The buffers of [offset, offset + length) of a list. Throws std::bad_alloc.
+std::vector<iovec> part_of(std::span<const iovec> list, uint64_t offset, uint64_t length);
 
 }  // namespace weft::nic

@@ -82,7 +82,11 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     std::vector<link::Link*> links;
   };
   Nic(Parts parts, Limits limits)
-      : parts_(std::move(parts)), limits_(limits), eps_(mem::kEpCountMax), domains_(mem::kDomainCountMax) {}
+      : parts_(std::move(parts)),
+        limits_(limits),
+        eps_(mem::kEpCountMax),
+        domains_(mem::kDomainCountMax),
+        ports_(mem::kEpCountMax) {}
   ~Nic() override { stop_engine(); }
 
   void start_engine();
@@ -166,6 +170,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   friend class Domain;
   friend class Endpoint;
   friend class MemoryRegion;
+  friend class RxPort;
   void engine_loop();
   size_t progress_locked(bool events) noexcept;
   size_t pump_all();
@@ -184,6 +189,22 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                  std::span<const std::byte> payload) noexcept;
   Status on_cm(const wire::Frame& frame, std::span<const std::byte> payload);
+  // Messages: receive.cpp, and message.cpp for the sender's side.
+  void on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                  std::span<const std::byte> payload);
+  void on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
+  void on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
+  void on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
+  void serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame);
+  RxPort* port_of(const wire::Frame& frame) noexcept;
+  void know(const std::shared_ptr<link::Peer>& peer);
+  std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
+  void forget_messages(const link::Peer& peer) noexcept;
+  void send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice) noexcept;
+  size_t send_notices() noexcept;
+  void wake_pulls() noexcept;
+  size_t run_pulls() noexcept;
+  void end_frames() noexcept { const std::lock_guard frames(progress_mutex_); }  // waits for the frame under way
   uint8_t local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
                       uint64_t bytes) noexcept;
   // The result of the check frame of this frame's operation, if there was one; deleted at the last frame.
@@ -204,7 +225,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void need_engine() noexcept;
   [[nodiscard]] bool must_look_again() const noexcept {
     return deferred_count_.load(std::memory_order_seq_cst) != 0 || waiting_ops_.load(std::memory_order_seq_cst) != 0 ||
-           watched_count_.load(std::memory_order_seq_cst) != 0;
+           watched_count_.load(std::memory_order_seq_cst) != 0 || notice_count_.load(std::memory_order_seq_cst) != 0 ||
+           pulls_wait_.load(std::memory_order_seq_cst);
   }
   size_t look_at_pages() noexcept;
   [[nodiscard]] bool is_cut_off(const wire::Frame& frame) noexcept;
@@ -253,6 +275,17 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   mutable std::mutex objects_mutex_;  // guards eps_, domains_, counted_regions_, next_op_
   std::vector<std::shared_ptr<Endpoint>> eps_;
   std::vector<Domain*> domains_;
+  std::vector<std::atomic<RxPort*>> ports_;  // by endpoint; read under the progress lock, which keeps a port alive
+  struct Notice {
+    std::shared_ptr<link::Peer> peer;
+    wire::Frame frame;
+  };
+  SpinLock notice_lock_;  // guards notices_
+  std::deque<Notice> notices_;
+  std::atomic<size_t> notice_count_{0};
+  std::atomic<bool> pulls_wait_{false};
+  SpinLock known_lock_;                                            // guards known_
+  std::unordered_map<uint64_t, std::weak_ptr<link::Peer>> known_;  // peers that have sent messages, by number
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
   mutable std::mutex mappings_mutex_;
   std::vector<std::shared_ptr<MemoryRegion>> mappings_;  // open ones, and closed ones until the next is made

@@ -31,7 +31,7 @@ Op* Endpoint::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint6
   op->context = context;
   op->imm = imm;
   op->total = total;
-  ++outstanding_;
+  if (kind != OpKind::pull) ++outstanding_;
   if (wants) {
     tx_cq_->reserve();
     op->holds_cq_room = true;
@@ -79,14 +79,20 @@ uint64_t Endpoint::hold(Op* op) {
   return id;
 }
 
-void Endpoint::ring() {
+void Endpoint::ring(bool followed) {
   domain_->assert_held();
   if (held_.empty()) return;
+  if (commands_) commands_->ring(followed);
   batches_.fetch_add(1, std::memory_order_relaxed);
   const std::vector<std::shared_ptr<Flow>> flows = std::exchange(held_, {});
   set_plain();
   for (const auto& flow : flows) {
-    for (Op* op = flow->first; op != nullptr; op = op->next) op->held_back = false;
+    bool answered = false;  // the fabric merges the responses to one peer's High Rate Puts that are under way together
+    for (Op* op = flow->first; op != nullptr; op = op->next) {
+      if (!std::exchange(op->held_back, false) || counts_ == nullptr) continue;
+      if ((travels(op->kind, op->family, op->datatype, op->remote[0].key, op->flags) & traffic::kHrp) == 0) continue;
+      if (std::exchange(answered, true)) op->flags |= flag::kMerged;
+    }
   }
   for (const auto& flow : flows) domain_->pump(*flow);
   if (std::ranges::any_of(flows, [](const auto& flow) { return flow->waits() && !flow->route->resolving; })) {
@@ -101,7 +107,10 @@ void Endpoint::count_traffic(Route& route, OpKind kind, AtomicFamily family, Dat
   counts_->add_sent(lanes_[lane_of(flags)].tclass, packets_of(bytes));
   if (!framed && (route.telemetry != nullptr || find_counts(route))) [[likely]]
     route.telemetry->add_target(how, bytes, counts);
-  if ((how & traffic::kHrp) != 0) counts_->add(Telemetry::hrp_ack, 1);
+  if ((how & traffic::kHrp) != 0) {
+    counts_->add(Telemetry::hrp_ack, 1);
+    if ((flags & flag::kMerged) == 0) counts_->add(Telemetry::hrp_response, 1);
+  }
 }
 
 bool Endpoint::find_counts(Route& route) noexcept {
@@ -128,17 +137,22 @@ void Endpoint::finish(Op* op) noexcept {
   domain_->assert_held();
   const std::shared_ptr<Flow> flow = std::move(op->flow);
   if (op->counted) flow->end(class_of(op->kind));
-  if (op->parent == nullptr) --outstanding_;
+  if (op->parent == nullptr && op->kind != OpKind::pull) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
   if (op->device_result_count != 0 && op->status == Status::ok) [[unlikely]] {
     op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
                              op->held.data() + op->device_at, false);
   }
-  if (counts_ != nullptr && op->counted && op->status == Status::ok) [[unlikely]] {
+  const bool accesses = op->kind < OpKind::batch;
+  if (counts_ != nullptr && op->counted && op->status == Status::ok && accesses) [[unlikely]] {
     count_traffic(*flow->route, op->kind, op->family, op->datatype, op->remote[0].key, op->flags, op->total, false,
                   true);
   }
-  if (op->status == Status::ok && op->parent == nullptr && op->kind != OpKind::cm) [[likely]] {
+  if (op->kind == OpKind::send) [[unlikely]] {
+    end_send(op, *flow);
+  } else if (op->kind == OpKind::pull) [[unlikely]] {
+    port_owner_->pulled(*op->pull, op->status);
+  } else if (op->status == Status::ok && op->parent == nullptr && op->kind != OpKind::cm) [[likely]] {
     const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
     complete(op->wants_completion, op->context, completion_flags(as, op->family), op->total);
     if (!op->wants_completion) domain_->release_context(op->context);
@@ -260,6 +274,8 @@ bool Endpoint::advance(Op* op) {
     return true;
   }
   if (op->kind == OpKind::cm) return advance_frames(op);
+  if (op->kind == OpKind::send) return advance_send(op);
+  if (op->kind == OpKind::pull) return advance_pull(op);
   if (!started && t.peer->table.valid() && !ordered_behind && (op->flags & flag::kCommitComplete) == 0) {
     Status status = Status::ok;
     Direct direct;
@@ -312,8 +328,8 @@ bool Endpoint::advance_frames(Op* op) {
   f.source = seen_by(t);
   if (op->kind == OpKind::cm) {
     f.kind = wire::FrameKind::cm;
-    f.atomic_op = static_cast<uint16_t>(op->atomic_op);
-    f.imm_data = op->imm;
+    f.connect.connection = op->imm;
+    f.connect.message = static_cast<uint16_t>(op->atomic_op);
     f.flags = wire::kFrameLast;
     const Status s = submit_request(t, f, op->held);
     if (s == Status::again) return false;
@@ -331,7 +347,7 @@ bool Endpoint::advance_frames(Op* op) {
     f.kind = wire::FrameKind::check;
     f.family = static_cast<uint8_t>(op->family);
     f.flags = op->kind == OpKind::read ? wire::kFrameIsRead : op->kind == OpKind::atomic ? wire::kFrameIsAtomic : 0;
-    f.atomic_op = static_cast<uint16_t>(op->atomic_op);
+    f.atomic_op = static_cast<uint8_t>(op->atomic_op);
     const auto bytes = std::as_bytes(std::span(op->remote, op->remote_count));
     const Status s = submit_request(t, f, bytes);
     if (s == Status::again) return false;
@@ -347,13 +363,13 @@ bool Endpoint::advance_frames(Op* op) {
   for (;;) {
     const wire::RmaRange& range = op->remote[op->at_remote];
     const uint64_t left = range.length - op->at_offset;
-    f.key = range.key;
-    f.addr = range.addr;
-    f.length = range.length;
-    f.frag_offset = op->at_offset;
+    f.access.key = range.key;
+    f.access.addr = range.addr;
+    f.access.length = range.length;
+    f.access.frag_offset = op->at_offset;
     if (counts_ != nullptr) [[unlikely]] {
       const uint16_t how = travels(op->kind, op->family, op->datatype, range.key, op->flags) & traffic::kInFrames;
-      f.datatype = static_cast<uint16_t>(how << 8);
+      f.traffic = static_cast<uint8_t>(how);
     }
     f.flags = (op->flags & flag::kCommitComplete) != 0 && op->kind != OpKind::read ? wire::kFrameCommit : 0;
     std::span<const std::byte> payload;
@@ -376,16 +392,16 @@ bool Endpoint::advance_frames(Op* op) {
       case OpKind::read:
         f.kind = wire::FrameKind::read;
         n = std::min(left, uint64_t{t.peer->payload_max});
-        f.imm_data = op->at_total;  // the answer repeats it: the offset of its bytes
+        f.access.data = op->at_total;  // the answer repeats it: the offset of its bytes
         f.payload_length = 0;
         break;
       case OpKind::atomic: {
         f.kind = wire::FrameKind::atomic;
         f.family = static_cast<uint8_t>(op->family);
-        f.atomic_op = static_cast<uint16_t>(op->atomic_op);
-        f.datatype = static_cast<uint16_t>(f.datatype | static_cast<uint16_t>(op->datatype));
+        f.atomic_op = static_cast<uint8_t>(op->atomic_op);
+        f.datatype = static_cast<uint8_t>(op->datatype);
         n = range.length;
-        f.frag_offset = op->at_total;  // the answer repeats it
+        f.access.frag_offset = op->at_total;  // the answer repeats it
         uint64_t bytes = 0;
         if (op->local_count != 0) {
           (void)gather({op->local, op->local_count}, op->at_total, gathered, n);  // reads op->held: cannot fail
@@ -400,6 +416,8 @@ bool Endpoint::advance_frames(Op* op) {
       }
       case OpKind::batch:
       case OpKind::cm:
+      case OpKind::send:
+      case OpKind::pull:
         return true;
     }
     const bool last = op->at_remote + 1 == op->remote_count && op->at_offset + n == range.length;
@@ -411,7 +429,7 @@ bool Endpoint::advance_frames(Op* op) {
           return false;
         }
         f.flags |= wire::kFrameHasData;
-        f.imm_data = op->imm;
+        f.access.data = op->imm;
       }
     }
     // A read frame passes the part of the range that it wants in (frag_offset, status).
@@ -460,6 +478,10 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   Op* op = domain->ops_.find(frame.op_id);
   if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or another peer's operation
   const auto status = static_cast<Status>(frame.status);
+  if (op->kind == OpKind::send) {
+    op->ep->on_reply(op, status, 0, {});
+    return;
+  }
   if ((frame.flags & (wire::kFrameNoRoom | wire::kFrameRoom)) != 0) [[unlikely]] {
     Route& route = *op->flow->route;
     route.no_room = (frame.flags & wire::kFrameNoRoom) != 0;
@@ -469,11 +491,14 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   if (status != Status::ok) {
     if (op->status == Status::ok) op->status = status;
   } else if (!payload.empty()) {
-    const uint64_t offset = op->kind == OpKind::read ? frame.imm_data : frame.frag_offset;
+    const bool pull = op->kind == OpKind::pull;
+    const uint64_t offset = pull                       ? frame.pull.place
+                            : op->kind == OpKind::read ? frame.access.data
+                                                       : frame.access.frag_offset;
     if (offset > op->total || payload.size() > op->total - offset) {
       op->status = Status::protocol;
-    } else if (op->kind == OpKind::read || op->kind == OpKind::atomic) {
-      const bool read = op->kind == OpKind::read;
+    } else if (op->kind == OpKind::read || op->kind == OpKind::atomic || pull) {
+      const bool read = op->kind != OpKind::atomic;
       const std::span<const iovec> list(read ? op->local : op->result, read ? op->local_count : op->result_count);
       const Status landed = scatter(list, offset, payload.data(), payload.size());
       if (landed != Status::ok && op->status == Status::ok) op->status = landed;

@@ -11,6 +11,7 @@
 #include "base/status.hpp"
 #include "link/link.hpp"
 #include "nic/atomics.hpp"
+#include "nic/rx.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::nic {
@@ -22,7 +23,7 @@ struct Route;
 constexpr size_t kIovMax = 8;
 static_assert(kIovMax <= 8);  // a uint8_t has a bit for each buffer
 
-enum class OpKind : uint8_t { write, read, atomic, batch, cm };
+enum class OpKind : uint8_t { write, read, atomic, batch, cm, send, pull };
 
 // Fields used by every operation come first, so a one-buffer, one-range operation touches few cache lines.
 struct Op {
@@ -49,6 +50,18 @@ struct Op {
   Op* parent = nullptr;              // part of a vectored call: the call's Op
   std::shared_ptr<Route> failed_at;  // vectored call: the route of its first failure
   int32_t* status_out = nullptr;
+  // send
+  uint64_t tag = 0;
+  uint32_t number = 0;       // of the message, in its flow
+  uint32_t epoch = 0;        // Flow::epoch when the message was sent
+  uint32_t lent = kNotLent;  // the slot of the buffer in the memory table
+  bool tagged = false, numbered = false, has_id = false, wants_match = false;
+  bool arrived = false, matched = false;  // the receiver has the message; a receive has it
+  uint8_t attempts = 0;                   // that the receiver refused, for lack of a receive (FI_PROTO_CXI_RNR)
+  uint64_t retry_at_ns = 0;               // not 0: waits for the next attempt
+  uint64_t give_up_at_ns = 0;
+  static constexpr uint32_t kNotLent = ~uint32_t{0};
+  std::unique_ptr<RxPull> pull;
   std::vector<std::byte> held;    // copy of the data (inject, operands of atomics, data from or to a device)
   std::vector<uint64_t> cookies;  // objects of the caller, returned when the operation is done
   wire::RmaRange remote[kIovMax];

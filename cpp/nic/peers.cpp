@@ -67,6 +67,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   parts_.devices->forget(peer.get());
   forget_deferred(*peer);
   const std::lock_guard objects(objects_mutex_);
+  forget_messages(*peer);
   for (Domain* domain : domains_) {
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
@@ -106,6 +107,12 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       event.kind = CmKind::lost;
       event.status = peer->down_status();
       (void)ep->cm_->push(std::move(event));
+    }
+    for (const std::shared_ptr<Endpoint>& ep : eps_) {
+      if (!ep || ep->domain_ != domain) continue;
+      for (const auto& flow : ep->flows_) {
+        if (flow && flow->route->ready && flow->route->peer == peer) flow->forget_messages();
+      }
     }
     domain->each_route([&](Route& route) {
       // The next operation resolves the address again, because another process may have taken it.

@@ -2,7 +2,11 @@
 #include "nic/queue.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <mutex>
 #include <new>
+
+#include "nic/av.hpp"
 
 namespace weft::nic {
 
@@ -47,8 +51,24 @@ CompletionQueue::Taken CompletionQueue::push_remote(const CqEntry& entry, Receiv
   }
   if (count_overflow_ >= kOverflowMax) return Taken::refused;
   if (std::find(shut_.begin(), shut_.end(), receiver) == shut_.end()) shut_.push_back(receiver);
+  has_more_to_do_ = true;
   push(entry);
   return Taken::late;
+}
+
+void CompletionQueue::after_read(uint32_t n) noexcept {
+  if (ack_batch_ > 1) {
+    unacked_ += n;
+    reserved_ += n;
+    if (unacked_ >= ack_batch_) {
+      const uint32_t batches = unacked_ / ack_batch_;
+      acks_ += batches;
+      unacked_ -= batches * ack_batch_;
+      reserved_ -= batches * ack_batch_;
+    }
+  }
+  if (!shut_.empty() && count_overflow_ == 0 && count_ <= capacity_ / 2) open();
+  has_more_to_do_ = ack_batch_ > 1 || !shut_.empty();
 }
 
 void CompletionQueue::open() noexcept {
@@ -79,7 +99,140 @@ void CompletionQueue::push_error(CqEntry entry, CqError error) noexcept {
   push(entry);
 }
 
+// HOT. Lines: the lock and the heads of the ring, the entry.
+void CompletionQueue::push_received(const RxEntry& entry) noexcept {
+  {
+    const std::lock_guard guard(received_lock_);
+    const uint32_t n = received_count_.load(std::memory_order_relaxed);
+    if (n == received_.size()) [[unlikely]] {
+      try {
+        std::vector<RxEntry> more(n == 0 ? 64 : 2 * size_t{n});
+        for (uint32_t i = 0; i < n; ++i) more[i] = received_[(received_first_ + i) & (n - 1)];
+        received_ = std::move(more);
+        received_first_ = 0;
+      } catch (const std::bad_alloc&) {
+        received_lost_ = true;
+        received_count_.store(n, std::memory_order_release);
+        return;
+      }
+    }
+    received_[(received_first_ + n) & (received_.size() - 1)] = entry;
+    received_count_.store(n + 1, std::memory_order_release);
+  }
+  event.notify();
+}
+
+bool CompletionQueue::note_starved(Receiver* receiver) noexcept {
+  const std::lock_guard guard(received_lock_);
+  if (received_count_.load(std::memory_order_relaxed) < capacity_) return false;
+  if (std::ranges::find(starved_, receiver) == starved_.end()) starved_.push_back(receiver);  // add_receiver() reserved
+  return true;
+}
+
+void CompletionQueue::collect_now() noexcept {
+  bool told = false;
+  {
+    const std::lock_guard guard(received_lock_);
+    uint32_t n = received_count_.load(std::memory_order_relaxed);
+    // Entries that do not fit stay: an entry that nothing bounds would have to be thrown away.
+    while (n != 0 && (count_ + count_overflow_ < capacity_ || count_ + count_overflow_ == 0)) {
+      push_collected(received_[received_first_]);
+      received_first_ = (received_first_ + 1) & static_cast<uint32_t>(received_.size() - 1);
+      --n;
+    }
+    received_count_.store(n, std::memory_order_release);
+    if (received_lost_) overrun = true;
+    told = !starved_.empty() && n <= capacity_ / 2;
+  }
+  // One at a time and without the lock: a receiver takes its own lock, under which it calls push_received().
+  while (told) {
+    Receiver* receiver = nullptr;
+    {
+      const std::lock_guard guard(received_lock_);
+      if (starved_.empty()) break;
+      receiver = starved_.back();
+      starved_.pop_back();
+    }
+    receiver->on_receive_room();
+  }
+}
+
+void CompletionQueue::push_collected(const RxEntry& received) noexcept {
+  CqEntry entry = received.entry;
+  Status status = received.status;
+  StatusMap::Entry code = received.code;
+  if (received.sources != nullptr) {
+    entry.source = received.sources->find(received.from);
+    if (entry.source == ~uint64_t{0} && received.source_error && status == Status::ok) {
+      status = Status::no_source;
+      code = received.no_source;
+    }
+  }
+  if (status == Status::ok) [[likely]] {
+    push(entry);
+    return;
+  }
+  CqError error;
+  error.err = code.err;
+  error.prov_errno = code.prov;
+  error.status = status;
+  error.olen = received.cut;
+  error.peer = received.from;
+  try {
+    error.text = received.describe(status);
+  } catch (const std::bad_alloc&) {  // without its text
+  }
+  push_error(entry, std::move(error));
+}
+
+std::string RxEntry::describe(Status failed) const {
+  const auto number = [](uint64_t n) { return std::to_string(n); };
+  const bool tagged = (entry.flags & flag::kTagged) != 0;
+  char tag[40] = "";
+  if (tagged) std::snprintf(tag, sizeof(tag), " with tag 0x%llx", static_cast<unsigned long long>(entry.tag));
+  switch (failed) {
+    case Status::truncated:
+      return "receive" + std::string(tag) + ": the message has " + number(entry.len + cut) +
+             " B, and the receive had room for " + number(entry.len) + " B: the first " + number(entry.len) +
+             " B are stored, the others are lost; post a longer buffer, or peek for the length first";
+    case Status::canceled:
+      return "receive" + std::string(tag) + ": canceled by cancel() before a message matched it";
+    case Status::no_message:
+      return "peek" + std::string(tag) +
+             ": no message that has arrived matches; one may be under way: progress, and peek again";
+    case Status::no_source:
+      return "receive" + std::string(tag) +
+             ": the message has arrived, and its sender is not in the address vector: insert the sender's address, "
+             "which this entry names";
+    case Status::fault:
+      return "receive" + std::string(tag) +
+             ": no memory behind the receive's buffer, or behind the sender's (unmapped, or without the access right): "
+             "keep a buffer mapped until its completion is read";
+    default:
+      break;
+  }
+  return "receive" + std::string(tag) +
+         ": the sender ended before all bytes of the message were pulled from its buffer (status " +
+         number(static_cast<uint64_t>(failed)) + "): the buffer's content is undefined; post the receive again";
+}
+
+void CompletionQueue::forget_sources(const AddressVector* sources) noexcept {
+  const std::lock_guard guard(received_lock_);
+  const uint32_t n = received_count_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < n; ++i) {
+    RxEntry& e = received_[(received_first_ + i) & (received_.size() - 1)];
+    if (e.sources != sources) continue;
+    e.entry.source = sources->find(e.from);
+    if (e.entry.source == ~uint64_t{0} && e.source_error && e.status == Status::ok) {
+      e.status = Status::no_source;
+      e.code = e.no_source;
+    }
+    e.sources = nullptr;
+  }
+}
+
 size_t CompletionQueue::read(CqEntry* out, size_t max, bool* error_waits) {
+  collect();
   size_t n = 0;
   while (n < max && count_ != 0 && ring_[head_].error == 0) {
     out[n++] = ring_[head_];
@@ -92,11 +245,12 @@ size_t CompletionQueue::read(CqEntry* out, size_t max, bool* error_waits) {
     pop();
   }
   *error_waits = e != nullptr && e->error != 0;
-  open_if_read();
+  note_read(static_cast<uint32_t>(n));
   return n;
 }
 
 bool CompletionQueue::read_error(CqEntry* entry, CqError* error) {
+  collect();
   const CqEntry* e = head();
   if (e == nullptr || e->error == 0) return false;
   *entry = *e;
@@ -110,7 +264,7 @@ bool CompletionQueue::read_error(CqEntry* entry, CqError* error) {
     errors_free_.push_back(e->error - 1);
   }
   pop();
-  open_if_read();
+  note_read(1);
   return true;
 }
 

@@ -1,34 +1,43 @@
 // cpp/nic/queue.hpp: completion queues: the NIC's reports to its process. Written and read under the lock of their
-// domain.
+// domain, except for the entries of received messages: the receive side adds them without that lock, and read()
+// collects them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/cache.hpp"
 #include "base/mapping.hpp"
+#include "base/spinlock.hpp"
 #include "base/status.hpp"
 #include "nic/event.hpp"
 #include "wire/address.hpp"
 
 namespace weft::nic {
 
-// Completion flags are libfabric's (rdma/fabric.h).
+class AddressVector;
+
+// Completion flags are libfabric's (rdma/fabric.h). kClaim is a flag of receives, kSelectiveCompletion of bindings.
 namespace flag {
 constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAtomic = 1ull << 4, kRead = 1ull << 8,
                    kWrite = 1ull << 9, kRecv = 1ull << 10, kSend = 1ull << 11, kRemoteRead = 1ull << 12,
                    kRemoteWrite = 1ull << 13, kRemoteCqData = 1ull << 17, kMore = 1ull << 18, kFence = 1ull << 21,
+                   kMultiRecv = 1ull << 16, kPeek = 1ull << 19, kDiscard = 1ull << 58, kClaim = 1ull << 59,
                    kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56, kInjectComplete = 1ull << 26,
                    kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
                    kMatchComplete = 1ull << 31, kMrSingleUse = 1ull << 41, kRmaPmem = 1ull << 49,
                    kSelectiveCompletion = 1ull << 59;
 // Ours, in bits that no flag of an operation has, neither libfabric's nor a provider's. For endpoints with selective
 // completion: an operation that is not done when the call returns reports its completion (IfUnfinished), or is not
-// begun (OnlyNow). Lane: which of the endpoint's aliases it is from; 0: none.
-constexpr uint64_t kIfUnfinished = 1ull << 37, kOnlyNow = 1ull << 38;
+// begun (OnlyNow). Merged: the fabric merges its response with an earlier one's. Lane: which of the endpoint's aliases
+// it is from; 0: none.
+constexpr uint64_t kIfUnfinished = 1ull << 37, kOnlyNow = 1ull << 38, kMerged = 1ull << 39;
 constexpr uint32_t kLaneShift = 32;
 constexpr uint64_t kLane = 31ull << kLaneShift;
 }  // namespace flag
@@ -47,7 +56,8 @@ struct CqEntry {
   uint64_t tag = 0;
   uint64_t source = ~uint64_t{0};  // target side: the initiator's fi_addr, or FI_ADDR_NOTAVAIL
   uint32_t error = 0;              // 0, or the number of its CqError + 1
-  uint32_t reserved = 0;
+  uint32_t reserved = 0;           // kSharedContext: a later entry of the same receive has the context too
+  static constexpr uint32_t kSharedContext = 1;
 };
 static_assert(sizeof(CqEntry) == 64);
 
@@ -62,10 +72,26 @@ struct CqError {
   wire::EpAddress peer, own;
 };
 
+// The completion of a receive, or what a peek found.
+struct RxEntry {
+  CqEntry entry;
+  const AddressVector* sources = nullptr;  // FI_SOURCE: finds the sender's fi_addr when the entry is collected
+  wire::EpAddress from;                    // the sender
+  bool source_error = false;               // FI_SOURCE_ERR: a sender that is not in `sources` is an error
+  Status status = Status::ok;
+  StatusMap::Entry code{0, 0};       // of the status
+  StatusMap::Entry no_source{0, 0};  // of Status::no_source
+  uint64_t cut = 0;                  // bytes that did not fit
+  // What was asked, what was found. Throws std::bad_alloc.
+  [[nodiscard]] std::string describe(Status failed) const;
+};
+
 // An endpoint that told its peers to hold back writes with data. on_room() runs when the queue has room again.
 class Receiver {
  public:
   virtual void on_room() noexcept = 0;
+  // The queue takes entries of received messages again.
+  virtual void on_receive_room() noexcept = 0;
 
  protected:
   ~Receiver() = default;
@@ -101,6 +127,13 @@ class CompletionQueue {
   // The unread entries fill the queue: no operation that might add an entry begins, and peers are held back. Entries
   // reserved by operations under way do not count here, because two sides could then wait for each other.
   [[nodiscard]] bool full() const noexcept { return unread() >= capacity_; }
+  // The slots of entries that were read are free again only when `batch` of them have been read, as if hardware learned
+  // of readers by an acknowledgement for each batch. A batch is at most the capacity. Call before the queue is used.
+  void acknowledge_by(uint32_t batch) noexcept {
+    ack_batch_ = std::min(batch, capacity_);
+    has_more_to_do_ = ack_batch_ > 1;
+  }
+  [[nodiscard]] uint64_t acknowledgements() const noexcept { return acks_; }
   void reserve() noexcept { ++reserved_; }
   void unreserve() noexcept { --reserved_; }
   void push(const CqEntry& entry) noexcept {
@@ -117,11 +150,26 @@ class CompletionQueue {
   enum class Taken : uint8_t { taken, late, refused };
   Taken push_remote(const CqEntry& entry, Receiver* receiver) noexcept;
   // Registers an endpoint that receives here, which reserves memory so that push_remote() allocates none.
-  void add_receiver() { shut_.reserve(++receivers_); }
+  void add_receiver() {
+    shut_.reserve(++receivers_);
+    const std::lock_guard guard(received_lock_);
+    starved_.reserve(receivers_);
+  }
   void remove_receiver(Receiver* receiver) noexcept {
     --receivers_;
     std::erase(shut_, receiver);
+    const std::lock_guard guard(received_lock_);
+    std::erase(starved_, receiver);
   }
+  // Adds the completion of a receive. Any thread, without the domain's lock.
+  void push_received(const RxEntry& entry) noexcept;
+  // True: as many completions of receives wait as the queue has entries. Then remembers the receiver, whose
+  // on_receive_room() is called. Any thread, without the domain's lock.
+  [[nodiscard]] bool is_full_of_receives(Receiver* receiver) noexcept {
+    return received_count_.load(std::memory_order_relaxed) >= capacity_ && note_starved(receiver);
+  }
+  // The address vector ends: finds the senders of waiting entries now.
+  void forget_sources(const AddressVector* sources) noexcept;
   // Adds a local completion, which has no source address.
   void push_local(uint64_t context, uint64_t flags, uint64_t len) noexcept {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
@@ -131,6 +179,7 @@ class CompletionQueue {
       e.len = len;
       e.buf = e.data = e.tag = 0;
       e.error = 0;
+      e.reserved = 0;
       e.source = ~uint64_t{0};
       ++count_;
       event.notify();
@@ -146,15 +195,19 @@ class CompletionQueue {
   size_t read(CqEntry* out, size_t max, bool* error_waits);
   bool read_error(CqEntry* entry, CqError* error);
 
-  [[nodiscard]] bool error_waits() const noexcept {
+  [[nodiscard]] bool error_waits() noexcept {
+    collect();
     const CqEntry* e = head();
     return e != nullptr && e->error != 0;
   }
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool in_huge_pages() const noexcept { return huge_.data() != nullptr; }
   [[nodiscard]] int huge_error() const noexcept { return huge_error_; }  // the kernel's refusal of huge pages; 0: none
-  [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_; }
-  [[nodiscard]] uint32_t reserved() const noexcept { return reserved_; }
+  [[nodiscard]] uint32_t unread() const noexcept {
+    return count_ + count_overflow_ + received_count_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint32_t reserved() const noexcept { return reserved_ - unacked_; }
+  [[nodiscard]] uint32_t unacknowledged() const noexcept { return unacked_; }
 
   Event event;
   std::atomic<bool> signaled{false};
@@ -163,18 +216,31 @@ class CompletionQueue {
 
  private:
   static constexpr uint32_t kNoText = ~uint32_t{0};  // CqEntry::error of an error without a CqError (out of memory)
+  // Moves the entries of receives behind the other entries.
+  void collect() noexcept {
+    if (received_count_.load(std::memory_order_acquire) != 0) [[unlikely]]
+      collect_now();
+  }
+  [[gnu::noinline]] void collect_now() noexcept;
+  void push_collected(const RxEntry& received) noexcept;
+  [[gnu::noinline]] bool note_starved(Receiver* receiver) noexcept;
   [[nodiscard]] const CqEntry* head() const noexcept;
   void pop() noexcept;
   [[gnu::noinline]] void push_late(const CqEntry& entry) noexcept;
-  void open_if_read() noexcept {
-    if (!shut_.empty() && count_overflow_ == 0 && count_ <= capacity_ / 2) [[unlikely]]
-      open();
+  // After `n` entries were read.
+  void note_read(uint32_t n) noexcept {
+    if (has_more_to_do_) [[unlikely]]
+      after_read(n);
   }
+  [[gnu::noinline]] void after_read(uint32_t n) noexcept;
   [[gnu::noinline]] void open() noexcept;
 
   uint32_t capacity_;
   uint32_t mask_ = 0;
   uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
+  bool has_more_to_do_ = false;           // read() has more to do than to take entries: ack_batch_, shut_
+  uint32_t ack_batch_ = 1, unacked_ = 0;  // unacked_: entries that were read and still take their slots
+  uint64_t acks_ = 0;
   CqEntry* ring_ = nullptr;  // in one of the next two
   std::vector<CqEntry> plain_;
   Mapping huge_;
@@ -184,6 +250,14 @@ class CompletionQueue {
   std::vector<uint32_t> errors_free_;
   std::vector<Receiver*> shut_;  // receivers that wait for room
   size_t receivers_ = 0;
+
+  // Entries of receives: a ring that grows, guarded by received_lock_. The count is read without the lock.
+  alignas(kCacheLine) SpinLock received_lock_;
+  std::atomic<uint32_t> received_count_{0};
+  uint32_t received_first_ = 0;
+  bool received_lost_ = false;  // no memory for an entry
+  std::vector<RxEntry> received_;
+  std::vector<Receiver*> starved_;  // receivers that wait for room
 };
 
 }  // namespace weft::nic

@@ -87,6 +87,7 @@ void MemoryRegion::enter(std::optional<uint64_t> key) {
   request.notes = later.notes;
   request.guard = later.guard ? &*later.guard : nullptr;
   request.client_key = key;
+  request.fetches_need_both = domain_->config_.fetches_need_both;
   for (const BoundCounter& bound : counters()) request.access |= notify_flags(bound.flags);
   slot_ = nic.table().insert(request);
   key_.store(nic.table().mr(slot_).key, std::memory_order_relaxed);

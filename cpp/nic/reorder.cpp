@@ -42,7 +42,9 @@ bool must_follow(const Ordered& earlier, const Ordered& later, uint64_t msg_orde
 std::vector<bool> Reorder::land_some(uint64_t bytes, bool ordered) {
   const size_t count = packets_of(bytes);
   std::vector<bool> left(count, true);
-  if (ordered) {
+  if (limits.target == TargetOrder::relaxed) {
+    for (size_t i = 0; i < count; ++i) left[i] = below(2) == 0;
+  } else if (ordered && limits.target == TargetOrder::as_asked) {
     for (size_t i = 0; i + 1 < count; ++i) left[i] = below(2) == 0;
   } else {
     std::fill_n(left.begin(), below(count), false);

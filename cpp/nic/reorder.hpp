@@ -22,11 +22,15 @@
 
 namespace weft::nic {
 
+// The order of a write's packets in the target's memory: as the operation asks, all in order, none.
+enum class TargetOrder : uint8_t { as_asked, strict, relaxed };
+
 struct ReorderConfig {
   bool on = false;
   uint64_t seed = 0;
   // Bytes up to which the order of a read after a write, a write after a read and a write after a write holds.
   uint64_t raw_bytes = ~uint64_t{0}, war_bytes = ~uint64_t{0}, waw_bytes = ~uint64_t{0};
+  TargetOrder target = TargetOrder::as_asked;
 };
 
 // The properties of an operation that decide which others it may pass.
@@ -80,6 +84,7 @@ class Reorder {
   }
   // The packets of a write that land at once, while the rest is late. A strictly ordered packet lands after all packets
   // before it: the last packet of an ordered write, every packet of an unordered write. The others may pass each other.
+  // limits.target makes all packets strictly ordered, or none.
   std::vector<bool> land_some(uint64_t bytes, bool ordered);
 
   ReorderConfig limits;

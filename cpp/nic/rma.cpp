@@ -22,6 +22,11 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   *flow = flow_of(dest_of(dest));
   if (*flow == nullptr) [[unlikely]]
     return config_.connected ? Refusal::not_connected : Refusal::bad_address;
+  if (commands_) [[unlikely]] {
+    if (outstanding_ >= config_.tx_size || !commands_->put(config_.holds_more && (flags & flag::kMore) != 0)) {
+      return Refusal::tx_full;
+    }
+  }
   return Refusal::none;
 }
 
@@ -30,7 +35,10 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
   if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return nullptr;
   if (fi_addr >= flows_.size()) flows_.resize(av_->entries_.size());
   // Targets may admit a connected endpoint and refuse others, so other endpoints must not share its translations.
-  const std::shared_ptr<Route>& shared = av_->entries_[fi_addr];
+  std::shared_ptr<Route> shared = av_->entries_[fi_addr];
+  if (config_.own_vni) {
+    shared = domain_->route_to({shared->address.nic, shared->address.pid, config_.vni, shared->address.reserved});
+  }
   flows_[fi_addr] = std::make_shared<Flow>(config_.connected ? domain_->own_route(shared->address) : shared);
   if (!speaks_to(*shared)) flows_[fi_addr]->busy |= Flow::kForeign;
   return flows_[fi_addr].get();
@@ -38,6 +46,7 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
 
 void Endpoint::drop_flow(uint64_t fi_addr) noexcept {
   domain_->assert_held();
+  if (fi_addr < flows_.size() && flows_[fi_addr]) end_message_flow(*flows_[fi_addr]);
   if (fi_addr < flows_.size()) flows_[fi_addr] = nullptr;  // operations under way keep the flow and end normally
 }
 
@@ -310,6 +319,20 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   if ((flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
     return Direct::park;
   const mem::Devices* copier = by_device ? &devices : nullptr;
+  if (config_.page_requests_max != 0 && !by_device) [[unlikely]] {
+    uint32_t asked = 0;
+    bool in_time = true;
+    for (size_t i = 0; i < local_count && in_time; ++i) {
+      in_time = request_pages(static_cast<const std::byte*>(local[i].iov_base), local[i].iov_len, &asked);
+    }
+    for (uint32_t i = 0; i < count && in_time && reach == Reach::direct; ++i) {
+      in_time = request_pages(pieces[i].pointer, pieces[i].length, &asked);
+    }
+    if (!in_time) {
+      *status = Status::page_request;
+      return Direct::failed;
+    }
+  }
 
   const bool to_peer = kind == OpKind::write;
   if (reach == Reach::direct && !by_device && total <= domain_->nic_->limits_.inline_copy_bytes) [[likely]] {
@@ -379,10 +402,10 @@ Status Endpoint::send_notice(Route& route, bool read, bool atomic, const wire::R
   f.atomic_op = static_cast<uint8_t>(op);
   f.flags = static_cast<uint8_t>((has_data ? wire::kFrameHasData : 0) | (read ? wire::kFrameIsRead : 0) |
                                  (atomic ? wire::kFrameIsAtomic : 0) | wire::kFrameLast);
-  f.key = range.key;
-  f.addr = range.addr;
-  f.length = total;
-  f.imm_data = imm;
+  f.access.key = range.key;
+  f.access.addr = range.addr;
+  f.access.length = total;
+  f.access.data = imm;
   f.ep_index = route.ep_index;
   f.ep_generation = route.ep_generation;
   f.source = seen_by(route);

@@ -50,6 +50,7 @@ struct Route : std::enable_shared_from_this<Route> {
   wire::EpAddress address;
   const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null if the table is not shared
   uint32_t ep_index = 0, ep_generation = 0;
+  uint32_t epoch = 0;  // grows when the address is resolved
   bool ready = false;
   bool resolving = false;
   // For a peer whose table is not shared: its completion queue has no room for writes with data; when to ask again.
@@ -67,6 +68,7 @@ struct Route : std::enable_shared_from_this<Route> {
     ep_index = index;
     ep_generation = generation;
     ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
+    ++epoch;
     down = Status::ok;
     no_room = false;
     for (Translation& t : translations) t = {};
@@ -89,20 +91,53 @@ struct Route : std::enable_shared_from_this<Route> {
 struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
   // Further bits of `busy`. kWaiting: operations wait, and a new one queues behind them. kForeign: the peer has another
   // VNI, and operations to it are refused.
-  static constexpr ClassSet kWaiting = 1u << 7, kForeign = 1u << 6;
+  // kLongSend: messages need an answer, because the receiver has to give a number or credits.
+  static constexpr ClassSet kWaiting = 1u << 7, kForeign = 1u << 6, kLongSend = 1u << 5;
+  static constexpr uint32_t kNoSender = ~uint32_t{0};
 
   explicit Flow(std::shared_ptr<Route> r) noexcept : route(std::move(r)) {}
+  Flow(const Flow&) = delete;
+  Flow& operator=(const Flow&) = delete;
 
   std::shared_ptr<Route> route;
-  ClassSet busy = 0;     // classes with operations under way; kWaiting
-  ClassSet copying = 0;  // classes with a long copy under way outside the lock
-  Op* first = nullptr;   // waiting operations, in order; the first may be partly submitted
+  ClassSet busy = kLongSend;  // classes with operations under way, and the bits above
+  ClassSet copying = 0;       // classes with a long copy under way outside the lock
+  Op* first = nullptr;        // waiting operations, in order; the first may be partly submitted
+  // Messages: those that may be sent without an answer, the number of the next one, and the receiver's number of this
+  // flow, which the first answer tells.
+  // epoch: Route::epoch of the receiver that told the number.
+  uint32_t credits = 0, next_number = 0, sender = kNoSender, epoch = 0;
   Op* last = nullptr;
+  uint32_t unanswered = 0;    // messages
+  uint32_t credits_max = 0;   // as the receiver once gave
+  bool asks_credits = false;  // a message is under way whose answer brings credits
+  bool stopped = false;       // a message was refused: none is sent until the receiver says so, or retry_at_ns
+  bool restart = false;       // a message was lost: the flow begins anew when all messages are answered
+  // After a refusal: the most unanswered messages. Doubles with each message that is taken; 0: no limit. Otherwise all
+  // waiting messages would be sent, and refused, for each place that becomes free.
+  uint32_t window = 0;
+  uint64_t retry_at_ns = 0;
+
+  void set_long_send() noexcept {
+    const bool plenty = credits > credits_max / 2 || (credits != 0 && asks_credits);
+    const bool wait = sender == kNoSender || stopped || restart || !plenty;
+    busy = static_cast<ClassSet>(wait ? busy | kLongSend : busy & ~kLongSend);
+  }
 
   std::array<uint32_t, kClassCount> under_way{};    // operations sent as frames, and long copies
   std::array<uint32_t, kClassCount> long_copies{};  // of these, the long copies
   Flow* previous_waiting = nullptr;                 // the domain's list of flows in which operations wait
   Flow* next_waiting = nullptr;
+
+  // The connection has ended, or another endpoint has the address: the receiver does not know this flow.
+  void forget_messages() noexcept {
+    credits = next_number = unanswered = 0;
+    sender = kNoSender;
+    epoch = route->epoch;
+    asks_credits = stopped = restart = false;
+    window = 0;
+    set_long_send();
+  }
 
   [[nodiscard]] bool waits() const noexcept { return first != nullptr; }
   void begin(OpClass c) noexcept {

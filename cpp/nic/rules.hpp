@@ -5,6 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.hpp"
 #include "nic/atomics.hpp"
@@ -28,8 +32,12 @@ enum class Refusal : uint8_t {
   too_long,
   too_many_pieces,  // more than the NIC can describe, independent of the rules
   no_capability,
-  forked,   // the endpoint belongs to the parent process
-  not_now,  // flag::kOnlyNow: the operation would outlast the call
+  forked,        // the endpoint belongs to the parent process
+  not_now,       // flag::kOnlyNow: the operation would outlast the call
+  rx_full,       // no more receives fit
+  rdzv_full,     // MessageConfig::tagged_ids, untagged_ids
+  flow_stopped,  // the receiver has refused earlier messages, and takes no more at present
+  no_claim,      // FI_CLAIM: the context has claimed no message
   // By the rules of calls.
   bad_flags,
   too_many_buffers,  // iov_max
@@ -44,7 +52,10 @@ enum class Refusal : uint8_t {
   bad_key,            // the key has none of the provider's key forms
   key_offset,         // the address plus the offset in the key exceeds the form's limit
   no_fence,           // FI_FENCE without the capability
-  flags_clash,        // flags of an atomic that its target, or another flag, excludes
+  flags_clash,        // flags of an atomic or a receive that its target, or another flag, excludes
+  bad_tag,            // bits of a tag or of an ignore mask that the provider does not have
+  no_context,         // FI_CLAIM without a context
+  no_message_data,    // remote CQ data of a message, and the domain has none
   // By the rules of local buffers.
   no_desc,         // a descriptor is required
   no_device_desc,  // a descriptor is required of device memory
@@ -68,7 +79,10 @@ constexpr RefusalErrnos default_errnos() noexcept {
   for (int16_t& e : of) e = fi_err::kEINVAL;
   const auto set = [&](Refusal r, int e) { of[static_cast<size_t>(r)] = static_cast<int16_t>(e); };
   set(Refusal::none, 0);
-  for (const Refusal r : {Refusal::cq_full, Refusal::tx_full, Refusal::not_now}) set(r, fi_err::kEAGAIN);
+  for (const Refusal r : {Refusal::cq_full, Refusal::tx_full, Refusal::not_now, Refusal::rx_full, Refusal::rdzv_full,
+                          Refusal::flow_stopped}) {
+    set(r, fi_err::kEAGAIN);
+  }
   for (const Refusal r : {Refusal::not_enabled, Refusal::closed, Refusal::forked}) set(r, fi_err::kEOPBADSTATE);
   set(Refusal::no_cq, fi_err::kENOCQ);
   set(Refusal::not_connected, fi_err::kENOTCONN);
@@ -88,12 +102,29 @@ constexpr RefusalErrnos default_errnos() noexcept {
 }
 
 // Calls that take flags of their own.
-enum class FlagCall : uint8_t { write, read, batch, atomic, fetch, compare };
-constexpr size_t kFlagCallCount = 6;
+enum class FlagCall : uint8_t { write, read, batch, atomic, fetch, compare, send, tsend, recv, trecv };
+constexpr size_t kFlagCallCount = 10;
 
 constexpr uint64_t kMsgFlags = flag::kRemoteCqData | flag::kCompletion | flag::kMore | flag::kInject |
                                flag::kInjectComplete | flag::kTransmitComplete | flag::kDeliveryComplete |
                                flag::kFence | flag::kCommitComplete;
+constexpr uint64_t kSendFlags = (kMsgFlags & ~flag::kCommitComplete) | flag::kMatchComplete;
+constexpr uint64_t kRecvFlags =
+    flag::kCompletion | flag::kMore | flag::kMultiRecv | flag::kPeek | flag::kClaim | flag::kDiscard;
+
+// Capabilities that decide about receives (fi_getinfo(3)).
+namespace rx_cap {
+constexpr uint64_t kTaggedDirectedRecv = 1ull << 45, kTaggedMultiRecv = 1ull << 46, kSourceErr = 1ull << 50,
+                   kSource = 1ull << 57, kDirectedRecv = 1ull << 59;
+}  // namespace rx_cap
+
+// The rules of messages, besides the flags of their calls.
+struct MsgRules {
+  uint64_t tag_mask = ~uint64_t{0};  // the bits of tags and of ignore masks
+  uint64_t receive_flags = 0;        // of receives whose call takes no flags (rx_attr.op_flags)
+  uint32_t recv_iov_max = kIovMax;   // at most kIovMax
+  bool data = true;                  // messages carry remote CQ data
+};
 
 // A form of peers' keys: (key & mask) == value. Some forms contain an offset, which the target adds to the address of
 // the call; sum_max limits the sum.
@@ -117,16 +148,17 @@ const AtomicTable& all_atomics() noexcept;  // what the atomics unit can do
 
 // The defaults are the general provider's rules.
 struct OpRules {
-  bool mr_local = false;         // FI_MR_LOCAL: every local buffer needs a descriptor
-  bool mr_hmem = false;          // FI_MR_HMEM: local buffers in device memory need one
-  bool hmem = false;             // FI_HMEM: local buffers may be device memory
-  bool desc_ignored = false;     // given descriptors are ignored: interfaces before 1.22 without FI_MR_LOCAL
-  bool more = false;             // set by the endpoint: one of the next four is not the default
-  bool fence_needs_cap = false;  // FI_FENCE is refused without the capability FI_FENCE
-  bool local_lengths = false;    // a call with one remote range takes its length from the local buffers
-  uint8_t key_form_count = 0;    // 0: keys are any 64 bits
-  uint64_t fence_also = 0;       // flags with the effect of FI_FENCE, with or without the capability
-  uint64_t data_key_mask = 0;    // writes with data go only to keys with (key & mask) == value; 0: to all
+  bool mr_local = false;              // FI_MR_LOCAL: every local buffer needs a descriptor
+  bool mr_hmem = false;               // FI_MR_HMEM: local buffers in device memory need one
+  bool hmem = false;                  // FI_HMEM: local buffers may be device memory
+  bool desc_ignored = false;          // given descriptors are ignored: interfaces before 1.22 without FI_MR_LOCAL
+  bool more = false;                  // set by the endpoint: one of the next four is not the default
+  bool only_receives_cancel = false;  // fi_cancel ends no operation that has not started, only receives
+  bool fence_needs_cap = false;       // FI_FENCE is refused without the capability FI_FENCE
+  bool local_lengths = false;         // a call with one remote range takes its length from the local buffers
+  uint8_t key_form_count = 0;         // 0: keys are any 64 bits
+  uint64_t fence_also = 0;            // flags with the effect of FI_FENCE, with or without the capability
+  uint64_t data_key_mask = 0;         // writes with data go only to keys with (key & mask) == value; 0: to all
   uint64_t data_key_value = 0;
   uint32_t iov_max = kIovMax, rma_iov_max = kIovMax;  // at most kIovMax
   uint64_t atomic_bytes_max = 4096;                   // per call; the NIC's own limit is Limits::atomic_bytes_max
@@ -139,12 +171,18 @@ struct OpRules {
       kMsgFlags,
       kMsgFlags & ~(flag::kInject | flag::kRemoteCqData),
       kMsgFlags & ~(flag::kInject | flag::kRemoteCqData),
+      kSendFlags,
+      kSendFlags,
+      kRecvFlags,
+      kRecvFlags,
   };
+  MsgRules messages;
   // Atomics over PCIe: with this flag only the fetching sum of these datatypes exists.
   uint64_t pcie_flag = 0;
   uint32_t pcie_datatypes = 0;
   std::array<KeyForm, kKeyFormMax> key_forms{};
   AtomicTable atomics = all_atomics();
+  std::shared_ptr<const std::vector<std::pair<uint64_t, std::string>>> flag_names;  // of the provider's own flags
   RefusalErrnos errnos = default_errnos();
 
   // HOT. True: the checks of call::check_more() pass.

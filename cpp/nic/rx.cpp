@@ -59,6 +59,7 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
     if (!ordered) return reply;
     from->refusing = untold_ = true;
     from->told = false;
+    from->refused_op = message.op_id;
     return reply;
   }
   if (reply.answer > RxAnswer::refused) [[unlikely]]
@@ -84,6 +85,8 @@ RxAnswer RxContext::admit(const RxMessage& message, uint32_t* number) noexcept {
   if (message.sender >= senders_.size()) return RxAnswer::broken;
   const Sender& s = senders_[message.sender];
   if (s.peer != message.peer || s.address != message.source) return RxAnswer::broken;
+  if (s.cut) [[unlikely]]
+    return RxAnswer::closed;
   *number = message.sender;
   return RxAnswer::none;
 }
@@ -121,6 +124,8 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
   // An eager frame has all bytes of its message; a rendezvous has some.
   if (rendezvous ? bytes.size() > message.length : bytes.size() != message.length) return RxAnswer::broken;
   const bool credited = (message.flags & rx_flag::kCredited) != 0;
+  if (!credited && sink_->is_full()) [[unlikely]]
+    return RxAnswer::refused;
   Arrival arrival;
   arrival.tag = message.tag;
   arrival.source = source;
@@ -185,6 +190,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<
   RxCompletion c;
   c.context = p->context;
   c.flags = p->flags;
+  c.extra = p->extra;
   c.buffer = p->address + match.offset;
   c.length = match.stored;
   c.cut = match.cut;
@@ -195,7 +201,9 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<
   c.has_data = (message.flags & rx_flag::kHasData) != 0;
   c.multi = p->multi;
   const size_t here = std::min<size_t>(bytes.size(), match.stored);
-  if (here != 0 && !mem::copy_guarded(reinterpret_cast<std::byte*>(c.buffer), bytes.data(), here)) [[unlikely]] {
+  if (here != 0 &&
+      !((p->flags & kRxScattered) == 0 ? mem::copy_guarded(reinterpret_cast<std::byte*>(c.buffer), bytes.data(), here)
+                                       : sink_->store(p->extra, 0, bytes.first(here)))) [[unlikely]] {
     c.status = Status::fault;
     c.length = 0;
   } else if (match.stored > here) {
@@ -219,6 +227,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<
 void RxContext::end(Posted* posted, RxCompletion completion) noexcept {
   const bool last = match_.end_use(posted), canceled = posted->state == Posted::State::canceled;
   completion.multi_last = last && posted->multi && !canceled;
+  completion.ends = last && !canceled;
   if (last) match_.release(posted);
   if (closed_) return;
   sink_->completed(completion);
@@ -226,8 +235,9 @@ void RxContext::end(Posted* posted, RxCompletion completion) noexcept {
     RxCompletion c;
     c.context = completion.context;
     c.flags = completion.flags;
+    c.extra = completion.extra;
     c.tagged = completion.tagged;
-    c.multi = c.multi_last = true;
+    c.multi = c.multi_last = c.ends = true;
     c.status = Status::canceled;
     sink_->completed(c);
   }
@@ -288,7 +298,7 @@ void RxContext::tell_ready() noexcept {
     Sender& s = senders_[i];
     if (s.peer == 0 || !s.refusing || s.told) continue;
     s.told = true;
-    sink_->ready(s.peer, s.address, i);
+    sink_->ready(s.peer, s.refused_op, i);
   }
 }
 
@@ -300,6 +310,8 @@ bool RxContext::cancel(uint64_t context) noexcept {
   RxCompletion c;
   c.context = p->context;
   c.flags = p->flags;
+  c.extra = p->extra;
+  c.ends = true;
   c.tagged = p->tagged;
   c.multi = c.multi_last = p->multi;
   c.status = Status::canceled;
@@ -378,6 +390,16 @@ void RxContext::set_limits(const MatchUnit::Limits& limits) noexcept {
   if (untold_) tell_ready();
 }
 
+void RxContext::resume() noexcept {
+  const std::lock_guard guard(lock_);
+  if (untold_) tell_ready();
+}
+
+void RxContext::cut(uint64_t peer, uint32_t sender) noexcept {
+  const std::lock_guard guard(lock_);
+  if (sender < senders_.size() && senders_[sender].peer == peer && peer != 0) senders_[sender].cut = true;
+}
+
 void RxContext::drop_flow(uint32_t number) noexcept {
   Sender& s = senders_[number];
   // The messages that the flow was refused never come. Those behind them that had credits are whole, and in order.
@@ -409,9 +431,26 @@ void RxContext::peer_down(uint64_t peer) noexcept {
   }
 }
 
+std::vector<uint64_t> RxContext::take_contexts() {
+  const std::lock_guard guard(lock_);
+  std::vector<uint64_t> contexts;
+  for (Posted* posted : match_.listed()) {
+    if (posted->context != 0) contexts.push_back(posted->context);
+    posted->context = 0;
+  }
+  return contexts;
+}
+
 void RxContext::close() noexcept {
   const std::lock_guard guard(lock_);
   closed_ = true;
+}
+
+std::vector<RxCompletion> RxContext::unexpected_messages() {
+  const std::lock_guard guard(lock_);
+  std::vector<RxCompletion> all;
+  match_.each_unexpected([&](const Unexpected& u) { all.push_back(seen(u, 0, 0)); });
+  return all;
 }
 
 RxContext::Statistics RxContext::statistics() noexcept {

@@ -25,17 +25,22 @@
 #include "nic/match.hpp"
 #include "nic/rx_buffers.hpp"
 #include "wire/address.hpp"
+#include "wire/frame.hpp"
 
 namespace weft::nic {
 
-constexpr uint32_t kNoSender = ~uint32_t{0};
+constexpr uint32_t kNoSender = ~uint32_t{0}, kNoExtra = ~uint32_t{0};
 
+// Flags of an RxMessage: those of its frame.
 namespace rx_flag {
-constexpr uint16_t kTagged = 1, kHasData = 2, kRendezvous = 4, kCredited = 8;
-constexpr uint16_t kFirst = 16;       // of its flow: makes a record
-constexpr uint16_t kUnordered = 32;   // FI_PROTO_CXI_RNR: no sequence, and never kept
-constexpr uint16_t kWantsMatch = 64;  // the sender waits for a receive
+constexpr uint16_t kTagged = wire::kMessageTagged, kHasData = wire::kMessageHasData,
+                   kRendezvous = wire::kMessageRendezvous, kCredited = wire::kMessageCredited,
+                   kFirst = wire::kMessageFirst,  // makes a record
+    kUnordered = wire::kMessageUnordered,         // no sequence, and never kept
+    kWantsMatch = wire::kMessageWantsMatch;
 }  // namespace rx_flag
+// In Receive::flags: the sink stores the bytes, because the receive has several buffers. Bits below are the caller's.
+constexpr uint64_t kRxScattered = 1ull << 63;
 
 // A message as its frame has it. The bytes of an eager message, or the first bytes of a rendezvous, come beside it.
 struct RxMessage {
@@ -67,16 +72,18 @@ struct RxReply {
 // The end of a receive, or what a peek found.
 struct RxCompletion {
   uint64_t context = 0;
-  uint64_t flags = 0;   // of the Receive
-  uint64_t buffer = 0;  // address of the message's first byte
-  uint64_t length = 0;  // stored bytes; of a peek: the message's length
-  uint64_t cut = 0;     // bytes without room
+  uint64_t flags = 0;         // of the Receive
+  uint32_t extra = kNoExtra;  // of the Receive; a peek has none
+  uint64_t buffer = 0;        // address of the message's first byte
+  uint64_t length = 0;        // stored bytes; of a peek: the message's length
+  uint64_t cut = 0;           // bytes without room
   uint64_t tag = 0, data = 0;
   wire::EpAddress source;
   Status status = Status::ok;
   bool tagged = false, has_data = false;
   bool multi = false;       // of a receive for several messages
   bool multi_last = false;  // the last completion of that buffer
+  bool ends = false;        // the receive's last completion. Not of a peek
 };
 
 // The rest of a rendezvous message: `bytes` from `from` on in the sender's buffer, to `to`. The sink passes the pull to
@@ -92,12 +99,17 @@ struct RxPull {
 // Calls of the context, under its lock: they must not call the context, and take only locks below it.
 class RxSink {
  public:
+  // True: no room for further completions. Messages are refused until resume().
+  virtual bool is_full() noexcept = 0;
+  // Stores bytes of a message in a receive of several buffers, `offset` bytes behind its start. False: a page failed.
+  virtual bool store(uint32_t extra, uint64_t offset, std::span<const std::byte> bytes) noexcept = 0;
   virtual void completed(const RxCompletion& completion) noexcept = 0;
   virtual void pull(const RxPull& pull) noexcept = 0;  // queues the pull
   // Tells a sender that was answered `arrived` that its operation ends. bytes: of its message that were taken.
   virtual void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept = 0;
   // The flow may send the refused message again.
-  virtual void ready(uint64_t peer, const wire::EpAddress& source, uint32_t sender) noexcept = 0;
+  // op_id: of a refused message.
+  virtual void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept = 0;
 
  protected:
   ~RxSink() = default;
@@ -145,10 +157,16 @@ class RxContext {
   // Flows that were refused may send again, for as long as there is room. The caller has raised a limit or freed
   // memory.
   void set_limits(const MatchUnit::Limits& limits) noexcept;
+  // There is room for completions again: refused flows may send.
+  void resume() noexcept;
+  // Messages of the flow do not reach the endpoint any more (its link is down): all of them are answered `closed`.
+  void cut(uint64_t peer, uint32_t sender) noexcept;
   // The flow has ended at its sender.
   void end_flow(uint64_t peer, uint32_t sender) noexcept;
   // The connection has ended, and with it its flows. Messages that have arrived stay.
   void peer_down(uint64_t peer) noexcept;
+  // After close(): the contexts of the receives that no message has found. Throws std::bad_alloc.
+  std::vector<uint64_t> take_contexts();
   // Discards receives and messages without completions. Pulls under way still end with pulled().
   void close() noexcept;
 
@@ -162,6 +180,9 @@ class RxContext {
     size_t early = 0;  // credited messages behind a refused one
   };
   Statistics statistics() noexcept;
+  // Messages that no receive has taken, as a peek would report them: untagged ones first, in order of arrival.
+  // Throws std::bad_alloc.
+  std::vector<RxCompletion> unexpected_messages();
 
  private:
   // A flow of a peer.
@@ -173,7 +194,9 @@ class RxContext {
     uint32_t early = 0;     // credited messages held behind a refused one
     uint32_t credits = 0;   // given and not used
     bool refusing = false;  // the expected message was refused
-    bool told = false;      // ready() has been called since
+    bool cut = false;
+    uint64_t refused_op = 0;
+    bool told = false;  // ready() has been called since
   };
   // In front of an unexpected message's bytes.
   struct alignas(kCacheLine) Parked {

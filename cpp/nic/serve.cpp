@@ -20,12 +20,29 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
     case wire::FrameKind::answer:
       on_answer(peer, frame, payload);
       return;
+    case wire::FrameKind::message:
+      if (owed_.empty() || !must_follow(*peer)) [[likely]] {
+        serve_safely(peer, frame, payload);
+      } else {
+        defer(peer, frame, payload, true);
+      }
+      return;
+    case wire::FrameKind::reply:
+      on_reply(peer, frame);
+      return;
+    case wire::FrameKind::done:
+    case wire::FrameKind::ready:
+      on_done(peer, frame);
+      return;
+    case wire::FrameKind::leave:
+      on_leave(peer, frame);
+      return;
     case wire::FrameKind::notice: {
       mem::MrView view;
       const bool read = (frame.flags & wire::kFrameIsRead) != 0;
-      const Status s =
-          table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, 0, 0, view);
-      local_event(peer, frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.length);
+      const Status s = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key,
+                                     frame.access.addr, 0, 0, view);
+      local_event(peer, frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.access.length);
       return;
     }
     case wire::FrameKind::write:
@@ -44,7 +61,11 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
 void Nic::serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                        std::span<const std::byte> payload) noexcept {
   try {
-    serve(peer, frame, payload);
+    if (frame.kind == wire::FrameKind::message) {
+      on_message(peer, frame, payload);
+    } else {
+      serve(peer, frame, payload);
+    }
   } catch (const std::exception&) {  // thrown before an answer was sent
     answer(peer, frame, Status::no_memory, {});
   }
@@ -61,14 +82,15 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   {
     const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
     mem::MrView view;
-    if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length,
-                      mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
+    if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key, frame.access.addr,
+                      frame.access.length, mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
       return false;
     const mem::MrEntry& e = *view.entry;
     if ((e.access & mem::kMrSingleUse) != 0 || e.segment == mem::kIovSegment || e.segment == mem::kDeviceSegment ||
-        frame.frag_offset > frame.length || payload.size() > frame.length - frame.frag_offset) [[unlikely]]
+        frame.access.frag_offset > frame.access.length ||
+        payload.size() > frame.access.length - frame.access.frag_offset) [[unlikely]]
       return false;
-    auto* const here = reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.frag_offset);
+    auto* const here = reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.access.frag_offset);
     if (!payload.empty() && !copy_guarded(here, payload.data(), payload.size())) [[unlikely]]
       status = Status::fault;
     slot = view.slot;
@@ -78,7 +100,7 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
     return true;
   }
   const uint8_t room =
-      (frame.flags & wire::kFrameLast) != 0 ? local_event(peer, frame, slot, false, frame.length) : uint8_t{0};
+      (frame.flags & wire::kFrameLast) != 0 ? local_event(peer, frame, slot, false, frame.access.length) : uint8_t{0};
   answer(peer, frame, Status::ok, {}, room);
   return true;
 }
@@ -91,6 +113,10 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     answer(peer, frame, on_cm(frame, payload), {});
     return;
   }
+  if (frame.kind == wire::FrameKind::pull) {
+    serve_pull(peer, frame);
+    return;
+  }
   if (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameHasData) != 0) {
     uint8_t room = 0;
     const Status found = room_of(frame, &room);
@@ -101,14 +127,14 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     answer(peer, frame, Status::unreachable, {});
     return;
   }
-  uint64_t total = frame.length;
+  uint64_t total = frame.access.length;
   if (const Status failed = announced(peer, frame, &total); failed != Status::ok) {
     answer(peer, frame, failed, {});
     return;
   }
   const auto family = static_cast<AtomicFamily>(frame.family);
   const auto op = static_cast<AtomicOp>(frame.atomic_op);
-  const auto datatype = static_cast<Datatype>(frame.datatype & 0xff);
+  const auto datatype = static_cast<Datatype>(frame.datatype);
   const bool atomic = frame.kind == wire::FrameKind::atomic ||
                       (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameIsAtomic) != 0);
   uint32_t want = mem::kRemoteWrite;
@@ -152,8 +178,8 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   const bool commit = (frame.flags & wire::kFrameCommit) != 0 && !(read && !atomic);
   std::unique_lock serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
   mem::MrView view;
-  status =
-      table().check(frame.source, frame.ep_index, frame.ep_generation, frame.key, frame.addr, frame.length, want, view);
+  status = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key, frame.access.addr,
+                         frame.access.length, want, view);
   if (status == Status::ok) {
     slot = view.slot;
     const mem::MrEntry& e = *view.entry;
@@ -161,7 +187,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     // The bytes of [offset, offset + n) of the region as pieces of our own memory.
     uint64_t begin = 0, n = 0;
     if (atomic) {
-      n = frame.length;
+      n = frame.access.length;
       const size_t size = datatype_size(datatype);
       const size_t operands = (op == AtomicOp::atomic_read ? 0 : 1) + (family == AtomicFamily::compare ? 1 : 0);
       if (size == 0 || !atomic_valid(datatype, op, family) || n % size != 0 || n > limits_.atomic_bytes_max) {
@@ -170,14 +196,15 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
         status = Status::protocol;
       }
     } else if (frame.kind == wire::FrameKind::write) {
-      begin = frame.frag_offset;
+      begin = frame.access.frag_offset;
       n = payload.size();
     } else {
-      begin = frame.frag_offset;
+      begin = frame.access.frag_offset;
       n = static_cast<uint64_t>(std::max(frame.status, 0));
       if (n > peer->payload_max) status = Status::protocol;
     }
-    if (status == Status::ok && (begin > frame.length || n > frame.length - begin)) status = Status::protocol;
+    if (status == Status::ok && (begin > frame.access.length || n > frame.access.length - begin))
+      status = Status::protocol;
     if (status == Status::ok && commit && (e.access & mem::kMrPersistent) == 0) status = Status::unsupported;
     if (status == Status::ok) {
       uint64_t offset = view.offset + begin, left = n, done = 0;
@@ -302,7 +329,7 @@ Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame
 
 // True if the link of the frame's target NIC is down.
 bool Nic::is_cut_off(const wire::Frame& frame) noexcept {
-  if (frame.datatype >> 8 == 0 || frame.ep_index >= mem::kEpCountMax) [[likely]]
+  if (frame.traffic == 0 || frame.ep_index >= mem::kEpCountMax) [[likely]]
     return false;
   try {
     return telemetry_.of(mem::load_relaxed(table().ep(frame.ep_index).address.nic)).link_down();
@@ -316,7 +343,7 @@ void Nic::count_served(const wire::Frame& frame, bool counts, uint64_t bytes) no
   try {
     const uint32_t nic = mem::load_relaxed(table().ep(frame.ep_index).address.nic);
     TelemetryWriter(&telemetry_, &telemetry_.of(nic), TelemetryPage::kBlocks)
-        .add_target(frame.datatype >> 8 & traffic::kInFrames, bytes, counts);
+        .add_target(frame.traffic & traffic::kInFrames, bytes, counts);
   } catch (const std::exception&) {  // out of memory for a page
   }
 }
@@ -328,7 +355,7 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
   const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
   const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
-  if (frame.datatype >> 8 != 0) [[unlikely]] {
+  if (frame.traffic != 0) [[unlikely]] {
     const bool counts = slot != mem::TableView::kNoSlot && (mem::load_relaxed(table().mr(slot).access) & notify) != 0;
     count_served(frame, counts, bytes);
   }
@@ -360,7 +387,7 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
     CqEntry entry;
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
     entry.len = bytes;
-    entry.data = frame.imm_data;
+    entry.data = frame.access.data;
     entry.source = ep->av_->find(frame.source);
     bool over = false;
     const uint8_t room = ep->receive_data(*peer, entry, &over);

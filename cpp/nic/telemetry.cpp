@@ -27,7 +27,13 @@ const char* telemetry_name(Telemetry what) noexcept {
       return "LPE_PLEC_HITS";
     case Telemetry::success:
       return "LPE_SUCCESS_CNTR";
+    case Telemetry::hrp_response:
+      return "PCT_HRP_RESPONSES_RECEIVED";
     case Telemetry::sent_tc0:
+    case Telemetry::sent_tc1:
+    case Telemetry::sent_tc2:
+    case Telemetry::sent_tc3:
+    case Telemetry::sent_tc4:
       break;
   }
   static constexpr std::array<const char*, kTclassCount> kSent = {"HNI_PKTS_SENT_BY_TC_0", "HNI_PKTS_SENT_BY_TC_1",

@@ -32,9 +32,14 @@ enum class Telemetry : uint8_t {
   entry_hit,         // LPE_PLEC_HITS: operations that found their list entry in the cache
   success,           // LPE_SUCCESS_CNTR: operations that found their list entry
   sent_tc0,          // HNI_PKTS_SENT_BY_TC_0 ... _4: packets by traffic class, at the initiator
+  sent_tc1,
+  sent_tc2,
+  sent_tc3,
+  sent_tc4,
+  hrp_response,  // PCT_HRP_RESPONSES_RECEIVED: responses to High Rate Puts, each to one or several; at the initiator
 };
 constexpr size_t kTclassCount = 5;
-constexpr size_t kTelemetryCount = static_cast<size_t>(Telemetry::sent_tc0) + kTclassCount;
+constexpr size_t kTelemetryCount = static_cast<size_t>(Telemetry::hrp_response) + 1;
 constexpr bool at_initiator(Telemetry what) noexcept {
   return what == Telemetry::hrp_ack || what >= Telemetry::sent_tc0;
 }
@@ -118,7 +123,7 @@ struct TelemetryPage {
   [[nodiscard]] bool link_down() const noexcept { return down.load(std::memory_order_relaxed) != 0; }
   [[nodiscard]] uint64_t total(Telemetry what) const noexcept;
 };
-static_assert(sizeof(TelemetryPage) == TelemetryPage::kBytes && 1 + kTclassCount <= 8 &&
+static_assert(sizeof(TelemetryPage) == TelemetryPage::kBytes && 2 + kTclassCount <= 8 &&
               static_cast<size_t>(Telemetry::sent_tc0) <= 8);
 
 class TelemetryPages;

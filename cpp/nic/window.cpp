@@ -35,6 +35,7 @@ Hold::~Hold() {
 }
 
 Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) {
+  key = domain_->standard_key(key);
   // SYNC POINT: the lock is an activity: an owner that revokes the key after our check waits for us, and then sees the
   // hold.
   const DomainLock guard(domain_);

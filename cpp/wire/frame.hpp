@@ -1,4 +1,5 @@
-// cpp/wire/frame.hpp: the one frame that NICs exchange: requests, answers and notices.
+// cpp/wire/frame.hpp: the one frame that NICs exchange: requests, answers and notices. A head and a body; the kind says
+// which body.
 // 88 bytes, little endian, then up to kInlinePayloadMax bytes of payload, or a reference to staged payload.
 // The receiver copies a frame out of shared memory before parse() checks it, because the peer can change the shared
 // bytes at any time.
@@ -15,18 +16,32 @@
 namespace weft::wire {
 
 enum class FrameKind : uint8_t {
-  write = 1,   // put payload into the region
-  read = 2,    // answer with bytes of the region
-  atomic = 3,  // apply; fetching families answer with the values before
-  check = 4,   // payload: RmaRange list; verify all of them before the fragments that follow under the same op_id
-  answer = 5,  // status, and payload for reads and fetches
-  notice = 6,  // an access was already done by load/store: count it, deliver its immediate data
-  cm = 7,  // connecting endpoints: atomic_op is the message (nic/cm.hpp), imm_data the connection, payload private data
+  write = 1,    // put payload into the region
+  read = 2,     // answer with bytes of the region
+  atomic = 3,   // apply; fetching families answer with the values before
+  check = 4,    // payload: RmaRange list; verify all of them before the fragments that follow under the same op_id
+  answer = 5,   // status, and payload for reads, fetches and pulls
+  notice = 6,   // an access was already done by load/store: count it, deliver its immediate data
+  cm = 7,       // connecting endpoints; payload: private data
+  message = 8,  // fi_msg(3), fi_tagged(3); payload: the message, or its first bytes
+  reply = 9,    // the answer to a message, if it tells more than a status
+  pull = 10,    // answer with bytes of a message that the receiver of this frame has sent
+  done = 11,    // the message `op_id` has been matched, and its bytes pulled: the operation ends. No answer
+  ready = 12,   // a flow whose message was refused may send again. No answer
+  leave = 13,   // a flow has ended at its sender. No answer
 };
+constexpr uint8_t kFrameKindMax = static_cast<uint8_t>(FrameKind::leave);
+// Requests have an answer, and count against the limits of unanswered requests.
+constexpr bool is_answer(FrameKind kind) noexcept {
+  return kind == FrameKind::answer || kind == FrameKind::reply;
+}
+constexpr bool is_request(FrameKind kind) noexcept {
+  return !is_answer(kind) && kind != FrameKind::notice && kind < FrameKind::done;
+}
 
 enum class PayloadWhere : uint8_t { none = 0, in_frame = 1, staged = 2 };
 
-constexpr uint8_t kFrameHasData = 1;   // imm_data is valid: deliver a completion entry at the target
+constexpr uint8_t kFrameHasData = 1;   // access.data is valid: deliver a completion entry at the target
 constexpr uint8_t kFrameLast = 2;      // last fragment of its operation
 constexpr uint8_t kFrameIsRead = 4;    // notice: the access was a read
 constexpr uint8_t kFrameIsAtomic = 8;  // notice/data: the access was an atomic
@@ -37,28 +52,82 @@ constexpr uint8_t kFrameNoRoom = 32, kFrameRoom = 64;
 constexpr uint8_t kFrameFlagsMask = 127;
 constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
 
+// Flags of messages.
+constexpr uint8_t kMessageTagged = 1, kMessageHasData = 2;
+constexpr uint8_t kMessageRendezvous = 4;   // the receiver pulls what the frame does not bring
+constexpr uint8_t kMessageCredited = 8;     // the receiver has promised to take the message; no answer
+constexpr uint8_t kMessageFirst = 16;       // of its flow
+constexpr uint8_t kMessageUnordered = 32;   // FI_PROTO_CXI_RNR
+constexpr uint8_t kMessageWantsMatch = 64;  // done follows when a receive has the message
+
+// Flags of replies. Refused: send it again later. Arrived: done follows.
+constexpr uint8_t kReplyRefused = 1, kReplyArrived = 2;
+
+// The body of an access to memory, of its answer and its notice. The answer repeats the request's body.
+struct Access {
+  uint64_t key;
+  uint64_t addr;         // start of the whole accessed range, in the key's address space
+  uint64_t length;       // length of the whole accessed range (checked as a whole for every fragment)
+  uint64_t frag_offset;  // where in that range this frame's bytes belong
+  uint64_t data;         // immediate data; of a read: where its bytes belong in the initiator's buffers
+};
+// The body of a message.
+struct MessageBody {
+  uint64_t tag, data;
+  uint64_t length;    // of the whole message
+  uint64_t key;       // rendezvous: the sender's buffer, for a receiver that reads the sender's table; 0: by frames
+  uint32_t sequence;  // in the flow, from 0; wraps
+  uint32_t sender;    // the receiver's number of the flow; unused in the first message
+};
+// The body of reply, done, ready and leave.
+struct Reply {
+  uint32_t sender;   // the receiver's number of the flow
+  uint32_t credits;  // further messages that may be sent as credited ones
+  uint64_t length;   // done: bytes that the receiver took
+  uint64_t reserved[3];
+};
+// The body of connecting.
+struct Connect {
+  uint64_t connection;
+  uint16_t message;  // nic/cm.hpp
+  uint16_t reserved[15];
+};
+// The body of a pull: part of a message; the answer repeats it.
+struct Pull {
+  uint64_t message;  // the operation's number at the receiver of this frame
+  uint64_t offset;   // in the message
+  uint64_t place;    // where the bytes belong in the puller's buffer
+  uint64_t reserved[2];
+};
+
 struct Frame {
   FrameKind kind{};
   PayloadWhere where{};
   uint8_t flags = 0;
   uint8_t family = 0;     // atomics: AtomicFamily
-  uint16_t datatype = 0;  // atomics: Datatype; high byte of every request: its traffic bits (nic/telemetry.hpp)
-  uint16_t atomic_op = 0;
-  int32_t status = 0;           // answers: Status
+  uint8_t datatype = 0;   // atomics: Datatype
+  uint8_t atomic_op = 0;  // atomics: AtomicOp
+  uint8_t traffic = 0;    // requests: nic/telemetry.hpp
+  uint8_t reserved = 0;
+  int32_t status = 0;           // answers: Status. read, pull: bytes that the answer should bring
   uint32_t payload_length = 0;  // bytes of payload, wherever they are
-  uint64_t op_id = 0;           // the initiator's number of the operation; answers repeat it
-  uint64_t key = 0;
-  uint64_t addr = 0;         // start of the whole accessed range, in the key's address space
-  uint64_t length = 0;       // length of the whole accessed range (checked as a whole for every fragment)
-  uint64_t frag_offset = 0;  // where in that range this frame's bytes belong
-  uint64_t imm_data = 0;
-  uint32_t ep_index = 0;  // target endpoint's slot, and the generation it had when the initiator resolved it
+  uint64_t op_id = 0;           // the initiator's number of the operation; answers repeat it. done: the receiver's
+  uint32_t ep_index = 0;        // target endpoint's slot, and the generation it had when the initiator resolved it
   uint32_t ep_generation = 0;
   EpAddress source;           // the initiating endpoint
   uint32_t staged_chunk = 0;  // where == staged: chunk number in the sender's staging memory
+  union {                     // by kind
+    Access access{};
+    MessageBody message;
+    Reply reply;
+    Connect connect;
+    Pull pull;
+  };
 };
 static_assert(sizeof(Frame) == 88 && alignof(Frame) == 8);
-static_assert(offsetof(Frame, op_id) == 16 && offsetof(Frame, imm_data) == 56 && offsetof(Frame, source) == 72);
+static_assert(offsetof(Frame, op_id) == 16 && offsetof(Frame, source) == 32 && offsetof(Frame, access) == 48);
+static_assert(sizeof(Access) == 40 && sizeof(MessageBody) == 40 && sizeof(Reply) == 40 && sizeof(Connect) == 40 &&
+              sizeof(Pull) == 40);
 
 struct RmaRange {
   uint64_t addr = 0;
@@ -89,8 +158,10 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
   Frame f;
   std::memcpy(static_cast<void*>(&f), in.data(), sizeof(f));
   const auto kind = static_cast<uint8_t>(f.kind);
-  if (kind < 1 || kind > static_cast<uint8_t>(FrameKind::cm)) return std::nullopt;
-  if (f.flags > kFrameFlagsMask || f.family > kFrameFamilyMax || f.source.reserved != 0) return std::nullopt;
+  if (kind < 1 || kind > kFrameKindMax) return std::nullopt;
+  if (f.flags > kFrameFlagsMask || f.family > kFrameFamilyMax || f.source.reserved != 0 || f.reserved != 0) {
+    return std::nullopt;
+  }
   switch (f.where) {
     case PayloadWhere::none:
       if (f.payload_length != 0) return std::nullopt;

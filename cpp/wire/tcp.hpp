@@ -31,7 +31,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 5;
+constexpr uint16_t kTcpVersion = 6;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
@@ -235,7 +235,7 @@ inline size_t emit_frame(Seal& seal, const Frame& frame, const DoneBody& done, s
 
 // The bytes that a request counts against kTcpInFlightBytes: its payload, or the bytes that a read asks for.
 inline uint32_t cost_of(const Frame& f) noexcept {
-  if (f.kind == FrameKind::read) return f.status > 0 ? static_cast<uint32_t>(f.status) : 0;
+  if (f.kind == FrameKind::read || f.kind == FrameKind::pull) return f.status > 0 ? static_cast<uint32_t>(f.status) : 0;
   return f.payload_length;
 }
 
@@ -249,10 +249,12 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
   f->where = payload_length != 0 ? PayloadWhere::in_frame : PayloadWhere::none;
   switch (f->kind) {
     case FrameKind::answer:
+    case FrameKind::reply:
       if (f->status < 0 || f->status > 64 || f->status == static_cast<int32_t>(Status::again)) return std::nullopt;
       if (f->staged_chunk > kTcpPayloadMax) return std::nullopt;
       break;
     case FrameKind::read:
+    case FrameKind::pull:
       if (payload_length != 0 || f->status < 0 || static_cast<size_t>(f->status) > kTcpPayloadMax) return std::nullopt;
       if (f->staged_chunk != cost_of(*f)) return std::nullopt;
       break;
@@ -260,7 +262,13 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
     case FrameKind::atomic:
     case FrameKind::check:
     case FrameKind::cm:
+    case FrameKind::message:
       if (f->staged_chunk != cost_of(*f)) return std::nullopt;
+      break;
+    case FrameKind::done:
+    case FrameKind::ready:
+    case FrameKind::leave:
+      if (payload_length != 0 || f->staged_chunk != 0) return std::nullopt;
       break;
     case FrameKind::notice:  // reports an access by load or store, which no peer of this link can make
       return std::nullopt;

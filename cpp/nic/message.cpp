@@ -1,0 +1,444 @@
+// cpp/nic/message.cpp: sending messages: fi_msg(3), fi_tagged(3).
+//
+// Three protocols (docs/design/messages.md). Credited: the frame brings the message, the receiver has promised to take
+// it, and the send ends at once. Eager: the frame brings the message, and the answer ends the send. Rendezvous: the
+// frame brings the first bytes, the receiver pulls the rest, and `done` ends the send.
+//
+// HOT (post_send, credited): no system call, no allocation, one lock. Lines touched: the domain's activity word
+// (written), the endpoint, the Flow (written), the Route, the link's lines and one ring slot (written), one completion
+// entry (written). Benchmark: bench/cpp/messages.cpp.
+#include <algorithm>
+#include <array>
+
+#include "nic/fast.inl"
+#include "nic/iov.hpp"
+#include "nic/reach.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+// FI_PROTO_CXI_RNR: the waits before further attempts; the last one repeats.
+constexpr std::array<uint64_t, 5> kRetryWaitNs = {1'000, 11'000, 81'000, 271'000, 641'000};
+// Messages up to this length are copied when they cannot be sent at once, so that the caller can reuse its buffer.
+constexpr uint64_t kCopyMax = 256;
+
+constexpr uint64_t send_flags(bool tagged) noexcept {
+  return flag::kSend | (tagged ? flag::kTagged : flag::kMsg);
+}
+
+}  // namespace
+
+wire::Frame Endpoint::message_frame(const Route& route, const Flow& flow, uint64_t tag, uint64_t data, uint64_t total,
+                                    bool tagged, uint64_t flags) const noexcept {
+  wire::Frame f;
+  f.kind = wire::FrameKind::message;
+  f.flags = static_cast<uint8_t>((tagged ? wire::kMessageTagged : 0) |
+                                 ((flags & flag::kRemoteCqData) != 0 ? wire::kMessageHasData : 0) |
+                                 (config_.messages.unordered ? wire::kMessageUnordered : 0));
+  f.traffic = counts_ != nullptr ? traffic::kCounted : uint8_t{0};
+  f.ep_index = route.ep_index;
+  f.ep_generation = route.ep_generation;
+  f.source = seen_by(route);
+  f.message = {
+      .tag = tag, .data = data, .length = total, .key = 0, .sequence = flow.next_number, .sender = flow.sender};
+  return f;
+}
+
+void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t len) noexcept {
+  if (wants) tx_cq_->push_local(context, send_flags(tagged), len & length_mask_);
+  if (send_cntr_) [[unlikely]]
+    send_cntr_->add(send_cntr_->counts_bytes ? len : 1);
+}
+
+// True if the call may send the message as a credited one.
+bool Endpoint::may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept {
+  constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
+  return !config_.messages.unordered && total <= wire::kInlinePayloadMax && (flow.busy & send_stops_) == 0 &&
+         flow.epoch == flow.route->epoch && flow.route->ep_entry != nullptr && (args.flags & kLonger) == 0 &&
+         args.device == 0 && args.local.size() <= 1;
+}
+
+PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
+  Route& route = *flow.route;
+  wire::Frame f = message_frame(route, flow, args.tag, args.data, total, args.tagged, args.flags);
+  f.flags |= wire::kMessageCredited;
+  const std::span<const std::byte> bytes(
+      args.local.empty() ? nullptr : static_cast<const std::byte*>(args.local[0].iov_base), total);
+  const Status s = route.peer->link()->submit(*route.peer, f, bytes);
+  if (s != Status::ok) return {Refusal::not_now};  // the long way tries again, or reports the failure
+  ++flow.next_number;
+  --flow.credits;
+  flow.set_long_send();
+  ++domain_->statistics.direct;
+  domain_->statistics.bytes += total;
+  if (counts_ != nullptr) [[unlikely]]
+    counts_->add_sent(lanes_[lane_of(args.flags)].tclass, packets_of(total));
+  complete_send(wants, args.context, args.tagged, total);
+  return {Refusal::none, wants};
+}
+
+PostResult Endpoint::post_send(const SendArgs& args) {
+  const uint64_t total = sum_bytes(args.local);
+  if (args.local.size() > kIovMax) return {Refusal::too_many_pieces};
+  if (total == kNoSum) return {Refusal::length_mismatch};
+  if (total > config_.max_msg_size) return {Refusal::too_long};
+  const MessageConfig& m = config_.messages;
+
+  const DomainLock guard(domain_);
+  const bool held = holds_or_rings(args.flags);
+  bool wants;
+  Flow* flow;
+  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
+      [[unlikely]] {
+    if (held) ring();
+    return {r};
+  }
+  if (flow->stopped && !m.unordered) [[unlikely]]
+    return {Refusal::flow_stopped};
+  if (reorder_ && (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
+    release_kept();
+  if (!held && may_credit(*flow, args, total) && (counts_ == nullptr || !link_is_down(*flow->route))) [[likely]] {
+    const PostResult sent = send_credited(*flow, args, total, wants);
+    if (sent.refusal == Refusal::none) [[likely]]
+      return sent;
+  }
+  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
+  const bool rendezvous = total > m.eager_max;
+  uint32_t& ids = args.tagged ? tagged_ids_ : untagged_ids_;
+  const uint32_t ids_max = args.tagged ? m.tagged_ids : m.untagged_ids;
+  if (rendezvous && ids_max != 0 && ids >= ids_max) return {Refusal::rdzv_full};
+  Op* op = make_op(OpKind::send, *flow, wants, args.flags, args.context, args.data, total, args.inject_call);
+  op->tag = args.tag;
+  op->tagged = args.tagged;
+  op->wants_match =
+      (args.flags & flag::kMatchComplete) != 0 || (m.delivery_complete && (args.flags & flag::kDeliveryComplete) != 0);
+  if (rendezvous) {
+    op->has_id = true;
+    ++ids;
+  }
+  if (const Status bar = barred(*flow->route); bar != Status::ok) [[unlikely]] {
+    op->status = bar;
+    finish(op);
+    return {Refusal::none, true};
+  }
+  const bool copies = args.inject_call || (args.flags & flag::kInject) != 0 || total <= kCopyMax;
+  if (args.device != 0 || copies || (args.local.size() > 1 && !rendezvous)) {
+    op->held.resize(total);
+    op->status = args.device != 0
+                     ? copy_device(domain_->nic_->devices(), args.local, args.device, op->held.data(), true)
+                     : gather(args.local, 0, op->held.data(), total);
+    op->local[0] = {op->held.data(), total};
+    op->local_count = 1;
+    if (op->status != Status::ok) {
+      finish(op);
+      return {Refusal::none, true};
+    }
+  } else {
+    std::ranges::copy(args.local, op->local);
+    op->local_count = static_cast<uint8_t>(args.local.size());
+  }
+  return {Refusal::none, true, held ? hold(op) : queue_op(op)};
+}
+
+// ---- the frame of a message ----------------------------------------------------------------------------------------
+
+// Sends the frame of a message. True: the operation has left the waiting list.
+bool Endpoint::advance_send(Op* op) {
+  domain_->assert_held();
+  Flow& flow = *op->flow;
+  Route& route = *flow.route;
+  const MessageConfig& m = config_.messages;
+  if (flow.epoch != route.epoch) [[unlikely]] {
+    flow.forget_messages();
+    for (Op* other = flow.first; other != nullptr; other = other->next) other->numbered = false;
+    op->numbered = false;
+  }
+  if (flow.restart && flow.unanswered == 0) {
+    restart_flow(flow);
+    op->numbered = false;  // in no list at present
+  }
+  if (flow.restart) return false;
+  if (op->retry_at_ns != 0 || flow.stopped) [[unlikely]] {
+    const uint64_t now = domain_->nic_->clock().now_ns();
+    if (now < (flow.stopped ? flow.retry_at_ns : op->retry_at_ns)) return false;
+    flow.stopped = false;
+    flow.set_long_send();
+  }
+  if (flow.window != 0 && flow.unanswered >= flow.window) [[unlikely]]
+    return false;
+  const bool first = flow.sender == Flow::kNoSender;
+  if (first && flow.unanswered != 0) return false;  // the answer to the first message tells the flow's number
+  const bool rendezvous = op->total > m.eager_max;
+  wire::Frame f = message_frame(route, flow, op->tag, op->imm, op->total, op->tagged, op->flags);
+  f.op_id = op->id;
+  if (op->numbered) f.message.sequence = op->number;
+  if (first) f.flags |= wire::kMessageFirst;
+  if (op->wants_match) f.flags |= wire::kMessageWantsMatch;
+  std::span<const std::byte> bytes;
+  std::vector<std::byte> gathered;
+  uint64_t n = op->total;
+  if (rendezvous) {
+    f.flags |= wire::kMessageRendezvous;
+    n = std::min({op->total, m.eager_part, uint64_t{route.peer->payload_max}});
+    if (op->lent == Op::kNotLent) {
+      if (const Status s = lend(op); s != Status::ok) {
+        op->status = s;
+        finish(op);
+        return true;
+      }
+    }
+    if (op->lent != Op::kNotLent) f.message.key = domain_->nic_->table().mr(op->lent).key;
+  }
+  if (op->local_count == 1) {
+    bytes = {static_cast<const std::byte*>(op->local[0].iov_base), n};
+  } else if (n != 0) {
+    gathered.resize(n);
+    op->status = gather({op->local, op->local_count}, 0, gathered.data(), n);
+    bytes = gathered;
+  }
+  const Status s = op->status != Status::ok ? op->status : submit_request(route, f, bytes);
+  if (s == Status::again) return false;
+  if (s != Status::ok) {
+    op->status = s;
+    // Later messages have later numbers: the receiver must not wait for this one.
+    if (op->numbered && !m.unordered) flow.restart = true;
+    finish(op);
+    return true;
+  }
+  op->peer = route.peer.get();
+  op->submitted = true;
+  op->retry_at_ns = 0;
+  ++op->frames_out;
+  ++flow.unanswered;
+  if (!op->counted) {
+    op->counted = true;
+    flow.begin(OpClass::send);
+  }
+  if (!op->numbered) {
+    op->numbered = true;
+    op->epoch = flow.epoch;
+    op->number = flow.next_number;
+    if (!m.unordered) ++flow.next_number;
+    ++domain_->statistics.framed;
+    domain_->statistics.bytes += op->total;
+  }
+  flow.asks_credits = true;
+  flow.set_long_send();
+  return true;
+}
+
+// Enters the message's buffers into the memory table, so that a receiver on this host reads them itself. Without a
+// shared table the receiver asks for frames.
+Status Endpoint::lend(Op* op) {
+  const Route& route = *op->flow->route;
+  if (route.ep_entry == nullptr) return Status::ok;
+  mem::MrBuffer buffers[kIovMax];
+  for (uint8_t i = 0; i < op->local_count; ++i) {
+    const iovec& v = op->local[i];
+    buffers[i] = {reinterpret_cast<uint64_t>(v.iov_base), v.iov_len, 0, mem::kNoSegment};
+    if (const auto place = domain_->nic_->segments().find(v.iov_base, v.iov_len)) {
+      buffers[i].segment = place->segment;
+      buffers[i].where = place->offset;
+    }
+  }
+  mem::MrRequest request;
+  request.buffers = {buffers, op->local_count};
+  request.access = mem::kRemoteRead;
+  request.domain = mem::kLentDomain;
+  request.enabled = true;
+  try {
+    op->lent = domain_->nic_->table().insert(request);
+  } catch (const Error&) {  // the table is full: the receiver asks for frames
+  }
+  return Status::ok;
+}
+
+// taken: the receiver, the only reader, has said that it needs the buffer no more, or is gone.
+void Endpoint::unlend(Op* op, bool taken) noexcept {
+  if (op->lent == Op::kNotLent) return;
+  mem::Table& table = domain_->nic_->table();
+  const uint32_t slot = std::exchange(op->lent, Op::kNotLent);
+  table.begin_close(slot);
+  if (taken) {
+    table.release(slot);
+    return;
+  }
+  try {
+    lent_.push_back(slot);           // close() waits for the reader
+  } catch (const std::bad_alloc&) {  // the entry is not used again
+  }
+}
+
+// ---- answers -------------------------------------------------------------------------------------------------------
+
+void Nic::on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
+  peer->end_request();
+  const std::lock_guard objects(objects_mutex_);
+  const uint32_t index = OpTable::domain_of(frame.op_id);
+  if (index >= domains_.size() || domains_[index] == nullptr) return;
+  const DomainLock guard(domains_[index]);
+  Op* op = domains_[index]->ops_.find(frame.op_id);
+  if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get() || op->frames_out == 0) return;
+  op->ep->on_reply(op, static_cast<Status>(frame.status), frame.flags, frame.reply);
+}
+
+// The answer to a message; a plain answer has no flags and an empty reply.
+void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply& reply) noexcept {
+  const std::shared_ptr<Flow> kept = op->flow;
+  Flow& flow = *kept;
+  --op->frames_out;
+  if (op->counted) {
+    op->counted = false;
+    flow.end(OpClass::send);
+  }
+  const bool of_flow = op->epoch == flow.epoch && flow.unanswered != 0;  // not of an earlier connection
+  if (of_flow) flow.asks_credits = --flow.unanswered != 0;
+  if (status == Status::ok && of_flow) {
+    if (flow.sender == Flow::kNoSender) flow.sender = reply.sender;
+    // The receiver's word: more credits than a flow can use mean nothing.
+    flow.credits = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{flow.credits} + reply.credits, 1u << 16));
+    flow.credits_max = std::max(flow.credits_max, flow.credits);
+    if (!takes_credits_) flow.credits = 0;
+  }
+  if (status != Status::ok) {
+    op->status = status;
+    if (of_flow && (!config_.messages.unordered || status == Status::no_endpoint)) flow.restart = true;
+    finish(op);
+  } else if ((flags & wire::kReplyRefused) != 0) {
+    if (!config_.messages.unordered) {
+      stop_flow(flow, op);
+    } else if (!retry_later(op)) {
+      op->status = Status::not_ready;
+      finish(op);
+    }
+  } else {
+    if (flow.window != 0) [[unlikely]]
+      flow.window = flow.window < wire::kUnansweredMax ? 2 * flow.window : 0;
+    if ((flags & wire::kReplyArrived) != 0 && !op->matched) {
+      op->arrived = true;
+    } else {
+      op->matched = true;
+      finish(op);
+    }
+  }
+  flow.set_long_send();
+  if (flow.waits()) domain_->pump(flow);
+}
+
+// The receiver had no room for the message: it waits, in front of the later messages of its flow.
+void Endpoint::stop_flow(Flow& flow, Op* refused) noexcept {
+  refused->submitted = false;
+  domain_->wait_in_order(refused);
+  flow.stopped = true;
+  flow.window = 1;
+  flow.retry_at_ns = domain_->nic_->clock().now_ns() + config_.messages.stop_ns;
+  domain_->nic_->need_engine();
+}
+
+// FI_PROTO_CXI_RNR: no receive was posted. False: the message has tried for long enough.
+bool Endpoint::retry_later(Op* refused) noexcept {
+  const uint64_t now = domain_->nic_->clock().now_ns();
+  if (refused->attempts == 0) refused->give_up_at_ns = now + config_.messages.retry_ns_max;
+  if (now >= refused->give_up_at_ns) return false;
+  refused->retry_at_ns = now + kRetryWaitNs[std::min<size_t>(refused->attempts, kRetryWaitNs.size() - 1)];
+  if (refused->attempts < 255) ++refused->attempts;
+  refused->submitted = false;
+  domain_->wait_in_order(refused);
+  domain_->nic_->need_engine();
+  return true;
+}
+
+void Endpoint::set_retry_time(uint64_t ns) noexcept {
+  const DomainLock guard(domain_);
+  config_.messages.retry_ns_max = ns;
+}
+
+// The messages of the flow that were under way have been answered, and one was lost: begin with number 0 again.
+void Endpoint::restart_flow(Flow& flow) noexcept {
+  end_message_flow(flow);
+  flow.restart = flow.stopped = false;
+  for (Op* op = flow.first; op != nullptr; op = op->next) op->numbered = false;
+}
+
+// Tells the receiver to forget the flow.
+void Endpoint::end_message_flow(Flow& flow) noexcept {
+  const Route& route = *flow.route;
+  if (flow.sender != Flow::kNoSender && route.ready && route.peer && !route.peer->dead()) {
+    wire::Frame f;
+    f.kind = wire::FrameKind::leave;
+    f.ep_index = route.ep_index;
+    f.ep_generation = route.ep_generation;
+    f.source = seen_by(route);
+    f.reply = {};
+    f.reply.sender = flow.sender;
+    domain_->nic_->send_notice(route.peer, f);
+  }
+  flow.sender = Flow::kNoSender;
+  flow.next_number = flow.credits = 0;
+  flow.set_long_send();
+}
+
+void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
+  const std::lock_guard objects(objects_mutex_);
+  const uint32_t index = OpTable::domain_of(frame.op_id);
+  if (index >= domains_.size() || domains_[index] == nullptr) return;
+  const DomainLock guard(domains_[index]);
+  Op* op = domains_[index]->ops_.find(frame.op_id);
+  if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get()) return;
+  if (frame.kind == wire::FrameKind::done) {
+    op->ep->on_taken(op);
+    return;
+  }
+  Flow& flow = *op->flow;  // ready
+  flow.stopped = false;
+  flow.set_long_send();
+  if (flow.waits()) domains_[index]->pump(flow);
+}
+
+void Endpoint::on_taken(Op* op) noexcept {
+  op->matched = true;
+  if (op->arrived && op->frames_out == 0) finish(op);  // otherwise the answer, which is still to come, ends it
+}
+
+// Called by finish().
+void Endpoint::end_send(Op* op, Flow& flow) noexcept {
+  const bool dead = op->peer != nullptr && op->status == op->peer->down_status() && op->peer->dead();
+  unlend(op, op->matched || !op->numbered || dead);
+  if (op->has_id) --(op->tagged ? tagged_ids_ : untagged_ids_);
+  if (op->status != Status::ok) {
+    report_send_failure(op, *flow.route);
+    return;
+  }
+  if (counts_ != nullptr) counts_->add_sent(lanes_[lane_of(op->flags)].tclass, packets_of(op->total));
+  complete_send(op->wants_completion, op->context, op->tagged, op->total);
+  if (!op->wants_completion) domain_->release_context(op->context);
+}
+
+// ---- failures ------------------------------------------------------------------------------------------------------
+
+void Endpoint::report_send_failure(Op* op, Route& route) noexcept {
+  ++domain_->statistics.failed;
+  CqEntry entry;
+  entry.context = op->context;
+  entry.flags = send_flags(op->tagged);
+  CqError error;
+  const auto [err, prov] = domain_->config_.statuses[op->status];
+  error.err = err;
+  error.prov_errno = op->status == Status::canceled && op->attempts != 0
+                         ? domain_->config_.statuses[Status::not_ready].prov  // the last refusal
+                         : prov;
+  error.status = op->status;
+  error.olen = op->total;
+  try {
+    error.text = describe_message(*op, route);
+  } catch (const std::bad_alloc&) {
+  }
+  error.peer = route.address;
+  error.own = address_;
+  tx_cq_->push_error(entry, std::move(error));
+  if (send_cntr_) send_cntr_->add_errors(1);
+  if (op->status == Status::no_endpoint) route.set_lost();
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,305 @@
+// cpp/nic/receive.cpp: receiving messages: posting receives, the frames of messages, and pulls by frames.
+#include <algorithm>
+
+#include "base/backoff.hpp"
+#include "nic/iov.hpp"
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+PostResult Endpoint::post_receive(const ReceiveArgs& args) {
+  RxPort* const port = port_.load(std::memory_order_acquire);
+  if (port == nullptr) [[unlikely]] {
+    const DomainLock guard(domain_);
+    return {state_ == State::created  ? Refusal::not_enabled
+            : state_ == State::closed ? Refusal::closed
+                                      : Refusal::no_capability};
+  }
+  if (args.local.size() > kIovMax) return {Refusal::too_many_pieces};
+  uint64_t source = kAnySource;
+  if (args.source != ~uint64_t{0}) [[unlikely]] {
+    wire::EpAddress from;
+    {
+      const DomainLock guard(domain_);
+      if (args.source >= av_->entries_.size() || !av_->entries_[args.source]) return {Refusal::bad_address};
+      from = av_->entries_[args.source]->address;
+    }
+    // Frames from processes of this host have the address on this host.
+    source = port->context().source_of(domain_->nic_->local_name(from).value_or(from));
+  }
+  return port->post(args, source);
+}
+
+void Endpoint::set_min_multi_recv(uint64_t bytes) noexcept {
+  config_.messages.min_multi_recv = bytes;
+  if (RxPort* const port = port_.load(std::memory_order_acquire); port != nullptr) port->set_min_multi_recv(bytes);
+}
+
+void Endpoint::on_receive_room() noexcept {
+  if (RxPort* const port = port_.load(std::memory_order_relaxed); port != nullptr) port->context().resume();
+}
+
+// ---- frames --------------------------------------------------------------------------------------------------------
+
+// HOT. The port of a frame's endpoint; null: the endpoint is closed, or receives no messages.
+RxPort* Nic::port_of(const wire::Frame& frame) noexcept {
+  if (frame.ep_index >= mem::kEpCountMax) return nullptr;
+  RxPort* const port = ports_[frame.ep_index].load(std::memory_order_acquire);
+  return port != nullptr && port->generation() == frame.ep_generation ? port : nullptr;
+}
+
+// HOT. A message has arrived. Requires the progress lock.
+void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                     std::span<const std::byte> payload) {
+  if (peer->dead()) return;
+  RxPort* const port = port_of(frame);
+  const bool credited = (frame.flags & wire::kMessageCredited) != 0;
+  Status status = Status::ok;
+  if (port == nullptr) [[unlikely]] {
+    const bool open = frame.ep_index < mem::kEpCountMax &&
+                      table().ep(frame.ep_index).generation.load(std::memory_order_acquire) == frame.ep_generation;
+    status = open ? Status::endpoint_access : Status::no_endpoint;
+  } else if (const mem::EpEntry& ep = table().ep(frame.ep_index);
+             (ep.flags.load(std::memory_order_relaxed) & mem::kEpConnected) != 0 && mem::peer_of(ep) != frame.source)
+      [[unlikely]] {
+    status = Status::unauthorized;
+  } else if (is_cut_off(frame)) [[unlikely]] {
+    if ((frame.flags & wire::kMessageFirst) == 0) port->context().cut(peer->number, frame.message.sender);
+    status = Status::unreachable;
+  }
+  if (status != Status::ok) [[unlikely]] {
+    if (!credited) answer(peer, frame, status, {});
+    return;
+  }
+  if ((frame.flags & wire::kMessageFirst) != 0) [[unlikely]]
+    know(peer);
+  const RxReply reply = port->arrive(peer, frame, payload);
+  switch (reply.answer) {
+    case RxAnswer::none:
+      return;
+    case RxAnswer::done:
+    case RxAnswer::arrived:
+    case RxAnswer::refused:
+      break;
+    case RxAnswer::closed:
+      if (!credited) answer(peer, frame, Status::no_endpoint, {});
+      return;
+    case RxAnswer::broken:
+      hang_up(peer, Status::protocol);
+      return;
+    case RxAnswer::no_memory:
+      credited ? hang_up(peer, Status::no_memory) : answer(peer, frame, Status::no_memory, {});
+      return;
+  }
+  if (reply.answer == RxAnswer::done && reply.credits == 0 && (frame.flags & wire::kMessageFirst) == 0) {
+    answer(peer, frame, Status::ok, {});
+    return;
+  }
+  wire::Frame f = frame;
+  f.kind = wire::FrameKind::reply;
+  f.flags = reply.answer == RxAnswer::refused   ? wire::kReplyRefused
+            : reply.answer == RxAnswer::arrived ? wire::kReplyArrived
+                                                : uint8_t{0};
+  f.status = 0;
+  f.reply = {};
+  f.reply.sender = reply.sender;
+  f.reply.credits = reply.credits;
+  if (peer->link()->submit(*peer, f, {}) == Status::again) defer(peer, f, {}, false);
+  if (port->has_pulls()) [[unlikely]]
+    port->run_pulls();
+}
+
+void Nic::on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
+  if (RxPort* const port = port_of(frame); port != nullptr) port->context().end_flow(peer->number, frame.reply.sender);
+}
+
+// Makes the peer known by its number: completions and pulls of its messages may come later, from any thread.
+void Nic::know(const std::shared_ptr<link::Peer>& peer) {
+  const std::lock_guard guard(known_lock_);
+  known_.insert_or_assign(peer->number, peer);
+}
+
+std::shared_ptr<link::Peer> Nic::peer_of(uint64_t number) noexcept {
+  const std::lock_guard guard(known_lock_);
+  const auto it = known_.find(number);
+  return it == known_.end() ? nullptr : it->second.lock();
+}
+
+// Ends what a lost peer has sent. Requires the progress lock and objects_mutex_.
+void Nic::forget_messages(const link::Peer& peer) noexcept {
+  {
+    const std::lock_guard guard(known_lock_);
+    if (known_.erase(peer.number) == 0) return;
+  }
+  for (const std::shared_ptr<Endpoint>& ep : eps_) {
+    if (ep && ep->port_owner_) ep->port_owner_->context().peer_down(peer.number);
+  }
+  wake_pulls();  // those from the peer end with an error
+}
+
+// ---- pulls by frames -----------------------------------------------------------------------------------------------
+
+bool Endpoint::pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept try {
+  auto asked = std::make_unique<RxPull>(pull);
+  RxPort& port = *port_owner_;
+  std::vector<iovec> here = port.buffers_of(pull);
+  const DomainLock guard(domain_);
+  if (state_ != State::enabled) return false;
+  const auto route = domain_->own_route(pull.completion.source);
+  route->set_ready(peer, 0, 0);
+  const auto flow = std::make_shared<Flow>(route);
+  Op* op = make_op(OpKind::pull, *flow, false, 0, 0, 0, pull.bytes, true);
+  std::ranges::copy(here, op->local);
+  op->local_count = static_cast<uint8_t>(here.size());
+  op->pull = std::move(asked);
+  (void)queue_op(op);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+bool Endpoint::advance_pull(Op* op) {
+  Route& route = *op->flow->route;
+  if (!op->counted) {
+    op->counted = true;
+    op->peer = route.peer.get();
+    op->flow->begin(OpClass::read);
+    ++domain_->statistics.framed;
+    domain_->statistics.bytes += op->total;
+  }
+  wire::Frame f;
+  f.kind = wire::FrameKind::pull;
+  f.op_id = op->id;
+  f.source = address_;
+  while (op->at_total != op->total) {
+    const uint64_t n = std::min(op->total - op->at_total, uint64_t{route.peer->payload_max});
+    f.status = static_cast<int32_t>(n);
+    f.pull = {
+        .message = op->pull->op_id, .offset = op->pull->from + op->at_total, .place = op->at_total, .reserved = {}};
+    f.payload_length = 0;
+    const Status s = submit_request(route, f, {});
+    if (s == Status::again) return false;
+    if (s != Status::ok) {
+      op->status = s;
+      op->submitted = true;
+      if (op->frames_out == 0) finish(op);
+      return true;
+    }
+    ++op->frames_out;
+    op->at_total += n;
+  }
+  op->submitted = true;
+  return true;
+}
+
+// Answers a pull: bytes of a message that waits for its receiver. Requires the progress lock.
+void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) {
+  Status status = Status::stale_key;
+  {
+    const std::lock_guard objects(objects_mutex_);
+    const uint32_t index = OpTable::domain_of(frame.pull.message);
+    if (index < domains_.size() && domains_[index] != nullptr) {
+      const DomainLock guard(domains_[index]);
+      const Op* op = domains_[index]->ops_.find(frame.pull.message);
+      const auto n = static_cast<uint64_t>(std::max(frame.status, 0));
+      if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->has_id) {
+        if (frame.pull.offset > op->total || n > op->total - frame.pull.offset || n > peer->payload_max) {
+          status = Status::protocol;
+        } else {
+          std::vector<std::byte> bounce;
+          std::span<const std::byte> bytes;
+          status = Status::ok;
+          if (op->local_count == 1) {
+            bytes = {static_cast<const std::byte*>(op->local[0].iov_base) + frame.pull.offset, n};
+          } else {
+            bounce.resize(n);
+            status = gather({op->local, op->local_count}, frame.pull.offset, bounce.data(), n);
+            bytes = bounce;
+          }
+          if (status == Status::ok) {
+            // Copied under the lock, so that the message cannot end.
+            wire::Frame f = frame;
+            f.kind = wire::FrameKind::answer;
+            f.status = 0;
+            status = peer->link()->submit(*peer, f, bytes);
+            if (status == Status::ok) return;
+          }
+        }
+      }
+    }
+  }
+  if (status == Status::again) {
+    defer(peer, frame, {}, true);
+  } else {
+    answer(peer, frame, status, {});
+  }
+}
+
+// ---- notices without answers ---------------------------------------------------------------------------------------
+
+// Sends a frame that has no answer, now or, if the link has no room, in a later round. Any thread; takes link locks.
+void Nic::send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice) noexcept {
+  wire::Frame f = notice;
+  if (notice_count_.load(std::memory_order_relaxed) == 0 && peer->link()->submit(*peer, f, {}) != Status::again) return;
+  {
+    const std::lock_guard guard(notice_lock_);
+    try {
+      notices_.push_back({peer, notice});
+    } catch (const std::bad_alloc&) {
+      // Without the notice the peer would wait for ever.
+      Backoff backoff;
+      while (!peer->dead() && peer->link()->submit(*peer, f, {}) == Status::again) backoff.pause();
+      return;
+    }
+    notice_count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  need_engine();
+}
+
+// Requires the progress lock.
+size_t Nic::send_notices() noexcept {
+  size_t n = 0;
+  std::deque<Notice> waiting;
+  {
+    const std::lock_guard guard(notice_lock_);
+    waiting.swap(notices_);
+  }
+  const link::Peer* stuck = nullptr;
+  while (!waiting.empty()) {
+    Notice& next = waiting.front();
+    wire::Frame f = next.frame;
+    if (next.peer.get() == stuck || next.peer->link()->submit(*next.peer, f, {}) == Status::again) {
+      stuck = next.peer.get();
+      const std::lock_guard guard(notice_lock_);
+      try {
+        notices_.push_back(std::move(next));
+      } catch (const std::bad_alloc&) {
+        hang_up(next.peer, Status::no_memory);
+        notice_count_.fetch_sub(1, std::memory_order_relaxed);
+      }
+    } else {
+      notice_count_.fetch_sub(1, std::memory_order_relaxed);
+      ++n;
+    }
+    waiting.pop_front();
+  }
+  return n;
+}
+
+void Nic::wake_pulls() noexcept {
+  pulls_wait_.store(true, std::memory_order_seq_cst);
+  need_engine();
+}
+
+// Requires the progress lock. Copies outside the locks that guard endpoints.
+size_t Nic::run_pulls() noexcept {
+  if (!pulls_wait_.exchange(false, std::memory_order_seq_cst)) return 0;
+  size_t n = 0;
+  for (std::atomic<RxPort*>& slot : ports_) {
+    RxPort* const port = slot.load(std::memory_order_acquire);
+    if (port != nullptr && port->has_pulls()) n += port->run_pulls();
+  }
+  return n;
+}
+
+}  // namespace weft::nic

@@ -1,0 +1,400 @@
+// cpp/nic/rx_port.cpp: see rx_port.hpp.
+#include "nic/rx_port.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+
+#include "base/backoff.hpp"
+#include "nic/iov.hpp"
+#include "nic/nic.hpp"
+#include "nic/reach.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+// In Receive::flags, beside libfabric's: the application asked for a completion.
+constexpr uint64_t kWants = 1ull << 62;
+
+RxContext::Config config_of(const MessageConfig& m, uint64_t seed) noexcept {
+  RxContext::Config c;
+  c.limits = {m.posted_max, m.unexpected_max};
+  c.buffers = m.buffers;
+  c.credits = m.credits;
+  c.credited_bytes_max = wire::kInlinePayloadMax;
+  c.seed = seed;
+  return c;
+}
+
+}  // namespace
+
+RxPort::RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_ptr<Counter> counter, bool selective,
+               const AddressVector* sources, uint64_t seed)
+    : ep_(ep),
+      domain_(ep->domain()),
+      nic_(ep->domain()->nic()),
+      cq_(std::move(cq)),
+      counter_(std::move(counter)),
+      sources_(sources),
+      generation_(ep->generation()),
+      selective_(selective),
+      source_error_(ep->config().messages.source_error),
+      tells_buffers_(ep->config().messages.tells_buffers),
+      min_multi_recv_(ep->config().messages.min_multi_recv),
+      rx_(config_of(ep->config().messages, seed), this) {}
+
+RxReply RxPort::arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                       std::span<const std::byte> payload) {
+  RxMessage m;
+  m.peer = peer->number;
+  m.source = frame.source;
+  m.sender = frame.message.sender;
+  m.sequence = frame.message.sequence;
+  m.tag = frame.message.tag;
+  m.data = frame.message.data;
+  m.length = frame.message.length;
+  m.key = frame.message.key;
+  m.op_id = frame.op_id;
+  m.flags = frame.flags;
+  return rx_.arrive(m, payload);
+}
+
+// ---- receives ------------------------------------------------------------------------------------------------------
+
+PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
+  Receive r;
+  r.what = {args.tag, args.ignore, source, args.tagged};
+  if ((args.flags & flag::kPeek) != 0) return peek(args, r.what);
+  const uint64_t length = sum_bytes(args.local);
+  if (length == kNoSum) return {Refusal::length_mismatch};
+  const bool discard = (args.flags & flag::kDiscard) != 0;
+  const bool plain = args.local.size() <= 1 && args.device == 0;
+  r.length = length;
+  r.context = args.context;
+  r.flags =
+      (args.flags & flag::kMultiRecv) | (!selective_ || (args.flags & flag::kCompletion) != 0 ? kWants : uint64_t{0});
+  r.multi = (args.flags & flag::kMultiRecv) != 0;
+  r.min_left = min_multi_recv_.load(std::memory_order_relaxed);
+  r.extra = kNoExtra;
+  if (!args.local.empty()) r.address = reinterpret_cast<uint64_t>(args.local[0].iov_base);
+  try {
+    if (!plain || !args.cookies.empty()) r.extra = hold(args, length);
+  } catch (const std::bad_alloc&) {
+    return {Refusal::rx_full};
+  }
+  if (args.device != 0) {
+    r.address = reinterpret_cast<uint64_t>(held(r.extra)->bounce.data());
+  } else if (!plain) {
+    r.flags |= kRxScattered;
+  }
+  Refusal refusal = Refusal::none;
+  if ((args.flags & flag::kClaim) != 0) {
+    switch (rx_.receive_claimed(r, discard)) {
+      case RxContext::Found::found:
+        break;
+      case RxContext::Found::missing:
+        refusal = Refusal::no_claim;
+        break;
+      case RxContext::Found::full:
+        refusal = Refusal::rx_full;
+        break;
+      case RxContext::Found::closed:
+        refusal = Refusal::closed;
+        break;
+    }
+  } else {
+    switch (rx_.post(r)) {
+      case RxContext::Post::ok:
+        break;
+      case RxContext::Post::full:
+        refusal = Refusal::rx_full;
+        break;
+      case RxContext::Post::closed:
+        refusal = Refusal::closed;
+        break;
+    }
+  }
+  if (refusal != Refusal::none) [[unlikely]] {
+    if (r.extra != kNoExtra) {  // the caller keeps its objects
+      held(r.extra)->cookies.clear();
+      release(r.extra, 0);
+    }
+    return {refusal};
+  }
+  if (discard && r.extra != kNoExtra) release(r.extra, 0);
+  if (has_pulls()) [[unlikely]]
+    run_pulls();
+  return {Refusal::none, true};
+}
+
+PostResult RxPort::peek(const ReceiveArgs& args, const Pattern& what) noexcept {
+  const auto how = (args.flags & flag::kClaim) != 0     ? RxContext::Peek::claim
+                   : (args.flags & flag::kDiscard) != 0 ? RxContext::Peek::discard
+                                                        : RxContext::Peek::look;
+  switch (rx_.peek(what, how, args.context, kWants)) {
+    case RxContext::Found::found:
+      break;
+    case RxContext::Found::missing: {
+      RxCompletion c;
+      c.context = args.context;
+      c.flags = kWants;
+      c.tag = what.tag;
+      c.tagged = what.tagged;
+      report(c, Status::no_message, flag::kRecv | (what.tagged ? flag::kTagged : flag::kMsg));
+      break;
+    }
+    case RxContext::Found::full:
+      return {Refusal::rx_full};
+    case RxContext::Found::closed:
+      return {Refusal::closed};
+  }
+  return {Refusal::none, true};
+}
+
+uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length) {
+  Held made;
+  made.used = true;
+  made.device = args.device;
+  made.cookies.assign(args.cookies.begin(), args.cookies.end());
+  if (args.device != 0 || args.local.size() > 1) made.list.assign(args.local.begin(), args.local.end());
+  if (args.device != 0) made.bounce.resize(length);
+  const std::lock_guard guard(held_lock_);
+  if (held_free_.empty()) {
+    held_free_.reserve(held_.size() + 1);  // so that release() allocates nothing
+    held_.emplace_back();
+    held_free_.push_back(static_cast<uint32_t>(held_.size() - 1));
+  }
+  const uint32_t extra = held_free_.back();
+  held_free_.pop_back();
+  held_[extra] = std::move(made);
+  return extra;
+}
+
+RxPort::Held* RxPort::held(uint32_t extra) noexcept {
+  const std::lock_guard guard(held_lock_);
+  return &held_[extra];
+}
+
+// Returns the objects of a receive, and its context if no completion has taken the context.
+void RxPort::release(uint32_t extra, uint64_t context) noexcept {
+  std::vector<uint64_t> cookies;
+  if (extra != kNoExtra) {
+    const std::lock_guard guard(held_lock_);
+    cookies = std::move(held_[extra].cookies);
+    held_[extra] = {};
+    held_free_.push_back(extra);
+  }
+  domain_->release_received(cookies, context);
+}
+
+// ---- the sink: under the context's lock ----------------------------------------------------------------------------
+
+bool RxPort::is_full() noexcept {
+  return cq_->is_full_of_receives(ep_->receiver());
+}
+
+bool RxPort::store(uint32_t extra, uint64_t offset, std::span<const std::byte> bytes) noexcept {
+  return scatter(held(extra)->list, offset, bytes.data(), bytes.size()) == Status::ok;
+}
+
+void RxPort::completed(const RxCompletion& c) noexcept {
+  Status status = c.status;
+  if (status == Status::ok && c.extra != kNoExtra) [[unlikely]] {
+    Held* const h = held(c.extra);
+    if (h->device != 0) {
+      std::byte* const from = reinterpret_cast<std::byte*>(c.buffer);
+      status = copy_device_part(nic_->devices(), h->list, h->device, static_cast<uint64_t>(from - h->bounce.data()),
+                                {from, c.length}, false);
+    }
+  }
+  if (status == Status::ok && c.cut != 0) status = Status::truncated;
+  if (counter_) [[unlikely]] {
+    if (status != Status::ok) {
+      counter_->add_errors(1);
+    } else if (c.ends || c.multi) {
+      counter_->add(counter_->counts_bytes ? c.length : 1);
+    }
+  }
+  const bool wants = (c.flags & kWants) != 0 || status != Status::ok;
+  uint64_t context = c.context;
+  if (wants) {
+    report(c, status,
+           flag::kRecv | (c.tagged ? flag::kTagged : flag::kMsg) | (c.has_data ? flag::kRemoteCqData : uint64_t{0}) |
+               (c.multi_last ? flag::kMultiRecv : uint64_t{0}));
+    if (c.ends) context = 0;
+  } else if (c.multi_last) {
+    RxCompletion last;  // the buffer is the application's again
+    last.context = c.context;
+    last.ends = true;
+    report(last, Status::ok, flag::kMultiRecv);
+    context = 0;
+  }
+  if (c.ends && (c.extra != kNoExtra || context != 0)) release(c.extra, context);
+}
+
+void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexcept {
+  RxEntry e;
+  e.entry.context = c.context;
+  e.entry.flags = flags;
+  e.entry.len = c.length;
+  e.entry.buf = c.multi || tells_buffers_ || status == Status::truncated ? c.buffer : 0;
+  e.entry.data = c.data;
+  e.entry.tag = c.tag;
+  // The context belongs to the receive's last entry; earlier ones share it.
+  e.entry.reserved = c.multi && !c.ends ? CqEntry::kSharedContext : 0;
+  e.from = c.source;
+  if ((flags & flag::kRecv) != 0 && status != Status::canceled && status != Status::no_message) {
+    e.sources = sources_;
+    e.source_error = source_error_;
+  }
+  e.status = status;
+  e.cut = c.cut;
+  const StatusMap& statuses = domain_->config().statuses;
+  if (status != Status::ok) e.code = statuses[status];
+  if (e.source_error) e.no_source = statuses[Status::no_source];
+  cq_->push_received(e);
+}
+
+void RxPort::done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept {
+  const std::shared_ptr<link::Peer> to = nic_->peer_of(peer);
+  if (!to) return;  // the sender has learned that we are gone
+  wire::Frame f;
+  f.kind = wire::FrameKind::done;
+  f.op_id = op_id;
+  f.reply = {};
+  f.reply.length = bytes;
+  nic_->send_notice(to, f);
+}
+
+void RxPort::ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept {
+  const std::shared_ptr<link::Peer> to = nic_->peer_of(peer);
+  if (!to) return;
+  wire::Frame f;
+  f.kind = wire::FrameKind::ready;
+  f.op_id = op_id;
+  f.reply = {};
+  f.reply.sender = sender;
+  nic_->send_notice(to, f);
+}
+
+void RxPort::pull(const RxPull& pull) noexcept {
+  const std::lock_guard guard(held_lock_);
+  try {
+    pulls_.push_back(pull);
+    pull_count_.fetch_add(1, std::memory_order_relaxed);
+  } catch (const std::bad_alloc&) {
+    // The receive stays open until its endpoint is closed.
+  }
+}
+
+// ---- pulls ---------------------------------------------------------------------------------------------------------
+
+size_t RxPort::run_pulls() noexcept {
+  size_t n = 0;
+  for (uint32_t left = pull_count_.load(std::memory_order_relaxed); left != 0; --left) {
+    RxPull next;
+    {
+      const std::lock_guard guard(held_lock_);
+      if (pulls_.empty() || closed_.load(std::memory_order_relaxed)) break;
+      next = pulls_.front();
+      pulls_.pop_front();
+      pulling_.fetch_add(1, std::memory_order_relaxed);
+      pull_count_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    const std::shared_ptr<link::Peer> peer = nic_->peer_of(next.peer);
+    Status status = Status::peer_gone;
+    Pulled how = peer ? pull_now(next, peer, &status) : Pulled::ended;
+    if (how == Pulled::by_frames && !ep_->pull_by_frames(next, peer)) {
+      status = Status::no_memory;
+      how = Pulled::ended;
+    }
+    if (how == Pulled::later) {
+      const std::lock_guard guard(held_lock_);
+      try {
+        pulls_.push_back(next);
+        pull_count_.fetch_add(1, std::memory_order_relaxed);
+      } catch (const std::bad_alloc&) {
+        status = Status::no_memory;
+        how = Pulled::ended;
+      }
+    }
+    if (how == Pulled::ended) {
+      rx_.pulled(next, status);
+      ++n;
+    }
+    pulling_.fetch_sub(1, std::memory_order_release);
+  }
+  if (has_pulls()) nic_->wake_pulls();
+  return n;
+}
+
+std::vector<iovec> RxPort::buffers_of(const RxPull& pull) {
+  if ((pull.completion.flags & kRxScattered) == 0) return {{reinterpret_cast<void*>(pull.to), pull.bytes}};
+  return part_of(held(pull.completion.extra)->list, pull.from, pull.bytes);
+}
+
+// Copies from the sender's memory, if load and store or the kernel reach it.
+RxPort::Pulled RxPort::pull_now(const RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept
+    try {
+  if (pull.key == 0 || !peer->table.valid()) return Pulled::by_frames;
+  if (peer->dead()) {
+    *status = peer->down_status();
+    return Pulled::ended;
+  }
+  // SYNC POINT: the activity is visible before the entry is read, so a sender that closes the entry waits for the copy.
+  const uint32_t activity = nic_->begin_long_activity(static_cast<uint32_t>(pull.key & wire::kKeySlotMax));
+  mem::MrView view;
+  Piece pieces[kMaxPieces];
+  uint32_t count = 0, missing = 0;
+  Opened opened;
+  Pulled how = Pulled::ended;
+  *status = peer->table.check_lent(pull.key, pull.from, pull.bytes, view);
+  if (*status == Status::ok) {
+    switch (translate(*peer, nic_->devices(), view, pull.bytes, pieces, &count, &missing, &opened)) {
+      case Reach::missing:
+        peer->link()->request_segment(*peer, missing);
+        how = Pulled::later;
+        break;
+      case Reach::frames:
+      case Reach::device:
+        how = Pulled::by_frames;
+        break;
+      case Reach::direct:
+      case Reach::cma:
+      case Reach::mixed: {
+        const std::vector<iovec> here = buffers_of(pull);
+        *status = move(*peer, false, here.data(), here.size(), pieces, count);
+        if (*status == Status::access) *status = Status::fault;
+        if (*status == Status::ok && peer->dead()) *status = peer->down_status();
+        break;
+      }
+    }
+  }
+  nic_->end_long_activity(activity);
+  return how;
+} catch (const std::bad_alloc&) {
+  *status = Status::no_memory;
+  return Pulled::ended;
+}
+
+void RxPort::close() noexcept {
+  closed_.store(true, std::memory_order_relaxed);
+  rx_.close();
+  if (sources_ != nullptr) cq_->forget_sources(sources_);
+  const std::lock_guard guard(held_lock_);
+  pulls_.clear();
+  pull_count_.store(0, std::memory_order_relaxed);
+}
+
+void RxPort::end_pulls() noexcept {
+  Backoff backoff;
+  while (pulling_.load(std::memory_order_acquire) != 0) backoff.pause();
+  std::vector<uint64_t> contexts = rx_.take_contexts();
+  for (const uint64_t context : contexts) domain_->release_received({}, context);
+  for (uint32_t i = 0; i < held_.size(); ++i) {
+    if (held_[i].used) release(i, 0);
+  }
+}
+
+}  // namespace weft::nic

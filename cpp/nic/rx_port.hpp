@@ -1,0 +1,100 @@
+// cpp/nic/rx_port.hpp: the receive side of an enabled endpoint: passes arriving messages to its receive context, posts
+// receives there, reports completions, and pulls the rest of long messages from their senders.
+//
+// Callers: frames come under the progress lock; receives come from any thread, without the domain's lock. Lock order:
+// the domain's lock, the context's lock, then the locks of this object, of the completion queue and of links.
+// A pull copies outside every lock, under a long activity of this process's table where it reads a peer's memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/spinlock.hpp"
+#include "link/link.hpp"
+#include "nic/args.hpp"
+#include "nic/counter.hpp"
+#include "nic/queue.hpp"
+#include "nic/rx.hpp"
+
+namespace weft::nic {
+
+class AddressVector;
+class Domain;
+class Endpoint;
+class Nic;
+struct MessageConfig;
+
+class RxPort final : private RxSink {
+ public:
+  // The queue takes the completions of receives. sources: FI_SOURCE.
+  RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_ptr<Counter> counter, bool selective,
+         const AddressVector* sources, uint64_t seed);
+
+  // HOT. Requires the progress lock.
+  RxReply arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  // HOT. source: RxContext::source_of(), or kAnySource.
+  PostResult post(const ReceiveArgs& args, uint64_t source);
+  [[nodiscard]] RxContext& context() noexcept { return rx_; }
+  [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
+  void set_min_multi_recv(uint64_t bytes) noexcept { min_multi_recv_.store(bytes, std::memory_order_relaxed); }
+
+  // Makes the pulls that wait. Any thread, without a lock of the NIC. Returns the number of pulls that ended.
+  size_t run_pulls() noexcept;
+  [[nodiscard]] bool has_pulls() const noexcept { return pull_count_.load(std::memory_order_relaxed) != 0; }
+  // The receiver's buffers of a pull. Throws std::bad_alloc.
+  std::vector<iovec> buffers_of(const RxPull& pull);
+  // A pull by frames has ended.
+  void pulled(const RxPull& pull, Status status) noexcept { rx_.pulled(pull, status); }
+  // Discards receives without completions. Requires the domain's lock for `sources`; end_pulls() follows without it.
+  void close() noexcept;
+  void end_pulls() noexcept;  // waits for copies of other threads
+
+ private:
+  // What a receive needs beyond its entry in the match unit.
+  struct Held {
+    bool used = false;
+    uint8_t device = 0;             // bit i: list[i] is device memory; the bytes go to `bounce` first
+    std::vector<uint64_t> cookies;  // objects of the caller
+    std::vector<iovec> list;        // several buffers, or device memory
+    std::vector<std::byte> bounce;
+  };
+
+  bool is_full() noexcept override;
+  bool store(uint32_t extra, uint64_t offset, std::span<const std::byte> bytes) noexcept override;
+  void completed(const RxCompletion& completion) noexcept override;
+  void pull(const RxPull& pull) noexcept override;
+  void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override;
+  void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept override;
+
+  uint32_t hold(const ReceiveArgs& args, uint64_t length);  // throws std::bad_alloc
+  Held* held(uint32_t extra) noexcept;
+  void release(uint32_t extra, uint64_t context) noexcept;
+  void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
+  PostResult peek(const ReceiveArgs& args, const Pattern& what) noexcept;
+  enum class Pulled : uint8_t { ended, later, by_frames };
+  Pulled pull_now(const RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept;
+
+  Endpoint* ep_;
+  Domain* domain_;
+  Nic* nic_;
+  const std::shared_ptr<CompletionQueue> cq_;
+  const std::shared_ptr<Counter> counter_;
+  const AddressVector* const sources_;
+  const uint32_t generation_;
+  const bool selective_, source_error_, tells_buffers_;
+  std::atomic<uint64_t> min_multi_recv_;
+  RxContext rx_;
+
+  SpinLock held_lock_;  // guards held_, held_free_ and pulls_
+  std::deque<Held> held_;
+  std::vector<uint32_t> held_free_;
+  std::deque<RxPull> pulls_;
+  std::atomic<uint32_t> pull_count_{0}, pulling_{0};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace weft::nic
