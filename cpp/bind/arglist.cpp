@@ -25,7 +25,7 @@ bool BufList::acquire(EndpointCore* core, PyObject* list, bool writable, PyObjec
     n = wanted;
   }
   call::Why why;
-  if (call::check_local_count(*core->ep, n, &why) != Refusal::none) return refuse(core, method, why);
+  if (call::check_local_count(*core->ep, n, &why, receives) != Refusal::none) return refuse(core, method, why);
   for (size_t i = 0; i < n; ++i) {
     // The item keeps the memory alive, even if the buffer is a temporary attribute of the item.
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));

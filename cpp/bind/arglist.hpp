@@ -14,6 +14,7 @@ struct BufList {
   std::array<const Buf*, nic::kIovMax> pointers{};
   std::array<call::Local, nic::kIovMax> locals;
   size_t count = 0;
+  bool receives = false;  // of a receive, which has a limit of its own
 
   // `list`: a sequence of buffers, or of objects with .addr and .count (in elements of `element` bytes).
   // `count_arg`: the number of entries to use. False with a Python error set.
@@ -27,10 +28,11 @@ struct BufList {
 
 // An attribute of a message struct, as an owned reference.
 struct Attr {
-  explicit Attr(PyObject* owner, const char* name) : value(PyObject_GetAttrString(owner, name)) {
+  // expected: the struct that the call takes, for the text of the error.
+  explicit Attr(PyObject* owner, const char* name, const char* expected = "fi.MsgRma (fi.MsgAtomic for atomics)")
+      : value(PyObject_GetAttrString(owner, name)) {
     if (value == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      PyErr_Format(PyExc_TypeError, "msg must be an fi.MsgRma (fi.MsgAtomic for atomics): %R has no attribute '%s'",
-                   owner, name);
+      PyErr_Format(PyExc_TypeError, "msg must be an %s: %R has no attribute '%s'", expected, owner, name);
     }
   }
   Attr(const Attr&) = delete;

@@ -21,13 +21,14 @@ PyObject* run(EndpointCore* core, const char* method, call::Atomic& a, PyObject*
     return nullptr;
   }
   PyObject* c = context != nullptr ? context : Py_None;
-  if (!a.inject) {
+  const bool has_context = !a.inject || context != nullptr;
+  if (has_context) {
     Py_INCREF(c);
     a.context = reinterpret_cast<uint64_t>(c);
   }
   a.flags |= core->lane;
   const nic::PostResult r = call::post(*core->ep, a);
-  if (!a.inject && !r.context_used) Py_DECREF(c);
+  if (has_context && !r.context_used) Py_DECREF(c);
   if (r.refusal != Refusal::none) [[unlikely]] {
     refuse(core, method, r.refusal, a.dest, a.total);
     return nullptr;
@@ -130,6 +131,8 @@ PyObject* ep_inject_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nar
   const auto& [buf, dest_addr, addr, key, datatype, op, count] = a;
   if (!present("inject_atomic", {{dest_addr, "dest_addr"}, {datatype, "datatype"}, {op, "op"}})) return nullptr;
   p.buf = buf, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op, p.count = count;
+  const nb::object context = inject_context(self);
+  p.context = context.ptr();
   return one_atomic(self_of(self), "inject_atomic", AtomicFamily::base, p, true);
 }
 PyObject* ep_fetch_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {

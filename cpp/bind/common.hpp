@@ -280,8 +280,9 @@ struct CmQueueCore {
 struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;
-  uint64_t lane = 0;   // of an alias: nic::flag::kLane bits of its operations
-  bool alias = false;  // the endpoint belongs to another core
+  uint64_t lane = 0;           // of an alias: nic::flag::kLane bits of its operations
+  bool alias = false;          // the endpoint belongs to another core
+  bool tells_context = false;  // failed inject calls report the endpoint's context (Python: the attribute `context`)
   EndpointCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::Endpoint> e) : box(std::move(b)), ep(std::move(e)) {}
   EndpointCore(const EndpointCore&) = delete;
   EndpointCore& operator=(const EndpointCore&) = delete;

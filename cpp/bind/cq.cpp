@@ -47,11 +47,20 @@ struct KnownEntry {
 };
 KnownEntry g_known_entries[5];
 
+// The context of an entry, as a new reference: the entry's own, unless a later entry has the context too.
+PyObject* context_of(const nic::CqEntry& e) noexcept {
+  if (e.context == 0) return none_or(nullptr);
+  auto* const context = reinterpret_cast<PyObject*>(e.context);
+  if ((e.reserved & nic::CqEntry::kSharedContext) != 0) [[unlikely]]
+    Py_INCREF(context);
+  return context;
+}
+
 // A tuple of the format's class. Takes over the context's reference.
 PyObject* make_entry(int format, const nic::CqEntry& e) {
   static constexpr Py_ssize_t kFields[] = {1, 1, 3, 5, 6};
   const int f = format < 1 || format > 4 ? 1 : format;
-  PyObject* context = e.context != 0 ? reinterpret_cast<PyObject*>(e.context) : none_or(nullptr);
+  PyObject* context = context_of(e);
   KnownEntry& known = g_known_entries[f];
   const bool plain = context == Py_None;
   if (plain && known.entry != nullptr &&
@@ -296,7 +305,7 @@ CompletionQueueCore::~CompletionQueueCore() {
     nic::CqError error;
     bool error_waits = true;
     while (cq->read(&e, 1, &error_waits) == 1 || (error_waits && cq->read_error(&e, &error)))
-      contexts.push_back(e.context);
+      if ((e.reserved & nic::CqEntry::kSharedContext) == 0) contexts.push_back(e.context);
   }
   for (const uint64_t c : contexts) {
     if (c != 0) Py_DECREF(reinterpret_cast<PyObject*>(c));
@@ -326,9 +335,11 @@ void register_cq(nb::module_& m) {
                                      "The NIC's side of a completion queue.");
   cq.def(
         "__init__",
-        [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj, bool huge) {
+        [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj, bool huge,
+           uint32_t ack_batch) {
           auto& box = box_of(d);
           auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1), box->may_overrun, huge);
+          queue->acknowledge_by(ack_batch);
           std::shared_ptr<host::EventfdNotifier> notifier;
           if (wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
@@ -337,7 +348,7 @@ void register_cq(nb::module_& m) {
           new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
         },
         nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"),
-        nb::arg("huge") = false)
+        nb::arg("huge") = false, nb::arg("ack_batch") = 1)
       .def_prop_ro(
           "huge_pages",
           [](const CompletionQueueCore& c) { return std::pair{c.cq->in_huge_pages(), c.cq->huge_error()}; },
@@ -348,6 +359,14 @@ void register_cq(nb::module_& m) {
       .def_prop_ro(
           "capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); },
           "The number of entries that the queue holds.")
+      .def_prop_ro(
+          "acknowledgements",
+          [](CompletionQueueCore& c) {
+            check_usable(c, "completion queue");
+            const nic::DomainLock guard(c.box->domain.get());
+            return c.cq->acknowledgements();
+          },
+          "How often a batch of entries that were read has been acknowledged to the NIC; 0 without batches.")
       .def(
           "pending",
           [](CompletionQueueCore& c) {
@@ -370,7 +389,7 @@ void register_cq(nb::module_& m) {
               if (c.notifier && c.cq->unread() == 0) c.notifier->drain();
             }
             if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
-            if (!decide.is_none()) {
+            if (!decide.is_none() && error.status != Status::canceled) {
               const auto tuple = [](const wire::EpAddress& a) { return nb::make_tuple(a.nic, a.pid, a.vni); };
               const nb::object peer = error.peer.vni != 0 ? nb::object(tuple(error.peer)) : nb::none();
               try {
@@ -383,7 +402,7 @@ void register_cq(nb::module_& m) {
             auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[4]);
             PyObject* t = type->tp_alloc(type, 12);
             if (t == nullptr) throw nb::python_error();
-            PyTuple_SET_ITEM(t, 0, e.context != 0 ? reinterpret_cast<PyObject*>(e.context) : none_or(nullptr));
+            PyTuple_SET_ITEM(t, 0, context_of(e));
             PyTuple_SET_ITEM(t, 1, number(e.flags));
             PyTuple_SET_ITEM(t, 2, number(e.len));
             PyTuple_SET_ITEM(t, 3, number(e.buf));

@@ -156,11 +156,17 @@ void register_domain(nb::module_& m) {
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
              bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys,
-             int empty_region_errno, const std::vector<std::pair<int32_t, int32_t>>& statuses,
-             const std::string& address_text, uint32_t address_nic_mask) {
-            new (self) DomainCore(make_domain(
-                nic,
-                {nic_index, prov_key, virt_addr, raw_keys, status_map(statuses), {address_text, address_nic_mask}}));
+             bool fetches_need_both, uint64_t standard_below, int empty_region_errno,
+             const std::vector<std::pair<int32_t, int32_t>>& statuses, const std::string& address_text,
+             uint32_t address_nic_mask) {
+            new (self) DomainCore(make_domain(nic, {nic_index,
+                                                    prov_key,
+                                                    virt_addr,
+                                                    raw_keys,
+                                                    status_map(statuses),
+                                                    {address_text, address_nic_mask},
+                                                    fetches_need_both,
+                                                    standard_below}));
             self->box->empty_region_errno = empty_region_errno;
             self->box->mr_local = mr_local;
             self->box->may_overrun = !rm_enabled;
@@ -172,7 +178,8 @@ void register_domain(nb::module_& m) {
           nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
           nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
           nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
-          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("empty_region_errno") = fi_err::kEINVAL,
+          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("fetches_need_both") = false,
+          nb::arg("standard_below") = 0, nb::arg("empty_region_errno") = fi_err::kEINVAL,
           nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{}, nb::arg("address_text") = "",
           nb::arg("address_nic_mask") = ~uint32_t{0},
           "address_text        the form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the\n"

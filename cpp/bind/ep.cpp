@@ -91,133 +91,6 @@ bool present(const char* method, std::initializer_list<std::pair<PyObject*, cons
   return true;
 }
 
-namespace {
-
-#define WEFT_METHOD(name, doc) \
-  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
-
-PyMethodDef g_methods[] = {
-    WEFT_METHOD(
-        read,
-        "Copies bytes of a peer's region into buf (fi_read).\n\n"
-        "buf       writable C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region\n"
-        "          is fastest. Held until completion; do not use its bytes before.\n"
-        "desc      mr.desc of a region that covers buf (required under MR_LOCAL), or None.\n"
-        "src_addr  the peer: what av.insert() returned.\n"
-        "addr      byte offset from the region's start; its virtual address under MR_VIRT_ADDR.\n"
-        "key       the region's remote key.\n"
-        "context   any object; the completion returns it as op_context.\n"
-        "len       number of bytes, if fewer than buf has.\n\n"
-        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, AccessDenied (buf is\n"
-        "read-only), InvalidArgument, BadState. A refusal by the peer (key, bounds, access) is a failed completion.\n"
-        "Source: fi_rma(3) fi_read."),
-    WEFT_METHOD(
-        readv,
-        "As read, into a list of up to iov_limit buffers, in order (fi_readv).\n\n"
-        "iov    writable C-contiguous buffers, filled one after the other.\n"
-        "desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or None.\n"
-        "count  number of buffers to use; None: all.\n\n"
-        "Source: fi_rma(3) fi_readv."),
-    WEFT_METHOD(
-        readmsg,
-        "A read with all options: msg is an fi.MsgRma, with up to rma_iov_limit remote ranges (fi_readmsg).\n\n"
-        "flags  for this read alone, in place of the endpoint's: COMPLETION, MORE, FENCE, completion levels.\n\n"
-        "Raises BadFlags, and as read. Source: fi_rma(3) fi_readmsg."),
-    WEFT_METHOD(
-        write,
-        "Copies buf into a peer's region (fi_write).\n\n"
-        "buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size; a slice of a registered region is\n"
-        "           fastest. Held until completion; do not change its bytes before.\n"
-        "dest_addr  the peer: what av.insert() returned.\n"
-        "desc, addr, key, context, len   as for read.\n\n"
-        "Raises Again (a queue is full: read the completion queue, retry), MessageTooLong, InvalidArgument,\n"
-        "BadState. A refusal by the peer (key, bounds, access) is a failed completion. Source: fi_rma(3) fi_write."),
-    WEFT_METHOD(
-        writev,
-        "As write, from a list of up to iov_limit buffers, in order (fi_writev).\n\n"
-        "iov    C-contiguous buffers, written one after the other.\n"
-        "desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or None.\n"
-        "count  number of buffers to use; None: all.\n\n"
-        "Source: fi_rma(3) fi_writev."),
-    WEFT_METHOD(
-        writemsg,
-        "A write with all options: msg is an fi.MsgRma, with up to rma_iov_limit remote ranges (fi_writemsg).\n\n"
-        "flags  for this write alone, in place of the endpoint's: REMOTE_CQ_DATA, COMPLETION, MORE, INJECT, FENCE,\n"
-        "       INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE.\n\n"
-        "If there are several remote ranges, all of them are checked before the first is written.\n"
-        "Raises BadFlags, and as write. Source: fi_rma(3) fi_writemsg."),
-    WEFT_METHOD(inject_write,
-                "As write, of at most inject_size bytes (fi_inject_write). buf may be reused when the call returns.\n"
-                "A success has no completion; a failure has one.\n\n"
-                "Raises MessageTooLong, and as write. Source: fi_rma(3) fi_inject_write."),
-    WEFT_METHOD(writedata,
-                "As write, and delivers data (64 bits) to the peer's completion queue (fi_writedata).\n\n"
-                "Raises as write. Source: fi_rma(3) fi_writedata."),
-    WEFT_METHOD(inject_writedata,
-                "As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).\n\n"
-                "Raises as inject_write. Source: fi_rma(3) fi_inject_writedata."),
-    WEFT_METHOD(
-        read_batch,
-        "Many reads in one call, with one completion for all of them. Weft's own: libfabric has no such call.\n\n"
-        "local  writable C-contiguous buffer; local_offset of a descriptor counts from its start.\n"
-        "descs  writable C-contiguous array of dtype fi.RMA_DESC: local_offset, length, dest_addr, remote_addr,\n"
-        "       key. The NIC writes status: 0, or the error number of this transfer; valid at the completion.\n"
-        "flags  in place of the endpoint's; None: the endpoint's.\n\n"
-        "Both buffers are held until completion. The completion's len is the sum of the bytes moved; the completion\n"
-        "is a failed one if any transfer failed. Raises as read."),
-    WEFT_METHOD(
-        write_batch,
-        "Many writes in one call, with one completion for all of them. Weft's own: libfabric has no such call.\n\n"
-        "Arguments as read_batch; local may be read-only. Raises as write."),
-    WEFT_METHOD(atomic,
-                "Updates elements of a peer's region with those of buf, each atomically (fi_atomic).\n\n"
-                "buf       C-contiguous buffer with the operands. The call copies them: buf may be reused when the\n"
-                "          call returns.\n"
-                "addr      as for write; a multiple of the datatype's alignment.\n"
-                "datatype  fi.INT64, fi.DOUBLE ...   op  fi.SUM, fi.MIN ...; atomicvalid() returns which pairs exist.\n"
-                "count     number of elements; None: all of buf.\n\n"
-                "Raises NotSupported (no such pair), Again (a queue is full: read the completion queue, retry),\n"
-                "MessageTooLong (more elements than atomicvalid() returns), InvalidArgument.\n"
-                "Source: fi_atomic(3) fi_atomic."),
-    WEFT_METHOD(atomicv,
-                "As atomic, from a list of up to iov_limit buffers (fi_atomicv). Source: fi_atomic(3) fi_atomicv."),
-    WEFT_METHOD(atomicmsg,
-                "An atomic with all options: msg is an fi.MsgAtomic; flags are for this call alone (fi_atomicmsg).\n\n"
-                "Raises BadFlags, and as atomic. Source: fi_atomic(3) fi_atomicmsg."),
-    WEFT_METHOD(inject_atomic,
-                "As atomic, of at most inject_size bytes (fi_inject_atomic). A success has no completion; a failure\n"
-                "has one.\n\n"
-                "Raises as atomic. Source: fi_atomic(3) fi_inject_atomic."),
-    WEFT_METHOD(fetch_atomic,
-                "As atomic; result also receives the old values of the elements (fi_fetch_atomic).\n\n"
-                "buf     operands; not used by ATOMIC_READ, which takes None.\n"
-                "result  writable C-contiguous buffer of as many elements. Held until completion.\n\n"
-                "Raises as atomic. Source: fi_atomic(3) fi_fetch_atomic."),
-    WEFT_METHOD(fetch_atomicv,
-                "As fetch_atomic, with lists of buffers (fi_fetch_atomicv). Source: fi_atomic(3) fi_fetch_atomicv."),
-    WEFT_METHOD(fetch_atomicmsg,
-                "A fetching atomic with all options (fi_fetch_atomicmsg). Source: fi_atomic(3) fi_fetch_atomicmsg."),
-    WEFT_METHOD(
-        compare_atomic,
-        "Compares elements of a peer's region with compare and, where they satisfy op (CSWAP ... MSWAP), puts buf\n"
-        "there, each atomically; result receives the old values of the elements (fi_compare_atomic).\n\n"
-        "buf, compare  C-contiguous buffers of as many elements. The call copies them.\n"
-        "result        writable C-contiguous buffer of as many elements. Held until completion.\n\n"
-        "Raises as atomic. Source: fi_atomic(3) fi_compare_atomic."),
-    WEFT_METHOD(
-        compare_atomicv,
-        "As compare_atomic, with lists of buffers (fi_compare_atomicv). Source: fi_atomic(3) fi_compare_atomicv."),
-    WEFT_METHOD(
-        compare_atomicmsg,
-        "A comparing atomic with all options (fi_compare_atomicmsg). Source: fi_atomic(3) fi_compare_atomicmsg."),
-    {"_writedatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_writedatamsg)),
-     METH_FASTCALL | METH_KEYWORDS, "writemsg with remote data, whether or not writemsg itself takes REMOTE_CQ_DATA."},
-    {nullptr, nullptr, 0, nullptr}};
-
-PyType_Slot g_slots[] = {{Py_tp_methods, g_methods}, {0, nullptr}};
-
-}  // namespace
-
 EndpointCore::~EndpointCore() {
   if (!box || !ep || box->forked()) return;
   if (alias) {
@@ -232,7 +105,8 @@ EndpointCore::~EndpointCore() {
 }
 
 void register_endpoint(nb::module_& m) {
-  nb::class_<EndpointCore>(m, "EndpointCore", nb::type_slots(g_slots), "The NIC's side of an endpoint: its data path.")
+  nb::class_<EndpointCore>(m, "EndpointCore", nb::type_slots(g_endpoint_slots),
+                           "The NIC's side of an endpoint: its data path.")
       .def(
           "__init__",
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
@@ -240,7 +114,10 @@ void register_endpoint(nb::module_& m) {
              uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected, std::pair<uint32_t, uint32_t> pids,
              bool fence_covers_all, const nic::OpRules* rules, bool holds_more, const nic::TrafficRules* traffic,
              uint8_t tclass, std::optional<bool> desc_ignored,
-             const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths) {
+             const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths,
+             const std::optional<std::pair<uint8_t, uint8_t>>& commands, uint32_t page_requests, bool own_vni,
+             bool tells_context, uint8_t target_order, const nic::MessageConfig* messages, uint64_t rx_op_flags,
+             uint64_t rx_iov_limit) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -263,6 +140,12 @@ void register_endpoint(nb::module_& m) {
             };
             config.rules.iov_max = limit(iov_limit, config.rules.iov_max);
             config.rules.rma_iov_max = limit(rma_iov_limit, config.rules.rma_iov_max);
+            if (messages != nullptr) config.messages = *messages;
+            config.messages.source = (caps & nic::rx_cap::kSource) != 0;
+            config.messages.source_error = (caps & nic::rx_cap::kSourceErr) != 0;
+            nic::MsgRules& of_messages = config.rules.messages;
+            of_messages.receive_flags = rx_op_flags;
+            of_messages.recv_iov_max = limit(rx_iov_limit, of_messages.recv_iov_max);
             config.rules.mr_local = d.box->mr_local;
             config.rules.mr_hmem = d.box->mr_hmem;
             config.rules.hmem = d.box->hmem;
@@ -270,9 +153,20 @@ void register_endpoint(nb::module_& m) {
             config.tclass = tclass;
             if (reorder) {
               const auto [seed, raw, war, waw] = *reorder;
-              config.reorder = {true, seed, raw, war, waw};
+              config.reorder = {true, seed, raw, war, waw, nic::TargetOrder::as_asked};
             }
+            if (commands) {
+              if (commands->first > 3 || commands->second > 2)
+                raise(fi_err::kEINVAL, "commands: unknown policy or ring");
+              config.commands = {tx_size, static_cast<nic::WriteBack>(commands->first),
+                                 static_cast<nic::LowLatencyRing>(commands->second)};
+            }
+            config.page_requests_max = page_requests;
+            config.own_vni = own_vni;
+            if (target_order > 2) raise(fi_err::kEINVAL, "target_order: 0 to 2");
+            config.reorder.target = static_cast<nic::TargetOrder>(target_order);
             new (self) EndpointCore(d.box, d.box->domain->make_endpoint(config));
+            self->tells_context = tells_context;
           },
           nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
           nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
@@ -280,7 +174,9 @@ void register_endpoint(nb::module_& m) {
           nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last}, nb::arg("fence_covers_all") = false,
           nb::arg("rules").none() = nb::none(), nb::arg("holds_more") = false, nb::arg("traffic").none() = nb::none(),
           nb::arg("tclass") = 0, nb::arg("desc_ignored").none() = nb::none(), nb::arg("reorder").none() = nb::none(),
-          nb::arg("tells_lengths") = true,
+          nb::arg("tells_lengths") = true, nb::arg("commands").none() = nb::none(), nb::arg("page_requests") = 0,
+          nb::arg("own_vni") = false, nb::arg("tells_context") = false, nb::arg("target_order") = 0,
+          nb::arg("messages").none() = nb::none(), nb::arg("rx_op_flags") = 0, nb::arg("rx_iov_limit") = 0,
           "fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.\n"
           "iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the\n"
           "                          rules; 0: the rules alone.\n"
@@ -292,12 +188,32 @@ void register_endpoint(nb::module_& m) {
           "reorder                   (seed, raw, war, waw): operations overtake each other wherever no rule orders\n"
           "                          them. raw, war, waw: bytes up to which the order of a read after a write, a\n"
           "                          write after a read and a write after a write holds.\n"
-          "tells_lengths             completions of the endpoint's operations have the length; False: 0.")
+          "tells_lengths             completions of the endpoint's operations have the length; False: 0.\n"
+          "commands                  (write-backs: 0 always, 1 high_empty, 2 low_empty, 3 low; low-latency ring: 0 "
+          "idle,\n"
+          "                          1 always, 2 never) of a modelled command queue of tx_size slots; None: no model.\n"
+          "page_requests             missing pages that one transfer gets in time, else it fails; 0: any number.\n"
+          "own_vni                   the endpoint reaches peers on its own VNI, whatever the address vector has.\n"
+          "tells_context             a failed inject call has the endpoint's context in its error entry.\n"
+          "target_order              with reorder, how a write's packets land: 0 as the operation asks, 1 all in\n"
+          "                          order, 2 none.\n"
+          "messages                  how messages are sent and received; None: the defaults of MessageConfig.\n"
+          "rx_op_flags               flags of receives whose call takes no flags.\n"
+          "rx_iov_limit              as iov_limit, for receives.")
+      .def(
+          "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
+          nb::arg("bytes"),
+          "OPT_MIN_MULTI_RECV of receives that are posted later: bytes that a buffer for several messages must have\n"
+          "left to take one more.")
+      .def(
+          "set_retry_time", [](EndpointCore& e, uint64_t ns) { e.ep->set_retry_time(ns); }, nb::arg("ns"),
+          "MessageConfig.retry_ns_max of messages that are refused for the first time later.")
       .def(
           "_alias",
           [](EndpointCore& e) {
             auto* made = new EndpointCore(e.box, e.ep);
             made->alias = true;
+            made->tells_context = e.tells_context;
             made->lane = uint64_t{e.ep->open_lane()} << nic::flag::kLaneShift;
             return made;
           },
@@ -413,12 +329,20 @@ void register_endpoint(nb::module_& m) {
             d["tx_pending"] = e.ep->outstanding();
             d["tx_size"] = e.ep->config().tx_size;
             d["batches"] = e.ep->batches();
+            const auto [commands, free_slots] = e.ep->commands();
+            d["commands"] = commands.commands;
+            d["low_latency_commands"] = commands.low_latency;
+            d["doorbells"] = commands.doorbells;
+            d["write_backs"] = commands.write_backs;
+            d["free_commands"] = free_slots;
+            d["page_requests"] = e.ep->page_requests();
+            d["page_timeouts"] = e.ep->page_timeouts();
             return d;
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
           "tx_pending: number of operations under way; tx_size: the most at a time; batches: how often the endpoint "
           "has\n"
-          "begun the operations that it held for MORE.")
+          "begun the operations that it held for MORE; fi.EndpointStatistics describes the others.")
       .def("close", [](EndpointCore& e) {
         if (e.box->forked() || e.alias) return;
         {

@@ -1,7 +1,10 @@
 // cpp/bind/ep.hpp: shared by the files of an endpoint (ep, rma, atomic, arglist).
 #pragma once
 
+#include <array>
+
 #include "bind/objects.hpp"
+#include "call/msg.hpp"
 
 namespace weft::bind {
 
@@ -25,22 +28,79 @@ inline bool usable(EndpointCore* core, const char* method) {
   return true;
 }
 
-// The context of an operation: a reference that the NIC owns until the operation ends.
-class OpContext {
- public:
-  explicit OpContext(PyObject* o) : object_(o != nullptr ? o : Py_None) { Py_INCREF(object_); }
-  ~OpContext() { Py_XDECREF(object_); }
-  OpContext(const OpContext&) = delete;
-  OpContext& operator=(const OpContext&) = delete;
-  [[nodiscard]] uint64_t value() const noexcept { return reinterpret_cast<uint64_t>(object_); }
-  void used() noexcept { object_ = nullptr; }
-
- private:
-  PyObject* object_;
-};
+// The context of an inject call, which has none of its own, for the entry of its failure: the endpoint's, or empty.
+inline nb::object inject_context(PyObject* self) {
+  if (!self_of(self)->tells_context) [[likely]]
+    return {};
+  static PyObject* name = PyUnicode_InternFromString("context");
+  PyObject* found = PyObject_GetAttr(self, name);
+  if (found == nullptr) PyErr_Clear();
+  return nb::steal(found);
+}
 
 // Keeps the buffers of an operation that is under way.
 void hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count);
+
+// Whether the call may copy for long, so that other Python threads should run meanwhile.
+constexpr size_t kReleaseGilDescs = 64;
+inline bool takes_long(const call::Transfer& t) {
+  return t.local.length >= kReleaseGilBytes || t.device;
+}
+inline bool takes_long(const call::Batch& b) {
+  return b.descs.size() > kReleaseGilDescs || b.device;
+}
+template <typename ListCall>
+bool takes_long(const ListCall& c) {
+  return c.total >= kReleaseGilBytes || c.device != 0;
+}
+
+// Posts, without the GIL for a long copy. kept: the buffers.
+template <typename Call>
+nic::PostResult post_released(EndpointCore* core, const Call& call, std::span<const Buf* const> kept) {
+  if (!takes_long(call)) [[likely]]
+    return call::post(*core->ep, call);
+  std::array<PyObject*, nic::kIovMax> memory;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    memory[i] = kept[i]->region_memory();
+    Py_XINCREF(memory[i]);
+  }
+  nic::PostResult r;
+  {
+    const ReleasedGil released;
+    r = call::post(*core->ep, call);
+  }
+  for (size_t i = 0; i < kept.size(); ++i) Py_XDECREF(memory[i]);
+  return r;
+}
+
+// HOT. Checks a call with these buffers, posts it, and keeps the buffers if the operation outlasts the call. peer,
+// total: for the text of a refusal. inject: the data is copied, and no success is
+// reported; the context, if any, is for a failure.
+template <typename Call>
+PyObject* check_and_post(EndpointCore* core, const char* method, Call& c, PyObject* context, bool inject,
+                         std::span<const Buf* const> bufs, const uint64_t& peer, const uint64_t& total) {
+  call::Why why;
+  if (call::check(*core->ep, c, &why) != Refusal::none) [[unlikely]] {
+    refuse(core, method, why);
+    return nullptr;
+  }
+  c.flags |= core->lane;
+  const bool has_context = !inject || context != nullptr;
+  if (context == nullptr) context = Py_None;
+  if (has_context) {
+    Py_INCREF(context);
+    c.context = reinterpret_cast<uint64_t>(context);
+  }
+  const nic::PostResult r = post_released(core, c, bufs);
+  if (has_context && !r.context_used) Py_DECREF(context);
+  if (r.refusal != Refusal::none) [[unlikely]] {
+    refuse(core, method, r.refusal, peer, total);
+    return nullptr;
+  }
+  if (r.op_id != 0 && !inject) [[unlikely]]  // injected data was copied
+    hold_buffers(core, r.op_id, bufs.data(), bufs.size());
+  Py_RETURN_NONE;
+}
 // Converts addr and key; both are required, because a transfer without a key would access the region with key 0.
 bool target_ok(const char* method, PyObject* addr, PyObject* key, uint64_t* addr_out, uint64_t* key_out);
 bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args);
@@ -53,6 +113,8 @@ inline bool convert_desc(EndpointCore* core, PyObject* desc, const char* method,
 }
 // Checks a host or device buffer (*device: which of them); for callers that post by themselves.
 bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool writable, bool* device);
+
+extern PyType_Slot g_endpoint_slots[];  // ep_methods.cpp
 
 PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
@@ -76,5 +138,26 @@ PyObject* ep_compare_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t n
 PyObject* ep_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_fetch_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_compare_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_send(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_sendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_sendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_inject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_senddata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_injectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_recv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_recvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_recvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tsend(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tsendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tsendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tinject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tsenddata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tinjectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_trecv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_trecvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_trecvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+// With remote data, whether or not the ...msg call itself takes REMOTE_CQ_DATA.
+PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_tsenddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
 }  // namespace weft::bind

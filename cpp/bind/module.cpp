@@ -20,6 +20,7 @@ NB_MODULE(_nic, m) {
   register_mr(m);
   register_atomic(m);
   register_rules(m);
+  register_message_config(m);
   register_endpoint(m);
   register_probes(m);
   register_numpy_memory(m);

@@ -64,5 +64,6 @@ void register_cntr(nb::module_& m);
 void register_mr(nb::module_& m);
 void register_atomic(nb::module_& m);
 void register_rules(nb::module_& m);
+void register_message_config(nb::module_& m);
 
 }  // namespace weft::bind

@@ -14,25 +14,6 @@ constexpr const char* peer_name(OpKind kind) noexcept {
   return kind == OpKind::read ? "src_addr" : "dest_addr";
 }
 
-// Posts, without the GIL for a long copy. kept: the buffers.
-template <typename Call>
-nic::PostResult post_released(EndpointCore* core, const Call& call, bool long_copy, std::span<const Buf* const> kept) {
-  if (!long_copy) [[likely]]
-    return call::post(*core->ep, call);
-  std::array<PyObject*, nic::kIovMax> memory;
-  for (size_t i = 0; i < kept.size(); ++i) {
-    memory[i] = kept[i]->region_memory();
-    Py_XINCREF(memory[i]);
-  }
-  nic::PostResult r;
-  {
-    const ReleasedGil released;
-    r = call::post(*core->ep, call);
-  }
-  for (size_t i = 0; i < kept.size(); ++i) Py_XDECREF(memory[i]);
-  return r;
-}
-
 // ---- one buffer ----------------------------------------------------------------------------------------------------
 
 Signature g_read{"read", {"buf", "desc", "src_addr", "addr", "key", "context", "len"}, 6, 1, {}};
@@ -40,6 +21,19 @@ Signature g_write{"write", {"buf", "desc", "dest_addr", "addr", "key", "context"
 Signature g_writedata{"writedata", {"buf", "desc", "data", "dest_addr", "addr", "key", "context", "len"}, 7, 1, {}};
 Signature g_inject_write{"inject_write", {"buf", "dest_addr", "addr", "key", "len"}, 4, 1, {}};
 Signature g_inject_writedata{"inject_writedata", {"buf", "data", "dest_addr", "addr", "key", "len"}, 5, 1, {}};
+
+// Takes the buffer of a call; None is C's NULL, legal for a transfer of no bytes.
+bool take_buffer(const char* method, PyObject* obj, bool writable, PyObject* len, Buf* b) {
+  if (obj != Py_None) [[likely]]
+    return b->acquire(obj, writable, len);
+  uint64_t asked = 1;
+  if (len != nullptr && len != Py_None && !to_u64(len, &asked, method, "len")) return false;
+  b->owner = obj;
+  if (asked == 0) return true;
+  set_error(fi_err::kEINVAL,
+            std::string(method) + ": buf is None (NULL): give memory, or None with len=0 for a transfer of no bytes");
+  return false;
+}
 
 // The arguments of a call with one buffer; null where absent.
 struct OneBuffer {
@@ -58,7 +52,7 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const 
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
   Buf b;
-  if (!b.acquire(a.buf, kind == OpKind::read, a.len)) [[unlikely]]
+  if (!take_buffer(method, a.buf, kind == OpKind::read, a.len, &b)) [[unlikely]]
     return nullptr;
   call::Transfer t;
   t.kind = kind;
@@ -73,27 +67,8 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const 
     t.flags |= nic::flag::kRemoteCqData;
     if (!to_u64(a.data, &t.imm, method, "data")) return nullptr;
   }
-  call::Why why;
-  if (call::check(*core->ep, t, &why) != Refusal::none) [[unlikely]] {
-    refuse(core, method, why);
-    return nullptr;
-  }
-  t.flags |= core->lane;
-  PyObject* context = a.context != nullptr ? a.context : Py_None;
-  if (!inject) {
-    Py_INCREF(context);
-    t.context = reinterpret_cast<uint64_t>(context);
-  }
   const Buf* bufs[] = {&b};
-  const nic::PostResult r = post_released(core, t, b.length >= kReleaseGilBytes || t.device, bufs);
-  if (!inject && !r.context_used) Py_DECREF(context);
-  if (r.refusal != Refusal::none) [[unlikely]] {
-    refuse(core, method, r.refusal, t.dest, b.length);
-    return nullptr;
-  }
-  if (r.op_id != 0 && !inject) [[unlikely]]  // injected data was copied
-    hold_buffers(core, r.op_id, bufs, 1);
-  Py_RETURN_NONE;
+  return check_and_post(core, method, t, a.context, inject, bufs, t.dest, b.length);
 }
 
 }  // namespace
@@ -148,6 +123,7 @@ PyObject* ep_inject_write(PyObject* self, PyObject* const* args, Py_ssize_t narg
   PyObject* a[5];
   if (!parse(g_inject_write, args, nargs, kwnames, a)) return nullptr;
   const auto& [buf, dest_addr, addr, key, len] = a;
+  const nb::object context = inject_context(self);
   return one_buffer(self_of(self), "inject_write", OpKind::write,
                     {.buf = buf,
                      .len = len,
@@ -155,7 +131,7 @@ PyObject* ep_inject_write(PyObject* self, PyObject* const* args, Py_ssize_t narg
                      .peer = dest_addr,
                      .addr = addr,
                      .key = key,
-                     .context = nullptr,
+                     .context = context.ptr(),
                      .data = nullptr},
                     true);
 }
@@ -164,6 +140,7 @@ PyObject* ep_inject_writedata(PyObject* self, PyObject* const* args, Py_ssize_t 
   if (!parse(g_inject_writedata, args, nargs, kwnames, a)) return nullptr;
   const auto& [buf, data, dest_addr, addr, key, len] = a;
   if (!present("inject_writedata", {{data, "data"}})) return nullptr;
+  const nb::object context = inject_context(self);
   return one_buffer(self_of(self), "inject_writedata", OpKind::write,
                     {.buf = buf,
                      .len = len,
@@ -171,7 +148,7 @@ PyObject* ep_inject_writedata(PyObject* self, PyObject* const* args, Py_ssize_t 
                      .peer = dest_addr,
                      .addr = addr,
                      .key = key,
-                     .context = nullptr,
+                     .context = context.ptr(),
                      .data = data},
                     true);
 }
@@ -184,23 +161,7 @@ Signature g_readv{"readv", {"iov", "desc", "src_addr", "addr", "key", "context",
 Signature g_writev{"writev", {"iov", "desc", "dest_addr", "addr", "key", "context", "count"}, 6, 1, {}};
 
 PyObject* run(EndpointCore* core, const char* method, call::ListTransfer& t, PyObject* context, const BufList& list) {
-  call::Why why;
-  if (call::check(*core->ep, t, &why) != Refusal::none) {
-    refuse(core, method, why);
-    return nullptr;
-  }
-  t.flags |= core->lane;
-  OpContext held(context);
-  t.context = held.value();
-  const std::span<const Buf* const> bufs(list.pointers.data(), list.count);
-  const nic::PostResult r = post_released(core, t, t.total >= kReleaseGilBytes || t.device != 0, bufs);
-  if (r.context_used) held.used();
-  if (r.refusal != Refusal::none) {
-    refuse(core, method, r.refusal, t.dest, t.total);
-    return nullptr;
-  }
-  if (r.op_id != 0) hold_buffers(core, r.op_id, bufs.data(), bufs.size());
-  Py_RETURN_NONE;
+  return check_and_post(core, method, t, context, false, {list.pointers.data(), list.count}, t.dest, t.total);
 }
 
 PyObject* vector_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
@@ -290,8 +251,6 @@ PyObject* ep_writedatamsg(PyObject* self, PyObject* const* args, Py_ssize_t narg
 
 namespace {
 
-constexpr size_t kReleaseGilDescs = 64;
-
 Signature g_read_batch{"read_batch", {"local", "descs", "context", "flags"}, 4, 2, {}};
 Signature g_write_batch{"write_batch", {"local", "descs", "context", "flags"}, 4, 2, {}};
 
@@ -321,23 +280,8 @@ PyObject* batch_call(PyObject* self, Signature& signature, OpKind kind, PyObject
   b.descs = {reinterpret_cast<nic::BatchDesc*>(descs.data), descs.length / sizeof(nic::BatchDesc)};
   b.flags = core->ep->config().tx_op_flags;
   if (flags != Py_None && !to_u64(flags, &b.flags, method, "flags")) return nullptr;
-  call::Why why;
-  if (call::check(*core->ep, b, &why) != Refusal::none) {
-    refuse(core, method, why);
-    return nullptr;
-  }
-  b.flags |= core->lane;
-  OpContext held(context);
-  b.context = held.value();
   const Buf* bufs[] = {&local, &descs};
-  const nic::PostResult r = post_released(core, b, b.descs.size() > kReleaseGilDescs || b.device, bufs);
-  if (r.context_used) held.used();
-  if (r.refusal != Refusal::none) {
-    refuse(core, method, r.refusal, 0, local.length);
-    return nullptr;
-  }
-  if (r.op_id != 0) hold_buffers(core, r.op_id, bufs, 2);
-  Py_RETURN_NONE;
+  return check_and_post(core, method, b, context, false, bufs, 0, local.length);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // cpp/bind/rules.cpp: the rules of calls, which a provider's policy passes to its endpoints.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bind/objects.hpp"
 
@@ -9,14 +12,17 @@ using nic::Refusal;
 
 namespace {
 
-constexpr const char* kCalls[] = {"write", "read", "batch", "atomic", "fetch", "compare"};
+constexpr const char* kCalls[] = {"write",   "read", "batch", "atomic", "fetch",
+                                  "compare", "send", "tsend", "recv",   "trecv"};
 static_assert(std::size(kCalls) == nic::kFlagCallCount);
 
 size_t call_of(const std::string& name) {
   for (size_t i = 0; i < std::size(kCalls); ++i) {
     if (name == kCalls[i]) return i;
   }
-  raise(fi_err::kEINVAL, "'" + name + "' is no call with flags: write, read, batch, atomic, fetch or compare");
+  raise(fi_err::kEINVAL, "'" + name +
+                             "' is no call with flags: write, read, batch, atomic, fetch, compare, send, tsend, recv "
+                             "or trecv");
 }
 
 uint32_t at_most_kIovMax(uint32_t asked) {
@@ -48,6 +54,10 @@ void register_rules(nb::module_& m) {
       .value("no_capability", Refusal::no_capability)
       .value("forked", Refusal::forked)
       .value("not_now", Refusal::not_now)
+      .value("rx_full", Refusal::rx_full)
+      .value("rdzv_full", Refusal::rdzv_full)
+      .value("flow_stopped", Refusal::flow_stopped)
+      .value("no_claim", Refusal::no_claim)
       .value("bad_flags", Refusal::bad_flags)
       .value("too_many_buffers", Refusal::too_many_buffers)
       .value("bad_range_count", Refusal::bad_range_count)
@@ -56,6 +66,9 @@ void register_rules(nb::module_& m) {
       .value("key_offset", Refusal::key_offset)
       .value("no_fence", Refusal::no_fence)
       .value("flags_clash", Refusal::flags_clash)
+      .value("bad_tag", Refusal::bad_tag)
+      .value("no_context", Refusal::no_context)
+      .value("no_message_data", Refusal::no_message_data)
       .value("unknown_atomic", Refusal::unknown_atomic)
       .value("too_many_elements", Refusal::too_many_elements)
       .value("no_atomic", Refusal::no_atomic)
@@ -73,6 +86,14 @@ void register_rules(nb::module_& m) {
       .value("unknown_device_memory", Refusal::unknown_device_memory)
       .value("past_allocation", Refusal::past_allocation)
       .value("no_page", Refusal::no_page);
+  nb::class_<nic::MsgRules>(m, "MsgRules", "The rules of messages.")
+      .def(nb::init<>())
+      .def_rw("tag_mask", &nic::MsgRules::tag_mask, "The bits that tags and ignore masks may have.")
+      .def_rw("receive_flags", &nic::MsgRules::receive_flags, "Flags of receives whose call takes no flags.")
+      .def_prop_rw(
+          "recv_iov_max", [](const nic::MsgRules& r) { return r.recv_iov_max; },
+          [](nic::MsgRules& r, uint32_t n) { r.recv_iov_max = at_most_kIovMax(n); }, "The most buffers of one receive.")
+      .def_rw("data", &nic::MsgRules::data, "False: no message carries remote CQ data.");
   nb::class_<OpRules>(m, "OpRules",
                       "The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other\n"
                       "calls with the codes of the man pages.")
@@ -86,6 +107,8 @@ void register_rules(nb::module_& m) {
       .def_rw("atomic_bytes_max", &OpRules::atomic_bytes_max,
               "The most bytes of one atomic. The NIC's own limit also applies.")
       .def_rw("atomic_count_max", &OpRules::atomic_count_max, "The most elements of one atomic.")
+      .def_rw("only_receives_cancel", &OpRules::only_receives_cancel,
+              "True: cancel() ends receives, and no operation that has not started.")
       .def_rw("fence_needs_cap", &OpRules::fence_needs_cap, "True: FENCE is refused without the capability FENCE.")
       .def_rw("fence_also", &OpRules::fence_also,
               "Flags with the effect of FENCE, with or without the capability. A call takes them if set_flags() admits "
@@ -97,6 +120,7 @@ void register_rules(nb::module_& m) {
               "The flag of atomics over PCIe. With this flag only the fetching sum exists.")
       .def_rw("pcie_datatypes", &OpRules::pcie_datatypes,
               "The datatypes of atomics over PCIe: bit n stands for datatype n.")
+      .def_rw("messages", &OpRules::messages, "The rules of messages, besides the flags of their calls.")
       .def_rw("local_lengths", &OpRules::local_lengths,
               "True: a call with one remote range takes its length from the local buffers.")
       .def(
@@ -117,10 +141,16 @@ void register_rules(nb::module_& m) {
           "(key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.")
       .def(
           "flags", [](const OpRules& r, const std::string& call) { return r.flags[call_of(call)]; }, nb::arg("call"),
-          "The flags that a call takes. call: write, read, batch, atomic, fetch or compare.")
+          "The flags that a call takes. call: write, read, batch, atomic, fetch, compare, send, tsend, recv or trecv.")
       .def(
           "set_flags", [](OpRules& r, const std::string& call, uint64_t flags) { r.flags[call_of(call)] = flags; },
           nb::arg("call"), nb::arg("flags"))
+      .def(
+          "name_flags",
+          [](OpRules& r, const std::vector<std::pair<uint64_t, std::string>>& names) {
+            r.flag_names = std::make_shared<const std::vector<std::pair<uint64_t, std::string>>>(names);
+          },
+          nb::arg("names"), "Names of the provider's own flags, for the texts of refusals: (flag, name).")
       .def(
           "atomics", [](OpRules& r, uint32_t family, uint32_t op) { return atomics_at(r, family, op); },
           nb::arg("family"), nb::arg("op"), "The datatypes of an operation: bit n stands for datatype n.")

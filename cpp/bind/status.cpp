@@ -35,7 +35,12 @@ void register_status(nb::module_& m) {
       .value("secret", Status::secret)
       .value("version", Status::version)
       .value("corrupted", Status::corrupted)
-      .value("backlog", Status::backlog);
+      .value("backlog", Status::backlog)
+      .value("truncated", Status::truncated)
+      .value("no_message", Status::no_message)
+      .value("no_source", Status::no_source)
+      .value("not_ready", Status::not_ready)
+      .value("page_request", Status::page_request);
   m.def(
       "status_errno", [](Status status) { return fi_errno(status); }, nb::arg("status"),
       "The FI_ code of a status according to the man pages.");

@@ -35,7 +35,7 @@ inline bool capable(const nic::Endpoint& ep, OpKind kind) noexcept {
 }
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
 Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why);  // FI_FENCE may need the capability
-Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why);
+Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why, bool receives = false);
 Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why);
 
 // ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
@@ -59,19 +59,21 @@ Refusal check_more(const nic::Endpoint& ep, Transfer& t, Why* why);
 void put_state_first(const nic::Endpoint& ep, Why* why) noexcept;
 
 Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why);
+// The refusal of a call that is refused for its buffer or length: that for its flags comes first.
+Refusal refuse_flags_first(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why);
 
 // HOT.
 [[nodiscard]] inline Refusal check(const nic::Endpoint& ep, Transfer& t, Why* why) {
   if (!capable(ep, t.kind)) [[unlikely]]
     return refuse_transfer(ep, t, Refusal::no_capability, why);
   if (t.local.bare && t.local.length > ep.config().max_msg_size) [[unlikely]]  // before its pages are populated
-    return refuse_transfer(ep, t, Refusal::too_long, why);
+    return refuse_flags_first(ep, t, Refusal::too_long, why);
   if (const Refusal r = check_local(ep, t.local, use_of(t.kind), !t.inject, &t.device, why); r != Refusal::none)
       [[unlikely]] {
-    return r;
+    return check_fence(ep, t.flags, why) != Refusal::none ? why->refusal : why->set(r);
   }
   if (t.inject && t.local.length > ep.config().inject_size) [[unlikely]]
-    return refuse_transfer(ep, t, Refusal::inject_too_long, why);
+    return refuse_flags_first(ep, t, Refusal::inject_too_long, why);
   if (!ep.config().rules.is_simple(t.flags, t.key)) [[unlikely]]
     return check_more(ep, t, why);
   return Refusal::none;

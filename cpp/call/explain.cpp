@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <span>
+#include <utility>
 
 #include "call/call.hpp"
 
@@ -19,11 +20,59 @@ std::string hex(uint64_t n) {
   return text;
 }
 
+// The names of flags, and the number of those without a name.
+std::string names_of(const nic::OpRules& rules, uint64_t flags) {
+  using namespace nic::flag;
+  static constexpr std::pair<uint64_t, const char*> kNames[] = {{kMsg, "MSG"},
+                                                                {kRma, "RMA"},
+                                                                {kTagged, "TAGGED"},
+                                                                {kAtomic, "ATOMIC"},
+                                                                {uint64_t{1} << 6, "COLLECTIVE"},
+                                                                {kRead, "READ"},
+                                                                {kWrite, "WRITE"},
+                                                                {kRecv, "RECV"},
+                                                                {kSend, "SEND"},
+                                                                {kRemoteRead, "REMOTE_READ"},
+                                                                {kRemoteWrite, "REMOTE_WRITE"},
+                                                                {uint64_t{1} << 16, "MULTI_RECV"},
+                                                                {kRemoteCqData, "REMOTE_CQ_DATA"},
+                                                                {kMore, "MORE"},
+                                                                {uint64_t{1} << 19, "PEEK"},
+                                                                {uint64_t{1} << 20, "TRIGGER"},
+                                                                {kFence, "FENCE"},
+                                                                {kCompletion, "COMPLETION"},
+                                                                {kInject, "INJECT"},
+                                                                {kInjectComplete, "INJECT_COMPLETE"},
+                                                                {kTransmitComplete, "TRANSMIT_COMPLETE"},
+                                                                {kDeliveryComplete, "DELIVERY_COMPLETE"},
+                                                                {kCommitComplete, "COMMIT_COMPLETE"},
+                                                                {kMatchComplete, "MATCH_COMPLETE"},
+                                                                {kRmaEvent, "RMA_EVENT"},
+                                                                {uint64_t{1} << 58, "DISCARD"},
+                                                                {uint64_t{1} << 59, "CLAIM"}};
+  std::string text;
+  const auto add = [&](uint64_t flag, const std::string& name) {
+    if ((flags & flag) == 0) return;
+    flags &= ~flag;
+    text += (text.empty() ? "" : " | ") + name;
+  };
+  for (const auto& [flag, name] : kNames) add(flag, name);
+  if (rules.flag_names) {
+    for (const auto& [flag, name] : *rules.flag_names) add(flag, name);
+  }
+  if (flags != 0) text += (text.empty() ? "" : " | ") + hex(flags);
+  return text.empty() ? "none" : text;
+}
+
 std::string queue_full(const nic::Endpoint& ep, const Why& why, bool held_back) {
   const nic::CompletionQueue* cq = ep.tx_cq();
   const bool of_cq = why.refusal == Refusal::cq_full && cq != nullptr;
   const std::string full = of_cq ? "completion queue full, " + number(cq->unread()) + " unread and " +
-                                       number(cq->reserved()) + " under way of " + number(cq->capacity()) + " entries: "
+                                       number(cq->reserved()) + " under way of " + number(cq->capacity()) + " entries" +
+                                       (cq->unacknowledged() == 0 ? ""
+                                                                  : ", " + number(cq->unacknowledged()) +
+                                                                        " read, of a batch that is not complete") +
+                                       ": "
                                  : "transmit queue full, " + number(ep.outstanding()) + " of " +
                                        number(ep.config().tx_size) + " operations under way: ";
   if (held_back) {
@@ -41,7 +90,7 @@ uint64_t atomic_bytes_of(const nic::Endpoint& ep) {
 // Refusals of a local buffer: by its descriptor, by a device's runtime, or by the kernel.
 std::string of_local(const Why& why) {
   const Local& l = why.local;
-  const bool source = why.use == LocalUse::source;
+  const bool source = reads(why.use);
   switch (why.refusal) {
     case Refusal::no_desc:
       return "the domain requires MR_LOCAL and no desc was given: register the buffer and pass mr.desc, or a slice of "
@@ -65,6 +114,12 @@ std::string of_local(const Why& why) {
              "  try: register the buffer and pass that region's desc, or a slice of the region as the buffer";
     }
     case Refusal::desc_no_right:
+      if (why.use == LocalUse::send || why.use == LocalUse::receive) {
+        return std::string("the region of desc was registered without the right to be ") +
+               (source ? "sent from" : "received into") + "\n  rule: fi_mr(3) access: " +
+               (source ? "FI_SEND for the source of a message" : "FI_RECV for the buffer of a receive") +
+               "\n  try: register it with fi." + (source ? "SEND" : "RECV") + " among the access flags";
+      }
       return std::string("the region of desc was registered without the right to be ") +
              (source ? "read by this side's transfers" : "written by this side's transfers") +
              "\n  rule: fi_mr(3) access: " + (source ? "FI_WRITE for the source" : "FI_READ for the result") +
@@ -113,7 +168,9 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
       return m + "no completion queue is bound for what this endpoint starts: bind_cq(cq, fi.TRANSMIT), then enable()";
     case Refusal::bad_address:
       return m + (why.dest == kNoPeer ? std::string("no peer was given: pass what av.insert() returned")
-                                      : "fi_addr " + number(why.dest) + " is not in the address vector");
+                                      : "fi_addr " + number(why.dest) +
+                                            " is not in the address vector\n  try: the number that av.insert() "
+                                            "returned for the peer; after av.remove() it is no longer valid");
     case Refusal::not_connected:
       return m + "the endpoint is not connected: connect() or accept(), and read the CONNECTED event";
     case Refusal::length_mismatch:
@@ -134,15 +191,39 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
       return m + "this endpoint belongs to the parent process: a forked child opens its own fabric";
     case Refusal::not_now:
       return m + "the operation would not end within the call";
+    case Refusal::rx_full:
+      return m + "the receive queue is full: read completions of receives, cancel receives, or ask for a larger " +
+             "rx_attr.size in the hints, and retry";
+    case Refusal::rdzv_full:
+      return m +
+             "as many messages as the provider allows wait to be pulled by their receivers: read the completion "
+             "queue and retry when a receiver has taken one; shorter messages need no pull";
+    case Refusal::flow_stopped:
+      return m + "the receiver at fi_addr " + number(why.dest) +
+             " has no room for messages at present: read the completion queue and retry; the receiver has to post "
+             "receives or read its completion queue";
+    case Refusal::no_claim:
+      return m + "this context has claimed no message: peek first, with PEEK | CLAIM and the same context object";
+    case Refusal::bad_tag:
+      return m + why.what + " " + hex(why.asked) + " has bits that tags here do not have (" + hex(why.limit) +
+             ", ep_attr.mem_tag_format): use lower bits";
+    case Refusal::no_context:
+      return m +
+             "CLAIM without a context: give an object as context, and the same one to the call that takes the "
+             "message";
+    case Refusal::no_message_data:
+      return m + "the domain was opened without remote CQ data: ask for domain_attr.cq_data_size in the hints";
     case Refusal::bad_flags:
-      return m + "flags " + hex(why.asked) + " are not for this call";
+      return m + "flags " + hex(why.asked) + " (" + names_of(config.rules, why.asked) +
+             ") are not for this call\n  known here: " + names_of(config.rules, why.limit);
     case Refusal::too_many_buffers:
       return m + number(why.asked) + " buffers are more than iov_limit, " + number(why.limit) + ": split the call";
     case Refusal::bad_range_count:
       return m + "rma_iov has " + number(why.asked) + " entries; 1 to " + number(why.limit) +
              " (rma_iov_limit) are possible";
     case Refusal::inject_too_long:
-      return m + number(why.asked) + " bytes are more than inject_size, " + number(why.limit) + ": use write()";
+      return m + number(why.asked) + " bytes are more than inject_size, " + number(why.limit) + ": use " +
+             (*why.what != '\0' ? why.what : "write()");
     case Refusal::bad_key:
       return m + "key " + hex(why.asked) +
              " has none of the forms of this provider's keys: pass the peer's fi_mr_key(), or the key that the region "

@@ -27,8 +27,7 @@ Refusal check_region(const nic::Endpoint& ep, const nic::MemoryRegion& mr, const
   if (mr.domain() != ep.domain()) return Refusal::desc_foreign;
   if (local.length == 0) return Refusal::none;
   if (!covers(mr.buffers(), reinterpret_cast<uint64_t>(local.data), local.length)) return Refusal::desc_elsewhere;
-  const uint64_t needed =
-      use == LocalUse::source ? nic::flag::kWrite | nic::flag::kSend : nic::flag::kRead | nic::flag::kRecv;
+  const uint64_t needed = reads(use) ? nic::flag::kWrite | nic::flag::kSend : nic::flag::kRead | nic::flag::kRecv;
   return (mr.access() & needed) != 0 ? Refusal::none : Refusal::desc_no_right;
 }
 
@@ -78,8 +77,7 @@ Refusal check_local_slow(const nic::Endpoint& ep, const Local& local, LocalUse u
     }
     of_device = found.has_value();
     // No object keeps the memory of a bare address alive, so check its pages before the processor accesses them.
-    if (!of_device && local.bare &&
-        !mem::populate(reinterpret_cast<uint64_t>(local.data), local.length, use == LocalUse::result)) {
+    if (!of_device && local.bare && !mem::populate(reinterpret_cast<uint64_t>(local.data), local.length, !reads(use))) {
       why->local = local;
       why->use = use;
       return why->set(Refusal::no_page);

@@ -4,8 +4,8 @@
 // fi_mr(3): under FI_MR_LOCAL the application registers each buffer that the NIC accesses and passes its descriptor;
 // under FI_MR_HMEM each buffer in device memory. Otherwise a descriptor is optional, but must be valid if given: an
 // open region of the endpoint's domain that covers the buffer and has the access right for the call. The source of a
-// call needs WRITE or SEND, its result READ or RECV; either right of the pair is enough, as fi_mr(3) allows under
-// "access". A slice of a region carries its region as its descriptor.
+// call or a send needs WRITE or SEND, the result of a call or a receive READ or RECV; either right of the pair is
+// enough, as fi_mr(3) allows under "access". A slice of a region carries its region as its descriptor.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,12 @@ namespace weft::call {
 
 using nic::Refusal;
 
-enum class LocalUse : uint8_t { source, result };  // source: the call reads the buffer; result: the call writes it
+// source, send: the NIC reads the buffer; result, receive: the NIC writes it.
+enum class LocalUse : uint8_t { source, result, send, receive };
+
+constexpr bool reads(LocalUse use) noexcept {
+  return use == LocalUse::source || use == LocalUse::send;
+}
 
 struct Local {
   std::byte* data = nullptr;

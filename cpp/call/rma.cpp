@@ -7,11 +7,12 @@ namespace weft::call {
 
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why) {
   const uint64_t unknown = flags & ~ep.config().rules.flags_of(call);
-  return unknown == 0 ? Refusal::none : why->set(Refusal::bad_flags, unknown, 0);
+  return unknown == 0 ? Refusal::none : why->set(Refusal::bad_flags, unknown, ep.config().rules.flags_of(call));
 }
 
-Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why) {
-  const uint64_t limit = std::min<uint64_t>(ep.config().rules.iov_max, nic::kIovMax);
+Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why, bool receives) {
+  const nic::OpRules& rules = ep.config().rules;
+  const uint64_t limit = std::min<uint64_t>(receives ? rules.messages.recv_iov_max : rules.iov_max, nic::kIovMax);
   return count <= limit ? Refusal::none : why->set(Refusal::too_many_buffers, count, limit);
 }
 
@@ -48,7 +49,13 @@ Refusal check_more(const nic::Endpoint& ep, uint64_t* flags, std::span<const wir
   return Refusal::none;
 }
 
+Refusal refuse_flags_first(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why) {
+  const Refusal flags = check_fence(ep, t.flags, why);
+  return flags != Refusal::none ? flags : refuse_transfer(ep, t, refusal, why);
+}
+
 Refusal check_more(const nic::Endpoint& ep, Transfer& t, Why* why) {
+  if (const Refusal r = check_fence(ep, t.flags, why); r != Refusal::none) return r;
   if (t.local.length > ep.config().max_msg_size) return refuse_transfer(ep, t, Refusal::too_long, why);
   const wire::RmaRange range{t.addr, t.local.length, t.key};
   why->dest = t.dest;

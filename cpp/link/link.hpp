@@ -58,6 +58,9 @@ class Peer {
   int32_t process_id = 0;  // in this process's pid namespace
   std::string cma_reason;  // why cma is off
 
+  // No other peer of this process ever has the same number. Not 0.
+  const uint64_t number = next_number();
+
   std::unique_ptr<NicState> nic_state;  // guarded by the NIC's progress lock
 
   // Limits the unanswered requests to this peer, of all domains, to unanswered_max (wire/frame.hpp). Any posting thread
@@ -94,6 +97,10 @@ class Peer {
   uint64_t segment_bytes_[mem::kSegmentCountMax]{};
 
  private:
+  static uint64_t next_number() noexcept {
+    static std::atomic<uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   Link* link_;
   std::atomic<uint32_t> asked_{0}, answered_{0};
   std::atomic<bool> dead_{false};

@@ -61,8 +61,8 @@ Status status_of_errno(int error) noexcept {
   }
 }
 
-TcpPeer::TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& a, EpollSet* set, uint64_t number)
-    : Peer(link), about(a), id(number), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
+TcpPeer::TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& a, EpollSet* set, uint64_t own_id)
+    : Peer(link), about(a), id(own_id), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
   payload_max = wire::kTcpPayloadMax;
   unanswered_max = wire::kTcpInFlightFrames;
   cma_reason = "the peer is on another host";
@@ -190,11 +190,11 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
   if (dead()) return down_status();
   if (const Status status = broken(); status != Status::ok) return status;
   if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
-  const bool answer = frame.kind == wire::FrameKind::answer;
+  const bool answer = wire::is_answer(frame.kind), request = wire::is_request(frame.kind);
   frame.where = wire::PayloadWhere::none;
   const uint64_t waiting = ours_.open();
   uint32_t cost = frame.staged_chunk;  // an answer repeats the cost of its request
-  if (!answer) {
+  if (request) {
     frame.payload_length = static_cast<uint32_t>(payload.size());
     cost = frame.staged_chunk = wire::cost_of(frame);
     if (waiting >= wire::kTcpInFlightFrames || (waiting != 0 && ours_.open_bytes() + cost > wire::kTcpInFlightBytes)) {
@@ -209,7 +209,7 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
   // Count before sending: another thread may read the peer's answer at once.
   if (answer) {
     theirs_.end(cost);
-  } else {
+  } else if (request) {
     ours_.begin(cost);
   }
   spoke_.store(true, std::memory_order_relaxed);
@@ -221,7 +221,7 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
     }
   };
   constexpr uint8_t kTells = wire::kFrameNoRoom | wire::kFrameRoom;
-  if (answer && frame.status == 0 && payload.empty() && (frame.flags & kTells) == 0) {
+  if (frame.kind == wire::FrameKind::answer && frame.status == 0 && payload.empty() && (frame.flags & kTells) == 0) {
     if (answer_.there != 0) emit_done();
     answer_ = {frame.op_id, cost, 1};
     out_cost_ += cost;
@@ -232,11 +232,12 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
   std::byte* packet = room(wire::frame_bytes(payload.size()));
   if (!payload.empty() && !mem::copy_guarded(packet + wire::payload_at(payload.size()), payload.data(), payload.size()))
       [[unlikely]] {
-    answer ? theirs_.end(cost, true) : ours_.begin(cost, true);  // undo the count: the packet was not sent
+    if (answer) theirs_.end(cost, true);
+    if (request) ours_.begin(cost, true);  // undo the count: the packet was not sent
     return Status::fault;
   }
   frame.payload_length = 0;  // the prefix contains the length
-  if (answer) frame.source = {};
+  if (answer || frame.kind == wire::FrameKind::done) frame.source = {};
   const wire::DoneBody with = std::exchange(answer_, {});
   out_end_ += wire::emit_frame(keys_.send, frame, with, payload.size(), packet);
   frame.payload_length = static_cast<uint32_t>(payload.size());
@@ -404,7 +405,8 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
 
 // Checks a request's limits and its right to address the endpoint, and replaces its source NIC by our number for it.
 bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
-  if (frame.kind == wire::FrameKind::answer) {
+  if (frame.kind == wire::FrameKind::done) return true;
+  if (wire::is_answer(frame.kind)) {
     // More answers than requests are a protocol error; a wrong cost in an answer harms only the peer that sent it.
     if (ours_.open() == 0) {
       fail(Status::protocol, "an answer that nobody asked for");
@@ -415,11 +417,14 @@ bool TcpPeer::admit(wire::Frame& frame, TcpControl& control) {
   }
   const uint32_t cost = wire::cost_of(frame);
   const uint64_t frames = theirs_.open(), bytes = theirs_.open_bytes();
-  theirs_.begin(cost);
-  if (frames >= wire::kTcpInFlightFrames || (frames != 0 && bytes + cost > wire::kTcpInFlightBytes)) {
+  const bool request = wire::is_request(frame.kind);
+  if (request) theirs_.begin(cost);
+  if (request && (frames >= wire::kTcpInFlightFrames || (frames != 0 && bytes + cost > wire::kTcpInFlightBytes))) {
     fail(Status::protocol, "more requests at a time than the protocol permits");
     return false;
   }
+  // These name an operation of ours; the NIC compares its peer.
+  if (frame.kind == wire::FrameKind::pull || frame.kind == wire::FrameKind::ready) return true;
   if (frame.source.nic >= wire::kRemoteNic || frame.source.vni != about.vni ||
       !control.may_name(frame.ep_index, frame.ep_generation, about.vni)) {
     fail(Status::protocol, "a frame of another VNI or NIC than the connection's");
@@ -548,7 +553,7 @@ size_t TcpPeer::parse(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpCon
     if (with.there != 0) {
       if (!take_done(control, with)) return n;
       // Answers reach the NIC in the order of their arrival.
-      if (!whole || frame->kind == wire::FrameKind::answer || !control.polled()) deliver_done(sink, self);
+      if (!whole || !wire::is_request(frame->kind) || !control.polled()) deliver_done(sink, self);
     }
     if (!admit(*frame, control)) return n;
     in_begin_ += head;

@@ -4,6 +4,7 @@ The software NIC of Weft. weft.fi and weft.ucp call this module; applications do
 
 from collections.abc import Sequence
 import enum
+import types
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -85,6 +86,16 @@ class Status(enum.IntEnum):
     corrupted = 26
 
     backlog = 27
+
+    truncated = 28
+
+    no_message = 29
+
+    no_source = 30
+
+    not_ready = 31
+
+    page_request = 32
 
 def status_errno(status: Status) -> int:
     """The FI_ code of a status according to the man pages."""
@@ -578,7 +589,7 @@ def set_region_type(type: type) -> None:
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = [], address_text: str = '', address_nic_mask: int = 4294967295) -> None:
+    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, fetches_need_both: bool = False, standard_below: int = 0, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = [], address_text: str = '', address_nic_mask: int = 4294967295) -> None:
         """
         address_text        the form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the
                             numbers; empty: the form of the links. Of the NIC's number only the bits of
@@ -704,7 +715,7 @@ def set_entry_types(context: type, msg: type, data: type, tagged: type, error: t
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""
 
-    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int, huge: bool = False) -> None: ...
+    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int, huge: bool = False, ack_batch: int = 1) -> None: ...
 
     def read(self, count: int = 64) -> list[Any]:
         """
@@ -761,6 +772,12 @@ class CompletionQueueCore:
     @property
     def capacity(self) -> int:
         """The number of entries that the queue holds."""
+
+    @property
+    def acknowledgements(self) -> int:
+        """
+        How often a batch of entries that were read has been acknowledged to the NIC; 0 without batches.
+        """
 
     def pending(self) -> int:
         """The number of unread entries."""
@@ -1133,55 +1150,102 @@ class Refusal(enum.Enum):
 
     not_now = 13
 
-    bad_flags = 14
+    rx_full = 14
 
-    too_many_buffers = 15
+    rdzv_full = 15
 
-    bad_range_count = 16
+    flow_stopped = 16
 
-    inject_too_long = 17
+    no_claim = 17
 
-    bad_key = 24
+    bad_flags = 18
 
-    key_offset = 25
+    too_many_buffers = 19
 
-    no_fence = 26
+    bad_range_count = 20
 
-    flags_clash = 27
+    inject_too_long = 21
 
-    unknown_atomic = 18
+    bad_key = 28
 
-    too_many_elements = 19
+    key_offset = 29
 
-    no_atomic = 20
+    no_fence = 30
 
-    part_element = 21
+    flags_clash = 31
 
-    no_element = 22
+    bad_tag = 32
 
-    short_buffer = 23
+    no_context = 33
 
-    no_desc = 28
+    no_message_data = 34
 
-    no_device_desc = 29
+    unknown_atomic = 22
 
-    desc_closed = 30
+    too_many_elements = 23
 
-    desc_foreign = 31
+    no_atomic = 24
 
-    desc_elsewhere = 32
+    part_element = 25
 
-    desc_no_right = 33
+    no_element = 26
 
-    no_hmem = 34
+    short_buffer = 27
 
-    no_device_runtime = 35
+    no_desc = 35
 
-    unknown_device_memory = 36
+    no_device_desc = 36
 
-    past_allocation = 37
+    desc_closed = 37
 
-    no_page = 38
+    desc_foreign = 38
+
+    desc_elsewhere = 39
+
+    desc_no_right = 40
+
+    no_hmem = 41
+
+    no_device_runtime = 42
+
+    unknown_device_memory = 43
+
+    past_allocation = 44
+
+    no_page = 45
+
+class MsgRules:
+    """The rules of messages."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def tag_mask(self) -> int:
+        """The bits that tags and ignore masks may have."""
+
+    @tag_mask.setter
+    def tag_mask(self, arg: int, /) -> None: ...
+
+    @property
+    def receive_flags(self) -> int:
+        """Flags of receives whose call takes no flags."""
+
+    @receive_flags.setter
+    def receive_flags(self, arg: int, /) -> None: ...
+
+    @property
+    def recv_iov_max(self) -> int:
+        """The most buffers of one receive."""
+
+    @recv_iov_max.setter
+    def recv_iov_max(self, arg: int, /) -> None: ...
+
+    @property
+    def data(self) -> bool:
+        """False: no message carries remote CQ data."""
+
+    @data.setter
+    def data(self, arg: bool, /) -> None: ...
 
 class OpRules:
     """
@@ -1218,6 +1282,13 @@ class OpRules:
 
     @atomic_count_max.setter
     def atomic_count_max(self, arg: int, /) -> None: ...
+
+    @property
+    def only_receives_cancel(self) -> bool:
+        """True: cancel() ends receives, and no operation that has not started."""
+
+    @only_receives_cancel.setter
+    def only_receives_cancel(self, arg: bool, /) -> None: ...
 
     @property
     def fence_needs_cap(self) -> bool:
@@ -1267,6 +1338,13 @@ class OpRules:
     def pcie_datatypes(self, arg: int, /) -> None: ...
 
     @property
+    def messages(self) -> MsgRules:
+        """The rules of messages, besides the flags of their calls."""
+
+    @messages.setter
+    def messages(self, arg: MsgRules, /) -> None: ...
+
+    @property
     def local_lengths(self) -> bool:
         """
         True: a call with one remote range takes its length from the local buffers.
@@ -1284,10 +1362,15 @@ class OpRules:
 
     def flags(self, call: str) -> int:
         """
-        The flags that a call takes. call: write, read, batch, atomic, fetch or compare.
+        The flags that a call takes. call: write, read, batch, atomic, fetch, compare, send, tsend, recv or trecv.
         """
 
     def set_flags(self, call: str, flags: int) -> None: ...
+
+    def name_flags(self, names: Sequence[tuple[int, str]]) -> None:
+        """
+        Names of the provider's own flags, for the texts of refusals: (flag, name).
+        """
 
     def atomics(self, family: int, op: int) -> int:
         """The datatypes of an operation: bit n stands for datatype n."""
@@ -1299,10 +1382,155 @@ class OpRules:
 
     def set_errno(self, refusal: Refusal, code: int) -> None: ...
 
+class MessageConfig:
+    """
+    How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and
+    SOURCE_ERR, are set beside these values.
+    """
+
+    def __init__(self) -> None: ...
+
+    @property
+    def eager_max(self) -> int:
+        """
+        Longer messages are pulled by the receiver. At most the payload of one frame; more is cut to that.
+        """
+
+    @eager_max.setter
+    def eager_max(self, arg: int, /) -> None: ...
+
+    @property
+    def eager_part(self) -> int:
+        """Bytes that such a message brings along; cut likewise."""
+
+    @eager_part.setter
+    def eager_part(self, arg: int, /) -> None: ...
+
+    @property
+    def tagged_ids(self) -> int:
+        """
+        The most tagged messages that may wait to be pulled at a time; 0: any number.
+        """
+
+    @tagged_ids.setter
+    def tagged_ids(self, arg: int, /) -> None: ...
+
+    @property
+    def untagged_ids(self) -> int:
+        """The same for untagged messages."""
+
+    @untagged_ids.setter
+    def untagged_ids(self, arg: int, /) -> None: ...
+
+    @property
+    def min_multi_recv(self) -> int:
+        """
+        OPT_MIN_MULTI_RECV: a buffer for several messages ends when fewer bytes are left.
+        """
+
+    @min_multi_recv.setter
+    def min_multi_recv(self, arg: int, /) -> None: ...
+
+    @property
+    def posted_max(self) -> int:
+        """The most receives."""
+
+    @posted_max.setter
+    def posted_max(self, arg: int, /) -> None: ...
+
+    @property
+    def unexpected_max(self) -> int:
+        """The most messages without a receive."""
+
+    @unexpected_max.setter
+    def unexpected_max(self, arg: int, /) -> None: ...
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of a buffer for messages without a receive."""
+
+    @buffer_bytes.setter
+    def buffer_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def buffers_min(self) -> int:
+        """Buffers that are ready in advance."""
+
+    @buffers_min.setter
+    def buffers_min(self, arg: int, /) -> None: ...
+
+    @property
+    def buffers_cached(self) -> int:
+        """The most buffers that are kept when no message needs them; 0: all."""
+
+    @buffers_cached.setter
+    def buffers_cached(self, arg: int, /) -> None: ...
+
+    @property
+    def buffers_max(self) -> int:
+        """The most buffers; when all are full, senders have to wait."""
+
+    @buffers_max.setter
+    def buffers_max(self, arg: int, /) -> None: ...
+
+    @property
+    def credits(self) -> int:
+        """
+        Short messages that one sender may send without an answer; 0: every message is answered.
+        """
+
+    @credits.setter
+    def credits(self, arg: int, /) -> None: ...
+
+    @property
+    def unordered(self) -> bool:
+        """
+        Messages have no order, and a message without a receive is not kept: its sender sends it again.
+        """
+
+    @unordered.setter
+    def unordered(self, arg: bool, /) -> None: ...
+
+    @property
+    def retry_ns_max(self) -> int:
+        """
+        Such a message fails if it has found no receive for so many nanoseconds.
+        """
+
+    @retry_ns_max.setter
+    def retry_ns_max(self, arg: int, /) -> None: ...
+
+    @property
+    def stop_ns(self) -> int:
+        """
+        Nanoseconds after which refused messages are sent again, if the receiver has not asked for them earlier.
+        """
+
+    @stop_ns.setter
+    def stop_ns(self, arg: int, /) -> None: ...
+
+    @property
+    def delivery_complete(self) -> bool:
+        """
+        DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.
+        """
+
+    @delivery_complete.setter
+    def delivery_complete(self, arg: bool, /) -> None: ...
+
+    @property
+    def tells_buffers(self) -> bool:
+        """
+        Completions of all receives have the address of the message, not only those of MULTI_RECV.
+        """
+
+    @tells_buffers.setter
+    def tells_buffers(self, arg: bool, /) -> None: ...
+
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True) -> None:
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0) -> None:
         """
         fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.
         iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the
@@ -1316,6 +1544,16 @@ class EndpointCore:
                                   them. raw, war, waw: bytes up to which the order of a read after a write, a
                                   write after a read and a write after a write holds.
         tells_lengths             completions of the endpoint's operations have the length; False: 0.
+        commands                  (write-backs: 0 always, 1 high_empty, 2 low_empty, 3 low; low-latency ring: 0 idle,
+                                  1 always, 2 never) of a modelled command queue of tx_size slots; None: no model.
+        page_requests             missing pages that one transfer gets in time, else it fails; 0: any number.
+        own_vni                   the endpoint reaches peers on its own VNI, whatever the address vector has.
+        tells_context             a failed inject call has the endpoint's context in its error entry.
+        target_order              with reorder, how a write's packets land: 0 as the operation asks, 1 all in
+                                  order, 2 none.
+        messages                  how messages are sent and received; None: the defaults of MessageConfig.
+        rx_op_flags               flags of receives whose call takes no flags.
+        rx_iov_limit              as iov_limit, for receives.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
@@ -1509,6 +1747,53 @@ class EndpointCore:
         A comparing atomic with all options (fi_compare_atomicmsg). Source: fi_atomic(3) fi_compare_atomicmsg.
         """
 
+    send: types.MethodDescriptorType = ...
+
+    sendv: types.MethodDescriptorType = ...
+
+    sendmsg: types.MethodDescriptorType = ...
+
+    inject: types.MethodDescriptorType = ...
+
+    senddata: types.MethodDescriptorType = ...
+
+    injectdata: types.MethodDescriptorType = ...
+
+    recv: types.MethodDescriptorType = ...
+
+    recvv: types.MethodDescriptorType = ...
+
+    recvmsg: types.MethodDescriptorType = ...
+
+    tsend: types.MethodDescriptorType = ...
+
+    tsendv: types.MethodDescriptorType = ...
+
+    tsendmsg: types.MethodDescriptorType = ...
+
+    tinject: types.MethodDescriptorType = ...
+
+    tsenddata: types.MethodDescriptorType = ...
+
+    tinjectdata: types.MethodDescriptorType = ...
+
+    trecv: types.MethodDescriptorType = ...
+
+    trecvv: types.MethodDescriptorType = ...
+
+    trecvmsg: types.MethodDescriptorType = ...
+
+    def set_min_multi_recv(self, bytes: int) -> None:
+        """
+        OPT_MIN_MULTI_RECV of receives that are posted later: bytes that a buffer for several messages must have
+        left to take one more.
+        """
+
+    def set_retry_time(self, ns: int) -> None:
+        """
+        MessageConfig.retry_ns_max of messages that are refused for the first time later.
+        """
+
     def bind_cq(self, cq: CompletionQueueCore, flags: int) -> None: ...
 
     def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
@@ -1564,7 +1849,7 @@ class EndpointCore:
     def statistics(self) -> dict[str, int]:
         """
         tx_pending: number of operations under way; tx_size: the most at a time; batches: how often the endpoint has
-        begun the operations that it held for MORE.
+        begun the operations that it held for MORE; fi.EndpointStatistics describes the others.
         """
 
     def close(self) -> None: ...

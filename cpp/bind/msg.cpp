@@ -1,0 +1,324 @@
+// cpp/bind/msg.cpp: the data-path methods of fi_msg(3), and what fi_tagged(3) shares with them (tagged.cpp).
+//
+// HOT: send, recv, inject and their tagged twins. They parse arguments in place, read the buffer without an export if
+// its type allows, keep the GIL for short copies, and allocate nothing.
+#include "bind/msg.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+constexpr const char* kMsg = "fi.Msg";
+constexpr const char* kMsgTagged = "fi.MsgTagged";
+
+bool tag_ok(const char* method, const PyObject* tag) {
+  if (tag != nullptr) [[likely]]
+    return true;
+  PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
+  return false;
+}
+
+// Takes one buffer; None is no buffer.
+bool take_one(EndpointCore* core, const char* method, const OneMessage& m, bool writable, Buf* b, call::Local* local,
+              size_t* count) {
+  if (m.buf == Py_None) {
+    uint64_t n = 0;
+    if (m.len != nullptr && m.len != Py_None && !to_u64(m.len, &n, method, "len")) return false;
+    if (n == 0) return true;
+    set_error(fi_err::kEINVAL, std::string(method) + ": buf is None and len " + std::to_string(n) +
+                                   ": without a buffer a message has no bytes");
+    return false;
+  }
+  if (!b->acquire(m.buf, writable, m.len)) [[unlikely]]
+    return false;
+  *local = local_of(*b);
+  *count = 1;
+  return convert_desc(core, m.desc, method, local);
+}
+
+// Checks and posts a receive. The NIC owns the references to its buffers and to its context until it has ended.
+PyObject* check_and_receive(EndpointCore* core, const char* method, call::Receive& r, PyObject* context,
+                            std::span<const Buf* const> bufs) {
+  if (context == nullptr) context = Py_None;
+  r.has_context = context != Py_None;
+  call::Why why;
+  if (call::check(*core->ep, r, &why) != Refusal::none) [[unlikely]] {
+    refuse(core, method, why);
+    return nullptr;
+  }
+  r.flags |= core->lane;
+  std::array<uint64_t, nic::kIovMax> cookies;
+  size_t held = 0;
+  const auto drop = [&] {
+    for (size_t i = 0; i < held; ++i) Py_DECREF(reinterpret_cast<PyObject*>(cookies[i]));
+  };
+  for (const Buf* b : bufs) {
+    PyObject* o = b->hold();
+    if (o == nullptr) [[unlikely]] {
+      drop();
+      return nullptr;
+    }
+    cookies[held++] = reinterpret_cast<uint64_t>(o);
+  }
+  r.cookies = std::span(cookies).first(held);
+  Py_INCREF(context);
+  r.context = reinterpret_cast<uint64_t>(context);
+  const nic::PostResult posted = post_released(core, r, bufs);
+  if (!posted.context_used) Py_DECREF(context);
+  if (posted.refusal != Refusal::none) [[unlikely]] {
+    drop();
+    refuse(core, method, posted.refusal, r.source, r.total);
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+}  // namespace
+
+// ---- one buffer ----------------------------------------------------------------------------------------------------
+
+// HOT.
+PyObject* send_one(PyObject* self, const char* method, bool tagged, const OneMessage& m, bool inject) {
+  EndpointCore* core = self_of(self);
+  if (!usable(core, method)) [[unlikely]]
+    return nullptr;
+  Buf b;
+  call::Local local;
+  size_t count = 0;
+  call::Send s;
+  if (!take_one(core, method, m, false, &b, &local, &count) || !to_u64(m.peer, &s.dest, method, "dest_addr"))
+      [[unlikely]] {
+    return nullptr;
+  }
+  if (tagged && (!tag_ok(method, m.tag) || !to_u64(m.tag, &s.tag, method, "tag"))) return nullptr;
+  if (m.data != nullptr && !to_u64(m.data, &s.imm, method, "data")) return nullptr;
+  s.tagged = tagged;
+  s.inject = inject;
+  s.data = m.data != nullptr;
+  s.local = {&local, count};
+  s.flags = inject ? nic::flag::kInject : core->ep->config().tx_op_flags;
+  const Buf* bufs[] = {&b};
+  const nb::object own = inject ? inject_context(self) : nb::object();
+  return check_and_post(core, method, s, inject ? own.ptr() : m.context, inject, std::span(bufs).first(count), s.dest,
+                        s.total);
+}
+
+// HOT.
+PyObject* recv_one(PyObject* self, const char* method, bool tagged, const OneMessage& m) {
+  EndpointCore* core = self_of(self);
+  if (!usable(core, method)) [[unlikely]]
+    return nullptr;
+  Buf b;
+  call::Local local;
+  size_t count = 0;
+  call::Receive r;
+  if (!take_one(core, method, m, true, &b, &local, &count) || !to_u64(m.peer, &r.source, method, "src_addr"))
+      [[unlikely]] {
+    return nullptr;
+  }
+  if (tagged && (!tag_ok(method, m.tag) || !to_u64(m.tag, &r.tag, method, "tag") ||
+                 !to_u64(m.ignore, &r.ignore, method, "ignore"))) {
+    return nullptr;
+  }
+  r.tagged = tagged;
+  r.local = {&local, count};
+  r.flags = core->ep->config().rules.messages.receive_flags;
+  const Buf* bufs[] = {&b};
+  return check_and_receive(core, method, r, m.context, std::span(bufs).first(count));
+}
+
+// ---- lists of buffers ----------------------------------------------------------------------------------------------
+
+PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageList& m) {
+  EndpointCore* core = self_of(self);
+  if (!usable(core, method)) return nullptr;
+  BufList list;
+  call::Send s;
+  if (!list.acquire(core, m.iov, false, m.count, method) || !to_u64(m.peer, &s.dest, method, "dest_addr") ||
+      !list.convert_descs(core, m.desc, method)) {
+    return nullptr;
+  }
+  if (tagged && (!tag_ok(method, m.tag) || !to_u64(m.tag, &s.tag, method, "tag"))) return nullptr;
+  s.tagged = tagged;
+  s.local = list.span();
+  s.flags = core->ep->config().tx_op_flags;
+  return check_and_post(core, method, s, m.context, false, {list.pointers.data(), list.count}, s.dest, s.total);
+}
+
+PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageList& m) {
+  EndpointCore* core = self_of(self);
+  if (!usable(core, method)) return nullptr;
+  BufList list;
+  list.receives = true;
+  call::Receive r;
+  if (!list.acquire(core, m.iov, true, m.count, method) || !to_u64(m.peer, &r.source, method, "src_addr") ||
+      !list.convert_descs(core, m.desc, method)) {
+    return nullptr;
+  }
+  if (tagged && (!tag_ok(method, m.tag) || !to_u64(m.tag, &r.tag, method, "tag") ||
+                 !to_u64(m.ignore, &r.ignore, method, "ignore"))) {
+    return nullptr;
+  }
+  r.tagged = tagged;
+  r.local = list.span();
+  r.flags = core->ep->config().rules.messages.receive_flags;
+  return check_and_receive(core, method, r, m.context, {list.pointers.data(), list.count});
+}
+
+// ---- message structs -----------------------------------------------------------------------------------------------
+
+namespace {
+
+// The fields of an fi.Msg or fi.MsgTagged, as owned references.
+struct Fields {
+  Fields(PyObject* msg, bool tagged)
+      : type(tagged ? kMsgTagged : kMsg),
+        iov(msg, "msg_iov", type),
+        desc(msg, "desc", type),
+        count(msg, "iov_count", type),
+        addr(msg, "addr", type),
+        context(msg, "context", type),
+        data(msg, "data", type) {}
+  [[nodiscard]] bool all() const {
+    for (const Attr* attr : {&iov, &desc, &count, &addr, &context, &data}) {
+      if (attr->value == nullptr) return false;
+    }
+    return true;
+  }
+  const char* type;
+  Attr iov, desc, count, addr, context, data;
+};
+
+bool read_tag(PyObject* msg, const char* method, const char* name, uint64_t* out) {
+  const Attr attr(msg, name, kMsgTagged);
+  return attr.value != nullptr && to_u64(attr.value, out, method, name);
+}
+
+}  // namespace
+
+PyObject* send_msg(PyObject* self, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data) {
+  EndpointCore* core = self_of(self);
+  if (!usable(core, method)) return nullptr;
+  call::Send s;
+  if (!to_u64(flags, &s.flags, method, "flags")) return nullptr;
+  const Fields f(msg, tagged);
+  if (!f.all()) return nullptr;
+  BufList list;
+  if (!list.acquire(core, f.iov.value, false, f.count.value, method) ||
+      !to_u64(f.addr.value, &s.dest, method, "addr") || !to_u64(f.data.value, &s.imm, method, "data") ||
+      !list.convert_descs(core, f.desc.value, method) || (tagged && !read_tag(msg, method, "tag", &s.tag))) {
+    return nullptr;
+  }
+  s.tagged = tagged;
+  s.message = true;
+  s.data = data;
+  s.local = list.span();
+  return check_and_post(core, method, s, f.context.value, false, {list.pointers.data(), list.count}, s.dest, s.total);
+}
+
+PyObject* recv_msg(PyObject* self, const char* method, bool tagged, PyObject* msg, PyObject* flags) {
+  EndpointCore* core = self_of(self);
+  if (!usable(core, method)) return nullptr;
+  call::Receive r;
+  if (!to_u64(flags, &r.flags, method, "flags")) return nullptr;
+  const Fields f(msg, tagged);
+  if (!f.all()) return nullptr;
+  BufList list;
+  list.receives = true;
+  const bool buffers = (r.flags & nic::flag::kPeek) == 0;  // a peek has none
+  if (buffers && (!list.acquire(core, f.iov.value, true, f.count.value, method) ||
+                  !list.convert_descs(core, f.desc.value, method))) {
+    return nullptr;
+  }
+  if (!to_u64(f.addr.value, &r.source, method, "addr") ||
+      (tagged && (!read_tag(msg, method, "tag", &r.tag) || !read_tag(msg, method, "ignore", &r.ignore)))) {
+    return nullptr;
+  }
+  r.tagged = tagged;
+  r.message = true;
+  r.local = list.span();
+  return check_and_receive(core, method, r, f.context.value, {list.pointers.data(), list.count});
+}
+
+// ---- fi_msg(3) -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+Signature g_send{"send", {"buf", "desc", "dest_addr", "context", "len"}, 4, 1, {}};
+Signature g_sendv{"sendv", {"iov", "desc", "dest_addr", "context", "count"}, 4, 1, {}};
+Signature g_sendmsg{"sendmsg", {"msg", "flags"}, 2, 1, {}};
+Signature g_inject{"inject", {"buf", "dest_addr", "len"}, 2, 1, {}};
+Signature g_senddata{"senddata", {"buf", "desc", "data", "dest_addr", "context", "len"}, 5, 1, {}};
+Signature g_injectdata{"injectdata", {"buf", "data", "dest_addr", "len"}, 3, 1, {}};
+Signature g_recv{"recv", {"buf", "desc", "src_addr", "context", "len"}, 4, 1, {}};
+Signature g_recvv{"recvv", {"iov", "desc", "src_addr", "context", "count"}, 4, 1, {}};
+Signature g_recvmsg{"recvmsg", {"msg", "flags"}, 2, 1, {}};
+Signature g_senddatamsg{"senddata", {"msg", "flags"}, 2, 1, {}};
+
+}  // namespace
+
+PyObject* ep_send(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[5];
+  if (!parse(g_send, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, desc, dest_addr, context, len] = a;
+  return send_one(self, "send", false, {.buf = buf, .len = len, .desc = desc, .peer = dest_addr, .context = context},
+                  false);
+}
+PyObject* ep_sendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[5];
+  if (!parse(g_sendv, args, nargs, kwnames, a)) return nullptr;
+  const auto& [iov, desc, dest_addr, context, count] = a;
+  return send_list(self, "sendv", false,
+                   {.iov = iov, .count = count, .desc = desc, .peer = dest_addr, .context = context});
+}
+PyObject* ep_sendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[2];
+  if (!parse(g_sendmsg, args, nargs, kwnames, a)) return nullptr;
+  return send_msg(self, "sendmsg", false, a[0], a[1], false);
+}
+PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[2];
+  if (!parse(g_senddatamsg, args, nargs, kwnames, a)) return nullptr;
+  return send_msg(self, "senddata", false, a[0], a[1], true);
+}
+PyObject* ep_inject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[3];
+  if (!parse(g_inject, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, dest_addr, len] = a;
+  return send_one(self, "inject", false, {.buf = buf, .len = len, .peer = dest_addr}, true);
+}
+PyObject* ep_senddata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[6];
+  if (!parse(g_senddata, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, desc, data, dest_addr, context, len] = a;
+  if (!present("senddata", {{data, "data"}})) return nullptr;
+  return send_one(self, "senddata", false,
+                  {.buf = buf, .len = len, .desc = desc, .peer = dest_addr, .context = context, .data = data}, false);
+}
+PyObject* ep_injectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[4];
+  if (!parse(g_injectdata, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, data, dest_addr, len] = a;
+  if (!present("injectdata", {{data, "data"}})) return nullptr;
+  return send_one(self, "injectdata", false, {.buf = buf, .len = len, .peer = dest_addr, .data = data}, true);
+}
+PyObject* ep_recv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[5];
+  if (!parse(g_recv, args, nargs, kwnames, a)) return nullptr;
+  const auto& [buf, desc, src_addr, context, len] = a;
+  return recv_one(self, "recv", false, {.buf = buf, .len = len, .desc = desc, .peer = src_addr, .context = context});
+}
+PyObject* ep_recvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[5];
+  if (!parse(g_recvv, args, nargs, kwnames, a)) return nullptr;
+  const auto& [iov, desc, src_addr, context, count] = a;
+  return recv_list(self, "recvv", false,
+                   {.iov = iov, .count = count, .desc = desc, .peer = src_addr, .context = context});
+}
+PyObject* ep_recvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[2];
+  if (!parse(g_recvmsg, args, nargs, kwnames, a)) return nullptr;
+  return recv_msg(self, "recvmsg", false, a[0], a[1]);
+}
+
+}  // namespace weft::bind
