@@ -46,6 +46,7 @@ from ..providers.cxi import provider as _cxi  # isort: skip
 # Each of these names is loaded with its module when it is first used, because getinfo needs none of them.
 _ON_USE = {
     "tostr": "_tostr",
+    "AsyncEndpoint": "aio",
     "AtomicAttr": "atomic",
     "Ioc": "atomic",
     "MsgAtomic": "atomic",
@@ -83,14 +84,17 @@ _ON_USE = {
     "MrCache": "mr_cache",
     "MrCacheEntry": "mr_cache",
     "open": "mr_cache",
+    "Msg": "msg",
     "MsgRma": "rma",
     "RmaIov": "rma",
+    "MsgTagged": "tagged",
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
     import numpy as np
 
     from ._tostr import tostr as tostr
+    from .aio import AsyncEndpoint as AsyncEndpoint
     from .atomic import AtomicAttr as AtomicAttr
     from .atomic import Ioc as Ioc
     from .atomic import MsgAtomic as MsgAtomic
@@ -128,8 +132,10 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .mr_cache import MrCache as MrCache
     from .mr_cache import MrCacheEntry as MrCacheEntry
     from .mr_cache import open as open
+    from .msg import Msg as Msg
     from .rma import MsgRma as MsgRma
     from .rma import RmaIov as RmaIov
+    from .tagged import MsgTagged as MsgTagged
 
     RMA_DESC: np.dtype[np.void]
 
@@ -139,6 +145,7 @@ if not TYPE_CHECKING:
     __all__ = [
         "RMA_DESC",
         "AddressVector",
+        "AsyncEndpoint",
         "AtomicAttr",
         "CacheStatistics",
         "CachedMapping",
@@ -173,8 +180,10 @@ if not TYPE_CHECKING:
         "MrCache",
         "MrCacheEntry",
         "MrDmabuf",
+        "Msg",
         "MsgAtomic",
         "MsgRma",
+        "MsgTagged",
         "NicAttr",
         "PassiveEndpoint",
         "Rejection",

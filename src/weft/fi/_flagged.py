@@ -7,16 +7,14 @@ costs one Python frame a call. Source: fi_endpoint(3) fi_ep_alias, fi_control.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _nic
 from ..flags import ADDR_UNSPEC, Flag, Op
 from . import _args
+from ._flagged_msg import FlaggedMessages, cut
 from .atomic import Ioc, MsgAtomic, RmaIoc, datatype_size
 from .rma import MsgRma, RmaIov
-
-if TYPE_CHECKING:
-    from .policy import EndpointPolicy
 
 __all__ = ["Flagged"]
 
@@ -24,17 +22,8 @@ _Core = _nic.EndpointCore
 _CQ_DATA = int(Flag.REMOTE_CQ_DATA)
 
 
-class Flagged:
+class Flagged(FlaggedMessages):
     """The data path with the flags of `_op_flags`: the same calls and arguments as `EndpointCore`."""
-
-    if TYPE_CHECKING:
-        policy: EndpointPolicy
-        _op_flags: dict[int, int]
-
-        @property
-        def _target(self) -> _nic.EndpointCore:
-            """The NIC's endpoint."""
-            ...
 
     def _flags(self, kind: str) -> int:
         """The flags of a call without a flags argument: the default flags that calls of this kind accept."""
@@ -55,7 +44,7 @@ class Flagged:
         context: Any = None, *, len: int | None = None,
     ) -> None:  # fmt: skip
         """As `Endpoint.read`."""
-        self.readv([_cut(buf, len)], None if desc is None else [desc], src_addr, addr, key, context)
+        self.readv([cut(buf, len)], None if desc is None else [desc], src_addr, addr, key, context)
 
     def readv(
         self, iov: Sequence[Any], desc: Any = None, src_addr: int = ADDR_UNSPEC, addr: Any = None, key: Any = None,
@@ -74,7 +63,7 @@ class Flagged:
         context: Any = None, *, len: int | None = None,
     ) -> None:  # fmt: skip
         """As `Endpoint.write`."""
-        self.writev([_cut(buf, len)], None if desc is None else [desc], dest_addr, addr, key, context)
+        self.writev([cut(buf, len)], None if desc is None else [desc], dest_addr, addr, key, context)
 
     def writev(
         self, iov: Sequence[Any], desc: Any = None, dest_addr: int = ADDR_UNSPEC, addr: Any = None, key: Any = None,
@@ -103,7 +92,7 @@ class Flagged:
         if data is None:
             raise TypeError("writedata() needs the argument 'data'")
         descs = None if desc is None else [desc]
-        msg = _transfer("writedata", [_cut(buf, len)], descs, dest_addr, addr, key, context, None)
+        msg = _transfer("writedata", [cut(buf, len)], descs, dest_addr, addr, key, context, None)
         msg.data = data
         flags = self._flags("write") & ~_CQ_DATA  # the call implies it, also where writemsg may not have it
         _Core._writedatamsg(self._target, msg, flags)  # type: ignore[attr-defined]  # private: not in the stub
@@ -232,18 +221,6 @@ def _operators(method: str, datatype: Any, op: Any) -> None:
     for name, value in (("datatype", datatype), ("op", op)):
         if value is None:
             raise TypeError(f"{method}() needs the argument '{name}'")
-
-
-def _cut(buf: Any, length: int | None) -> Any:
-    """The first `length` bytes of a buffer."""
-    if length is None:
-        return buf
-    address, nbytes, _, _, _ = _nic.describe_buffer(buf)
-    if not 0 <= length <= nbytes:
-        raise ValueError(f"len {length!r} is not within the {nbytes} B of the buffer")
-    if isinstance(buf, tuple):
-        return address, length
-    return buf[:length] if isinstance(buf, _nic.MrSlice) else memoryview(buf).cast("B")[:length]
 
 
 def _transfer(

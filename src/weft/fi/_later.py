@@ -1,6 +1,6 @@
 """Calls of libfabric that this version of Weft does not have: each raises NoSys.
 
-Source: fi_msg(3), fi_tagged(3), fi_endpoint(3), fi_collective(3).
+Source: fi_endpoint(3), fi_collective(3).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ def _refuse(fid: Any, call: str, what: str) -> errors.FabricError:
     return errors.NoSys(f"{op}: {what}", op=op)
 
 
-_MESSAGES = "two-sided messages come in a later version of Weft; this version has RMA and atomics"
 _CONTEXTS = "scalable endpoints and shared contexts are not supported"
 _COLLECTIVES = "collectives come in a later version of Weft"
 
@@ -34,29 +33,11 @@ def _later(name: str, what: str, source: str) -> Any:
 
 
 class EndpointLater:
-    """Messages, collectives and contexts of an endpoint."""
+    """Collectives and contexts of an endpoint."""
 
     __slots__ = ()
     _called: ClassVar[str]
 
-    send = _later("send", _MESSAGES, "fi_msg(3)")
-    sendv = _later("sendv", _MESSAGES, "fi_msg(3)")
-    sendmsg = _later("sendmsg", _MESSAGES, "fi_msg(3)")
-    senddata = _later("senddata", _MESSAGES, "fi_msg(3)")
-    inject = _later("inject", _MESSAGES, "fi_msg(3)")
-    injectdata = _later("injectdata", _MESSAGES, "fi_msg(3)")
-    recv = _later("recv", _MESSAGES, "fi_msg(3)")
-    recvv = _later("recvv", _MESSAGES, "fi_msg(3)")
-    recvmsg = _later("recvmsg", _MESSAGES, "fi_msg(3)")
-    tsend = _later("tsend", _MESSAGES, "fi_tagged(3)")
-    tsendv = _later("tsendv", _MESSAGES, "fi_tagged(3)")
-    tsendmsg = _later("tsendmsg", _MESSAGES, "fi_tagged(3)")
-    tsenddata = _later("tsenddata", _MESSAGES, "fi_tagged(3)")
-    tinject = _later("tinject", _MESSAGES, "fi_tagged(3)")
-    tinjectdata = _later("tinjectdata", _MESSAGES, "fi_tagged(3)")
-    trecv = _later("trecv", _MESSAGES, "fi_tagged(3)")
-    trecvv = _later("trecvv", _MESSAGES, "fi_tagged(3)")
-    trecvmsg = _later("trecvmsg", _MESSAGES, "fi_tagged(3)")
     join_collective = _later("join_collective", _COLLECTIVES, "fi_collective(3)")
     barrier = _later("barrier", _COLLECTIVES, "fi_collective(3)")
     tx_context = _later("tx_context", _CONTEXTS, "fi_endpoint(3)")

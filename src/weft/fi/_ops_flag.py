@@ -1,5 +1,7 @@
 """The operation flags of an endpoint and of its aliases: FI_GETOPSFLAG, FI_SETOPSFLAG, FI_ALIAS.
 
+`WithoutData` and `WithoutMessages` refuse the calls that a provider or an endpoint does not have.
+
 Source: fi_endpoint(3) fi_control, fi_ep_alias.
 """
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from .ep_alias import EndpointAlias
     from .policy import EndpointPolicy
 
-__all__ = ["COMMANDS", "OpFlags", "WithoutData"]
+__all__ = ["COMMANDS", "OpFlags", "WithoutData", "WithoutMessages"]
 
 _SIDES = int(Flag.TRANSMIT | Flag.RECV)
 
@@ -96,3 +98,37 @@ class WithoutData:
             f"{op}: this provider delivers no data with a write\n  try: write, then another write of a flag",
         )
         return refused
+
+
+def _no_message(name: str, source: str) -> Any:
+    def call(self: Any, *args: object, **more: object) -> None:
+        op = f"{self._called}.{name}"
+        _handle.check(self, op)
+        raise self._refuse(Rule.EP_NO_MESSAGES, f"{op}: {self.policy.no_messages}", op=op)
+
+    call.__name__ = name
+    call.__doc__ = f"Refused: the endpoint has no messages (fi_{name}). Source: {source}."
+    return call
+
+
+class WithoutMessages:
+    """Refuses messages, for endpoints whose policy has none."""
+
+    send = _no_message("send", "fi_msg(3)")
+    sendv = _no_message("sendv", "fi_msg(3)")
+    sendmsg = _no_message("sendmsg", "fi_msg(3)")
+    inject = _no_message("inject", "fi_msg(3)")
+    senddata = _no_message("senddata", "fi_msg(3)")
+    injectdata = _no_message("injectdata", "fi_msg(3)")
+    recv = _no_message("recv", "fi_msg(3)")
+    recvv = _no_message("recvv", "fi_msg(3)")
+    recvmsg = _no_message("recvmsg", "fi_msg(3)")
+    tsend = _no_message("tsend", "fi_tagged(3)")
+    tsendv = _no_message("tsendv", "fi_tagged(3)")
+    tsendmsg = _no_message("tsendmsg", "fi_tagged(3)")
+    tinject = _no_message("tinject", "fi_tagged(3)")
+    tsenddata = _no_message("tsenddata", "fi_tagged(3)")
+    tinjectdata = _no_message("tinjectdata", "fi_tagged(3)")
+    trecv = _no_message("trecv", "fi_tagged(3)")
+    trecvv = _no_message("trecvv", "fi_tagged(3)")
+    trecvmsg = _no_message("trecvmsg", "fi_tagged(3)")

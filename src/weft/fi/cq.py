@@ -16,7 +16,7 @@ from .._nic import Status
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
 from ._control import WAITING, Controlled
-from .policy import CounterRules, Failure, QueueRules
+from .policy import Address, CounterRules, Failure, QueueRules
 from .rules import Refusals, Rule
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CqMsgEntry(NamedTuple):
 
     op_context   the context of the operation.
     flags        completion flags: `fi.RMA | fi.WRITE` ...
-    len          bytes that the operation moved; 0 where it failed.
+    len          bytes that the operation moved, or that a receive took; 0 where it failed.
     """
 
     op_context: Any
@@ -53,7 +53,7 @@ class CqMsgEntry(NamedTuple):
 class CqDataEntry(NamedTuple):
     """A completion in FI_CQ_FORMAT_DATA: as CqMsgEntry, with
 
-    buf    address that a multi-receive was placed at, or 0.
+    buf    address of a received message, or 0: some providers tell it only of multi-receives.
     data   remote CQ data, where flags has `fi.REMOTE_CQ_DATA`.
     """
 
@@ -84,11 +84,11 @@ class CqTaggedEntry(NamedTuple):
 class CqErrEntry(NamedTuple):
     """An operation that failed (struct fi_cq_err_entry). Made by `CompletionQueue.readerr`.
 
-    op_context, flags, data   as in CqDataEntry. len, buf and tag are 0.
+    op_context, flags, data   as in CqDataEntry. len, buf and tag are 0, but for receives: there len is what was stored.
     err          error number: `fi.EKEYREJECTED`, `fi.EACCES` ...
     prov_errno   the provider's reason; `CompletionQueue.strerror` puts it in words.
-    err_data     bytes of a text: the request, and what the NIC found.
-    olen         bytes that were not moved.
+    err_data     bytes of a text: the request, and what the NIC found. Of EADDRNOTAVAIL: the sender's address.
+    olen         bytes that were not moved; of a receive that was too short, the bytes that did not fit.
     src_addr     fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
     status       `fi.Status`: how the NIC ended the operation, the same under every provider. Not in struct
                  fi_cq_err_entry.
@@ -114,7 +114,12 @@ class CqErrEntry(NamedTuple):
 
     def exception(self) -> errors.FabricError:
         """This entry as an exception to raise; its `.completion` is the entry."""
-        text = self.err_data.decode("utf-8", "replace") if self.err_data else errors.strerror(self.err)
+        if self.status is Status.no_source:
+            text = f"the sender {self.err_data!r} of a message is not in the address vector: insert it"
+        elif self.err_data:
+            text = self.err_data.decode("utf-8", "replace")
+        else:
+            text = errors.strerror(self.err)
         failed = errors.make(self.err, text)
         failed.completion = self
         failed.peer = None if self.src_addr == ADDR_NOTAVAIL else self.src_addr
@@ -198,7 +203,14 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         entries = max(entries * rules.fill_percent // 100, 1)
         domain.policy.take_queue()
         try:
-            super().__init__(domain, size=entries, format=int(self.format), wait_obj=int(how), huge=rules.huge_pages)
+            super().__init__(
+                domain,
+                size=entries,
+                format=int(self.format),
+                wait_obj=int(how),
+                huge=rules.huge_pages,
+                ack_batch=rules.ack_batch,
+            )
         except BaseException:
             domain.policy.give_queue()
             raise
@@ -213,15 +225,24 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
     def readerr(self, flags: int = 0) -> Any:
         """Take the error entry at the head (fi_cq_readerr): a CqErrEntry, whose err_data is the text of the error.
 
+        Under FI_SOURCE_ERR a message of a sender that is in no vector is such an entry (EADDRNOTAVAIL), and err_data is
+        the sender's address, to be inserted.
+
         Raises Again if there is none. Source: fi_cq(3) fi_cq_readerr.
         """
-        return self.readerr_core(flags, self._outcome)
+        peers: list[Address | None] = []
 
-    def _outcome(
-        self, status: Status, key: int, peer: tuple[int, int, int] | None, own: tuple[int, int, int]
-    ) -> tuple[int, int]:
-        err, prov_errno = self.domain.policy.outcome(Failure(status, key, peer, own))
-        return int(err), int(prov_errno)
+        def outcome(status: Status, key: int, peer: Address | None, own: tuple[int, int, int]) -> tuple[int, int]:
+            peers.append(peer)
+            err, prov_errno = self.domain.policy.outcome(Failure(status, key, peer, own))
+            return int(err), int(prov_errno)
+
+        entry = self.readerr_core(flags, outcome)
+        if entry.status is Status.no_source and peers[0] is not None:
+            codec = self.domain.provider.addresses
+            found = codec.emit(codec.public(peers[0]))
+            return entry._replace(err_data=found.encode() if isinstance(found, str) else bytes(found))
+        return entry
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """The text of a provider error number of `readerr` (fi_cq_strerror).

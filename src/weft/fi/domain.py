@@ -31,7 +31,8 @@ from .endpoint import Endpoint
 from .eq import EventQueue
 from .mr import MemoryRegion
 from .mr_attr import MrAttr
-from .mr_register import cut, quick_rules, register, register_attr
+from .mr_device import of_device
+from .mr_register import cut, quick_rules, register, register_attr, register_described
 from .raw_key import parse_raw_key
 from .rules import Rule
 
@@ -204,7 +205,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         _handle.check(self, "cq_open")
         most = self.policy.queues.size_max
         _args.least("cq_open", _args.U64_MAX if most is None else most, size=size)
-        _args.whole("cq_open", flags=flags, format=format, signaling_vector=signaling_vector, wait_cond=wait_cond)
+        _args.whole("cq_open", flags=flags, format=format, wait_cond=wait_cond)
+        _args.integer("cq_open", signaling_vector=signaling_vector)
         flags = int(flags)
         cls = CompletionQueue if self.policy.queues.signals else UnsignaledQueue
         if wait_obj == WaitObj.WAIT_NONE:
@@ -265,6 +267,11 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         if len is not None:
             _handle.check(self, "mr_reg")
             buf, keep = cut(self, "mr_reg", buf, len, access)
+        if of_device(flags):
+            mr = register_described(self, "mr_reg", (buf,), access, offset, requested_key, flags, context)
+            if keep is not None:
+                mr._keep = keep
+            return mr
         return register(self, "mr_reg", (buf,), access, offset, requested_key, flags, context, None, keep)
 
     def mr_regv(
@@ -289,6 +296,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
         if count is not None and count > len(buffers):
             raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
+        if of_device(flags):
+            return register_described(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
         return register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:

@@ -1,9 +1,9 @@
 """Endpoints (fi_endpoint): the source of this process's operations, and the target of its peers' operations.
 
-The data path, fi_rma(3) and fi_atomic(3), is in the extension: the class inherits those methods unchanged, so that an
-operation crosses into the NIC once and runs no Python code of Weft.
+The data path, fi_msg(3), fi_tagged(3), fi_rma(3) and fi_atomic(3), is in the extension: the class inherits these
+methods unchanged, so that an operation crosses into the NIC once and runs no Python code of Weft.
 
-Source: fi_endpoint(3), fi_cm(3), fi_rma(3), fi_atomic(3).
+Source: fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import _args, _handle, _offered
 from ._control import Controlled
 from ._flagged import Flagged
 from ._later import EndpointLater
-from ._ops_flag import COMMANDS, OpFlags, WithoutData
+from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
 from .atomic import query
 from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
@@ -49,11 +49,29 @@ class EndpointStatistics:
     tx_pending   operations under way.
     tx_size      maximum number of operations under way.
     batches      how often operations held by FI_MORE were begun, all that were held together.
+
+    The next five are of the NIC's command queue; all 0 if the provider does not model one.
+
+    commands               commands put into the queue.
+    low_latency_commands   of these, the commands that took the low-latency ring.
+    doorbells              writes that told the NIC of the others, one for each command or batch.
+    write_backs            how often the NIC wrote back how far it had read the queue.
+    free_commands          slots that the program knows to be free, from the last write-back.
+
+    page_requests, page_timeouts   on-demand paging with a limit: missing pages that transfers requested in time, and
+                                   transfers that failed because more were missing.
     """
 
     tx_pending: int
     tx_size: int
     batches: int = 0
+    commands: int = 0
+    low_latency_commands: int = 0
+    doorbells: int = 0
+    write_backs: int = 0
+    free_commands: int = 0
+    page_requests: int = 0
+    page_timeouts: int = 0
 
 
 class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
@@ -61,6 +79,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
 
+        send sendv sendmsg inject senddata injectdata recv recvv recvmsg                        fi_msg(3)
+        tsend tsendv tsendmsg tinject tsenddata tinjectdata trecv trecvv trecvmsg               fi_tagged(3)
         read readv readmsg write writev writemsg inject_write writedata inject_writedata        fi_rma(3)
         read_batch write_batch                                                                  many in one call
         atomic atomicv atomicmsg inject_atomic fetch_atomic* compare_atomic*                    fi_atomic(3)
@@ -100,7 +120,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         self._eq: EventQueue | None = None
         self._op_flags = {int(Flag.TRANSMIT): int(info.tx_attr.op_flags), int(Flag.RECV): int(info.rx_attr.op_flags)}
         self._connected = domain.info.ep_attr.type == EpType.EP_MSG
-        super().__init__(domain, **self.policy.nic_config())
+        tells_context = self.policy.inject_context and context is not None
+        super().__init__(domain, **self.policy.nic_config(), tells_context=tells_context)
         self._connection = Connection()
         if self._connected:
             # The NIC needs an address vector; the application does not see this one, which has one peer.
@@ -108,6 +129,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
             self.bind_av(self._own_av)
         if not self.policy.data_writes:
             self._become(WithoutData)
+        if self.policy.messages is None:
+            self._become(WithoutMessages)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -473,8 +496,11 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         return option.get()
 
     def setopt(self, level: int, optname: int, optval: Any) -> None:
-        """Set an endpoint option (fi_setopt). The general provider has none to set: request sizes in the hints of
-        getinfo.
+        """Set an endpoint option (fi_setopt).
+
+        level     `fi.OPT_ENDPOINT`.
+        optname   `fi.OPT_MIN_MULTI_RECV`: a buffer posted with MULTI_RECV ends when fewer bytes are left. Request other
+                  sizes in the hints of getinfo.
 
         Raises NoProtocolOption, and the provider's refusals of the value. Source: fi_endpoint(3).
         """
@@ -490,6 +516,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
                 "the hints of getinfo",
             )
         option.set(optval)
+        if option.tell is not None:
+            option.tell(self)
 
     def _level(self, op: str, level: int) -> None:
         if level != OptLevel.OPT_ENDPOINT:
@@ -519,7 +547,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         return query(datatype, op, family, self.domain.policy.refusals, self.atomic_limit).count
 
     def cancel(self, context: object) -> None:
-        """Cancel operations with this context that have not started (fi_cancel); each completes as canceled.
+        """Cancel the oldest receive with this context that has taken no message, and operations with this context that
+        have not started (fi_cancel); each completes as canceled. The context is the same object, not an equal one.
 
         Raises NotFound (no such operation; it may just have completed), BadState. Source: fi_endpoint(3) fi_cancel.
         """
@@ -527,13 +556,22 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         if self.policy.cancels:
             super().cancel(context)
             return
-        if self.info.caps & Flag.RECV and not self._enabled:
+        if not self.info.caps & Flag.RECV:
+            raise self._refuse(
+                Rule.EP_CANCEL_NONE,
+                "ep.cancel: the endpoint has no receives; transfers cannot be cancelled under this provider",
+                op="ep.cancel",
+            )
+        if not self._enabled:
             raise self._refuse(Rule.EP_CANCEL_STATE, f"ep.cancel: {self!r} is not enabled", op="ep.cancel")
-        raise self._refuse(
-            Rule.EP_CANCEL_NONE,
-            "ep.cancel: no receive has this context; transfers cannot be cancelled under this provider",
-            op="ep.cancel",
-        )
+        try:
+            super().cancel(context)
+        except errors.NotFound:
+            raise self._refuse(
+                Rule.EP_CANCEL_NONE,
+                "ep.cancel: no receive has this context; transfers cannot be cancelled under this provider",
+                op="ep.cancel",
+            ) from None
 
     # ---- operation flags ---------------------------------------------------------------------------------------------
 
@@ -637,8 +675,10 @@ class _Bound:
 def _with(part: type, cls: type[Endpoint]) -> type[Endpoint]:
     """The same class with the calls of `part`."""
     own: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-    if issubclass(cls, WithoutData):  # keep refusing writes with data
-        own.update(writedata=cls.writedata, inject_writedata=cls.inject_writedata)
+    missing: tuple[type, ...] = (WithoutData, WithoutMessages)
+    for refusing in missing:  # keep refusing what the endpoint does not have
+        if issubclass(cls, refusing):
+            own.update({name: value for name, value in vars(refusing).items() if not name.startswith("_")})
     return type(cls.__name__, (part, cls), own)
 
 

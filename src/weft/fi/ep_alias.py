@@ -5,6 +5,7 @@ Source: fi_endpoint(3) fi_ep_alias.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ..flags import Flag
@@ -12,7 +13,7 @@ from . import _handle
 from ._control import Controlled
 from ._flagged import Flagged
 from ._later import EndpointLater
-from ._ops_flag import COMMANDS, OpFlags, WithoutData
+from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
 from .policy import Extensions
 
 if TYPE_CHECKING:
@@ -49,8 +50,11 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
         self._children: _handle.Children = {}
         self._site = _handle.here(3)
         _handle.adopt(self, original)
-        if not self.policy.data_writes:
-            self.__class__ = _DatalessAlias
+        missing: tuple[type, ...] = () if self.policy.data_writes else (WithoutData,)
+        if self.policy.messages is None:
+            missing = (*missing, WithoutMessages)
+        if missing:
+            self.__class__ = _alias_without(missing)
 
     @property
     def _extensions(self) -> Extensions:
@@ -122,5 +126,8 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
         return f"<EndpointAlias {'closed' if self._closed else f'of {self.original!r}, {flags!s}'}>"
 
 
-class _DatalessAlias(WithoutData, EndpointAlias):
-    """An alias of an endpoint that has no writes with data."""
+@functools.cache
+def _alias_without(missing: tuple[type, ...]) -> type[EndpointAlias]:
+    """The alias of an endpoint that does not have some calls."""
+    own = {"__module__": EndpointAlias.__module__, "__doc__": EndpointAlias.__doc__}
+    return type(EndpointAlias.__name__, (*missing, EndpointAlias), own)

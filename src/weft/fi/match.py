@@ -87,8 +87,9 @@ _PRIMARY = (
     | Flag.EXACT_DIRECTED_RECV
 )
 _OF_DOMAINS = Flag.AV_USER_ID | Flag.PEER
+_OF_RECEIVES = Flag.DIRECTED_RECV | Flag.TAGGED_DIRECTED_RECV | Flag.TAGGED_MULTI_RECV | Flag.EXACT_DIRECTED_RECV
 TX_CAPS = (
-    _PRIMARY & ~(Flag.NAMED_RX_CTX | Flag.DIRECTED_RECV | _OF_DOMAINS)
+    _PRIMARY & ~(Flag.NAMED_RX_CTX | _OF_RECEIVES | _OF_DOMAINS)
     | Flag.READ
     | Flag.WRITE
     | Flag.SEND
@@ -283,6 +284,8 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
                     "they limit MSG and TAGGED; ask for one of these as well",
                 )
             )
+        if asked & Flag.SOURCE_ERR & offered and not asked & Flag.SOURCE:
+            no(Rejection("caps", "SOURCE_ERR", "it with SOURCE", "ask for SOURCE as well"))
         caps = asked & _PRIMARY
         if asked & data:
             caps |= asked & _RMA_MODIFIERS or _RMA_MODIFIERS

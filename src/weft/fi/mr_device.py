@@ -19,7 +19,7 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["DEVICE_FLAGS", "declared", "map_dmabuf", "refuse_undeclared"]
+__all__ = ["DEVICE_FLAGS", "declared", "map_dmabuf", "of_device", "refuse_undeclared"]
 
 DEVICE_FLAGS = MrFlag.MR_DMABUF | MrFlag.HMEM_DEVICE_ONLY | MrFlag.HMEM_HOST_ALLOC
 
@@ -40,6 +40,11 @@ def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
                 f"  try: mr_regattr(fi.MrAttr(..., iface=fi.{found.iface.name}, device={found.device}))",
                 op=op,
             )
+
+
+def of_device(flags: Any) -> bool:
+    """True if the flags of a registration contain one of device memory; False for what is no number."""
+    return isinstance(flags, int) and bool(flags & int(DEVICE_FLAGS))
 
 
 def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: int) -> Extra:

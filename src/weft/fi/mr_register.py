@@ -251,9 +251,33 @@ def _made(cls: type[MemoryRegion], domain: Domain, buffers: Sequence[Any], **how
         raise domain.policy.refusals.refuse(Rule.MR_READ_ONLY, readonly.message, op=readonly.op) from None
 
 
-def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
+def register_described(
+    domain: Domain,
+    op: str,
+    buffers: Sequence[Any],
+    access: int,
+    offset: int,
+    requested_key: int,
+    flags: int,
+    context: Any,
+) -> MemoryRegion:
+    """fi_mr_reg and fi_mr_regv with a flag of device memory: the attribute that fi_mr_regattr would get.
+
+    Under FI_MR_DMABUF the buffer is a MrDmabuf; otherwise the runtimes say which device has the memory.
+    """
+    _args.whole(op, flags=flags)
+    attr = MrAttr(buffers, access=access, offset=offset, requested_key=requested_key, context=context)
+    if flags & MrFlag.MR_DMABUF:
+        attr = replace(attr, dmabuf=buffers[0] if len(buffers) == 1 else None)
+    elif domain._hmem and buffers:
+        found = hmem.locate(int(_nic.describe_buffer(buffers[0])[0]))
+        if found is not None:
+            attr = replace(attr, iface=found.iface, device=found.device)
+    return register_attr(domain, attr, flags, op, 5)
+
+
+def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regattr", depth: int = 4) -> MemoryRegion:
     """fi_mr_regattr."""
-    op = "mr_regattr"
     _handle.check(domain, op)
     _handle.expect(attr, MrAttr, op, "attr")
     _args.whole(op, flags=flags)
@@ -271,7 +295,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
         buffer, extra = map_dmabuf(domain, op, attr)
         return register(
             domain, op, [buffer], attr.access, attr.offset, attr.requested_key, flags, attr.context,
-            depth=4, extra=_authorized(domain, op, attr, flags, extra),
+            depth=depth, extra=_authorized(domain, op, attr, flags, extra),
         )  # fmt: skip
     _args.maybe(op, iov_count=attr.iov_count)
     iov = _args.each(op, "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
@@ -300,7 +324,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int) -> MemoryRegion:
     if attr.page_size and domain.mr_mode & MrMode.MR_MMU_NOTIFY and base is None:
         extra = replace(extra, page_size=attr.page_size)
     return register(
-        domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, None, 4, extra
+        domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, None, depth, extra
     )
 
 
@@ -391,11 +415,7 @@ def _check_flags(domain: Domain, op: str, flags: int) -> None:
         return
     if flags & DEVICE_FLAGS and domain._hmem:
         if not flags & ~(known | int(DEVICE_FLAGS)):
-            if op == "mr_regattr":
-                return
-            raise domain.policy.refusals.refuse(
-                Rule.MR_DEVICE_FLAGS, f"{op}: {MrFlag(flags)!s} describe an MrAttr: use mr_regattr", op=op
-            )
+            return
     elif flags & DEVICE_FLAGS:
         raise domain.policy.refusals.refuse(
             Rule.MR_DEVICE_FLAGS,

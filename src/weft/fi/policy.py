@@ -24,6 +24,7 @@ from .policy_rules import (
     CommandRules,
     CounterRules,
     KeyRules,
+    MessageRules,
     Option,
     QueueRules,
     RegionFacts,
@@ -53,6 +54,7 @@ __all__ = [
     "Extensions",
     "Failure",
     "KeyRules",
+    "MessageRules",
     "Option",
     "Provider",
     "QueueRules",
@@ -263,7 +265,10 @@ class EndpointPolicy(Extensions, Protocol):
     options      option -> its getter and setter.
     binds        the rules of its bindings.
     data_writes  writes with remote CQ data (fi_writedata) are supported.
-    cancels      transfers that have not started can be cancelled.
+    messages     how messages are sent and received; None: the endpoint has no calls of messages, and refuses them
+                 (fi_msg(3), fi_tagged(3)) with `no_messages`.
+    cancels      transfers that have not started can be cancelled; receives always can.
+    inject_context   the error entry of an inject call has the endpoint's context; otherwise none.
     call_flags   flags of every operation, besides those of its call.
     op_rules     the rules of calls; None: everything that the NIC can do.
     lane         order of its operations (FI_ORDER_ bits), and the number of their traffic class in telemetry, 0 to 4.
@@ -274,7 +279,10 @@ class EndpointPolicy(Extensions, Protocol):
     options: Mapping[int, Option]
     binds: BindRules
     data_writes: bool
+    messages: MessageRules | None
+    no_messages: str
     cancels: bool
+    inject_context: bool
     call_flags: int
     op_rules: _nic.OpRules | None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .. import _nic
@@ -17,6 +17,7 @@ __all__ = [
     "CommandRules",
     "CounterRules",
     "KeyRules",
+    "MessageRules",
     "Option",
     "QueueRules",
     "RegionFacts",
@@ -142,6 +143,65 @@ class BindRules:
 
 
 @dataclass(frozen=True)
+class MessageRules:
+    """How an endpoint sends and receives messages (fi_msg(3), fi_tagged(3)).
+
+    tag_bits           bits of tags and of ignore masks.
+    data               messages carry remote CQ data.
+    eager_max          bytes of a message up to which it goes out whole; the receiver pulls the rest of longer ones. At
+                       most 64 KiB, one frame; more is cut to that.
+    eager_part         bytes that a longer message brings along.
+    tagged_ids, untagged_ids   longer messages that may wait for their receivers at a time; 0: any number.
+    min_multi_recv     OPT_MIN_MULTI_RECV of a new endpoint, in bytes.
+    posted_max         receives at a time.
+    unexpected_max     messages without a receive that an endpoint keeps.
+    buffer_bytes, buffers_min, buffers_cached, buffers_max   buffers for such messages: size, how many are ready in
+                       advance, how many unneeded ones are kept (0: all), and the most at a time.
+    credits            short messages that one sender may send without an answer; 0: every message is answered.
+    unordered          messages have no order, and a message without a receive is sent again instead of kept.
+    retry_ns_max       nanoseconds after which such a message fails.
+    stop_ns            nanoseconds after which refused messages are sent again, if the receiver has not asked earlier.
+    delivery_complete  FI_DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.
+    tells_buffers      completions of all receives have the address of the message, not only those of FI_MULTI_RECV.
+    """
+
+    tag_bits: int = 64
+    data: bool = True
+    eager_max: int = 16384
+    eager_part: int = 0
+    tagged_ids: int = 0
+    untagged_ids: int = 0
+    min_multi_recv: int = 64
+    posted_max: int = 1 << 30
+    unexpected_max: int = 1 << 30
+    buffer_bytes: int = 2 << 20
+    buffers_min: int = 3
+    buffers_cached: int = 0
+    buffers_max: int = (1 << 32) - 2
+    credits: int = 32
+    unordered: bool = False
+    retry_ns_max: int = 500_000_000
+    stop_ns: int = 5_000_000
+    delivery_complete: bool = True
+    tells_buffers: bool = True
+
+    @property
+    def tag_mask(self) -> int:
+        """The bits of tags."""
+        return (1 << self.tag_bits) - 1
+
+    def nic_config(self) -> _nic.MessageConfig:
+        """The part that the NIC enforces."""
+        config = _nic.MessageConfig()
+        for name in _MESSAGE_CONFIG:
+            setattr(config, name, getattr(self, name))
+        return config
+
+
+_MESSAGE_CONFIG = tuple(one.name for one in fields(MessageRules) if one.name not in ("tag_bits", "data"))
+
+
+@dataclass(frozen=True)
 class QueueRules:
     """Completion queues and event queues.
 
@@ -155,6 +215,7 @@ class QueueRules:
     fill_percent    percentage of the entries that may be unread or reserved before calls end with EAGAIN.
     size_max        the largest size of a queue; None: limited only by memory.
     huge_pages      the entries of a completion queue go into huge pages if the kernel has some.
+    ack_batch       entries that are read until the NIC is told of all of them and can use their slots again.
     """
 
     size: int = 1024
@@ -171,6 +232,7 @@ class QueueRules:
     fill_percent: int = 100
     size_max: int | None = 1 << 24
     huge_pages: bool = False
+    ack_batch: int = 1
 
 
 @dataclass(frozen=True)
@@ -251,8 +313,10 @@ class Option:
     get   returns the value; None: the option can only be set.
     set   sets the value, or raises the refusal; None: the option can only be read.
     name  of an option that only this provider has.
+    tell  passes a value that was set to the NIC's endpoint; None: the NIC does not need the value.
     """
 
     get: Callable[[], Any] | None = None
     set: Callable[[Any], None] | None = None
     name: str = ""
+    tell: Callable[[_nic.EndpointCore], None] | None = None

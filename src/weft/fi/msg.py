@@ -1,0 +1,39 @@
+"""The struct of fi_msg(3): messages that receives match in order.
+
+The nine calls are methods of `Endpoint`: `send sendv sendmsg inject senddata injectdata recv recvv recvmsg`.
+
+Source: fi_msg(3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..flags import ADDR_UNSPEC
+
+__all__ = ["Msg"]
+
+
+@dataclass(slots=True)
+class Msg:
+    """A send or a receive in full (struct fi_msg), for `Endpoint.sendmsg` and `Endpoint.recvmsg`.
+
+    msg_iov     buffers, in order; at most tx_attr.iov_limit, or rx_attr.iov_limit. None: no bytes.
+    desc        a descriptor, or None, for each buffer.
+    addr        of a send the peer: the fi_addr from `AddressVector.insert`. Of a receive under `fi.DIRECTED_RECV` the
+                sender; `fi.ADDR_UNSPEC` for any.
+    context     any object; comes back in the completion.
+    data        remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
+    iov_count   number of buffers to use; None for all.
+
+    Source: fi_msg(3) fi_sendmsg, fi_recvmsg.
+    """
+
+    msg_iov: Sequence[Any] | None = ()
+    desc: Sequence[Any] | None = None
+    addr: int = ADDR_UNSPEC
+    context: Any = None
+    data: int = 0
+    iov_count: int | None = None

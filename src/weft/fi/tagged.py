@@ -1,0 +1,43 @@
+"""The struct of fi_tagged(3): messages that receives match by their tags.
+
+The nine calls are methods of `Endpoint`: `tsend tsendv tsendmsg tinject tsenddata tinjectdata trecv trecvv trecvmsg`.
+
+Source: fi_tagged(3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..flags import ADDR_UNSPEC
+
+__all__ = ["MsgTagged"]
+
+
+@dataclass(slots=True)
+class MsgTagged:
+    """A tagged send or receive in full (struct fi_msg_tagged), for `Endpoint.tsendmsg` and `Endpoint.trecvmsg`.
+
+    msg_iov     buffers, in order; at most tx_attr.iov_limit, or rx_attr.iov_limit. None: no bytes. A peek uses none.
+    desc        a descriptor, or None, for each buffer.
+    addr        of a send the peer: the fi_addr from `AddressVector.insert`. Of a receive under `fi.DIRECTED_RECV` the
+                sender; `fi.ADDR_UNSPEC` for any.
+    tag         the message's tag; bits as ep_attr.mem_tag_format has them.
+    ignore      of a receive: bits of the tag that need not be equal.
+    context     any object; comes back in the completion. PEEK | CLAIM and the CLAIM after it need the same object.
+    data        remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
+    iov_count   number of buffers to use; None for all.
+
+    Source: fi_tagged(3) fi_tsendmsg, fi_trecvmsg.
+    """
+
+    msg_iov: Sequence[Any] | None = ()
+    desc: Sequence[Any] | None = None
+    addr: int = ADDR_UNSPEC
+    tag: int = 0
+    ignore: int = 0
+    context: Any = None
+    data: int = 0
+    iov_count: int | None = None
