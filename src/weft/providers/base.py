@@ -33,6 +33,7 @@ from ..fi.policy import (
     EndpointState,
     Failure,
     KeyRules,
+    MessageRules,
     Option,
     QueueRules,
     RegionFacts,
@@ -131,13 +132,18 @@ class BaseEndpoint(_Unknown):
     pids = PIDS
     binds = BindRules()
     data_writes = True
+    messages: MessageRules | None = MessageRules()
+    no_messages = "this provider has no messages"
     cancels = True
     call_flags = 0
     op_rules: _nic.OpRules | None = None  # the rules of calls; None: all that the NIC supports
     holds_more = False  # operations with FI_MORE wait for the next one without it
     traffic: _nic.TrafficRules | None = None  # the packet formats that telemetry counts; None: not counted
     iov_max = _nic.limits().iov_count
+    inject_context = False  # the entry of a failed inject call has the endpoint's context
     fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
+    min_multi_recv = 0  # OPT_MIN_MULTI_RECV
+    min_multi_recv_max = (1 << 63) - 1
 
     def __init__(self, domain: BaseDomain, info: Info) -> None:
         self.domain = domain
@@ -147,6 +153,9 @@ class BaseEndpoint(_Unknown):
         self.credential = self._credential(vni)
         self.address: Address = nic, pid, self.credential.vni
         self.options: Mapping[int, Option] = {int(name): self._reads(read) for name, read in _OPTIONS.items()}
+        if self.messages is not None:
+            self.min_multi_recv = self.messages.min_multi_recv
+            self.options = {**self.options, int(Opt.OPT_MIN_MULTI_RECV): self._multi_recv()}
 
     def _place(self) -> Address:
         """The address that the application requests, or the domain's default."""
@@ -157,6 +166,21 @@ class BaseEndpoint(_Unknown):
 
     def _reads(self, read: _Read) -> Option:
         return Option(get=lambda: int(read(self.info)))
+
+    def _multi_recv(self) -> Option:
+        """FI_OPT_MIN_MULTI_RECV."""
+
+        def put(value: Any) -> None:
+            if not isinstance(value, int) or not 0 <= value <= self.min_multi_recv_max:
+                raise self.refusals.refuse(
+                    Rule.OPT_VALUE,
+                    f"ep.setopt: OPT_MIN_MULTI_RECV is 0 to {self.min_multi_recv_max} bytes, not {value!r}",
+                )
+            self.min_multi_recv = value
+
+        return Option(
+            get=lambda: self.min_multi_recv, set=put, tell=lambda ep: ep.set_min_multi_recv(self.min_multi_recv)
+        )
 
     def _credential(self, vni: int) -> Credential:
         """The key that the endpoint uses: its own, the domain's, or the one of its address."""
@@ -199,10 +223,23 @@ class BaseEndpoint(_Unknown):
             "connected": ep.type == EpType.EP_MSG or self.domain.info.ep_attr.type == EpType.EP_MSG,
             "pids": (self.pids.start, self.pids.stop - 1),
             "fence_covers_all": self.fence_covers_all,
-            "rules": self.op_rules,
+            "rules": self._rules(),
             "holds_more": self.holds_more,
             "traffic": self.traffic,
+            "messages": None if self.messages is None else self.messages.nic_config(),
+            "rx_op_flags": int(self.info.rx_attr.op_flags),
+            "rx_iov_limit": int(self.info.rx_attr.iov_limit or self.domain.offer.info.rx_attr.iov_limit),
         }
+
+    def _rules(self) -> _nic.OpRules | None:
+        """The rules of calls, with those of messages."""
+        rules, messages = self.op_rules, self.messages
+        if messages is None or (rules is None and messages.tag_bits == 64 and messages.data):
+            return rules
+        rules = rules or _nic.OpRules()
+        rules.messages.tag_mask = messages.tag_mask
+        rules.messages.data = messages.data
+        return rules
 
     def check_enable(self, state: EndpointState) -> None:
         """An address vector, and a completion queue for each direction that the endpoint has, fi_endpoint(3)."""

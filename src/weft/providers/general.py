@@ -1,4 +1,4 @@
-"""The general provider, "weft": exactly fi_mr(3) and fi_rma(3), on the software NIC.
+"""The general provider, "weft": exactly fi_mr(3), fi_rma(3), fi_msg(3) and fi_tagged(3), on the software NIC.
 
 Addresses are strings (FI_ADDR_STR): `weft://<nic>/<vni>/<pid>`, or `weft://<host>:<port>/<nic>/<vni>/<pid>` if the
 process listens for other hosts (hosts.py). Without a pid an endpoint takes a free one.
@@ -9,12 +9,14 @@ every registration mode. A domain honours every bit of its mr_mode, required or 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .. import _nic, errors
 from .._keys import VNI_DEFAULT
 from ..fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr, dupinfo
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
-from ..fi.offer import Offer
-from ..fi.policy import AddressCodec, Asked, Provider
+from ..fi.offer import Offer, Rejection
+from ..fi.policy import AddressCodec, Asked, MessageRules, Provider
 from ..fi.registry import register
 from ..flags import (
     PROTO_PROVIDER,
@@ -32,7 +34,7 @@ from ..flags import (
 )
 from . import hosts
 from .addresses import WeftAddresses
-from .base import BaseProvider
+from .base import BaseDomain, BaseEndpoint, BaseProvider
 
 __all__ = ["General"]
 
@@ -42,12 +44,20 @@ NIC_NAME = "weft0"
 _LIMITS = _nic.limits()
 TX_SIZE = 1024
 TX_SIZE_MAX = 65536
+RX_SIZE = 1024  # receives at a time
+RX_SIZE_MAX = 1 << 20
+_TAG_FORMAT = 0xAAAAAAAAAAAAAAAA  # 64 bits, in fields of one bit each
+_UNEXPECTED_BUFFERS = 256  # of 2 MiB: messages without a receive, of all senders of an endpoint
 QUEUE_COUNT_MAX = 65536  # completion queues, counters: bounded by descriptors and memory, not by a table
 U64_MAX = (1 << 64) - 1
 
 _CAPS = (
     Flag.RMA
     | Flag.ATOMIC
+    | Flag.MSG
+    | Flag.TAGGED
+    | Flag.SEND
+    | Flag.RECV
     | Flag.READ
     | Flag.WRITE
     | Flag.REMOTE_READ
@@ -60,8 +70,13 @@ _CAPS = (
     | Flag.RMA_PMEM
     | Flag.HMEM
     | Flag.DIRECTED_RECV
+    | Flag.TAGGED_DIRECTED_RECV
+    | Flag.TAGGED_MULTI_RECV
+    | Flag.MULTI_RECV
+    | Flag.SOURCE_ERR
 )
-# Operations of an endpoint reach one peer in the order in which they were posted.
+# Transfers of an endpoint reach one peer in the order in which they were posted, and so do messages, which come after
+# the writes that were posted before them. A transfer may pass a message.
 _ORDER = (
     Order.ORDER_RAR
     | Order.ORDER_RAW
@@ -75,18 +90,21 @@ _ORDER = (
     | Order.ORDER_ATOMIC_RAW
     | Order.ORDER_ATOMIC_WAR
     | Order.ORDER_ATOMIC_WAW
+    | Order.ORDER_SAS
+    | Order.ORDER_SAW
 )
 _OP_FLAGS = (
-    Flag.COMPLETION | Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE | Flag.COMMIT_COMPLETE
+    Flag.COMPLETION
+    | Flag.INJECT_COMPLETE
+    | Flag.TRANSMIT_COMPLETE
+    | Flag.DELIVERY_COMPLETE
+    | Flag.COMMIT_COMPLETE
+    | Flag.MATCH_COMPLETE
 )
+_RX_OP_FLAGS = Flag.COMPLETION | Flag.MULTI_RECV
 
-_LATER = "not in this version of Weft, which has RMA and ATOMIC"
+_LATER = "not in this version of Weft, which has MSG, TAGGED, RMA and ATOMIC"
 _REMARKS: dict[int | str, str] = {
-    int(Flag.MSG): f"messages are {_LATER}",
-    int(Flag.TAGGED): f"tagged messages are {_LATER}",
-    int(Flag.SEND): f"messages are {_LATER}",
-    int(Flag.RECV): f"messages are {_LATER}",
-    int(Flag.MULTI_RECV): f"messages are {_LATER}",
     int(Flag.COLLECTIVE): f"collectives are {_LATER}",
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
@@ -126,7 +144,27 @@ PROV_ERRORS = {
     25: "the peer speaks another version of the protocol",
     26: "bytes were changed on their way, and the connection was dropped",
     27: "the listener's queue of requests is full",
+    28: "the message was longer than its receive",
+    29: "no message matches",
+    30: "the sender is not in the address vector",
+    31: "no receive was posted in time",
+    32: "a missing page did not come in time",
 }
+
+
+class GeneralEndpoint(BaseEndpoint):
+    """An endpoint of the general provider: rx_attr.size bounds its receives."""
+
+    def __init__(self, domain: BaseDomain, info: Info) -> None:
+        size = int(info.rx_attr.size) or RX_SIZE
+        self.messages = MessageRules(posted_max=size, buffers_max=_UNEXPECTED_BUFFERS)
+        super().__init__(domain, info)
+
+
+class GeneralDomain(BaseDomain):
+    """A domain of the general provider."""
+
+    endpoint_class = GeneralEndpoint
 
 
 class General(BaseProvider):
@@ -135,6 +173,7 @@ class General(BaseProvider):
     name = "weft"
     version = VERSION(0, 1)
     addresses: AddressCodec = WeftAddresses()
+    domain_class = GeneralDomain
     copies_device_memory = True  # if peer-to-peer is forbidden; a subclass without copies does not offer FI_HMEM then
 
     def offers(self, asked: Asked) -> list[Offer]:
@@ -159,7 +198,7 @@ class General(BaseProvider):
                 tclass=Tc.TC_UNSPEC,
             ),
             rx_attr=RxAttr(
-                caps=caps & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=TX_SIZE, iov_limit=_LIMITS.iov_count
+                caps=caps & RX_CAPS, op_flags=Flag(0), msg_order=_ORDER, size=RX_SIZE, iov_limit=_LIMITS.iov_count
             ),
             ep_attr=EpAttr(
                 type=EpType.EP_RDM,
@@ -171,6 +210,7 @@ class General(BaseProvider):
                 max_order_waw_size=U64_MAX,
                 tx_ctx_cnt=1,
                 rx_ctx_cnt=1,
+                mem_tag_format=_TAG_FORMAT,
             ),
             domain_attr=DomainAttr(
                 name=NIC_NAME,
@@ -202,17 +242,25 @@ class General(BaseProvider):
         )
         ceilings = {
             "tx_attr.size": TX_SIZE_MAX,
-            "rx_attr.size": TX_SIZE_MAX,
+            "rx_attr.size": RX_SIZE_MAX,
             "tx_attr.op_flags": int(_OP_FLAGS),
+            "rx_attr.op_flags": int(_RX_OP_FLAGS),
             "domain_attr.max_ep_auth_key": self.max_ep_auth_key,
         }
-        quiet = Flag.RMA_EVENT | Flag.SOURCE | Flag.RMA_PMEM
+        quiet = Flag.RMA_EVENT | Flag.SOURCE | Flag.SOURCE_ERR | Flag.RMA_PMEM
         connected = dupinfo(info)
         connected.ep_attr.type = EpType.EP_MSG
         return [
             Offer(info, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
             Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
         ]
+
+    def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
+        """FI_MULTI_RECV is added to the capabilities of an endpoint that has messages."""
+        hinted = asked.hints is not None and asked.hints.caps & Flag.MULTI_RECV
+        if not hinted and not info.caps & (Flag.MSG | Flag.TAGGED):
+            info.caps = Flag(info.caps & ~Flag.MULTI_RECV)
+            info.rx_attr.caps = Flag(info.rx_attr.caps & ~Flag.MULTI_RECV)
 
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[object | None, object | None]:
         """node is an address string, `weft0` or 0, and service a pid. Or node is a host, and service its port."""

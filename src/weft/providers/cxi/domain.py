@@ -36,7 +36,7 @@ from .auth_key import AuthKey
 from .counter import CxiCounter
 from .endpoint import CxiEndpoint, tclass
 from .ext import DomainOptions, DomOps
-from .mr import CxiRegion, Keys, is_optimized
+from .mr import CLIENT_OPTIMIZED, CxiRegion, Keys, is_optimized
 from .names import OpFlag
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ __all__ = ["CxiDomain"]
 
 DEFAULT_SERVICE = 1
 OWN_RESOURCES = ("acs", "txqs", "tgqs")
+_ACK_BATCH_MAX = (1 << 32) - 1
 
 
 class CxiDomain(BaseDomain):
@@ -89,7 +90,11 @@ class CxiDomain(BaseDomain):
         events = int(info.tx_attr.size + info.rx_attr.size)
         e = env.load()
         self.queues = rules.queues(
-            profile.load().cq_size, events, e.cq_fill_percent, huge_pages=not e.disable_eq_hugetlb
+            profile.load().cq_size,
+            events,
+            e.cq_fill_percent,
+            huge_pages=not e.disable_eq_hugetlb,
+            ack_batch=min(e.eq_ack_batch_size, _ACK_BATCH_MAX),
         )
         self.statuses = statuses.STATUSES
         self.options = DomainOptions.load(self.keys.provider)
@@ -168,8 +173,17 @@ class CxiDomain(BaseDomain):
         self._telemetry.close()
 
     def nic_config(self) -> dict[str, Any]:
-        """As for any domain; buffers need no descriptors, and given descriptors are ignored."""
-        return {**super().nic_config(), "desc_ignored": True}
+        """As for any domain; descriptors are ignored, and all fetching atomics need both remote rights.
+
+        The initiator tells the kind of a region from its key, so domains whose settings of optimized regions differ do
+        not find each other's regions with keys below 100.
+        """
+        return {
+            **super().nic_config(),
+            "desc_ignored": True,
+            "fetches_need_both": True,
+            "standard_below": 0 if env.load().optimized_mrs else CLIENT_OPTIMIZED,
+        }
 
     # ---- objects -----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import os
 from typing import TYPE_CHECKING, Any
 
 from ... import errors, settings
@@ -13,7 +14,7 @@ from ...fi.policy import Credential, EndpointState, Option
 from ...fi.rules import Rule
 from ...flags import Flag, Opt, Order, Protocol, Tc
 from ..base import BaseEndpoint
-from . import op_rules, profile, rules, traffic
+from . import env, messages, op_rules, profile, rules, traffic
 from .address import PID_ANY
 from .names import OpFlag
 from .names import Opt as CxiOpt
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["TCLASS_NUMBERS", "CxiEndpoint", "tclass"]
 
 PIDS = range(PID_ANY)
-MIN_MULTI_RECV, MIN_MULTI_RECV_MAX = 64, (1 << 24) - 1
 PORTALS = 4  # portal entries of an enabled endpoint
 _LEVELS = int(Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE)
 TCLASS_NUMBERS = {
@@ -38,6 +38,10 @@ TCLASS_NUMBERS = {
 }
 """Label -> n of the counter HNI_PKTS_SENT_BY_TC_n."""
 _CUDA = 1  # FI_HMEM_CUDA
+_POLICIES = ("always", "high_empty", "low_empty", "low")  # by the NIC's numbers, as _RINGS
+_RINGS = ("idle", "always", "never")
+_RETRY_US_MAX = (1 << 63) // 1000  # in nanoseconds a signed number of 64 bits
+_TARGET_ORDERS = ("default", "strict", "relaxed")
 
 
 def tclass(value: object, otherwise: Tc) -> Tc | None:
@@ -47,6 +51,14 @@ def tclass(value: object, otherwise: Tc) -> Tc | None:
     except TypeError:
         return None
     return otherwise if number == Tc.TC_UNSPEC else next((one for one in LABELS if one == number), None)
+
+
+def _commands() -> tuple[int, int] | None:
+    """The model of the command queue, by number of policy and of ring; None if neither variable is set."""
+    if not {"FI_CXI_CQ_POLICY", "FI_CXI_LLRING_MODE"} & os.environ.keys():
+        return None
+    e = env.load()
+    return _POLICIES.index(e.cq_policy), _RINGS.index(e.llring_mode)
 
 
 class CxiEndpoint(BaseEndpoint):
@@ -60,16 +72,21 @@ class CxiEndpoint(BaseEndpoint):
     pids = PIDS
     binds = rules.BINDS
     cancels = False
+    inject_context = True
     fence_covers_all = True
     holds_more = True
+    min_multi_recv_max = messages.MIN_MULTI_RECV_MAX
     commands = rules.COMMANDS
     advice = rules.ADVICE
     numbers = rules.NUMBERS
 
     def __init__(self, domain: CxiDomain, info: Info) -> None:
+        self.messages = messages.rules(info)
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
         self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)
+        if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
+            self.op_rules.only_receives_cancel = False  # also a message between two attempts
         self.traffic = traffic.rules(info)
         self._check_place()
         if domain.info.domain_attr.max_ep_auth_key > 1 and (info.caps | info.rx_attr.caps) & Flag.DIRECTED_RECV:
@@ -80,10 +97,9 @@ class CxiEndpoint(BaseEndpoint):
             )
         self.tclass = self._tclass(info.tx_attr.tclass)
         self.msg_order: int | None = None
-        self.min_multi_recv = MIN_MULTI_RECV
         self.rnr_retry_us: int | None = None
         self.options = {
-            int(Opt.OPT_MIN_MULTI_RECV): Option(get=lambda: self.min_multi_recv, set=self._set_min_multi_recv),
+            int(Opt.OPT_MIN_MULTI_RECV): self._multi_recv(),
             int(Opt.OPT_CUDA_API_PERMITTED): Option(set=self._set_cuda),
             int(CxiOpt.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS): Option(
                 get=self._rnr_attempts, name=CxiOpt.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS.name
@@ -105,13 +121,14 @@ class CxiEndpoint(BaseEndpoint):
             )
 
     def _credential(self, vni: int) -> Credential:
-        """The domain's credential; the endpoint's own key, if given, must be equal."""
+        """The domain's credential, or the endpoint's own key: of the domain's service and, by the document, its VNI."""
         found, domain = super()._credential(vni), self.domain.credential
+        own_vni = profile.load().endpoint_vnis
         for what, mine, of_domain in (
             ("service", found.service, domain.service),
             ("VNI", found.vni, domain.vni),
         ):
-            if mine != of_domain:
+            if mine != of_domain and not (own_vni and what == "VNI"):
                 raise self.refusals.refuse(
                     Rule.EP_AUTH_KEY,
                     f"endpoint: the authorization key is for {what} {mine}, the domain's is for {what} {of_domain}\n"
@@ -145,7 +162,7 @@ class CxiEndpoint(BaseEndpoint):
         Counters of regions count whether or not the endpoint was opened with FI_RMA_EVENT.
         Descriptors count only if enable_hybrid_mr_desc was on when the endpoint was opened.
         """
-        config = super().nic_config()
+        config, e = super().nic_config(), env.load()
         ep = self.info.ep_attr
         seed = settings.load().cxi_reorder
         sizes = ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size
@@ -154,10 +171,17 @@ class CxiEndpoint(BaseEndpoint):
             "tclass": TCLASS_NUMBERS[self.tclass],
             "tells_lengths": False,
             "desc_ignored": not self.domain.options.hybrid_mr_desc,
+            "foreign_key": False,  # a region is bound to an endpoint, whose VNI it has
+            "own_vni": not keys_of_vector(self.domain.info) and self.credential.vni != self.domain.credential.vni,
+            "commands": _commands(),
+            "target_order": _TARGET_ORDERS.index(e.mr_target_ordering),
+            "page_requests": int(e.weft_odp_requests) if self.domain.translation.odp else 0,
             "reorder": None if seed is None else (seed % (1 << 64), *map(int, sizes)),
         }
         if self.info.tx_attr.op_flags == self.domain.offer.info.tx_attr.op_flags:
             config["tx_op_flags"] = 0
+        if self.info.rx_attr.op_flags == self.domain.offer.info.rx_attr.op_flags:
+            config["rx_op_flags"] = 0
         return config
 
     def check_enable(self, state: EndpointState) -> None:
@@ -223,6 +247,8 @@ class CxiEndpoint(BaseEndpoint):
         if value is None:
             raise self.refusals.refuse(Rule.OPT_VALUE, f"ep.set_val: {CxiOpt(name)!s}: a value is needed, not None")
         setter(value)
+        if name == CxiOpt.OPT_CXI_SET_RNR_MAX_RETRY_TIME:
+            fid.set_retry_time(value * 1000)
 
     def _set_tclass(self, value: Any) -> None:
         found = tclass(value, self.tclass)
@@ -250,8 +276,10 @@ class CxiEndpoint(BaseEndpoint):
 
     def _set_rnr_retry(self, value: Any) -> None:
         self._rnr("ep.set_val(OPT_CXI_SET_RNR_MAX_RETRY_TIME)")
-        if not isinstance(value, int) or not 0 <= value < 1 << 64:
-            raise self.refusals.refuse(Rule.OPT_VALUE, f"ep.set_val: a time in microseconds, not {value!r}")
+        if not isinstance(value, int) or not 0 <= value <= _RETRY_US_MAX:
+            raise self.refusals.refuse(
+                Rule.OPT_VALUE, f"ep.set_val: a time in microseconds, 0 to {_RETRY_US_MAX}, not {value!r}"
+            )
         self.rnr_retry_us = value
 
     def _rnr_attempts(self) -> int:
@@ -259,13 +287,6 @@ class CxiEndpoint(BaseEndpoint):
         return 0
 
     # ---- options -----------------------------------------------------------------------------------------------------
-
-    def _set_min_multi_recv(self, value: Any) -> None:
-        if not isinstance(value, int) or not 0 <= value <= MIN_MULTI_RECV_MAX:
-            raise self.refusals.refuse(
-                Rule.OPT_VALUE, f"ep.setopt: OPT_MIN_MULTI_RECV is 0 to {MIN_MULTI_RECV_MAX}, not {value!r}"
-            )
-        self.min_multi_recv = value
 
     def _set_cuda(self, value: Any) -> None:
         if self.domain.nic.hmem_devices(_CUDA) is None:

@@ -28,11 +28,12 @@ RDZV_THRESHOLD_LEAST = 192
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 # Why a value has no effect in software.
-_MESSAGES = "none: two-sided messages of the CXI provider are not there yet"
+_MESSAGES = "none: match modes and the flow control of hardware are not there yet"
+_FRAME = "as documented, up to an eager message of 64 KiB, the largest frame of a NIC in software"
 _COLLECTIVES = "none: collectives are not there yet"
 _DEFERRED = "none: deferred work is not there yet"
 _IDC = "none: there is no PCIe between the process and a NIC in software, so no commands with data in them"
-_QUEUES = "none: command and event queues are plain memory of the process, written without a PCIe bus"
+_COMMANDS = "as far as counts go (ep.statistics()): transfers in software pass no command queue"
 _TRANSLATION = "none: a NIC in software uses the process's own addresses: nothing is translated"
 _NO_PEER_MEMORY = (
     "as far as DMA-bufs go, without which the CPU has no window into such memory; software has no peer-memory "
@@ -72,18 +73,18 @@ class CxiEnvironment(Environment):
         Count(RDZV_THRESHOLD_LEAST, below=RDZV_THRESHOLD_LEAST, unit="bytes"),
         2048,
         "a message's bytes that are sent eagerly",
-        _MESSAGES,
+        _FRAME,
         current=16384,
     )
     rdzv_get_min = Variable(
-        "FI_CXI_RDZV_GET_MIN", Count(unit="bytes"), 2049, "the least payload that a rendezvous Get carries", _MESSAGES
+        "FI_CXI_RDZV_GET_MIN", Count(unit="bytes"), 2049, "the least payload that a rendezvous Get carries", _FRAME
     )
     rdzv_eager_size = Variable(
         "FI_CXI_RDZV_EAGER_SIZE",
         Count(unit="bytes"),
         2048,
         "eager bytes of a rendezvous; at most FI_CXI_RDZV_THRESHOLD",
-        _MESSAGES,
+        _FRAME,
     )
     rdzv_proto = Variable(
         "FI_CXI_RDZV_PROTO",
@@ -108,7 +109,6 @@ class CxiEnvironment(Environment):
         Count(1, unit="bytes"),
         2 * _MIB,
         "size of an overflow buffer",
-        _MESSAGES,
         current=12 * _MIB,
     )
     oflow_buf_min_posted = Variable(
@@ -116,7 +116,6 @@ class CxiEnvironment(Environment):
         Count(1),
         3,
         "the least number of overflow buffers that are posted",
-        _MESSAGES,
         also="FI_CXI_OFLOW_BUF_COUNT",
     )
     oflow_buf_max_cached = Variable(
@@ -124,7 +123,6 @@ class CxiEnvironment(Environment):
         Count(),
         9,
         "the most overflow buffers that are kept; 0: all; default 3 times FI_CXI_OFLOW_BUF_MIN_POSTED",
-        _MESSAGES,
     )
     safe_devmem_copy_threshold = Variable(
         "FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD",
@@ -151,14 +149,14 @@ class CxiEnvironment(Environment):
         Words("idle", "always", "never"),
         "idle",
         "when the low-latency ring of a command queue is used",
-        _QUEUES,
+        _COMMANDS,
     )
     cq_policy = Variable(
         "FI_CXI_CQ_POLICY",
         Words("always", "high_empty", "low_empty", "low"),
         "low_empty",
         "when the NIC writes back how far it has read a command queue",
-        _QUEUES,
+        _COMMANDS,
     )
     default_vni = Variable(
         "FI_CXI_DEFAULT_VNI", Count(1, 65535), 10, "the VNI of a made key where the service leaves the VNI open"
@@ -168,14 +166,12 @@ class CxiEnvironment(Environment):
         _int(500_000, unit="us"),
         500_000,
         "PROTO_CXI_RNR: how long a message is retried; 0: the first refusal is an error",
-        _MESSAGES,
     )
     eq_ack_batch_size = Variable(
         "FI_CXI_EQ_ACK_BATCH_SIZE",
         Count(1, below=1),
         32,
-        "events that are read before the NIC is told",
-        _QUEUES,
+        "events that are read before the NIC is told, and their slots are free again",
     )
     # ---- matching ----
     rx_match_mode = Variable(
@@ -245,7 +241,6 @@ class CxiEnvironment(Environment):
         _int(1000, below=0, unit="us"),
         1000,
         "sleep before a dropped flow control message is sent again; 0: none",
-        _MESSAGES,
     )
     universe_size = Variable(
         "FI_UNIVERSE_SIZE",
@@ -371,6 +366,12 @@ class CxiEnvironment(Environment):
         0,
         "the NIC's counters are read anew at most once in this time, as on hardware that limits it; 0: at every call",
     )
+    weft_odp_requests = Variable(
+        "WEFT_CXI_ODP_REQUESTS",
+        Count(0, (1 << 32) - 1),
+        0,
+        "on-demand paging: missing pages that one transfer gets in time; more are an ODP time-out; 0: any number",
+    )
     iotlb = Variable("FI_CXI_IOTLB", Flag(), True, "the NIC keeps translations", _TRANSLATION)
     cntr_spin_before_yield = Variable(
         "FI_CXI_CNTR_SPIN_BEFORE_YIELD",
@@ -416,7 +417,7 @@ class CxiEnvironment(Environment):
         Words("default", "strict", "relaxed"),
         "default",
         "PCIe order of writes at the target",
-        "none: memory of a process has the processor's order",
+        "as far as WEFT_CXI_REORDER goes: otherwise memory has the processor's order",
     )
     mr_cache_events_disable_poll_nsecs = Variable(
         "FI_CXI_MR_CACHE_EVENTS_DISABLE_POLL_NSECS",

@@ -25,7 +25,7 @@ from .record import TOTALS, Record
 __all__ = ["KINDS", "Held", "at", "drop_dead", "follow", "living", "me", "set_limits"]
 
 KINDS = tuple(TOTALS)
-_MAGIC = b"ledger1"  # bytes 1 to 7 of the file; byte 0 is of the system's locks
+_MAGIC = b"ledger2"  # bytes 1 to 7 of the file; byte 0 is of the system's locks
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _known: dict[str, tuple[tuple[int, int], _nic.Ledger]] = {}

@@ -6,7 +6,7 @@ Source: fi_cxi(7) "Operation flags", "OPTIMIZATION"; the real provider's tables.
 from __future__ import annotations
 
 from ... import _nic
-from ...flags import Datatype, Errno, Flag, Op
+from ...flags import Datatype, Errno, Flag, Op, RecvFlag
 from .mr import CACHED, CONTEXT_BITS, OFFSET_BITS, OPTIMIZED, PROVIDER, SOLICITED
 from .names import OpFlag
 
@@ -17,6 +17,10 @@ U64_MAX = (1 << 64) - 1
 _LEVELS = Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE | Flag.MATCH_COMPLETE
 _READ = int(Flag.COMPLETION | Flag.MORE | Flag.FENCE | _LEVELS)
 _WRITE = _READ | int(Flag.INJECT) | int(OpFlag.HRP | OpFlag.WEAK_FENCE)
+# The real provider's op_flags of sends; receives take two flags of sends too, without effect.
+_SEND = _READ | int(Flag.INJECT | Flag.REMOTE_CQ_DATA)
+_RECV = int(Flag.COMPLETION | Flag.MULTI_RECV | Flag.MORE | Flag.REMOTE_CQ_DATA | Flag.INJECT)
+_TRECV = _RECV | int(Flag.PEEK) | int(RecvFlag.CLAIM)
 _ATOMIC = _WRITE | int(OpFlag.UNRELIABLE)
 _COMPARING = _ATOMIC & ~int(OpFlag.HRP)
 _FETCH = _COMPARING | int(OpFlag.PCIE_AMO)
@@ -92,10 +96,12 @@ def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
     rules.iov_max = rules.rma_iov_max = 1
     rules.atomic_count_max = 1
     rules.fence_needs_cap = True
+    rules.only_receives_cancel = True
     rules.fence_also = int(OpFlag.WEAK_FENCE)
     rules.local_lengths = True
     rules.data_key_mask = PROVIDER | CACHED | OPTIMIZED | SOLICITED
     rules.data_key_value = PROVIDER | SOLICITED
+    rules.name_flags([(int(flag), f"cxi.{flag.name}") for flag in OpFlag])
     rules.add_key_form(~0xFFFFFFFF & U64_MAX, 0)  # the application's: 32 bits
     rules.add_key_form(PROVIDER | CACHED, PROVIDER)
     rules.add_key_form(
@@ -107,6 +113,7 @@ def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
     )
     calls = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC, "fetch": _FETCH & ~without}
     calls["compare"] = _COMPARING & ~without
+    calls |= {"send": _SEND, "tsend": _SEND, "recv": _RECV, "trecv": _TRECV}
     for call, flags in calls.items():
         rules.set_flags(call, flags)
     rules.set_flags("batch", int(Flag.COMPLETION | Flag.MORE | _LEVELS))
@@ -115,7 +122,7 @@ def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
             if op < Op.NOOP:
                 rules.set_atomics(family, int(op), _datatypes(family, int(op), remap))
     rules.pcie_flag, rules.pcie_datatypes = int(OpFlag.PCIE_AMO), _PCIE if remap >= 0 else 0
-    for refusal in (_nic.Refusal.not_enabled, _nic.Refusal.no_capability):
+    for refusal in (_nic.Refusal.not_enabled, _nic.Refusal.no_capability, _nic.Refusal.no_message_data):
         rules.set_errno(refusal, int(Errno.ENOSYS))
     for refusal in (_nic.Refusal.unknown_atomic, _nic.Refusal.too_many_elements):
         rules.set_errno(refusal, int(Errno.EINVAL))

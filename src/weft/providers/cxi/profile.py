@@ -53,6 +53,7 @@ class Profile:
     devices            the devices to use (FI_CXI_DEVICE_NAME); None: all.
     fork_copies        CXI_FORK_SAFE marks nothing where the kernel copies pinned pages at a fork (5.12); otherwise it
                        always does.
+    endpoint_vnis      an endpoint may have another VNI of its service than its domain.
     unreliable_fetches   atomics that return a value take FI_CXI_UNRELIABLE.
     compat             the old numbers of FI_ADDR_CXI and FI_PROTO_CXI are: 0 unknown, 1 known too, 2 the only ones
                        (FI_CXI_COMPAT).
@@ -76,6 +77,7 @@ class Profile:
     force_odp: bool = False
     devices: tuple[str, ...] | None = None
     fork_copies: bool = False
+    endpoint_vnis: bool = False
     unreliable_fetches: bool = False
     compat: int = 1
 
@@ -95,6 +97,7 @@ RELEASES = {
         newest_service=True,
         address_vni=True,
         fork_copies=True,
+        endpoint_vnis=True,
         unreliable_fetches=True,
         compat=0,
     ),

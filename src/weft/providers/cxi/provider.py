@@ -30,6 +30,7 @@ from ..base import BaseProvider
 from . import auth_key, counter, device, env, nic, profile, resolve, statuses
 from .address import NIC_MAX, PID_ANY, Address, CxiAddresses
 from .auth_key import KEY_BYTES, AuthKey
+from .messages import TAG_BITS, TAG_BITS_RNR, tag_format
 from .rules import ADVICE, COMMANDS, EVENT_QUEUES, LABELS, NUMBERS, REFUSALS, REGIONS, VECTORS
 
 __all__ = ["Cxi"]
@@ -74,7 +75,6 @@ TX_OP_FLAGS = (
     | Flag.FENCE
 )
 RX_OP_FLAGS = Flag.COMPLETION | Flag.MULTI_RECV | Flag.MORE
-TAG_BITS, TAG_BITS_RNR = 48, 40
 # Reported only on request, because they cost time on every operation or every receive.
 SOURCES = Flag.SOURCE | Flag.SOURCE_ERR
 COSTLY = SOURCES | Flag.RMA_EVENT | Flag.FENCE
@@ -233,8 +233,6 @@ class Cxi(BaseProvider):
 
     def _meets_caps(self, hints: Info, info: Info, no: Callable[[Rejection], object]) -> None:
         asked = Flag(hints.caps)
-        if asked & Flag.SOURCE_ERR and not asked & Flag.SOURCE:
-            no(Rejection("caps", "SOURCE_ERR", "it with SOURCE", "ask for SOURCE as well"))
         if not asked:
             info.caps = Flag(info.caps & ~SOURCES)
         if asked & Flag.COLLECTIVE and not info.caps & (Flag.MSG | Flag.TAGGED):
@@ -341,7 +339,7 @@ def _offer(one: device.Device, key: auth_key.Found, chosen: profile.Profile, kin
             max_order_raw_size=raw,
             max_order_war_size=war,
             max_order_waw_size=waw,
-            mem_tag_format=0xAAAAAAAAAAAAAAAA >> 64 - (TAG_BITS_RNR if kind.rnr else TAG_BITS),
+            mem_tag_format=tag_format(TAG_BITS_RNR if kind.rnr else TAG_BITS),
             tx_ctx_cnt=1,
             rx_ctx_cnt=1,
         ),

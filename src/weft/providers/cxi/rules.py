@@ -130,13 +130,16 @@ VECTORS = VectorRules(
 EVENT_QUEUES = QueueRules(size=256, wait_objs=frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_YIELD}))
 
 
-def queues(size: int, least: int = 1, fill_percent: int = 100, *, huge_pages: bool = False) -> QueueRules:
+def queues(
+    size: int, least: int = 1, fill_percent: int = 100, *, huge_pages: bool = False, ack_batch: int = 1
+) -> QueueRules:
     """Completion queues.
 
     size           entries of a queue opened with size 0.
     least          least entries of the hardware's event queue; a larger size of the completion queue enlarges it.
     fill_percent   of the event queue; above it the completion queue counts as saturated.
     huge_pages     event queues in huge pages of 2 MiB, if the kernel has some.
+    ack_batch      events that are read until their slots return to the NIC.
     """
     return QueueRules(
         size=size,
@@ -150,4 +153,5 @@ def queues(size: int, least: int = 1, fill_percent: int = 100, *, huge_pages: bo
         signals=False,
         size_max=None,
         huge_pages=huge_pages,
+        ack_batch=ack_batch,
     )

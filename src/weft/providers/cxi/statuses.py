@@ -21,7 +21,8 @@ _NO_ENDPOINT = (Status.no_endpoint, Status.peer_gone, Status.closed, Status.refu
 STATUSES: StatusMap = {
     Status.ok: (0, Rc.C_RC_OK),
     Status.again: (Errno.EAGAIN, Rc.C_RC_DELAYED),
-    Status.canceled: (Errno.ECANCELED, Rc.C_RC_CANCELED),
+    # Of receives; other operations cannot be cancelled. The hardware has no event for it.
+    Status.canceled: (Errno.ECANCELED, Rc.C_RC_NO_EVENT),
     # The NIC exists, but has no endpoint of the VNI (see outcome); below: the NIC cannot be reached.
     **dict.fromkeys(_NO_ENDPOINT, (Errno.ENOTCONN, Rc.C_RC_VNI_NOT_FOUND)),
     Status.unreachable: (Errno.EHOSTUNREACH, Rc.C_RC_UNDELIVERABLE),
@@ -37,11 +38,17 @@ STATUSES: StatusMap = {
     Status.endpoint_access: (Errno.EIO, Rc.C_RC_OP_VIOLATION),
     Status.bounds: (Errno.EIO, Rc.C_RC_PERM_VIOLATION),
     Status.unauthorized: (Errno.EIO, Rc.C_RC_PERM_VIOLATION),
+    # Messages: cut to the length of the receive, no match for a peek, an unknown sender, no receive.
+    Status.truncated: (Errno.ETRUNC, Rc.C_RC_OK),
+    Status.no_message: (Errno.ENOMSG, Rc.C_RC_NO_MATCH),
+    Status.no_source: (Errno.EADDRNOTAVAIL, Rc.C_RC_OK),
+    Status.not_ready: (Errno.EIO, Rc.C_RC_ENTRY_NOT_FOUND),
     # Invalid requests, and lack of room or memory.
     Status.misaligned: (Errno.EIO, Rc.C_RC_AMO_ALIGN_ERROR),
     Status.unsupported: (Errno.EIO, Rc.C_RC_ILLEGAL_OP),
     Status.invalid: (Errno.EIO, Rc.C_RC_CMD_INVALID_ARG),
     Status.fault: (Errno.EIO, Rc.C_RC_NO_TRANSLATION),
+    Status.page_request: (Errno.EIO, Rc.C_RC_PAGE_REQ_ERROR),
     Status.device: (Errno.EIO, Rc.C_RC_PCIE_UNSUCCESS_CMPL),
     Status.no_memory: (Errno.EIO, Rc.C_RC_NO_SPACE),
     Status.backlog: (Errno.EIO, Rc.C_RC_DROPPED),

@@ -53,6 +53,7 @@ NAMES = (
     "LPE_PLEC_HITS",
     "LPE_SUCCESS_CNTR",
     *(f"HNI_PKTS_SENT_BY_TC_{number}" for number in range(5)),
+    "PCT_HRP_RESPONSES_RECEIVED",
 )
 """Names of the counters."""
 
