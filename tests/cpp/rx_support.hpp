@@ -31,9 +31,9 @@ struct Sink : RxSink {
     matched.push_back(p.completion);
   }
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override { dones.push_back({peer, op_id, bytes}); }
-  void ready(uint64_t peer, const wire::EpAddress&, uint32_t sender) noexcept override {
-    readies.push_back({peer, sender});
-  }
+  bool is_full() noexcept override { return full; }
+  bool store(uint32_t, uint64_t, std::span<const std::byte>) noexcept override { return false; }
+  void ready(uint64_t peer, uint64_t, uint32_t sender) noexcept override { readies.push_back({peer, sender}); }
 
   RxCompletion next() {
     BOOST_REQUIRE(!completions.empty());
@@ -43,7 +43,7 @@ struct Sink : RxSink {
   }
   std::deque<RxCompletion> completions;
   std::vector<RxCompletion> matched;  // in the order of matching
-  bool ending_pull = false;
+  bool ending_pull = false, full = false;
   std::vector<RxPull> pulls;
   std::vector<Done> dones;
   std::vector<Ready> readies;

@@ -212,9 +212,9 @@ struct Rogue {
     f.kind = wire::FrameKind::write;
     f.flags = wire::kFrameLast;
     f.op_id = ++op;
-    f.key = 42;
-    f.addr = addr;
-    f.length = n;
+    f.access.key = 42;
+    f.access.addr = addr;
+    f.access.length = n;
     f.ep_index = victim.side.ep->index();
     f.ep_generation = victim.side.nic().table().ep(f.ep_index).generation.load();
     f.staged_chunk = static_cast<uint32_t>(n);

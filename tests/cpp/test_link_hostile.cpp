@@ -41,8 +41,8 @@ wire::Frame write_frame(const Hello& welcome, uint64_t key) {
   f.flags = wire::kFrameLast;
   f.payload_length = 8;
   f.op_id = 1;
-  f.key = key;
-  f.length = 8;
+  f.access.key = key;
+  f.access.length = 8;
   f.ep_index = welcome.ep_index;
   f.ep_generation = welcome.ep_generation;
   return f;

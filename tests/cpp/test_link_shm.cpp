@@ -297,18 +297,18 @@ BOOST_AUTO_TEST_CASE(test_random_frames_touch_nothing_outside_the_region) {
     f.where = static_cast<wire::PayloadWhere>(random() % 3);
     f.flags = static_cast<uint8_t>(random() % 16);
     f.family = static_cast<uint8_t>(random() % 3);
-    f.datatype = static_cast<uint16_t>(any({0, 7, 13, 19, 20}));
-    f.atomic_op = static_cast<uint16_t>(any({0, 2, 10, 12, 19, 20}));
+    f.datatype = static_cast<uint8_t>(any({0, 7, 13, 19, 20}));
+    f.atomic_op = static_cast<uint8_t>(any({0, 2, 10, 12, 19, 20}));
     f.status = static_cast<int32_t>(any({0, 8, 4096, 65536, 65537, 0x80000000}));
     f.payload_length = f.where == wire::PayloadWhere::none       ? 0
                        : f.where == wire::PayloadWhere::in_frame ? static_cast<uint32_t>(random() % 153)
                                                                  : static_cast<uint32_t>(random() % 65537);
     f.op_id = any({1, 2, 3});
-    f.key = any({70, 42, 71});
-    f.addr = any({0, 8, 4095, 4096, ~uint64_t{0}});
-    f.length = any({0, 8, 64, 4096, 4097, ~uint64_t{0}});
-    f.frag_offset = any({0, 8, 4095, 4096, ~uint64_t{0}});
-    f.imm_data = random();
+    f.access.key = any({70, 42, 71});
+    f.access.addr = any({0, 8, 4095, 4096, ~uint64_t{0}});
+    f.access.length = any({0, 8, 64, 4096, 4097, ~uint64_t{0}});
+    f.access.frag_offset = any({0, 8, 4095, 4096, ~uint64_t{0}});
+    f.access.data = random();
     f.ep_index = static_cast<uint32_t>(any({welcome.ep_index}));
     f.ep_generation = static_cast<uint32_t>(any({welcome.ep_generation}));
     f.staged_chunk = static_cast<uint32_t>(random() % link::kPrivateArea.chunk_count);

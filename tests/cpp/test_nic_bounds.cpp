@@ -25,8 +25,8 @@ wire::Frame frame_to(const Pair& pair, wire::FrameKind kind, uint64_t length) {
   f.kind = kind;
   f.flags = wire::kFrameLast;
   f.op_id = 1;
-  f.key = pair.key();
-  f.length = length;
+  f.access.key = pair.key();
+  f.access.length = length;
   f.ep_index = pair.b->ep->index();
   f.ep_generation = pair.b->nic().table().ep(f.ep_index).generation.load();
   f.source = pair.a->ep->address();
@@ -116,16 +116,16 @@ BOOST_AUTO_TEST_CASE(test_peer_that_takes_no_answers_is_hung_up_on) {
         bool ended = false;
         for (int i = 0; i < 40'000 && !ended; ++i) {
           wire::Frame f = frame_to(pair, asked.kind, asked.length);
-          f.key = asked.key;
+          f.access.key = asked.key;
           if (asked.kind == wire::FrameKind::read || (asked.payload == 32768 && i < 4096)) {
             f.kind = wire::FrameKind::read;  // answers of reads fill the peer's ring
-            f.length = 4096;
+            f.access.length = 4096;
             f.status = 4096;
           }
           if (asked.kind == wire::FrameKind::atomic) {
             f.family = static_cast<uint8_t>(AtomicFamily::fetch);
-            f.atomic_op = static_cast<uint16_t>(AtomicOp::sum);
-            f.datatype = static_cast<uint16_t>(Datatype::uint64);
+            f.atomic_op = static_cast<uint8_t>(AtomicOp::sum);
+            f.datatype = static_cast<uint8_t>(Datatype::uint64);
           }
           const bool bare = f.kind == wire::FrameKind::read;
           const Status s = peer->link()->submit(*peer, f, bare ? std::span<const std::byte>{} : payload);

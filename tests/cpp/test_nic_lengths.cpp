@@ -43,15 +43,15 @@ BOOST_AUTO_TEST_CASE(test_write_lands_only_within_the_range_that_it_names) {
   f.ep_index = pair.b->ep->index();
   f.ep_generation = pair.b->nic().table().ep(f.ep_index).generation.load();
   f.source = pair.a->ep->address();
-  f.key = pair.key();
-  f.length = kBytes;  // of a longer region
-  f.frag_offset = kHalf;
+  f.access.key = pair.key();
+  f.access.length = kBytes;  // of a longer region
+  f.access.frag_offset = kHalf;
   f.payload_length = kHalf;
   pair.b->nic().on_frame(peer, f, std::span(kPayload).first(kHalf));
   BOOST_TEST((pair.memory[kHalf] == std::byte{0xaa} && pair.memory[kBytes - 1] == std::byte{0xaa}));
   const std::vector<std::byte> before(pair.memory, pair.memory + 3 * kBytes);
   for (const Range& range : kOutside) {
-    f.frag_offset = range.at;
+    f.access.frag_offset = range.at;
     f.payload_length = range.length;
     pair.b->nic().on_frame(peer, f, std::span(kPayload).first(range.length));
     BOOST_TEST((std::equal(before.begin(), before.end(), pair.memory)));
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(test_answer_lands_only_within_the_buffer_of_its_read) {
     wire::Frame f;
     f.kind = wire::FrameKind::answer;
     f.op_id = posted.op_id;
-    f.imm_data = range.at;
+    f.access.data = range.at;
     f.payload_length = range.length;
     pair.a->nic().on_frame(other(*pair.a), f, std::span(kPayload).first(range.length));
     const auto touched = std::ranges::count(buffer, std::byte{0xaa});

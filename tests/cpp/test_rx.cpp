@@ -301,7 +301,9 @@ BOOST_AUTO_TEST_CASE(test_threads_post_and_messages_arrive_at_once) {
     }
     void pull(const RxPull&) noexcept override {}
     void done(uint64_t, uint64_t, uint64_t) noexcept override {}
-    void ready(uint64_t, const wire::EpAddress&, uint32_t) noexcept override {}
+    void ready(uint64_t, uint64_t, uint32_t) noexcept override {}
+    bool is_full() noexcept override { return false; }
+    bool store(uint32_t, uint64_t, std::span<const std::byte>) noexcept override { return false; }
     uint64_t sum = 0, count = 0;  // under the context's lock
   } sink;
   RxContext rx(config(1u << 20, 1u << 20), &sink);

@@ -168,20 +168,20 @@ BOOST_AUTO_TEST_CASE(test_made_up_frames_touch_nothing_outside_the_region) {
     f.kind = static_cast<wire::FrameKind>(1 + draw(4));
     f.flags = static_cast<uint8_t>(draw(32));
     f.family = static_cast<uint8_t>(draw(3));
-    f.datatype = static_cast<uint16_t>(draw(20));
-    f.atomic_op = static_cast<uint16_t>(draw(24));
-    if (draw(8) == 0) f.key = draw(64);
+    f.datatype = static_cast<uint8_t>(draw(20));
+    f.atomic_op = static_cast<uint8_t>(draw(24));
+    if (draw(8) == 0) f.access.key = draw(64);
     // Around the region's edges, and far away.
-    f.addr = draw(4) == 0 ? random() : draw(2) == 0 ? draw(64) : Victim::kBytes - draw(64);
-    f.length = draw(4) == 0 ? random() : draw(Victim::kBytes + 64);
-    f.frag_offset = draw(4) == 0 ? random() : draw(128);
-    f.imm_data = random();
+    f.access.addr = draw(4) == 0 ? random() : draw(2) == 0 ? draw(64) : Victim::kBytes - draw(64);
+    f.access.length = draw(4) == 0 ? random() : draw(Victim::kBytes + 64);
+    f.access.frag_offset = draw(4) == 0 ? random() : draw(128);
+    f.access.data = random();
     if (draw(16) == 0) f.ep_index = static_cast<uint32_t>(random());
     if (draw(16) == 0) f.ep_generation = static_cast<uint32_t>(random());
     f.status = f.kind == wire::FrameKind::read ? static_cast<int32_t>(draw(4096)) : static_cast<int32_t>(random());
     size_t n = f.kind == wire::FrameKind::read ? 0 : draw(200);
     if (draw(64) == 0 && n != 0) n = draw(wire::kTcpPayloadMax);
-    if (f.kind == wire::FrameKind::atomic && draw(2) == 0) f.length = n;
+    if (f.kind == wire::FrameKind::atomic && draw(2) == 0) f.access.length = n;
     f.staged_chunk = f.kind == wire::FrameKind::read ? static_cast<uint32_t>(f.status) : static_cast<uint32_t>(n);
     auto packet = rogue->packet(f, std::span(payload).first(n));
     switch (draw(400)) {

@@ -19,16 +19,17 @@ Frame example_frame() {
   f.where = PayloadWhere::in_frame;
   f.flags = kFrameHasData | kFrameLast;
   f.family = 2;
-  f.datatype = 0x0403;
-  f.atomic_op = 0x0605;
+  f.datatype = 0x03;
+  f.atomic_op = 0x04;
+  f.traffic = 0x05;
   f.status = 0x0a090807;
   f.payload_length = 3;
   f.op_id = 0x1817161514131211;
-  f.key = 0x2827262524232221;
-  f.addr = 0x3837363534333231;
-  f.length = 0x4847464544434241;
-  f.frag_offset = 0x5857565554535251;
-  f.imm_data = 0x6867666564636261;
+  f.access.key = 0x2827262524232221;
+  f.access.addr = 0x3837363534333231;
+  f.access.length = 0x4847464544434241;
+  f.access.frag_offset = 0x5857565554535251;
+  f.access.data = 0x6867666564636261;
   f.ep_index = 0x74737271;
   f.ep_generation = 0x84838281;
   f.source = {0x94939291, 0xa4a3a2a1, 0xb2b1, 0};
@@ -37,12 +38,18 @@ Frame example_frame() {
 }
 
 constexpr unsigned char kFrameBytes[88] = {
-    0x01, 0x01, 0x03, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x03, 0x00, 0x00, 0x00,  // kind .. length
-    0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28,  // op_id, key
-    0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,  // addr, length
-    0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,  // offset, imm
-    0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0x83, 0x84, 0x91, 0x92, 0x93, 0x94, 0xa1, 0xa2, 0xa3, 0xa4,  // endpoint, source
-    0xb1, 0xb2, 0x00, 0x00, 0xc1, 0xc2, 0xc3, 0xc4};
+    0x01, 0x01, 0x03, 0x02, 0x03, 0x04, 0x05, 0x00, 0x07, 0x08, 0x09, 0x0a, 0x03, 0x00, 0x00, 0x00,  // kind .. length
+    0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0x83, 0x84,  // op_id, endpoint
+    0x91, 0x92, 0x93, 0x94, 0xa1, 0xa2, 0xa3, 0xa4, 0xb1, 0xb2, 0x00, 0x00, 0xc1, 0xc2, 0xc3, 0xc4,  // source, chunk
+    0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,  // key, addr
+    0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58,  // length, offset
+    0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68};                                                 // data
+
+// The body of a message, behind the same head.
+constexpr unsigned char kMessageBytes[40] = {
+    0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,  // tag, data
+    0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58,  // length, key
+    0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68};                                                 // sequence, sender
 
 std::vector<std::byte> bytes_of(const Frame& f, size_t payload) {
   std::vector<std::byte> out(sizeof(Frame) + payload);
@@ -58,6 +65,21 @@ BOOST_AUTO_TEST_CASE(test_frame_emit_is_these_bytes) {
   BOOST_TEST(std::memcmp(out, kFrameBytes, sizeof(out)) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(test_frame_of_a_message_is_these_bytes) {
+  Frame f = example_frame();
+  f.kind = FrameKind::message;
+  f.message = {.tag = 0x2827262524232221,
+               .data = 0x3837363534333231,
+               .length = 0x4847464544434241,
+               .key = 0x5857565554535251,
+               .sequence = 0x64636261,
+               .sender = 0x68676665};
+  std::byte out[sizeof(Frame)];
+  emit(f, out);
+  BOOST_TEST(std::memcmp(out + 1, kFrameBytes + 1, 47) == 0);
+  BOOST_TEST(std::memcmp(out + 48, kMessageBytes, sizeof(kMessageBytes)) == 0);
+}
+
 BOOST_AUTO_TEST_CASE(test_frame_parse_is_the_inverse_of_emit) {
   std::vector<std::byte> in(91);
   std::memcpy(in.data(), kFrameBytes, sizeof(kFrameBytes));
@@ -66,7 +88,7 @@ BOOST_AUTO_TEST_CASE(test_frame_parse_is_the_inverse_of_emit) {
   std::byte again[sizeof(Frame)];
   emit(*f, again);
   BOOST_TEST(std::memcmp(again, kFrameBytes, sizeof(again)) == 0);
-  BOOST_TEST(f->addr == 0x3837363534333231u);
+  BOOST_TEST(f->access.addr == 0x3837363534333231u);
   BOOST_TEST(f->source.vni == 0xb2b1);
 }
 
@@ -82,7 +104,7 @@ BOOST_AUTO_TEST_CASE(test_frame_fields_out_of_range_are_refused) {
     return !parse(bytes_of(f, payload)).has_value();
   };
   BOOST_TEST(!refused([](Frame&) {}));
-  for (int kind : {0, 8, 9, 255}) BOOST_TEST(refused([&](Frame& f) { f.kind = static_cast<FrameKind>(kind); }), kind);
+  for (int kind : {0, 14, 15, 255}) BOOST_TEST(refused([&](Frame& f) { f.kind = static_cast<FrameKind>(kind); }), kind);
   for (int where : {3, 4, 255})
     BOOST_TEST(refused([&](Frame& f) { f.where = static_cast<PayloadWhere>(where); }), where);
   for (int bit : {32, 64}) BOOST_TEST(!refused([&](Frame& f) { f.flags = static_cast<uint8_t>(f.flags | bit); }), bit);
@@ -90,6 +112,7 @@ BOOST_AUTO_TEST_CASE(test_frame_fields_out_of_range_are_refused) {
   for (int family : {3, 4, 255})
     BOOST_TEST(refused([&](Frame& f) { f.family = static_cast<uint8_t>(family); }), family);
   BOOST_TEST(refused([](Frame& f) { f.source.reserved = 1; }));
+  BOOST_TEST(refused([](Frame& f) { f.reserved = 1; }));
   BOOST_TEST(refused([](Frame& f) { f.payload_length = 4; }));  // more bytes than the frame states
   BOOST_TEST(!refused([](Frame& f) { f.payload_length = kInlinePayloadMax; }, kInlinePayloadMax));
   BOOST_TEST(refused([](Frame& f) { f.payload_length = kInlinePayloadMax + 1; }, kInlinePayloadMax + 1));
@@ -116,11 +139,11 @@ BOOST_AUTO_TEST_CASE(test_frame_random_bytes_are_refused_or_in_range) {
       std::memcpy(&bytes[i], &word, std::min<size_t>(8, n - i));
     }
     if (n >= sizeof(Frame) && random() % 2 != 0) {  // half of them almost valid
-      bytes[0] = static_cast<std::byte>(random() % 8);
+      bytes[0] = static_cast<std::byte>(random() % 16);
       bytes[1] = static_cast<std::byte>(random() % 4);
       bytes[2] = static_cast<std::byte>(random() % 16);
       bytes[3] = static_cast<std::byte>(random() % 4);
-      bytes[82] = bytes[83] = std::byte{0};
+      bytes[7] = bytes[42] = bytes[43] = std::byte{0};
       const auto length = static_cast<uint32_t>(random() % 200);
       std::memcpy(&bytes[12], &length, 4);
     }
@@ -170,7 +193,7 @@ Hello example_hello() {
 }
 
 constexpr unsigned char kHelloBytes[120] = {
-    'W',  'E',  'F',  'T',  0x04, 0x00, 0x02, 0x01,                                                  // magic .. flags
+    'W',  'E',  'F',  'T',  0x05, 0x00, 0x02, 0x01,                                                  // magic .. flags
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // uuid
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x00, 0x00, 0x11, 0x12, 0x13, 0x14,  // address, id
     0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x02, 0x00, 0x00, 0x00, 0x41, 0x42, 0x43, 0x44,  // ep .. slots

@@ -16,10 +16,13 @@ MODE = fi.MR_ENDPOINT | fi.MR_ALLOCATED
 BOTH = fi.TRANSMIT | fi.RECV
 
 
-def hints(caps: int = CAPS, *, prov_key: bool = False, caps_of_domain: int = 0, **domain: Any) -> fi.Info:
+def hints(
+    caps: int = CAPS, *, prov_key: bool = False, caps_of_domain: int = 0, protocol: int = 0, **domain: Any
+) -> fi.Info:
     mode = MODE | (fi.MR_PROV_KEY if prov_key else fi.MrMode(0))
     return fi.Info(
         caps=caps,
+        ep_attr=fi.EpAttr(protocol=protocol),
         domain_attr=fi.DomainAttr(mr_mode=mode, caps=caps_of_domain, **domain),
         fabric_attr=fi.FabricAttr(prov_name="cxi"),
     )

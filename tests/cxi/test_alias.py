@@ -140,9 +140,10 @@ def test_weak_fence_is_a_flag_of_one_sided_operations(node: Node) -> None:
         alias.fetch_atomicmsg(atomic, [result], None, int(cxi.WEAK_FENCE | fi.COMPLETION))
         node.wait(3)
         assert result[0] == 2
+    with opened(fi.MSG | fi.TAGGED) as sender:
         for call in (
-            lambda: alias.sendmsg(None, int(cxi.WEAK_FENCE)),
-            lambda: alias.tsendmsg(None, int(cxi.WEAK_FENCE)),
+            lambda: sender.ep.sendmsg(fi.Msg([b"1"], addr=sender.me), int(cxi.WEAK_FENCE)),
+            lambda: sender.ep.tsendmsg(fi.MsgTagged([b"1"], addr=sender.me), int(cxi.WEAK_FENCE)),
         ):
-            with pytest.raises(fi.NoSys):
+            with pytest.raises(fi.BadFlags):
                 call()

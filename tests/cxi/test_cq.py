@@ -115,7 +115,13 @@ def test_cq_open_checks_format_before_wait_object_and_flags(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"flags": int(fi.AFFINITY), "signaling_vector": 9}, {"wait_cond": 99}, {"size": 1 << 40}]
+    "more",
+    [
+        {"flags": int(fi.AFFINITY), "signaling_vector": 9},
+        {"signaling_vector": -1},
+        {"wait_cond": 99},
+        {"size": 1 << 40},
+    ],
 )
 def test_hints_of_a_queue_are_taken(node: Node, more: dict[str, int]) -> None:
     node.domain.cq_open(**more).close()

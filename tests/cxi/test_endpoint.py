@@ -226,7 +226,7 @@ def test_call_that_cannot_be_made_is_not_there(enabled: bool) -> None:
             lambda: ep.writedata(word, None, 1, 0, 0, 1),
             lambda: ep.inject_writedata(word, 1, 0, 0, 1),
             lambda: ep.send(word),
-            lambda: ep.trecv(word),
+            lambda: ep.trecv(word, tag=1),
         ]
         if not enabled:
             calls += [lambda: ep.write(word, None, 0, 0, 1), lambda: ep.inject_write(word, 0, 0, 1)]

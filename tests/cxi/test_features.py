@@ -182,14 +182,6 @@ def test_scalable_endpoints_and_shared_contexts_are_refused(at: Node) -> None:
         assert caught.value.errno == fi.ENOSYS
 
 
-@pytest.mark.parametrize("call", ["send", "recv", "tsend", "trecv", "inject", "tinjectdata", "recvmsg", "trecvmsg"])
-def test_messages_say_that_they_come_later(call: str) -> None:
-    """The infos have MSG and TAGGED as on a Slingshot node; the calls are not there yet."""
-    with opened(caps=fi.MSG | fi.TAGGED | fi.RMA) as at, pytest.raises(fi.NoSys, match="later version") as caught:
-        getattr(at.ep, call)(b"12345678", dest_addr=0)
-    assert caught.value.errno == fi.ENOSYS
-
-
 def test_infos_without_hints_can_be_opened() -> None:
     for info in (one for one in fi.getinfo() if one.fabric_attr.prov_name == "cxi"):
         several = info.domain_attr.max_ep_auth_key > 1

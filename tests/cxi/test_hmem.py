@@ -120,12 +120,71 @@ print("done")
 """
 
 
-@pytest.mark.clause("cxi.hmem.rocr")
-def test_rocr_memory_is_registered_and_transferred() -> None:
+# Prints the DMA-bufs that the registration asked for, and the copies of the runtime for a short write.
+ROCR_COUNTS = """
+import ctypes, os
+from tests.cxi.support import CAPS, RW, opened
+from weft import fi
+library = ctypes.CDLL(os.environ["WEFT_ROCR_LIBRARY"])
+library.fake_hsa_allocate.restype = library.fake_hsa_count.restype = ctypes.c_uint64
+library.fake_hsa_allocate.argtypes = [ctypes.c_size_t, ctypes.c_int]
+with opened(CAPS | fi.HMEM) as node:
+    memory = library.fake_hsa_allocate(4096, 0), 4096
+    mr = node.keep(node.domain.mr_regattr(fi.MrAttr(mr_iov=[memory], access=int(RW), requested_key=300)))
+    mr.bind(node.ep)
+    mr.enable()
+    before = library.fake_hsa_count(0)
+    node.ep.write(b"short", None, node.me, 0, 300)
+    node.wait()
+    after = library.fake_hsa_count(0)
+    back = bytearray(5)
+    node.ep.read(back, None, node.me, 0, 300)
+    node.wait()
+    assert back == b"short", back
+    print(library.fake_hsa_count(1), after - before)
+"""
+
+
+def run_rocr(script: str) -> str:
     env = {**os.environ, "WEFT_ROCR_LIBRARY": str(fake.library("hsa"))}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-c", ROCR], env=env, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "done\n", done.stderr
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.clause("cxi.xlate.dmabuf-rocr-off")
+@pytest.mark.parametrize(
+    ("name", "value", "asked_and_copied"),
+    [(None, "", "1 0"), ("FI_CXI_DISABLE_DMABUF_ROCR", "1", "0 1"), ("FI_HMEM_ROCR_USE_DMABUF", "0", "0 1")],
+)
+def test_rocr_memory_without_dmabufs_takes_the_runtime_s_path(
+    monkeypatch: pytest.MonkeyPatch, name: str | None, value: str, asked_and_copied: str
+) -> None:
+    if name is not None:
+        monkeypatch.setenv(name, value)
+    assert run_rocr(ROCR_COUNTS) == asked_and_copied
+
+
+@pytest.mark.clause("cxi.xlate.dmabuf-cuda-off")
+@pytest.mark.parametrize(
+    ("name", "value", "asked", "copied"),
+    [(None, "", 1, 0), ("FI_CXI_DISABLE_DMABUF_CUDA", "1", 0, 1), ("FI_HMEM_CUDA_USE_DMABUF", "0", 0, 1)],
+)
+def test_cuda_memory_without_dmabufs_takes_the_driver_s_path(
+    monkeypatch: pytest.MonkeyPatch, gpu: fake.Gpu, name: str | None, value: str, asked: int, copied: int
+) -> None:
+    if name is not None:
+        monkeypatch.setenv(name, value)
+    with opened(CAPS | fi.HMEM) as node:
+        before = gpu.counts["dmabufs"]
+        assert engine_copies(node, gpu, 64) == copied
+        assert gpu.counts["dmabufs"] - before == asked
+
+
+@pytest.mark.clause("cxi.hmem.rocr")
+def test_rocr_memory_is_registered_and_transferred() -> None:
+    assert run_rocr(ROCR) == "done"
 
 
 # ---- windows of the CPU into device memory ---------------------------------------------------------------------------

@@ -306,3 +306,44 @@ def test_seed_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("WEFT_CXI_REORDER", "chaos")
     with pytest.raises(fi.InvalidArgument, match="WEFT_CXI_REORDER"), opened(CAPS):
         pass
+
+
+# ---- the target's memory ---------------------------------------------------------------------------------------------
+
+PACKETS = 4
+
+
+def landings(monkeypatch: pytest.MonkeyPatch, target: str, order: int) -> set[tuple[bool, ...]]:
+    """Which packets of acknowledged writes were in the target's memory while others were not."""
+    monkeypatch.setenv("FI_CXI_MR_TARGET_ORDERING", target)
+    seen = set()
+    for seed in SEEDS:
+        with ends(monkeypatch, seed, order) as at:
+            for n in range(1, ROUNDS + 1):
+                data = np.full(PACKETS * 2048, n, np.uint8)
+                at.node.ep.write(data, context=n, **at.how)
+                seen.add(tuple(bool(at.memory.view(np.uint8)[2048 * i] == n) for i in range(PACKETS)))
+                at.settle()
+    return seen
+
+
+def in_order(landed: tuple[bool, ...]) -> bool:
+    return sorted(landed, reverse=True) == list(landed)
+
+
+@pytest.mark.parametrize("order", [0, int(fi.ORDER_RMA_WAW)])
+def test_strict_target_ordering_lands_packets_in_order(monkeypatch: pytest.MonkeyPatch, order: int) -> None:
+    assert all(in_order(one) for one in landings(monkeypatch, "strict", order))
+
+
+@pytest.mark.parametrize("order", [0, int(fi.ORDER_RMA_WAW)])
+def test_relaxed_target_ordering_lands_the_last_packet_before_others(
+    monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
+    assert any(one[-1] and not all(one) for one in landings(monkeypatch, "relaxed", order))
+
+
+def test_default_target_ordering_of_ordered_writes_lands_the_last_packet_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = landings(monkeypatch, "default", int(fi.ORDER_RMA_WAW))
+    assert not any(one[-1] and not all(one) for one in found)
+    assert not all(in_order(one) for one in found)

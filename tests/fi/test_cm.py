@@ -531,3 +531,22 @@ def test_unreferenced_endpoints_are_collected() -> None:
         ep.connect(pep.getname())
         side.close()
         del side, pep, ep
+
+
+@pytest.mark.parametrize("length", [8, 3000, 100_000])
+def test_messages_pass_both_ways_over_a_connection(length: int) -> None:
+    """A connected endpoint ignores the address of a send and of a receive."""
+    active, passive = (Side(int(ALL_CAPS | fi.MSG | fi.TAGGED | fi.SEND | fi.RECV)) for _ in range(2))
+    try:
+        ends = connect(active, passive, passive.listener())
+        for (sender, side), (receiver, other) in zip(
+            zip(ends, (active, passive), strict=True), zip(ends[::-1], (passive, active), strict=True), strict=True
+        ):
+            data, room = bytes(range(250)) * (length // 250 + 1), bytearray(length)
+            receiver.trecv(room, tag=3)
+            sender.tsend(data[:length], tag=3)
+            assert side.outcome() == other.outcome() == 0
+            assert room == data[:length]
+    finally:
+        active.close()
+        passive.close()

@@ -45,12 +45,12 @@ def test_domain_with_more_than_is_offered_is_refused() -> None:
 
 
 EDITS: dict[str, Callable[[fi.Info], object]] = {
-    "caps": lambda i: setattr(i, "caps", i.caps | fi.TAGGED),
+    "caps": lambda i: setattr(i, "caps", i.caps | fi.COLLECTIVE),
     "tx_attr.op_flags": lambda i: setattr(i.tx_attr, "op_flags", fi.INJECT),
     "tx_attr.size": lambda i: setattr(i.tx_attr, "size", 1 << 40),
     "tx_attr.inject_size": lambda i: setattr(i.tx_attr, "inject_size", 1 << 20),
     "tx_attr.iov_limit": lambda i: setattr(i.tx_attr, "iov_limit", 9),
-    "tx_attr.msg_order": lambda i: setattr(i.tx_attr, "msg_order", int(fi.ORDER_SAS)),
+    "tx_attr.msg_order": lambda i: setattr(i.tx_attr, "msg_order", int(fi.ORDER_SAR)),
     "ep_attr.max_msg_size": lambda i: setattr(i.ep_attr, "max_msg_size", 1 << 63),
 }
 

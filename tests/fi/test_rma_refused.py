@@ -174,3 +174,17 @@ def test_rma_object_that_is_no_descriptor_is_refused(duo: Duo) -> None:
     with pytest.raises((fi.InvalidArgument, TypeError)):
         initiator.ep.write(b"x", "no descriptor", peer, 0, KEY)
     assert not memory.any()
+
+
+@pytest.mark.parametrize("operation", ["write", "read"])
+def test_rma_without_a_buffer_moves_no_bytes_or_is_refused(duo: Duo, operation: str) -> None:
+    """None is C's NULL: legal with a length of 0, which moves nothing."""
+    initiator, target, peer = duo
+    memory = region(target)
+    call = getattr(initiator.ep, operation)
+    for more in ({}, {"len": 8}):
+        with pytest.raises(fi.InvalidArgument, match="None"):
+            call(None, None, peer, 0, KEY, **more)
+    call(None, None, peer, 0, KEY, "op", len=0)
+    assert initiator.wait()[0].op_context == "op"
+    assert not memory.any()

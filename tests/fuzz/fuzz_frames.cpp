@@ -8,28 +8,43 @@ using namespace weft::fuzz;
 
 namespace {
 
+// The number of one of the victim's first operations, in a slot and with a sequence number.
+uint64_t operation(Input& in) {
+  return (uint64_t{1} + in.below(4)) << nic::OpTable::kSlotBits | in.below(4);
+}
+
 wire::Frame frame_from(Input& in, Node& victim, uint64_t op_id) {
   static constexpr uint64_t kKeys[] = {kKey, kWordsKey, 44};
   static constexpr uint64_t kAddrs[] = {0, 8, 512, Node::kBytes - 8, Node::kBytes, ~uint64_t{0}};
   static constexpr uint64_t kLengths[] = {8, 0, 16, 64, 1024, Node::kBytes, ~uint64_t{0}};
   static constexpr uint64_t kSmall[] = {0, 1, 2, 3, 8, 64};
-  static constexpr uint64_t kIds[] = {1, 2, 3};
   wire::Frame f;
-  f.kind = static_cast<wire::FrameKind>(1 + in.below(static_cast<uint32_t>(wire::FrameKind::cm)));
+  f.kind = static_cast<wire::FrameKind>(1 + in.below(wire::kFrameKindMax));
   f.flags = static_cast<uint8_t>(in.take<uint8_t>() & wire::kFrameFlagsMask);
   f.family = static_cast<uint8_t>(in.below(3));
-  f.datatype = static_cast<uint16_t>(in.below(24));
-  f.atomic_op = static_cast<uint16_t>(in.below(24));
+  f.datatype = static_cast<uint8_t>(in.below(24));
+  f.atomic_op = static_cast<uint8_t>(in.below(24));
   f.status = static_cast<int32_t>(in.number(kLengths));
   // Answers name operations that the victim has under way; requests have their own number, by which the target finds
   // them in
   // the ring.
-  f.op_id = f.kind == wire::FrameKind::answer && in.coin() ? in.number(kIds) | uint64_t{1} << 24 : op_id;
-  f.key = in.number(kKeys);
-  f.addr = in.number(kAddrs);
-  f.length = in.number(kLengths);
-  f.frag_offset = in.number(kSmall);
-  f.imm_data = in.number(kSmall);
+  const bool names_ours =
+      wire::is_answer(f.kind) || f.kind == wire::FrameKind::done || f.kind == wire::FrameKind::ready;
+  f.op_id = names_ours && in.coin() ? operation(in) : op_id;
+  f.access.key = in.number(kKeys);
+  f.access.addr = in.number(kAddrs);
+  f.access.length = in.number(kLengths);
+  f.access.frag_offset = in.number(kSmall);
+  f.access.data = in.number(kSmall);
+  if (f.kind == wire::FrameKind::message) {
+    f.message = {.tag = in.below(4),
+                 .data = 5,
+                 .length = in.number(kLengths),
+                 .key = in.number(kKeys),
+                 .sequence = in.below(8),
+                 .sender = in.below(2)};
+  }
+  if (f.kind == wire::FrameKind::pull) f.pull.message = operation(in);
   const bool known = in.below(8) != 0;
   f.ep_index = known ? victim.ep().index() : in.take<uint8_t>();
   f.ep_generation = known ? victim.generation() : in.take<uint8_t>();

@@ -92,16 +92,24 @@ class Caller {
     if (p.type == wire::PacketType::frame) {
       wire::FrameBody b;
       wire::Frame& f = b.frame;
-      f.kind = static_cast<wire::FrameKind>(1 + in.below(static_cast<uint32_t>(wire::FrameKind::cm)));
+      f.kind = static_cast<wire::FrameKind>(1 + in.below(wire::kFrameKindMax));
       f.flags = static_cast<uint8_t>(in.take<uint8_t>() & wire::kFrameFlagsMask);
       f.family = static_cast<uint8_t>(in.below(3));
-      f.datatype = static_cast<uint16_t>(in.below(24));
-      f.atomic_op = static_cast<uint16_t>(in.below(24));
+      f.datatype = static_cast<uint8_t>(in.below(24));
+      f.atomic_op = static_cast<uint8_t>(in.below(24));
       f.op_id = 1 + in.below(4);
-      f.key = in.number(kKeys);
-      f.addr = in.number(kLengths);
-      f.length = in.number(kLengths);
-      f.frag_offset = in.number(kLengths);
+      f.access.key = in.number(kKeys);
+      f.access.addr = in.number(kLengths);
+      f.access.length = in.number(kLengths);
+      f.access.frag_offset = in.number(kLengths);
+      if (f.kind == wire::FrameKind::message) {
+        f.message = {.tag = in.below(4),
+                     .data = 5,
+                     .length = in.number(kLengths),
+                     .key = in.number(kKeys),
+                     .sequence = in.below(8),
+                     .sender = in.below(2)};
+      }
       f.status = static_cast<int32_t>(in.number(kLengths));
       const bool known = in.below(8) != 0;
       f.ep_index = known ? victim_.ep().index() : in.take<uint8_t>();

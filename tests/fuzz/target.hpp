@@ -108,7 +108,12 @@ class Node {
     nic::EndpointConfig ep;
     ep.tx_size = 64;
     ep.caps = nic::flag::kRma | nic::flag::kAtomic | nic::flag::kRead | nic::flag::kWrite | nic::flag::kRemoteRead |
-              nic::flag::kRemoteWrite | nic::flag::kRmaEvent;
+              nic::flag::kRemoteWrite | nic::flag::kRmaEvent | nic::flag::kMsg | nic::flag::kTagged | nic::flag::kSend |
+              nic::flag::kRecv;
+    ep.messages.eager_max = 1024;
+    ep.messages.eager_part = 100;
+    ep.messages.unexpected_max = 32;
+    ep.messages.buffers.bytes = size_t{16} << 10;
     ep_ = domain_->make_endpoint(ep);
     ep_->bind_cq(cq_, nic::flag::kSend | nic::flag::kRecv);
     ep_->bind_av(av_);
@@ -122,6 +127,7 @@ class Node {
     // A second region of two buffers that Weft did not allocate: frames reach it, loads and stores do not.
     const iovec parts[2] = {{foreign_.data() + kGuard, 512}, {foreign_.data() + kGuard + 1024, 512}};
     foreign_.fill(std::byte{kGuardByte});
+    received_.fill(std::byte{kGuardByte});
     regions_.push_back(domain_->register_region(parts, mem::kRemoteRead | mem::kRemoteWrite, kWordsKey, false, true));
     local_.fill(std::byte{1});
   }
@@ -156,8 +162,10 @@ class Node {
     static constexpr uint64_t kLengths[] = {8, 0, 1, 200, 1024, kBytes};
     const uint64_t key = in.number(kKeys), addr = in.number(kAddrs);
     const uint64_t length = std::min<uint64_t>(in.number(kLengths), local_.size());
-    const uint32_t kind = in.below(4);
-    if (kind < 2) {
+    const uint32_t kind = in.below(8);
+    if (kind >= 4) {
+      post_message(in, dest, kind, length);
+    } else if (kind < 2) {
       nic::RmaArgs args;
       const iovec local{local_.data(), length};
       const wire::RmaRange remote{addr, length, key};
@@ -181,6 +189,33 @@ class Node {
       args.context = 7;
       (void)ep_->post_atomic(args);
     }
+  }
+  // Receives into guarded memory, sends and cancels, with tags that meet often.
+  void post_message(Input& in, uint64_t dest, uint32_t kind, uint64_t length) {
+    if (kind == 7) {
+      (void)ep_->cancel(7);
+      return;
+    }
+    const iovec local{kind == 6 ? local_.data() : received_.data() + kGuard, std::min(length, kReceived)};
+    if (kind == 6) {
+      nic::SendArgs args;
+      args.dest = dest;
+      args.local = std::span(&local, 1);
+      args.tag = in.below(4);
+      args.tagged = in.coin();
+      args.flags = in.coin() ? nic::flag::kMatchComplete : 0;
+      args.context = 7;
+      (void)ep_->post_send(args);
+      return;
+    }
+    nic::ReceiveArgs args;
+    args.local = std::span(&local, 1);
+    args.tag = in.below(4);
+    args.ignore = in.below(2);
+    args.tagged = in.coin();
+    args.flags = in.coin() ? nic::flag::kMultiRecv : in.coin() ? nic::flag::kPeek : 0;
+    args.context = 7;
+    (void)ep_->post_receive(args);
   }
   size_t collect() {
     const nic::DomainLock guard(domain_.get());
@@ -228,6 +263,8 @@ class Node {
     must(whole(foreign_.data(), kGuard) && whole(foreign_.data() + kGuard + 512, 512) &&
              whole(foreign_.data() + kGuard + 1536, kGuard),
          "bytes outside a foreign region were written");
+    must(whole(received_.data(), kGuard) && whole(received_.data() + kGuard + kReceived, kGuard),
+         "bytes outside a receive's buffer were written");
   }
 
   static constexpr size_t kGuard = 4096, kBytes = 8192, kAll = kGuard + kBytes + kGuard;
@@ -253,6 +290,8 @@ class Node {
   std::vector<std::shared_ptr<nic::MemoryRegion>> regions_;
   std::array<std::byte, kGuard + 1536 + kGuard> foreign_{};
   std::array<std::byte, kBytes> local_{};
+  static constexpr uint64_t kReceived = 4096;
+  std::array<std::byte, kGuard + kReceived + kGuard> received_{};
 };
 
 // The shared memory that this process has mapped and may write, by the name that its owner gave it.

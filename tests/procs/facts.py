@@ -7,7 +7,7 @@ memory has a pattern before the operation, and is compared completely after it.
 
 from __future__ import annotations
 
-from tests.procs import facts_order, facts_regions, facts_transfers
+from tests.procs import facts_messages, facts_order, facts_regions, facts_transfers
 from tests.procs.pairs import CLAUSES, FACTS, U64_SUM, Pair, cases, events, no_events
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Pair",
     "cases",
     "events",
+    "facts_messages",
     "facts_order",
     "facts_regions",
     "facts_transfers",

@@ -26,7 +26,7 @@ from tests.procs.children import CALL_S, RemoteError
 from weft import _process, fi
 
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
-CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE | fi.FENCE
+CAPS = fi.RMA | fi.ATOMIC | fi.MSG | fi.TAGGED | fi.RMA_EVENT | fi.SOURCE | fi.FENCE
 
 
 def progress() -> None:
