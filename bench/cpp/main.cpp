@@ -30,6 +30,7 @@ constexpr Bench kBenches[] = {
     {"oversubscribed", bench_oversubscribed},
     {"units", bench_units},
     {"match", bench_match},
+    {"messages", bench_messages},
 };
 
 }  // namespace

@@ -137,5 +137,6 @@ void bench_cache();
 void bench_oversubscribed();
 void bench_units();
 void bench_match();
+void bench_messages();
 
 }  // namespace weft::bench

@@ -46,7 +46,8 @@ struct Side {
   }
   std::shared_ptr<nic::Endpoint> endpoint(uint64_t cq_flags) {
     nic::EndpointConfig config;
-    config.caps = flag::kRma | flag::kAtomic | flag::kRead | flag::kWrite | flag::kRemoteRead | flag::kRemoteWrite;
+    config.caps = flag::kRma | flag::kAtomic | flag::kRead | flag::kWrite | flag::kRemoteRead | flag::kRemoteWrite |
+                  flag::kMsg | flag::kTagged | flag::kSend | flag::kRecv;
     auto made = domain->make_endpoint(config);
     made->bind_cq(cq, cq_flags);
     made->bind_av(av);
