@@ -282,6 +282,11 @@ class NameServer:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_ANSWER_TIMEOUT_S)
 
+    def __del__(self) -> None:
+        # As close(), without the wait: the thread's poll() keeps the sockets, and so the names, alive until it is woken.
+        if self._wake is not None:
+            os.close(self._wake[1])
+
     def _poke(self) -> None:
         wake = self._wake
         if wake is not None:
