@@ -42,7 +42,7 @@ std::mutex g_mutex;
 std::map<uint64_t, Block> g_blocks;
 bool g_ready = false;
 uint64_t g_next_id = 1;
-uint64_t g_copies = 0, g_opens = 0, g_closes = 0, g_queries = 0;
+uint64_t g_copies = 0, g_opens = 0, g_closes = 0, g_queries = 0, g_dmabufs = 0;
 thread_local int g_depth = 0;
 thread_local int g_current[64];
 
@@ -231,6 +231,7 @@ int cuMemGetHandleForAddressRange(void* out, uint64_t address, size_t n, int typ
   const auto* found = block_of(address);
   if (found == nullptr || found->second.kind != Kind::device || type != 1) return kInvalidValue;
   if (address != found->first || n % 4096 != 0 || n > found->second.bytes) return kInvalidValue;
+  ++g_dmabufs;
   return *static_cast<int*>(out) = ::fcntl(found->second.fd, F_DUPFD_CLOEXEC, 0), kSuccess;
 }
 
@@ -247,9 +248,9 @@ int cuMemFree_v2(uint64_t address) {
 }
 int cuMemFreeHost(void* address) { return cuMemFree_v2(reinterpret_cast<uint64_t>(address)); }
 
-// ---- what the tests ask: copies, opens, closes, queries
+// ---- what the tests ask: copies, opens, closes, queries, DMA-bufs
 uint64_t fake_cuda_count(int which) {
   const std::lock_guard lock(g_mutex);
-  return which == 0 ? g_copies : which == 1 ? g_opens : which == 2 ? g_closes : g_queries;
+  return which == 0 ? g_copies : which == 1 ? g_opens : which == 2 ? g_closes : which == 3 ? g_queries : g_dmabufs;
 }
 }

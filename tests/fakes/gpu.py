@@ -103,7 +103,10 @@ class Gpu:
     @property
     def counts(self) -> dict[str, int]:
         """Counts of the driver's calls."""
-        return {name: self.lib.fake_cuda_count(i) for i, name in enumerate(("copies", "opens", "closes", "queries"))}
+        return {
+            name: self.lib.fake_cuda_count(i)
+            for i, name in enumerate(("copies", "opens", "closes", "queries", "dmabufs"))
+        }
 
 
 _gpu: Gpu | None = None

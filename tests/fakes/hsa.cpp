@@ -37,7 +37,7 @@ struct Block {
 };
 std::mutex g_mutex;
 std::map<uint64_t, Block> g_blocks;
-uint64_t g_next_id = 1;
+uint64_t g_next_id = 1, g_copies = 0, g_dmabufs = 0;
 
 const std::pair<const uint64_t, Block>* block_of(uint64_t address) {
   auto it = g_blocks.upper_bound(address);
@@ -82,6 +82,7 @@ int hsa_amd_pointer_info(const void* pointer, Info* info, void*, void*, void*) {
 }
 int hsa_memory_copy(void* to, const void* from, size_t n) {
   const std::lock_guard lock(g_mutex);
+  ++g_copies;
   std::memmove(reach(reinterpret_cast<uint64_t>(to)), reach(reinterpret_cast<uint64_t>(from)), n);
   return 0;
 }
@@ -103,6 +104,22 @@ int hsa_amd_ipc_memory_attach(const Ipc* handle, size_t, uint32_t, const Agent*,
 int hsa_amd_ipc_memory_detach(void* pointer) {
   const std::lock_guard lock(g_mutex);
   return g_blocks.erase(reinterpret_cast<uint64_t>(pointer)) == 1 ? 0 : 1;
+}
+
+int hsa_amd_portable_export_dmabuf(const void* pointer, size_t bytes, int* fd, uint64_t* offset) {
+  const std::lock_guard lock(g_mutex);
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  const auto* found = block_of(address);
+  if (found == nullptr || found->second.gpu < 0 || address + bytes > found->first + found->second.bytes) return 1;
+  ++g_dmabufs;
+  *offset = address - found->first;
+  return (*fd = ::fcntl(found->second.fd, F_DUPFD_CLOEXEC, 0)) < 0 ? 1 : 0;
+}
+
+// ---- what the tests ask: copies, DMA-bufs
+uint64_t fake_hsa_count(int which) {
+  const std::lock_guard lock(g_mutex);
+  return which == 0 ? g_copies : g_dmabufs;
 }
 
 // ---- what a program would call, flattened: memory of a GPU, or pinned (gpu -1)

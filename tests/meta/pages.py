@@ -192,7 +192,9 @@ def _shell(block: Block, folder: str) -> Iterator[Step]:
 
 def _environment(folder: str) -> dict[str, str]:
     """This process's without Weft's variables; this interpreter is `python`; the page has CXI devices of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "FI_", "SLINGSHOT_"))}
+    # PYTHONUNBUFFERED: the lines of processes that share an output would come in pieces.
+    ours = ("WEFT_", "FI_", "SLINGSHOT_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     import weft
 
     source = str(Path(weft.__file__).parents[1])
