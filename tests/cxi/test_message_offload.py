@@ -1,0 +1,151 @@
+"""The NIC matches, fetches and counts while neither program calls the provider (fi_cxi(7) "Messaging", "Counters").
+
+The receiver is another process. Between its last call and the end of the test it looks only at its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cxi.support import opened
+from tests.cxi.test_counting_alone import N, Watched
+from tests.fi.msg_support import data_of, send
+from tests.fi.support import Node
+from tests.procs.children import CALL_S, Child
+from tests.procs.peer import World
+
+from weft import cxi, fi
+
+CAPS = int(fi.MSG | fi.TAGGED)
+LONG = 200_000
+
+
+# ---- the other process -----------------------------------------------------------------------------------------------
+
+
+def open_node(world: World) -> bytes:
+    world.more["opened"] = opened(CAPS)
+    world.more["node"] = world.more["opened"].__enter__()
+    return bytes(world.more["node"].name)
+
+
+def close_node(world: World) -> None:
+    world.more.pop("opened").__exit__(None, None, None)
+
+
+def post(world: World, length: int, tags: list[int]) -> None:
+    """A receive for each tag; a negative one is a receive without a tag."""
+    node: Node = world.more["node"]
+    rooms = world.more["rooms"] = [np.zeros(length, np.uint8) for _ in tags]
+    for tag, room in zip(tags, rooms, strict=True):
+        if tag < 0:
+            node.ep.recv(room)
+        else:
+            node.ep.trecv(room, tag=tag)
+
+
+def look(world: World, wanted: list[bytes]) -> bool:
+    """Whether the receives come to have these bytes. No call of Weft's objects."""
+    deadline = time.monotonic() + CALL_S / 2
+    for room, payload in zip(world.more["rooms"], wanted, strict=True):
+        while bytes(room) != payload:
+            if time.monotonic() > deadline:
+                return False
+            os.sched_yield()
+    return True
+
+
+def send_all(world: World, name: bytes, lengths: list[int]) -> None:
+    """Messages of this process, all of which have left it at the end."""
+    node: Node = world.more["node"]
+    peer = node.av.insert(cxi.Address.from_bytes(name))
+    for i, length in enumerate(lengths):
+        node.ep.tsend(data_of(length, seed=i), None, peer, i)
+    node.wait(len(lengths))
+
+
+# ---- this process ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["shared", "strict"])
+def target(request: pytest.FixtureRequest, registry: Path) -> Iterator[Child]:
+    """A receiver: its memory is mapped by the sender, or only its NIC reaches it."""
+    with Child(WEFT_ISOLATION=request.param) as child:
+        yield child
+
+
+@pytest.mark.clause("cxi.overview.match-offload", "cxi.msg.hw-matching")
+@pytest.mark.parametrize("length", [8, 1000])
+def test_messages_are_matched_while_the_target_calls_nothing(target: Child, length: int) -> None:
+    """Each goes to the receive with its tag, or to one without, whatever the order of posting."""
+    with opened(CAPS) as sender:
+        peer = sender.av.insert(cxi.Address.from_bytes(target.call(open_node)))
+        tags = [3, -1, 1, 2, -1]
+        target.call(post, length, tags)
+        payloads = [data_of(length, seed=i) for i in range(len(tags))]
+        watching = target.start(look, [bytes(payload) for payload in payloads])
+        for i in (2, 3, 0, 1, 4):
+            send(sender, tags[i] >= 0, payloads[i], peer, tag=tags[i])
+        assert watching.result()
+        sender.wait(5)
+        target.call(close_node)
+
+
+@pytest.mark.clause("cxi.msg.rdzv-hw-get", "cxi.env.rdzv-rdma")
+@pytest.mark.parametrize("protocol", ["default", "alt_read"])
+def test_rest_of_a_message_is_fetched_while_neither_side_calls_anything(
+    monkeypatch: pytest.MonkeyPatch, registry: Path, protocol: str
+) -> None:
+    """fi_cxi(7): the Get is the NIC's, and ends the operation. Its bytes go into the buffer of the receive."""
+    monkeypatch.setenv("FI_CXI_RDZV_PROTO", protocol)
+    with Child() as target, opened(CAPS) as sender:
+        peer = sender.av.insert(cxi.Address.from_bytes(target.call(open_node)))
+        target.call(post, LONG, [-1, 1, 2])
+        payloads = [data_of(LONG, seed=i) for i in range(3)]
+        watching = target.start(look, [bytes(payload) for payload in payloads])
+        for payload, tag in zip(payloads, (-1, 1, 2), strict=True):
+            send(sender, tag >= 0, payload, peer, tag=tag)
+        assert watching.result()
+        sender.wait(3)
+        target.call(close_node)
+
+
+@pytest.mark.clause("cxi.cntr.send-small")
+@pytest.mark.parametrize("length", [8, 192, 2047])
+@pytest.mark.parametrize("expected", [True, False])
+def test_counter_of_sends_advances_without_progress_of_either_side(target: Child, expected: bool, length: int) -> None:
+    """fi_cxi(7) "Counters": of messages that are smaller than the rendezvous threshold."""
+    with opened(CAPS, enable=False) as sender:
+        counter = sender.keep(sender.domain.cntr_open())
+        sender.ep.bind(counter, fi.SEND)
+        sender.ep.enable()
+        peer = sender.av.insert(cxi.Address.from_bytes(target.call(open_node)))
+        target.call(post, length, [1] * N if expected else [])
+        watched = Watched(counter)
+        payload = data_of(length)
+        for _ in range(N):
+            sender.ep.tsend(payload, None, peer, 1)
+        assert watched.reaches() == N
+        sender.wait(N)
+        target.call(close_node)
+
+
+@pytest.mark.clause("cxi.msg.unexpected-buffers")
+def test_unexpected_messages_outlive_their_sender(registry: Path) -> None:
+    """fi_cxi(7) "Unexpected Messages": the bytes are in buffers of the provider, which nobody else has."""
+    lengths = [0, 8, 192, 1000, 4097]
+    with opened(CAPS) as receiver:
+        with Child() as sender:
+            sender.call(open_node)
+            sender.call(send_all, bytes(receiver.name), lengths)
+            sender.call(close_node)
+        for i, length in enumerate(lengths):
+            room = np.zeros(length, np.uint8)
+            receiver.ep.trecv(room, tag=i)
+            receiver.wait()
+            assert np.array_equal(room, data_of(length, seed=i))
