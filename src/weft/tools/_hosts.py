@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _sodium, settings
-from ._pair import DEADLINE_S, LINE_BYTES, ServedTarget, command, environment
+from ._pair import DEADLINE_S, LINE_BYTES, ServedTarget, command, environment, provider_of
 from ._text import PLACE, UsageError
 
 __all__ = ["HostTarget", "need_secret", "serve"]
@@ -92,7 +92,7 @@ class HostTarget(ServedTarget):
     Raises UsageError if no server listens there, or if the secrets differ.
     """
 
-    def __init__(self, place: str, nbytes: int) -> None:
+    def __init__(self, place: str, nbytes: int, provider: str | None = None) -> None:
         self._place = place
         secret = need_secret("--connect")
         try:
@@ -106,7 +106,7 @@ class HostTarget(ServedTarget):
             self._agree(secret)
             self._socket.settimeout(None)
             self.here = str(self._socket.getsockname()[0])
-            _Lines(self._socket).say(nbytes=nbytes)
+            _Lines(self._socket).say(nbytes=nbytes, provider=provider)
             self._make_scratch(nbytes)
         except BaseException:
             self._socket.close()
@@ -196,7 +196,8 @@ def _admit(
             lines.say(error="the secrets differ: give both the same WEFT_SECRET")
             return None
         lines.say(proof=_proof(secret, "server", nonces))
-        nbytes = int(lines.hear()["nbytes"])
+        asked = lines.hear()
+        nbytes, provider = int(asked["nbytes"]), provider_of(asked)
         if not 0 < nbytes <= _NBYTES_MAX:
             raise ValueError(f"{nbytes} bytes of memory are not possible")
         scratch = os.memfd_create("weft-perf")
@@ -214,7 +215,7 @@ def _admit(
                 "WEFT_SHM": "0",
             }
             process = subprocess.Popen(
-                command(nbytes, scratch, None),
+                command(nbytes, scratch, None, provider),
                 stdin=connection.fileno(),
                 stdout=connection.fileno(),
                 pass_fds=[scratch, file.fileno()],

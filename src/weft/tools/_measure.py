@@ -13,13 +13,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import _nic, _process, fi
+from . import _messages
 from ._pair import LINE_BYTES, Side, Target, address_of
 from ._socket import Bare
 
-__all__ = ["OPS", "PATHS", "Bench", "Row", "bytes_needed"]
+__all__ = ["Bench", "Row", "bytes_needed", "depths", "match_row", "plan"]
 
-OPS = ("write", "read", "inject_write", "fetch_add", "batch")
-PATHS = ("direct", "foreign", "ring", "tcp")
+MESSAGES = ("send", "tsend")
+_TOGETHER = ("inject_write", *MESSAGES)  # latency is half a round trip: the peer takes part
+DEPTHS = (1000, 10_000, 100_000)
+DEPTH_LEAST = 64  # entries behind which a match is the limit of the other rows
 SMALL_MAX = 4096  # the limit is in nanoseconds up to this size, in GB/s above
 WINDOW = 64  # operations posted before their completions are read, when the rate is measured
 BATCH_MAX = 256  # maximum descriptors of a vectored call
@@ -46,6 +49,7 @@ class Row:
     limit_name: str | None = None
     limit_value: float | None = None
     limit_share: float | None = None
+    depth: int | None = None
 
     def json(self) -> dict[str, Any]:
         return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()}
@@ -78,7 +82,8 @@ def _clock_cost() -> int:
 class _Op:
     """latency(n): nanoseconds of n calls, each until its completion. rate(n): the same for n calls in flight.
 
-    per: units of a call. The latency of an inject_write is half a round trip.
+    per: units of a call. The latency of an inject_write or a message is half a round trip, of the
+         mean of n.
     """
 
     latency: Callable[[int], float]
@@ -144,7 +149,7 @@ class Bench:
                 if ns is not None:
                     limits.append(ns)
             until = clock() + 0.45 * share
-            if op == "inject_write":  # the peer takes part, so there is one long run
+            if op in _TOGETHER:  # one long run
                 samples.append(what.latency(max(20, min(5000, int(0.45 * share / max(one, 200) / 2)))))
             else:
                 while True:
@@ -178,6 +183,8 @@ class Bench:
 
     def _op(self, op: str, path: str, size: int) -> _Op:
         kind = self._kind(path)
+        if op in MESSAGES:
+            return self._message(op == "tsend", kind, size)
         there = self.target.regions[kind]
         local = self.side.mr[kind]
         peer, base, key = self.peer, there.base, there.key
@@ -294,6 +301,22 @@ class Bench:
 
         return _Op(run, run, count)
 
+    def _message(self, tagged: bool, kind: str, size: int) -> _Op:
+        side, target, peer = self.side, self.target, self.peer
+
+        def together(what: str) -> Callable[[int], float]:
+            talk = getattr(_messages, what)
+
+            def run(n: int) -> float:
+                target.tell(what, tagged=tagged, kind=kind, size=size, count=n)
+                ns: float = talk(side, peer, tagged, kind, size, n, True, target.alive)
+                target.result()
+                return ns
+
+            return run
+
+        return _Op(together("round_trips"), together("stream"))
+
     # ---- limits ----------------------------------------------------------------------------------------------------
 
     def _limit(self, op: str, path: str, size: int) -> tuple[str | None, Callable[[float], float | None] | None]:
@@ -303,24 +326,25 @@ class Bench:
                 return "bare socket", self._stream(op, size)
             return (
                 ("bare socket", self._pingpong(1, size))
-                if op == "inject_write"
+                if op in _TOGETHER
                 else (
                     "bare socket x 2",
                     self._pingpong(2, size),
                 )
             )
         if self.ring or path == "ring":
-            if op == "inject_write":
+            if size <= SMALL_MAX and op in _TOGETHER:
                 return "cache line", self._line(1)
             if size <= SMALL_MAX and op != "batch":
                 return "cache line x 2", self._line(2)
             return "memcpy", self._memcpy(op, size, None)
+        if op in _TOGETHER and size <= SMALL_MAX:
+            return "cache line", self._line(1)
         if path == "foreign":
             if op == "fetch_add":
                 return "cache line x 2", self._line(2)
-            return f"process_vm_{'readv' if op == 'read' else 'writev'}", self._cma(op == "read", size)
-        if op == "inject_write":
-            return "cache line", self._line(1)
+            reading = op == "read" or op in MESSAGES  # a message is pulled by its receiver
+            return f"process_vm_{'readv' if reading else 'writev'}", self._cma(reading, size)
         mapped = address_of(self.target.regions["direct"].place, self.target.regions["direct"].nbytes)
         if op == "fetch_add":
             return "atomic add", None if mapped is None else self._atomic((mapped, 8))
@@ -402,3 +426,36 @@ def plan(bench: Bench, path: str, ops: list[str], sizes: list[int]) -> Iterator[
     for op in ops:
         for size in bench.sizes(op, sizes):
             yield op, path, size
+
+
+# ---- matching --------------------------------------------------------------------------------------------------------
+
+
+def depths(provider: str | None) -> list[int]:
+    """Numbers of entries behind which a match is measured: those that an endpoint of the provider may have."""
+    return [depth for depth in DEPTHS if _messages.Matching.possible(depth, provider)]
+
+
+def match_row(op: str, depth: int, seconds: float, rounds: int, provider: str | None) -> Row:
+    """A match behind `depth` posted receives or unexpected messages; the limit is the same behind few."""
+    row = Row(op, "self", 8, depth=depth)
+    unexpected = op == "match_unexpected"
+    with (
+        _messages.Matching(DEPTH_LEAST, unexpected, provider) as few,
+        _messages.Matching(depth, unexpected, provider) as many,
+    ):
+        samples: list[float] = []
+        limits: list[float] = []
+        for _ in range(rounds):
+            until = clock() + seconds / rounds * 1e9
+            while True:
+                limits.append(few.burst_ns())
+                samples.append(many.burst_ns())
+                if clock() > until:
+                    break
+    row.latency_ns_median = statistics.median(samples)
+    row.latency_ns_p99 = sorted(samples)[min(len(samples) - 1, int(len(samples) * 0.99))]
+    row.rate_per_s = 1e9 / row.latency_ns_median
+    row.limit_name, row.limit_value = f"{DEPTH_LEAST} entries", statistics.median(limits)
+    row.limit_share = row.limit_value / row.latency_ns_median
+    return row

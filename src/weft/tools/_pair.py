@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from .. import _nic, fi
+from . import _messages
 from ._socket import Partner
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ KINDS = {"direct": 1, "foreign": 2}
 
 
 # Registration modes that this file honours; the provider requires them only if WEFT_MR_MODE does.
+CAPS = fi.RMA | fi.ATOMIC | fi.MSG | fi.TAGGED
 MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_ENDPOINT | fi.MR_RMA_EVENT
 
 
@@ -69,16 +71,15 @@ class Region:
 class Side:
     """The objects of one process: a domain with an endpoint, and `nbytes` of memory of each kind, with all rights.
 
-    memory   {"direct": of Domain.alloc, "foreign": NumPy's own}
+    provider   name of the provider; None: the first one.
+    memory     {"direct": of Domain.alloc, "foreign": NumPy's own}
     """
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, provider: str | None = None) -> None:
         import numpy
 
         with contextlib.ExitStack() as stack:
-            hints = fi.Info(caps=fi.RMA | fi.ATOMIC, domain_attr=fi.DomainAttr(mr_mode=MODES))
-            hints.addr_format = fi.ADDR_STR  # the two processes exchange their addresses as text
-            info = fi.getinfo(hints=hints)[0]
+            info = _info(provider)
             self.fabric = stack.enter_context(fi.Fabric(info.fabric_attr))
             self.domain = stack.enter_context(self.fabric.domain(info))
             self.cq = stack.enter_context(self.domain.cq_open(format=fi.CQ_FORMAT_CONTEXT))
@@ -92,7 +93,7 @@ class Side:
                 "foreign": numpy.empty(nbytes, "u1"),
             }
             self.mr: dict[str, fi.MemoryRegion] = {}
-            access = fi.READ | fi.WRITE | fi.REMOTE_READ | fi.REMOTE_WRITE
+            access = fi.READ | fi.WRITE | fi.REMOTE_READ | fi.REMOTE_WRITE | fi.SEND | fi.RECV
             for kind, array in self.memory.items():
                 array.fill(0)  # make the pages exist before the measurement
                 mr = self.mr[kind] = stack.enter_context(self.domain.mr_reg(array, access, requested_key=KINDS[kind]))
@@ -106,7 +107,7 @@ class Side:
         """The facts that a peer needs, for JSON."""
         return {
             "pid": os.getpid(),
-            "name": self.ep.getname(),
+            "name": name_text(self.ep.getname()),
             "regions": {
                 kind: {
                     "key": mr.key,
@@ -144,7 +145,10 @@ class Side:
                 raise TargetError(f"no completion within {DEADLINE_S:.0f} s")
 
     def close(self) -> None:
-        self.ep.close()  # first: a region that is bound to the endpoint (MR_ENDPOINT) cannot be closed before it
+        # The general provider closes no region that is bound to an open endpoint (MR_ENDPOINT), the CXI provider no
+        # endpoint to which regions are bound, and then the stack closes the regions first.
+        with contextlib.suppress(fi.Busy):
+            self.ep.close()
         self._stack.close()
 
     def __enter__(self) -> Side:
@@ -154,6 +158,27 @@ class Side:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _info(provider: str | None) -> fi.Info:
+    # Keys of the application, where the provider allows them: keys that the CXI provider chooses outlive their regions.
+    hints = fi.Info(caps=CAPS, domain_attr=fi.DomainAttr(mr_mode=MODES & ~fi.MR_PROV_KEY))
+    hints.fabric_attr.prov_name = provider
+    try:
+        return fi.getinfo(hints=hints)[0]
+    except fi.NoData:
+        hints.domain_attr.mr_mode = MODES
+        return fi.getinfo(hints=hints)[0]
+
+
+def name_text(name: Any) -> str:
+    """An endpoint's address for JSON: text as it is, bytes (the CXI provider's) in hexadecimal after "0x"."""
+    return name if isinstance(name, str) else "0x" + bytes(name).hex()
+
+
+def name_of(text: str) -> str | bytes:
+    """The reverse of `name_text`."""
+    return bytes.fromhex(text[2:]) if text.startswith("0x") else text
 
 
 def regions_of(card: Mapping[str, Any]) -> dict[str, Region]:
@@ -315,16 +340,23 @@ class Target:
 
     env       variables added to this process's environment.
     cores     cores that the process may run on; None or empty: all.
+    provider  name of the provider; None: the first one.
     scratch   memory that both processes map without Weft, to measure limits.
 
     Every call raises TargetError if the process has died.
     """
 
-    def __init__(self, nbytes: int, env: Mapping[str, str] | None = None, cores: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        nbytes: int,
+        env: Mapping[str, str] | None = None,
+        cores: Sequence[int] | None = None,
+        provider: str | None = None,
+    ) -> None:
         self._make_scratch(nbytes)
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            command(nbytes, self._scratch_fd, cores),
+            command(nbytes, self._scratch_fd, cores, provider),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -342,13 +374,13 @@ class Target:
         self.scratch = mmap.mmap(self._scratch_fd, scratch_bytes)
         self._told = b""
         self.regions: dict[str, Region] = {}
-        self.name = ""
+        self.name: str | bytes = ""
         self.pid = 0
 
     def greet(self) -> None:
         """Wait until the process is ready."""
         card = self._answer()
-        self.name, self.pid = card["name"], card["pid"]
+        self.name, self.pid = name_of(card["name"]), card["pid"]
         self.regions = regions_of(card)
 
     def ask(self, do: str, **arguments: Any) -> Any:
@@ -482,9 +514,18 @@ class ServedTarget(Target):
 # ---- the second process --------------------------------------------------------------------------------------------
 
 
-def command(nbytes: int, scratch_fd: int, cores: Sequence[int] | None) -> list[str]:
+def command(nbytes: int, scratch_fd: int, cores: Sequence[int] | None, provider: str | None = None) -> list[str]:
     """The command line of the second process."""
-    return [sys.executable, "-m", "weft.tools._pair", str(nbytes), str(scratch_fd), *map(str, cores or ())]
+    numbers = map(str, (nbytes, scratch_fd, *(cores or ())))
+    return [sys.executable, "-m", "weft.tools._pair", f"provider={provider or ''}", *numbers]
+
+
+def provider_of(request: Mapping[str, Any]) -> str | None:
+    """The provider that a client asks for. Raises ValueError if it is no name."""
+    name = request.get("provider")
+    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+        raise ValueError(f"{name!r} is not the name of a provider")
+    return name
 
 
 def environment(more: Mapping[str, str] | None) -> dict[str, str]:
@@ -500,11 +541,11 @@ def hung_up(fd: int) -> bool:
     return any(events & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
-def serve(nbytes: int, scratch_fd: int) -> None:
+def serve(nbytes: int, scratch_fd: int, provider: str | None = None) -> None:
     """Open a Side, print its card, and execute requests from stdin until stdin ends."""
     scratch = mmap.mmap(scratch_fd, LINE_BYTES + nbytes)
     word = memoryview(scratch)[:8]
-    with Side(nbytes) as side:
+    with Side(nbytes, provider) as side:
         _say(side.card())
         peer, theirs = 0, {}
         partner = Partner()
@@ -514,13 +555,15 @@ def serve(nbytes: int, scratch_fd: int) -> None:
             if do == "line":
                 result = _nic.probe_pingpong(word, request["rounds"], False, 2.0)
             elif do == "peer":
-                peer = side.av.insert(request["card"]["name"])
+                peer = side.av.insert(name_of(request["card"]["name"]))
                 theirs = regions_of(request["card"])
             elif do == "echo":
                 kind = request["kind"]
                 result = echo(
                     side, peer, kind, theirs[kind], request["size"], request["rounds"], False, _asker, request["ring"]
                 )
+            elif do in ("round_trips", "stream"):
+                result = _messages.request(side, peer, request, _asker)
             elif do == "fill":
                 side.memory[request["kind"]][:] = request["value"]
             elif do.startswith("socket"):
@@ -544,13 +587,13 @@ def _say(answer: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`python -m weft.tools._pair NBYTES SCRATCH_FD [CORE ...]`: the second process."""
+    """`python -m weft.tools._pair provider=[NAME] NBYTES SCRATCH_FD [CORE ...]`: the second process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the first ends the second
-    if arguments[2:]:
-        os.sched_setaffinity(
-            0, [int(core) for core in arguments[2:]]
-        )  # before the engine thread starts, which inherits the cores
-    serve(int(arguments[0]), int(arguments[1]))
+    provider = arguments[0].removeprefix("provider=") or None
+    nbytes, scratch_fd, *cores = map(int, arguments[1:])
+    if cores:
+        os.sched_setaffinity(0, cores)  # before the engine thread starts, which inherits the cores
+    serve(nbytes, scratch_fd, provider)
 
 
 if __name__ == "__main__":

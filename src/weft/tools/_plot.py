@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["check", "draw"]
 
 SUFFIXES = (".png", ".svg")
-_STYLES = {"direct": "-", "foreign": "--", "ring": ":"}
+_STYLES = {"direct": "-", "foreign": "--", "ring": ":", "tcp": "-."}
 
 
 def check(option: str, file: Path) -> None:
@@ -50,6 +50,7 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)  # no window, under every setting of the user's matplotlib
     latency, bandwidth = figure.subplots(1, 2)
+    rows = [row for row in rows if row.depth is None]  # a match has a depth and no bandwidth
     ops = list(dict.fromkeys(row.op for row in rows))
     for op, path in dict.fromkeys((row.op, row.path) for row in rows):
         of = sorted((row for row in rows if (row.op, row.path) == (op, path)), key=lambda row: row.size)

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from ..share.names import check_name
-from ._pair import DEADLINE_S, ServedTarget, command, environment
+from ._pair import DEADLINE_S, ServedTarget, command, environment, provider_of
 from ._text import UsageError
 
 __all__ = ["RemoteTarget", "serve", "servers"]
@@ -50,7 +50,9 @@ class RemoteTarget(ServedTarget):
     Raises UsageError if no server has that name.
     """
 
-    def __init__(self, name: str, nbytes: int, env: Mapping[str, str], cores: Sequence[int]) -> None:
+    def __init__(
+        self, name: str, nbytes: int, env: Mapping[str, str], cores: Sequence[int], provider: str | None = None
+    ) -> None:
         self._server = check_name(name, "--connect")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -64,7 +66,7 @@ class RemoteTarget(ServedTarget):
                 f"  try: weft perf --server{'' if name == NAME else ' --name ' + name} in another terminal"
             ) from None
         self._make_scratch(nbytes)
-        request = {"nbytes": nbytes, "isolation": env["WEFT_ISOLATION"], "cores": list(cores)}
+        request = {"nbytes": nbytes, "isolation": env["WEFT_ISOLATION"], "cores": list(cores), "provider": provider}
         socket.send_fds(self._socket, [json.dumps(request).encode()], [self._scratch_fd])
         self._to = self._socket.makefile("wb")
         self._from = self._socket.makefile("rb")
@@ -130,7 +132,7 @@ def _start(connection: socket.socket, running: dict[subprocess.Popen[bytes], int
         # Leave the client's first core to the client, and use the other cores, if any.
         cores = sorted(os.sched_getaffinity(0) & {int(core) for core in request["cores"]})
         process = subprocess.Popen(
-            command(nbytes, fds[0], cores),
+            command(nbytes, fds[0], cores, provider_of(request)),
             stdin=connection.fileno(),
             stdout=connection.fileno(),
             pass_fds=fds,

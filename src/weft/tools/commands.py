@@ -129,7 +129,7 @@ def doctor(
     raise typer.Exit(command.doctor(json))
 
 
-_PERF_HELP = f"""Measure one-sided operations between two processes, and the limits of this machine.
+_PERF_HELP = f"""Measure one-sided operations and messages between two processes, and the limits of this machine.
 
 Starts and ends its own second process; or uses two terminals of a host: --server in one, --connect in the other;
 or two hosts: --server --listen tcp://0.0.0.0:7000 on one, --connect HOST:7000 on the other.
@@ -144,12 +144,15 @@ Prints a table, or with --json one object for each line.
 def perf(
     ops: Annotated[str, typer.Option(help=f"Operations: {','.join(OPS)}; or all.")] = "all",
     path: Annotated[str, typer.Option(help=f"Paths: {','.join(PATHS)}; or all.")] = "all",
+    provider: Annotated[
+        _Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider: weft, cxi. [default: the first]")
+    ] = None,
     sizes: Annotated[
         _Text,
         typer.Option(
             metavar="SIZES",
-            help=f"Bytes, with K, M, G as powers of 1024. [default: {SIZES}; with --quick {SIZES_QUICK}]. fetch_add is "
-            "always 8 bytes, inject_write at most the endpoint's inject_size.",
+            help=f"Bytes, with K, M, G as powers of 1024. [default: {SIZES}; with --quick {SIZES_QUICK}]. fetch_add "
+            "and match are always 8 bytes, inject_write at most the endpoint's inject_size.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Done within 20 seconds.")] = False,
@@ -177,13 +180,15 @@ def perf(
         typer.Option(
             "--json",
             help="One JSON object a line: op, path, size, latency_ns_median, latency_ns_p99, rate_per_s, "
-            "bandwidth_GBps, limit_name, limit_value, limit_share; null where a field does not apply.",
+            "bandwidth_GBps, limit_name, limit_value, limit_share, depth; null where a field does not apply.",
         ),
     ] = False,
 ) -> None:
     from . import perf as command
 
-    raise typer.Exit(command.perf(ops, path, sizes, quick, json, plot, server, name, connect, seconds, listen))
+    raise typer.Exit(
+        command.perf(ops, path, sizes, quick, json, plot, server, name, connect, seconds, listen, provider)
+    )
 
 
 @app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -1,8 +1,8 @@
-"""`weft perf`: one-sided operations between the arrays of two processes, with the physical limit of each figure.
+"""`weft perf`: one-sided operations and messages between two processes, with the physical limit of each figure.
 
 It starts its own second process, or uses a server's (`--server`, `--connect`). `_pair.py` has the two processes,
-`_server.py` the server, `_measure.py` the measurements, `_plot.py` the charts; this file has the options, the
-sequence, the table and the lines of JSON.
+`_server.py` the server, `_measure.py` the measurements, `_messages.py` those of messages, `_plot.py` the charts; this
+file has the options, the sequence, the table and the lines of JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ __all__ = [
     "why_another_way",
 ]
 
-OPS = ("write", "read", "inject_write", "fetch_add", "batch")
+OPS = ("write", "read", "inject_write", "fetch_add", "batch", "send", "tsend", "match_posted", "match_unexpected")
+MATCHES = OPS[-2:]  # of an endpoint with itself, on no path between processes
 PATHS = ("direct", "foreign", "ring", "tcp")
 LOCAL_PATHS = PATHS[:3]  # between processes of one host
 SIZES = "8,64,4K,64K,1M"
@@ -61,20 +62,26 @@ _PATHS_SAY = {
     "foreign": "memory that NumPy allocated, reached by process_vm_writev and _readv",
     "ring": "nothing is shared (WEFT_ISOLATION=strict at the target): the owner's engine copies",
     "tcp": "as between hosts: a connection, the owner's engine or polls at its end",
+    "self": "an endpoint that sends to itself: the time of a match",
 }
 
 COLUMNS = """\
 latency    from the call to its completion, read by the caller: median; p99 is the 99th
            percentile; over samples of about 2 us.
            inject_write reports no completion: half a round trip to a peer that polls its
-           memory and writes back. batch: a descriptor's part of one call with up to 256.
+           memory and writes back. send, tsend: half a round trip to a peer that receives the
+           message and sends one back. batch: a descriptor's part of one call with up to 256.
+           match: a tinject to itself that takes one of many posted receives, or the trecv that
+           takes one of many unexpected messages, at random, with its completion.
 rate       operations (batch: descriptors) a second, 64 posted before completions are read.
+           send, tsend: messages one way, to a peer with 128 receives posted, until it has all.
 bandwidth  rate times size.
 limit      the least that this machine must do for it, measured in the same seconds, in ns up to
            4 KiB and GB/s above: memcpy between the same buffers; a bare process_vm_writev or
            _readv of the same bytes; a bare atomic add to the same word; one cache line passed
            between the same two processes by plain stores, once, or there and back (x 2); for
-           tcp a bare socket that both poll, once or there and back, or a stream over it.
+           tcp a bare socket that both poll, once or there and back, or a stream over it; for a
+           match, the same behind 64 entries.
            The two processes are kept on different cores where there are two.
 of it      the share of the limit that was reached; 100 % is all that the machine can do."""
 
@@ -87,6 +94,7 @@ def rows(
     quick: bool = False,
     seconds: float | None = None,
     connect: str | None = None,
+    provider: str | None = None,
     note: Callable[[str], None] = lambda text: None,
     begin: Callable[[int], None] = lambda total: None,
 ) -> Iterator[Row]:
@@ -97,19 +105,23 @@ def rows(
     seconds   for all rows together.
     connect   name of the server that starts the second process, or host:port of a server on another host (then the
               path is tcp); None: this process starts it.
+    provider  name of the provider on both sides; None: the first one.
     note      called with remarks: a path that this machine does not have.
     begin     called with the number of rows.
 
     Raises TargetError if the second process dies or hangs.
     """
     from ._hosts import HostTarget
-    from ._measure import Bench, bytes_needed, plan
+    from ._measure import Bench, bytes_needed, depths, match_row, plan
     from ._pair import Side, Target
     from ._server import RemoteTarget
 
     def kind_of(path: str) -> str:
         return path if path in ("ring", "tcp") else "shared"
 
+    matches = [op for op in ops if op in MATCHES]
+    ops = [op for op in ops if op not in MATCHES]
+    paths = paths if ops else ()
     nbytes = max(bytes_needed(size) for size in (*sizes, 8))
     with contextlib.ExitStack() as stack:
         # Start both before waiting for either, because imports take most of the time.
@@ -125,23 +137,31 @@ def rows(
             if kind in targets:
                 continue
             if kind == "tcp" and connect is not None:
-                there = HostTarget(connect, nbytes)
+                there = HostTarget(connect, nbytes, provider)
                 targets[kind] = stack.enter_context(there)
                 _listen(there.here)
                 continue
             if kind == "tcp":
                 env = tcp_pair()
             start = Target if connect is None else functools.partial(RemoteTarget, connect)
-            targets[kind] = stack.enter_context(start(nbytes, env, cores[1:]))
-        side = stack.enter_context(Side(nbytes))
+            targets[kind] = stack.enter_context(start(nbytes, env, cores[1:], provider))
+        if ops:
+            side = stack.enter_context(Side(nbytes, provider))
         benches = {}
         for kind, target in targets.items():
             target.greet()
             benches[kind] = Bench(side, target, kind == "ring", kind == "tcp")
-        work = [
-            (benches[kind_of(path)], *step)
+        rounds = ROUNDS_QUICK if quick else ROUNDS
+        work: list[Callable[..., Row]] = [
+            functools.partial(benches[kind_of(path)].row, *step, rounds=rounds)
             for path in paths
             for step in plan(benches[kind_of(path)], path, list(ops), list(sizes))
+        ]
+        known = depths(provider) if matches else []
+        work += [
+            functools.partial(match_row, op, depth, rounds=rounds, provider=provider)
+            for op in matches
+            for depth in known
         ]
         begin(len(work))
         for path in paths:
@@ -152,8 +172,8 @@ def rows(
         each = (seconds or (SECONDS_QUICK if quick else SECONDS)) / max(len(work), 1)
         if seconds is None:
             each = min(each, ROW_SECONDS_MAX / (4 if quick else 1))
-        for bench, op, path, size in work:
-            yield bench.row(op, path, size, each, ROUNDS_QUICK if quick else ROUNDS)
+        for row in work:
+            yield row(seconds=each)
 
 
 def tcp_pair() -> dict[str, str]:
@@ -208,6 +228,7 @@ def perf(
     connect: str | None = None,
     seconds: float | None = None,
     listen: str | None = None,
+    provider: str | None = None,
 ) -> int:
     """The command; its exit status. Raises UsageError."""
     from ._text import is_place
@@ -218,6 +239,7 @@ def perf(
         )
     if server or name is not None:
         asked = ops != "all" or path != "all" or sizes is not None or quick or as_json or plot or connect or seconds
+        asked = asked or provider is not None
         if not server:
             raise UsageError("--name is the name of a --server\n  try: --server --name NAME, or --connect NAME")
         if asked:
@@ -237,6 +259,8 @@ def perf(
                 "  try: without --connect, or --connect HOST:PORT"
             )
         path = ",".join(LOCAL_PATHS) if path == "all" else path
+    if provider is not None:
+        path = _paths_of(provider, path, connect)
     wanted_ops = parse_names("--ops", ops, OPS)
     wanted_paths = parse_names("--path", path, PATHS)
     wanted_sizes = parse_sizes(sizes if sizes is not None else SIZES_QUICK if quick else SIZES)
@@ -253,8 +277,9 @@ def perf(
 
         try:
             measure = functools.partial(
-                rows, wanted_ops, wanted_paths, wanted_sizes, quick=quick, connect=connect, seconds=seconds
-            )
+                rows, wanted_ops, wanted_paths, wanted_sizes, quick=quick, connect=connect, seconds=seconds,
+                provider=provider,
+            )  # fmt: skip
             if as_json:
                 for row in measure(note=_say):
                     found.append(row)
@@ -271,6 +296,22 @@ def perf(
         _say("interrupted; both processes have ended")
         return 130
     return 0
+
+
+def _paths_of(provider: str, path: str, connect: str | None) -> str:
+    """The paths on which a provider is measured. Raises UsageError: an unknown provider, or a path that it has not."""
+    from .. import fi
+
+    known = list(dict.fromkeys(str(info.fabric_attr.prov_name) for info in fi.getinfo()))
+    parse_names("--provider", provider, known)
+    if provider == known[0]:
+        return path
+    if "tcp" in path.split(","):
+        raise UsageError(
+            f"--provider {provider}: the second process has the same device, which is reached by tcp only from others\n"
+            f"  try: {'without --path tcp' if connect is None else f'weft pingpong -p {provider} on both hosts'}"
+        )
+    return ",".join(LOCAL_PATHS) if path == "all" else path
 
 
 def _serve(name: str | None, listen: str | None) -> int:
@@ -317,7 +358,7 @@ def _table(measure: Callable[[Callable[[int], None]], Iterator[Row]], found: lis
             task = progress.add_task("starting the second process", total=None)
             for row in measure(lambda total: progress.update(task, total=total)):
                 found.append(row)
-                progress.update(task, advance=1, description=f"{row.op} {row.path} {format_size(row.size)}")
+                progress.update(task, advance=1, description=f"{row.op} {row.path} {_of(row)}")
     finally:
         for path in dict.fromkeys(row.path for row in found):
             table = Table(
@@ -344,6 +385,11 @@ def _table(measure: Callable[[Callable[[int], None]], Iterator[Row]], found: lis
     out.print(COLUMNS, style="dim")
 
 
+def _of(row: Row) -> str:
+    """The size of a row, or the entries that its match is behind."""
+    return format_size(row.size) if row.depth is None else f"{row.depth:,} entries"
+
+
 def _cells(row: Row) -> list[str]:
     from ._measure import SMALL_MAX
 
@@ -351,7 +397,7 @@ def _cells(row: Row) -> list[str]:
     if row.limit_value is not None:
         limit = format_time(row.limit_value) if row.size <= SMALL_MAX else f"{row.limit_value:.1f} GB/s"
     return [
-        format_size(row.size),
+        _of(row),
         format_time(row.latency_ns_median),
         format_time(row.latency_ns_p99),
         format_rate(row.rate_per_s),
