@@ -550,3 +550,35 @@ def test_messages_pass_both_ways_over_a_connection(length: int) -> None:
     finally:
         active.close()
         passive.close()
+
+
+@pytest.mark.general("addresses as strings")
+@pytest.mark.parametrize("length", [0, 8, 3000, 100_000])
+@pytest.mark.parametrize("tagged", [False, True])
+def test_message_of_a_stranger_is_refused_by_a_connected_endpoint(tagged: bool, length: int) -> None:
+    """Only its peer reaches a connected endpoint: a third one's messages fail and take no receive, whatever waits."""
+    from tests.fi.support import opened
+
+    caps = int(ALL_CAPS | fi.MSG | fi.TAGGED | fi.SEND | fi.RECV)
+    active, passive = Side(caps), Side(caps)
+    try:
+        ep, there = connect(active, passive, passive.listener())
+        room = bytearray(length)
+        there.trecv(room, tag=0, ignore=(1 << 64) - 1) if tagged else there.recv(room)
+        with opened(caps) as stranger:
+            for name in (there.getname(), ep.getname()):
+                peer = stranger.av.insert(name)
+                for _ in range(3):
+                    data = b"\x11" * length
+                    stranger.ep.tsend(data, None, peer, 3) if tagged else stranger.ep.send(data, None, peer)
+                    entry = stranger.wait_error()
+                    assert entry.err == fi.EACCES, entry
+        assert not passive.cq.read()
+        data = b"\x22" * length
+        ep.tsend(data, tag=3) if tagged else ep.send(data)
+        assert active.outcome() == passive.outcome() == 0
+        assert room == data
+        assert not passive.cq.read()
+    finally:
+        active.close()
+        passive.close()
