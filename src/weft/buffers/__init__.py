@@ -27,6 +27,7 @@ import operator
 from itertools import product
 from typing import Any, NoReturn
 
+from ..errors import InvalidArgument
 from ._dlpack import from_dlpack
 from ._export import from_buffer
 from ._info import ADDRESS_LIMIT, HMEM_SYSTEM, BufferInfo, name_of
@@ -103,7 +104,12 @@ def scatter_list(obj: object, writable: bool = False) -> ScatterList:
 
 
 def buffer_hook(obj: object, writable: bool) -> tuple[int, int, bool, int, object]:
-    """`describe` in the form that the extension calls: (address, nbytes, readonly, device, keepalive)."""
+    """`describe` in the form that the extension calls: (address, nbytes, readonly, device, keepalive).
+
+    None is C's NULL: a call that needs memory refuses it with FI_EINVAL (InvalidArgument), as a provider does.
+    """
+    if obj is None:
+        raise InvalidArgument("a buffer is None (NULL)\n  try: memory, or b'' where a transfer of no bytes is meant")
     info = describe(obj, writable)
     return info.address, info.nbytes, info.readonly, info.device, info.keepalive
 
