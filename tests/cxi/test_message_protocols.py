@@ -235,3 +235,19 @@ def test_tagged_rendezvous_messages_have_32512_ids(monkeypatch: pytest.MonkeyPat
         receiver.wait()
         sender.wait()
         sender.ep.tsend(payload, None, peer, TAG)
+
+
+@pytest.mark.clause("cxi.env.sw-rx-tx-init-max-hw")
+def test_limit_of_software_gets_leaves_those_of_the_nic_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FI_CXI_SW_RX_TX_INIT_MAX: under hardware matching more messages than that are fetched at a time."""
+    monkeypatch.setenv("FI_CXI_SW_RX_TX_INIT_MAX", "64")
+    count = 400
+    with talkers() as (sender, receiver, peer):
+        rooms = [np.zeros(5000, np.uint8) for _ in range(count)]
+        payloads = [data_of(5000, seed=i) for i in range(count)]
+        for i, payload in enumerate(payloads):
+            sender.ep.tsend(payload, None, peer, i)
+        for i, room in enumerate(rooms):
+            receiver.ep.trecv(room, tag=i)
+        receiver.wait(count), sender.wait(count)
+        assert all(np.array_equal(room, payload) for room, payload in zip(rooms, payloads, strict=True))

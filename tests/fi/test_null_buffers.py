@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from tests.cxi.support import register
 from tests.fi.support import KEY, Node, opened
 
 from weft import fi
+
+pytestmark = pytest.mark.general("messages")
 
 CAPS = int(fi.RMA | fi.ATOMIC | fi.MSG | fi.TAGGED)
 
@@ -28,6 +31,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         else:
             found.reg(memory, requested_key=KEY)
         yield found
+    shutil.rmtree(tmp_path / "cxi", ignore_errors=True)  # a user has 1023 registries at most
 
 
 def to(node: Node, op: int | None = None) -> dict[str, Any]:

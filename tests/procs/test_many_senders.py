@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ def test_messages_of_200_senders_arrive_once_and_in_order(
     monkeypatch.setenv("WEFT_CXI_REGISTRY", str(tmp_path / "cxi"))
     with Child(**PATHS[path]) as child:
         child.call(receive_all, provider, path, tagged, timeout=2 * CALL_S)
+    shutil.rmtree(tmp_path / "cxi", ignore_errors=True)  # a user has 1023 registries at most
 
 
 def receive_all(world: World, provider: str, path: str, tagged: bool) -> None:
