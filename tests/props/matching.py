@@ -7,6 +7,7 @@ step ends only when its messages have arrived. Source: fi_msg(3), fi_tagged(3), 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import time
@@ -123,16 +124,55 @@ class Rules:
         return next((m for m in self.unexpected if r.takes(m)), None)
 
 
+class Sender:
+    """An endpoint that sends to the receiver.   ended: completions of its messages."""
+
+    def __init__(self, node: Node, receiver: Any) -> None:
+        self.node, self.ended = node, 0
+        self.peer = node.av.insert(receiver)
+
+    @property
+    def name(self) -> Any:
+        return self.node.name
+
+    def send(self, messages: list[Message]) -> None:
+        """Sends these, and a mark behind them."""
+        for m in messages:
+            self._retry(functools.partial(self._send, m))
+        self._retry(lambda: self.node.ep.tinject(b"", self.peer, MARK))
+
+    def _send(self, m: Message) -> None:
+        flags = int(fi.REMOTE_CQ_DATA | fi.COMPLETION) if m.data else int(fi.COMPLETION)
+        if m.tagged:
+            self.node.ep.tsendmsg(fi.MsgTagged([m.payload], None, self.peer, m.tag, 0, None, m.data), flags)
+        else:
+            self.node.ep.sendmsg(fi.Msg([m.payload], None, self.peer, None, m.data), flags)
+
+    def _retry(self, call: Callable[[], None]) -> None:
+        while True:
+            with suppress(fi.Again):
+                call()
+                return
+            self.progress()
+
+    def progress(self) -> None:
+        """Called in each round of a wait."""
+        self.ended += len(self.node.cq.read(64))
+
+    def count(self) -> int:
+        """Messages that have completed so far."""
+        self.progress()
+        return self.ended
+
+
 class Program:
     """cxi: the limits of FI_PROTO_CXI hold, so tagged receives take one message, and untagged ones are not peeked."""
 
-    def __init__(self, receiver: Node, senders: list[Node], chance: random.Random, lengths: Lengths, cxi: bool) -> None:
+    def __init__(self, receiver: Node, senders: list[Any], chance: random.Random, lengths: Lengths, cxi: bool) -> None:
         self.receiver, self.senders, self.cxi = receiver, senders, cxi
         self.random, self.rules, self.lengths = chance, Rules(), lengths
         self.sources = [receiver.av.insert(sender.name) for sender in senders]
-        self.peers = [sender.av.insert(receiver.name) for sender in senders]
         self.sent = [0] * len(senders)
-        self.ended = [0] * len(senders)
         self.numbers = self.contexts = 0
         self.counts: dict[str, int] = {}
 
@@ -157,7 +197,7 @@ class Program:
     def send(self) -> None:
         """A few messages of one sender, which have arrived at the end."""
         i = self.random.randrange(len(self.senders))
-        node, peer, endings = self.senders[i], self.peers[i], []
+        messages, endings = [], []
         for _ in range(self.random.randint(1, 3)):
             low, high = self.random.choice(self.lengths)
             tagged = self.random.random() < 0.7
@@ -166,30 +206,13 @@ class Program:
                 self.random.getrandbits(64) if self.random.random() < 0.2 else 0,
             )  # fmt: skip
             self.numbers += 1
-            self._retry(i, lambda m=m: self._send(node, peer, m))  # type: ignore[misc]
-            self.sent[i] += 1
+            messages.append(m)
             endings += self.rules.arrive(m)
+        self.sent[i] += len(messages)
         mark = Receive("mark", True, MARK, 0, self.sources[i], np.zeros(0, np.uint8))
         self.receiver.ep.trecv(mark.room, None, mark.source, MARK, 0, "mark")
-        self._retry(i, lambda: node.ep.tinject(b"", peer, MARK))
+        self.senders[i].send(messages)
         self.settle([*endings, Ending(mark, Message(0, mark.source, True, MARK, 0, 0))])
-
-    def _send(self, node: Node, peer: int, m: Message) -> None:
-        flags = int(fi.REMOTE_CQ_DATA | fi.COMPLETION) if m.data else int(fi.COMPLETION)
-        if m.tagged:
-            node.ep.tsendmsg(fi.MsgTagged([m.payload], None, peer, m.tag, 0, None, m.data), flags)
-        else:
-            node.ep.sendmsg(fi.Msg([m.payload], None, peer, None, m.data), flags)
-
-    def _retry(self, i: int, call: Callable[[], None]) -> None:
-        while True:
-            with suppress(fi.Again):
-                call()
-                return
-            self._ends(i)
-
-    def _ends(self, i: int) -> None:
-        self.ended[i] += len(self.senders[i].cq.read(64))
 
     def post(self) -> None:
         self._post(self._receive())
@@ -271,12 +294,9 @@ class Program:
             r = Receive(self._context(), tagged, 0, MARK - 1, fi.ADDR_UNSPEC, np.zeros(LENGTH_MAX, np.uint8))
             self._post(r)
         deadline = time.monotonic() + WATCHDOG_S
-        while self.ended != self.sent:
-            for i in range(len(self.senders)):
-                self._ends(i)
-            assert time.monotonic() < deadline, (self.ended, self.sent)
-        for node in (self.receiver, *self.senders):
-            assert not node.cq.read()
+        while (ended := [sender.count() for sender in self.senders]) != self.sent:
+            assert time.monotonic() < deadline, (ended, self.sent)
+        assert not self.receiver.cq.read()
 
     # ---- random parts ------------------------------------------------------------------------------------------------
 
@@ -313,8 +333,8 @@ class Program:
         deadline = time.monotonic() + WATCHDOG_S
         while waited:
             assert time.monotonic() < deadline, f"after {self.numbers} messages: never came: {waited}"
-            for i in range(len(self.senders)):
-                self._ends(i)
+            for sender in self.senders:
+                sender.progress()
             try:
                 found = self.receiver.cq.readfrom(16)
             except fi.Available:

@@ -10,14 +10,16 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cxi import support as cxi_support
 from tests.fi import support as fi_support
 from tests.fi.support import Node
 from tests.procs.children import Child
-from tests.procs.peer import World
-from tests.props.matching import Program
+from tests.procs.peer import World, progress
+from tests.procs.test_two_processes import PATHS
+from tests.props.matching import Message, Program, Sender
 
 from weft import fi
 
@@ -35,23 +37,79 @@ def open_one(cxi: bool) -> contextlib.AbstractContextManager[Node]:
     return fi_support.opened(CAPS | int(fi.TAGGED_MULTI_RECV))
 
 
-def run(world: World, cxi: bool, seed: str, messages: int) -> list[str]:
+class There:
+    """A sender of another process."""
+
+    def __init__(self, child: Child, cxi: bool, receiver: Any) -> None:
+        self.child = child
+        self.name = child.call(open_sender, cxi, receiver)
+
+    def send(self, messages: list[Message]) -> None:
+        self.child.call(send, self.name, messages)
+
+    def progress(self) -> None:
+        """The other process makes it."""
+
+    def count(self) -> int:
+        return int(self.child.call(count, self.name))
+
+
+def open_sender(world: World, cxi: bool, receiver: Any) -> Any:
+    node = world.more.setdefault("stack", contextlib.ExitStack()).enter_context(open_one(cxi))
+    world.more[str(node.name)] = Sender(node, receiver)
+    return node.name
+
+
+def send(world: World, name: Any, messages: list[Message]) -> None:
+    world.more[str(name)].send(messages)
+
+
+def count(world: World, name: Any) -> int:
+    return int(world.more[str(name)].count())
+
+
+def close_senders(world: World) -> None:
+    world.more.pop("stack").close()
+
+
+def run(world: World, cxi: bool, seed: str, messages: int, path: str) -> list[str]:
     """The steps that a program with this seed takes."""
     with contextlib.ExitStack() as stack:
-        receiver, *senders = [stack.enter_context(open_one(cxi)) for _ in range(4)]
+        receiver = stack.enter_context(open_one(cxi))
+        senders: list[Any]
+        if path == "self":
+            senders = [Sender(stack.enter_context(open_one(cxi)), receiver.name) for _ in range(3)]
+        else:
+            settings = {name: text for name, text in os.environ.items() if name.startswith("WEFT_")}
+            child = stack.enter_context(Child(**settings))
+            child.progress = progress
+            senders = [There(child, cxi, receiver.name) for _ in range(3)]
+            stack.callback(lambda: child.call(close_senders))
         program = Program(receiver, senders, random.Random(seed), CXI if cxi else GENERAL, cxi)
         program.run(messages)
     return sorted(program.counts)
 
 
-@pytest.mark.parametrize("engine", ["thread", "manual"])
-@pytest.mark.parametrize("provider", ["general", "cxi"])
+THREAD = ["self", "foreign", "ring", "strict", "tcp"]
+CASES = [("weft", path, "thread") for path in THREAD] + [
+    ("weft", path, "manual") for path in ("self", "foreign", "ring")
+]
+CASES += [
+    ("cxi", "self", "thread"),
+    ("cxi", "self", "manual"),
+    ("cxi", "foreign", "thread"),
+    ("cxi", "strict", "manual"),
+]
+
+
+@pytest.mark.parametrize(("provider", "path", "engine"), CASES)
 def test_matching_follows_the_rules(
-    provider: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    provider: str, path: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """fi_msg(3), fi_tagged(3): each completion is the one that the rules foretell."""
     monkeypatch.setenv("WEFT_CXI_REGISTRY", str(tmp_path / "cxi"))
-    with Child(WEFT_ENGINE=engine) as child:
-        taken = child.call(run, provider == "cxi", f"{seed}:{provider}:{engine}", MESSAGES)
+    messages = MESSAGES if path == "self" else MESSAGES // 5
+    with Child(WEFT_ENGINE=engine, **PATHS[path]) as child:
+        taken = child.call(run, provider == "cxi", f"{seed}:{provider}:{path}:{engine}", messages, path)
     assert taken == ["cancel", "claim", "discard", "peek", "post", "send", "take_claimed"]
     shutil.rmtree(tmp_path / "cxi", ignore_errors=True)  # a user has 1023 registries at most
