@@ -147,3 +147,19 @@ def test_peeks_and_claims_respect_tags_and_order() -> None:
         assert found(receiver, True, PEEK | CLAIM, context, tag=1).data == 0
         assert found(receiver, True, PEEK, "second", tag=1).data == 2
         assert found(receiver, True, PEEK, "third", tag=2).data == 1
+
+
+@pytest.mark.clause("rma.arg.context-required")
+@kinds
+def test_claim_uses_its_context_although_nothing_completes(tagged: bool) -> None:
+    """fi_rma(3), context: a flag may require it as input. FI_CLAIM does; without FI_COMPLETION there is no entry."""
+    with talkers(cq_flags=int(fi.TRANSMIT | fi.RECV | fi.SELECTIVE_COMPLETION)) as (sender, receiver, peer):
+        payload, context = data_of(1000), Context()
+        send(sender, tagged, payload, peer)
+        found(receiver, tagged, PEEK | CLAIM, context)
+        room = np.zeros(1000, np.uint8)
+        with pytest.raises(fi.InvalidArgument):
+            recvmsg(receiver, tagged, room, int(fi.CLAIM), Context())
+        recvmsg(receiver, tagged, room, int(fi.CLAIM), context)
+        assert np.array_equal(room, payload)
+        assert nothing(receiver)
