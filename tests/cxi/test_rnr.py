@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from tests.cxi.support import opened
 from tests.fi.msg_support import TAG, data_of, kinds, nothing, of_kind, recv, recvmsg, refused, send
-from tests.fi.support import Node
+from tests.fi.support import WATCHDOG_S, Node
 
 from weft import cxi, fi
 
@@ -125,3 +127,37 @@ def test_buffer_for_several_messages_takes_them() -> None:
         while lengths < 96:
             lengths += sum(entry.len for entry in receiver.wait())
         assert sorted(set(room[:96].tolist())) == [0, 1, 2]
+
+
+@kinds
+def test_messages_that_are_tried_again_arrive_once(
+    monkeypatch: pytest.MonkeyPatch, rng: random.Random, tagged: bool
+) -> None:
+    """Of three senders, with receives that come too late and in no order."""
+    monkeypatch.setenv("FI_CXI_RNR_MAX_TIMEOUT_US", "600000000")
+    count, deadline = 200, time.monotonic() + WATCHDOG_S
+    with contextlib.ExitStack() as stack:
+        receiver, *senders = [stack.enter_context(opened(CAPS, protocol=fi.PROTO_CXI_RNR)) for _ in range(4)]
+        peers = [sender.av.insert(receiver.name) for sender in senders]
+        lengths = [rng.choice([8, 8, 100, 1000, 20_000, LONG]) for _ in range(count)]
+        posts, found = rng.sample(range(count), count), {}
+        for i, length in enumerate(lengths):
+            payload = data_of(length, seed=i)
+            payload[:4].view(np.uint32)[0] = i
+            send(senders[i % 3], tagged, payload, peers[i % 3], i, tag=i)
+            while rng.random() < 0.5 and posts:
+                recv(receiver, tagged, room := np.zeros(LONG, np.uint8), room, tag=posts.pop())
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count} messages came"
+            if posts:
+                recv(receiver, tagged, room := np.zeros(LONG, np.uint8), room, tag=posts.pop())
+            for entry in receiver.cq.read():
+                room = entry.op_context
+                number = int(room[:4].view(np.uint32)[0])
+                assert number not in found
+                assert np.array_equal(room[4 : entry.len], data_of(entry.len, seed=number)[4:])
+                found[number] = entry.len
+            for sender in senders:
+                sender.cq.read()
+        assert [found[i] for i in range(count)] == lengths
+        assert nothing(receiver)
