@@ -13,6 +13,8 @@ from ._command import Command, Group
 from .fabtest import SIZES as FABTEST_SIZES
 from .fabtest import TESTS as FABTESTS
 from .perf import COLUMNS, OPS, PATHS, SIZES, SIZES_QUICK
+from .pingpong import EP_TYPES, ITERATIONS, MODES
+from .pingpong import SIZES as PINGPONG_SIZES
 
 __all__ = ["app"]
 
@@ -251,6 +253,45 @@ def fabtest(
         command.fabtest(
             test, address, provider=provider, interface=interface, source_pid=source, dest_pid=dest, sizes=sizes,
             count=count, op=op, check=check, oob=oob,
+        )
+    )  # fmt: skip
+
+
+@app.command(cls=Command)
+def pingpong(
+    server: Annotated[
+        _Text, typer.Argument(metavar="SERVER", help="The server's host name or IP address; without it, the server.")
+    ] = None,
+    source_port: Annotated[
+        _Text, typer.Option("-B", metavar="PORT", help="Own port of the control connection. [server: 47592]")
+    ] = None,
+    dest_port: Annotated[
+        _Text, typer.Option("-P", metavar="PORT", help="The server's port of the control connection. [47592]")
+    ] = None,
+    domain: Annotated[_Text, typer.Option("-d", metavar="NAME", help="Domain.")] = None,
+    provider: Annotated[_Text, typer.Option("-p", metavar="NAME", help="Provider: weft, cxi.")] = None,
+    ep_type: Annotated[str, typer.Option("-e", metavar="TYPE", help=f"Endpoint type: {', '.join(EP_TYPES)}.")] = "rdm",
+    iterations: Annotated[int, typer.Option("-I", metavar="N", help="Round trips of each size.", min=1)] = ITERATIONS,
+    size: Annotated[
+        _Text, typer.Option("-S", metavar="BYTES|all", help=f"One size, or all. [{','.join(map(str, PINGPONG_SIZES))}]")
+    ] = None,
+    mode: Annotated[str, typer.Option("-m", metavar="MODE", help=f"Messages: {', '.join(MODES)}.")] = "msg",
+    check: Annotated[bool, typer.Option("-c", help="Check the data of each message.")] = False,
+    ipv6: Annotated[bool, typer.Option("-6", help="Control connection over IPv6.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", help="Say what happens, on stderr.")] = False,
+) -> None:
+    """Send messages back and forth, as fi_pingpong does: a server here, a client there.
+
+    weft pingpong on one side, then weft pingpong HOST on the other, with the same -e, -I, -S, -p, -m and -c. Between
+    hosts both need the same WEFT_SECRET. Columns: bytes of a message, messages sent and answered, bytes in both
+    directions, seconds, throughput, time of a message one way, millions of messages a second.
+    """
+    from . import pingpong as it
+
+    raise typer.Exit(
+        it.pingpong(
+            server, source_port=source_port, dest_port=dest_port, domain=domain, provider=provider, ep_type=ep_type,
+            iterations=iterations, size=size, mode=mode, check=check, verbose=verbose, ipv6=ipv6,
         )
     )  # fmt: skip
 
