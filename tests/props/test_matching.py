@@ -90,25 +90,31 @@ def run(world: World, cxi: bool, seed: str, messages: int, path: str) -> list[st
     return sorted(program.counts)
 
 
-THREAD = ["self", "foreign", "ring", "strict", "tcp"]
-CASES = [("weft", path, "thread") for path in THREAD] + [
-    ("weft", path, "manual") for path in ("self", "foreign", "ring")
-]
-CASES += [
-    ("cxi", "self", "thread"),
-    ("cxi", "self", "manual"),
-    ("cxi", "foreign", "thread"),
-    ("cxi", "strict", "manual"),
+# Small buffers, which are used again all the time; rendezvous of all but short messages, some without an eager part.
+SMALL = {"OFLOW_BUF_SIZE": "5000", "OFLOW_BUF_MIN_POSTED": "1", "OFLOW_BUF_MAX_CACHED": "1"}
+EARLY = {"RDZV_THRESHOLD": "192", "RDZV_GET_MIN": "0", "RDZV_EAGER_SIZE": "0"}
+CASES: list[tuple[str, str, str, dict[str, str]]] = [
+    *[("weft", path, "thread", {}) for path in ("self", "foreign", "ring", "strict", "tcp")],
+    *[("weft", path, "manual", {}) for path in ("self", "foreign", "ring")],
+    ("cxi", "self", "thread", {}),
+    ("cxi", "self", "manual", {}),
+    ("cxi", "self", "thread", SMALL),
+    ("cxi", "self", "thread", EARLY),
+    ("cxi", "foreign", "thread", {}),
+    ("cxi", "strict", "manual", EARLY),
 ]
 
 
-@pytest.mark.parametrize(("provider", "path", "engine"), CASES)
+@pytest.mark.parametrize(("provider", "path", "engine", "variables"), CASES)
 def test_matching_follows_the_rules(
-    provider: str, path: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+    provider: str, path: str, engine: str, variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:  # fmt: skip
     """fi_msg(3), fi_tagged(3): each completion is the one that the rules foretell."""
     monkeypatch.setenv("WEFT_CXI_REGISTRY", str(tmp_path / "cxi"))
-    messages = MESSAGES if path == "self" else MESSAGES // 5
+    for name, text in variables.items():
+        monkeypatch.setenv(f"FI_CXI_{name}", text)
+    messages = MESSAGES if path == "self" and not variables else MESSAGES // 5
     with Child(WEFT_ENGINE=engine, **PATHS[path]) as child:
         taken = child.call(run, provider == "cxi", f"{seed}:{provider}:{path}:{engine}", messages, path)
     assert taken == ["cancel", "claim", "discard", "peek", "post", "send", "take_claimed"]
