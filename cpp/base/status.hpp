@@ -45,8 +45,9 @@ enum class Status : int32_t {
   no_source = 30,        // the sender of a message is not in the address vector (FI_SOURCE_ERR)
   not_ready = 31,        // no receive was posted in time (FI_PROTO_CXI_RNR)
   page_request = 32,     // on-demand paging: a missing page did not come in time
+  no_entry = 33,         // no list entry became free for a receive (FI_PROTO_CXI_RNR)
 };
-constexpr size_t kStatusCount = 33;
+constexpr size_t kStatusCount = 34;
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
 namespace fi_err {
@@ -109,6 +110,7 @@ constexpr int fi_errno(Status status) noexcept {
     case Status::corrupted:
     case Status::not_ready:
     case Status::page_request:
+    case Status::no_entry:
       return fi_err::kEIO;
     case Status::unreachable:
       return fi_err::kEHOSTUNREACH;

@@ -66,6 +66,18 @@ void unwatch_forks(host::HostNic* nic) noexcept {
 
 void DomainBox::drain_now() {
   for (const uint64_t cookie : domain->take_released()) Py_DECREF(reinterpret_cast<PyObject*>(cookie));
+  static constexpr const char* kNames[] = {"match_mode", "no_id", "stopped"};
+  for (const auto& [pid, what] : domain->take_news()) {
+    if (!on_news.is_valid() || closed) continue;
+    // An error that is set belongs to the call that drains.
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    const nb::object callback = on_news;
+    PyObject* done = PyObject_CallFunction(callback.ptr(), "Is", pid, kNames[static_cast<size_t>(what)]);
+    if (done == nullptr) PyErr_WriteUnraisable(callback.ptr());
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+  }
 }
 
 PyObject* none_or(PyObject* o) {

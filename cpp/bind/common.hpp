@@ -146,6 +146,7 @@ struct DomainBox {
   bool mr_hmem = false;                 // FI_MR_HMEM: buffers in device memory need a descriptor
   bool mr_allocated = false;            // FI_MR_ALLOCATED: the mapping of registered memory does not change
   bool desc_ignored = false;            // an interface before 1.22, without FI_MR_LOCAL
+  nb::object on_news;                   // called with the pid of an endpoint and the name of what it tells
   int empty_region_errno = 0;           // the code that refuses a region of 0 bytes; 0: allowed
   RegionRules rules;                    // how regions are made, bound and enabled without Python
   MemoryRegionCore* regions = nullptr;  // intrusive list of the open regions; guarded by the GIL

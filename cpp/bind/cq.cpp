@@ -307,6 +307,7 @@ CompletionQueueCore::~CompletionQueueCore() {
     while (cq->read(&e, 1, &error_waits) == 1 || (error_waits && cq->read_error(&e, &error)))
       if ((e.reserved & nic::CqEntry::kSharedContext) == 0) contexts.push_back(e.context);
   }
+  for (const uint64_t c : cq->take_contexts()) contexts.push_back(c);
   for (const uint64_t c : contexts) {
     if (c != 0) Py_DECREF(reinterpret_cast<PyObject*>(c));
   }

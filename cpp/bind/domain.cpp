@@ -252,6 +252,13 @@ void register_domain(nb::module_& m) {
           nb::arg("ep"), nb::sig("def staged_with(self, ep: object) -> list[Any]"),
           "The open regions that were bound to an endpoint without Python.")
       .def(
+          "set_news", [](DomainCore& d, nb::object callback) { box_of(d)->on_news = std::move(callback); },
+          nb::arg("callback"), nb::sig("def set_news(self, callback: Callable[[int, str], object]) -> None"),
+          "Calls callback(pid, what) soon after an endpoint has news, in a call that posts or reads. The callback must\n"
+          "not refer to the domain. match_mode: the endpoint's message_statistics() about its match mode have changed.\n"
+          "no_id: too many long messages waited to be pulled. stopped: a receiver has refused a message; the last two\n"
+          "are told for the first, second, fourth ... time.")
+      .def(
           "regions",
           [](DomainCore& d) {
             nb::list out;
@@ -263,6 +270,7 @@ void register_domain(nb::module_& m) {
       .def("close", [](DomainCore& d) {
         if (!d.box || d.box->closed || d.box->forked()) return;
         d.box->drain();
+        d.box->on_news = nb::object();
         d.box->closed = true;
       });
 }

@@ -160,4 +160,7 @@ PyObject* ep_trecvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
 PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_tsenddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
+nb::dict message_statistics(nic::Endpoint& ep);
+nb::tuple unreceived(nic::Endpoint& ep, size_t max);
+
 }  // namespace weft::bind

@@ -5,7 +5,13 @@
 namespace weft::bind {
 
 void register_message_config(nb::module_& m) {
+  using nic::MatchMode;
   using nic::MessageConfig;
+  nb::enum_<MatchMode>(m, "MatchMode", "Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE.")
+      .value("unlimited", MatchMode::unlimited, "As in hardware, without a limit of list entries.")
+      .value("hardware", MatchMode::hardware, "In hardware; without list entries flow control begins.")
+      .value("hybrid", MatchMode::hybrid, "In hardware; without list entries in software from then on.")
+      .value("software", MatchMode::software, "In software, which needs no list entries.");
   nb::class_<MessageConfig>(
       m, "MessageConfig",
       "How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and\n"
@@ -31,7 +37,8 @@ void register_message_config(nb::module_& m) {
           [](MessageConfig& c, size_t n) { c.buffers.bytes = n; }, "Bytes of a buffer for messages without a receive.")
       .def_prop_rw(
           "buffers_min", [](const MessageConfig& c) { return c.buffers.posted_min; },
-          [](MessageConfig& c, uint32_t n) { c.buffers.posted_min = n; }, "Buffers that are ready in advance.")
+          [](MessageConfig& c, uint32_t n) { c.buffers.posted_min = c.mode.buffers = n; },
+          "Buffers that are ready in advance. In hardware mode each takes a list entry.")
       .def_prop_rw(
           "buffers_cached", [](const MessageConfig& c) { return c.buffers.cached_max; },
           [](MessageConfig& c, uint32_t n) { c.buffers.cached_max = n; },
@@ -40,6 +47,58 @@ void register_message_config(nb::module_& m) {
           "buffers_max", [](const MessageConfig& c) { return c.buffers.count_max; },
           [](MessageConfig& c, uint32_t n) { c.buffers.count_max = n; },
           "The most buffers; when all are full, senders have to wait.")
+      .def_prop_rw(
+          "mode", [](const MessageConfig& c) { return c.mode.mode; },
+          [](MessageConfig& c, MatchMode mode) { c.mode.mode = mode; },
+          "Where messages are matched, and so whether receives and messages take list entries.")
+      .def(
+          "set_entries",
+          [](MessageConfig& c, mem::Ledger& ledger, uint32_t slot, uint32_t kind) {
+            if (slot >= mem::Ledger::kSlotsMax || kind >= mem::Ledger::kKinds)
+              raise(fi_err::kEINVAL, "MessageConfig: no such slot or kind");
+            c.mode.entries = {&ledger, slot, kind};
+          },
+          nb::arg("ledger"), nb::arg("slot"), nb::arg("kind"),
+          "The list entries of a service: a kind of resource in the ledger, for the process with this slot. The ledger\n"
+          "must live, and the slot be open, until the endpoint is closed.")
+      .def_prop_rw(
+          "size", [](const MessageConfig& c) { return c.mode.size; },
+          [](MessageConfig& c, uint32_t n) { c.mode.size = n; }, "rx_attr.size: see by_receives and by_messages.")
+      .def_prop_rw(
+          "lossless", [](const MessageConfig& c) { return c.mode.lossless; },
+          [](MessageConfig& c, bool on) { c.mode.lossless = on; },
+          "In hardware mode a message without a list entry waits at its sender, and no flow control begins.")
+      .def_prop_rw(
+          "early_for_messages", [](const MessageConfig& c) { return c.mode.early_for_messages; },
+          [](MessageConfig& c, bool on) { c.mode.early_for_messages = on; },
+          "hybrid: changes to software when a message without a receive takes one of the last `requests_min` entries.")
+      .def_prop_rw(
+          "early_for_receives", [](const MessageConfig& c) { return c.mode.early_for_receives; },
+          [](MessageConfig& c, bool on) { c.mode.early_for_receives = on; }, "The same for a posted receive.")
+      .def_prop_rw(
+          "by_receives", [](const MessageConfig& c) { return c.mode.by_receives; },
+          [](MessageConfig& c, bool on) { c.mode.by_receives = on; },
+          "hybrid: changes to software when more receives than `size` are posted.")
+      .def_prop_rw(
+          "by_messages", [](const MessageConfig& c) { return c.mode.by_messages; },
+          [](MessageConfig& c, bool on) { c.mode.by_messages = on; },
+          "hybrid: changes to software when more messages than `size` have no receive.")
+      .def_prop_rw(
+          "requests_bytes", [](const MessageConfig& c) { return c.requests.bytes; },
+          [](MessageConfig& c, size_t n) { c.requests.bytes = n; },
+          "As buffer_bytes, for messages that are matched by software.")
+      .def_prop_rw(
+          "requests_min", [](const MessageConfig& c) { return c.requests.posted_min; },
+          [](MessageConfig& c, uint32_t n) { c.requests.posted_min = c.mode.requests = n; },
+          "As buffers_min; each takes a list entry.")
+      .def_prop_rw(
+          "requests_cached", [](const MessageConfig& c) { return c.requests.cached_max; },
+          [](MessageConfig& c, uint32_t n) { c.requests.cached_max = n; }, "As buffers_cached.")
+      .def_prop_rw(
+          "requests_max", [](const MessageConfig& c) { return c.requests.count_max; },
+          [](MessageConfig& c, uint32_t n) { c.requests.count_max = n; }, "As buffers_max.")
+      .def_rw("append_retry_ns", &MessageConfig::append_retry_ns,
+              "Nanoseconds that a receive waits for a list entry before it fails; 0: as the mode has it.")
       .def_rw("credits", &MessageConfig::credits,
               "Short messages that one sender may send without an answer; 0: every message is answered.")
       .def_rw("unordered", &MessageConfig::unordered,

@@ -58,6 +58,8 @@ void register_rules(nb::module_& m) {
       .value("rdzv_full", Refusal::rdzv_full)
       .value("flow_stopped", Refusal::flow_stopped)
       .value("no_claim", Refusal::no_claim)
+      .value("rx_changing", Refusal::rx_changing)
+      .value("rx_no_entry", Refusal::rx_no_entry)
       .value("bad_flags", Refusal::bad_flags)
       .value("too_many_buffers", Refusal::too_many_buffers)
       .value("bad_range_count", Refusal::bad_range_count)

@@ -40,7 +40,8 @@ void register_status(nb::module_& m) {
       .value("no_message", Status::no_message)
       .value("no_source", Status::no_source)
       .value("not_ready", Status::not_ready)
-      .value("page_request", Status::page_request);
+      .value("page_request", Status::page_request)
+      .value("no_entry", Status::no_entry);
   m.def(
       "status_errno", [](Status status) { return fi_errno(status); }, nb::arg("status"),
       "The FI_ code of a status according to the man pages.");

@@ -204,6 +204,14 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
              "receives or read its completion queue";
     case Refusal::no_claim:
       return m + "this context has claimed no message: peek first, with PEEK | CLAIM and the same context object";
+    case Refusal::rx_changing:
+      return m +
+             "list entries ran out, and the endpoint changes its match mode: read the completion queue and retry";
+    case Refusal::rx_no_entry:
+      return m +
+             "the service has no list entry for this receive, and no kept message could return one: the provider on "
+             "hardware would end the process here. Post fewer receives, set FI_CXI_RX_MATCH_MODE=hybrid or software, "
+             "or use a service with more list entries";
     case Refusal::bad_tag:
       return m + why.what + " " + hex(why.asked) + " has bits that tags here do not have (" + hex(why.limit) +
              ", ep_attr.mem_tag_format): use lower bits";

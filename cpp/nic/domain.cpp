@@ -296,4 +296,20 @@ std::vector<uint64_t> Domain::take_released() {
   return released;
 }
 
+void Domain::tell(uint32_t pid, News what) noexcept {
+  const std::lock_guard guard(received_lock_);
+  const std::pair<uint32_t, News> one{pid, what};
+  try {
+    if (std::ranges::find(news_, one) == news_.end()) news_.push_back(one);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  released_count_.store(1, std::memory_order_relaxed);
+}
+
+std::vector<std::pair<uint32_t, News>> Domain::take_news() {
+  const std::lock_guard guard(received_lock_);
+  return std::exchange(news_, {});
+}
+
 }  // namespace weft::nic

@@ -47,6 +47,10 @@ struct DomainConfig {
 };
 constexpr uint64_t kStandardKey = uint64_t{1} << 32;
 
+// What an endpoint tells its application besides completions. match_mode: RxMode::Statistics has changed. no_id: a send
+// was refused because too many messages wait to be pulled. stopped: a receiver has refused a message.
+enum class News : uint8_t { match_mode, no_id, stopped };
+
 class Domain {
  public:
   Domain(Nic* nic, const DomainConfig& config);
@@ -115,6 +119,9 @@ class Domain {
   // The objects and the context (0: none) of a receive. Any thread, without the lock.
   void release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept;
   std::vector<uint64_t> take_released();
+  // What an application should hear of, besides completions: take_news(). Any thread, without the lock.
+  void tell(uint32_t pid, News what) noexcept;
+  std::vector<std::pair<uint32_t, News>> take_news();
 
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
   [[nodiscard]] const DomainConfig& config() const noexcept { return config_; }
@@ -175,8 +182,9 @@ class Domain {
 #endif
   OpTable ops_;
   std::vector<uint64_t> released_;
-  SpinLock received_lock_;  // guards received_
+  SpinLock received_lock_;  // guards received_ and news_
   std::vector<uint64_t> received_;
+  std::vector<std::pair<uint32_t, News>> news_;
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;

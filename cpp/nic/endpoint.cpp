@@ -113,13 +113,16 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
         n.table().open_ep(domain_->index_, table_flags(), vni_mask_ == 0 ? several : address, &generation);
     size_t claimed = 0;
     const auto name = [&](size_t i) { return wire::EpAddress{nic, address.pid, vnis_[i / n.links().size()], 0}; };
+    const auto unclaim = [&] {
+      for (size_t i = 0; i < claimed; ++i) n.links()[i % n.links().size()]->release(name(i));
+      n.table().close_ep(index);
+    };
     try {
       for (; claimed < vnis_.size() * n.links().size(); ++claimed) {
         n.links()[claimed % n.links().size()]->claim(name(claimed), index, generation);
       }
     } catch (const Error& e) {
-      for (size_t i = 0; i < claimed; ++i) n.links()[i % n.links().size()]->release(name(i));
-      n.table().close_ep(index);
+      unclaim();
       if (!pid && e.fi_code() == fi_err::kEADDRINUSE && attempt + 1 < std::min(pid_count, kAttempts)) {
         number = pid_count <= kAttempts ? number + 1 : n.random().next();
         continue;
@@ -127,22 +130,29 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       throw;
     }
     if (claim == Claim::try_only) {
-      for (size_t i = 0; i < claimed; ++i) n.links()[i % n.links().size()]->release(name(i));
-      n.table().close_ep(index);
+      unclaim();
       return address.pid;
     }
     const std::lock_guard objects(n.objects_mutex_);
     const DomainLock guard(domain_);
+    constexpr uint64_t kMessages = flag::kMsg | flag::kTagged;
+    if ((config_.caps & kMessages) != 0 && (config_.caps & flag::kRecv) != 0 && rx_cq_) {
+      generation_ = generation;
+      port_owner_ = std::make_unique<RxPort>(this, rx_cq_, recv_cntr_, rx_selective_,
+                                             config_.messages.source ? av_.get() : nullptr, n.random().next());
+      if (!port_owner_->open()) {
+        port_owner_.reset();
+        unclaim();
+        throw Error(fi_err::kENOSPC, "the endpoint's service has no list entries for its buffers");
+      }
+    }
     av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
     generation_ = generation;
     shut_number_ = uint64_t{generation} << 32;  // differs from the numbers of earlier endpoints of the slot
     address_ = address;
-    constexpr uint64_t kMessages = flag::kMsg | flag::kTagged;
-    if ((config_.caps & kMessages) != 0 && (config_.caps & flag::kRecv) != 0 && rx_cq_) {
-      port_owner_ = std::make_unique<RxPort>(this, rx_cq_, recv_cntr_, rx_selective_,
-                                             config_.messages.source ? av_.get() : nullptr, n.random().next());
+    if (port_owner_) {
       port_.store(port_owner_.get(), std::memory_order_release);
       n.ports_[index].store(port_owner_.get(), std::memory_order_release);
     }

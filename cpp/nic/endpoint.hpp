@@ -55,7 +55,10 @@ struct MessageConfig {
   uint64_t min_multi_recv = 64;    // OPT_MIN_MULTI_RECV when the endpoint is enabled
   uint32_t posted_max = 1u << 30;  // receives
   uint32_t unexpected_max = 1u << 30;
-  RxBuffers::Config buffers;            // of unexpected messages
+  RxBuffers::Config buffers;            // of unexpected messages, matched by hardware
+  RxBuffers::Config requests;           // of those matched by software
+  RxModeConfig mode;
+  uint64_t append_retry_ns = 0;         // a receive waits so long for a list entry, and then fails; 0: by the mode
   uint32_t credits = 32;                // credited messages of one sender; 0: every message is answered
   bool unordered = false;               // FI_PROTO_CXI_RNR: no order, and nothing unexpected is kept
   uint64_t retry_ns_max = 500'000'000;  // such a message fails if it has found no receive for so long
@@ -148,6 +151,23 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   PostResult post_receive(const ReceiveArgs& args);
   // OPT_MIN_MULTI_RECV, for receives that are posted later.
   void set_min_multi_recv(uint64_t bytes) noexcept;
+  // What keeps messages from being sent.
+  struct SendState {
+    uint32_t tagged_ids = 0, untagged_ids = 0;  // messages that wait to be pulled
+    uint64_t no_id = 0, no_id_bytes = 0;        // sends refused for want of an id, and the longest of them
+    uint64_t stops = 0;                         // refusals by receivers
+    uint32_t stopped = 0;                       // peers that take no messages at present
+    uint64_t stopped_ns = 0;                    // for how long the oldest of them has taken none
+    uint64_t stopped_dest = 0;                  // its fi_addr
+  };
+  [[nodiscard]] SendState send_state() const;
+  // The oldest messages that no receive has taken, with the senders' fi_addr; *total: their number. Empty for an
+  // endpoint that is not enabled or receives nothing. Throws std::bad_alloc.
+  struct Unreceived {
+    RxCompletion message;
+    uint64_t source;  // FI_ADDR_NOTAVAIL: not in the address vector
+  };
+  [[nodiscard]] std::vector<Unreceived> unreceived(size_t max, size_t* total);
   // MessageConfig::retry_ns_max, for messages that are refused for the first time later.
   void set_retry_time(uint64_t ns) noexcept;
 
@@ -302,7 +322,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   bool may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept;
   PostResult send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants);
   bool advance_send(Op* op);
-  Status lend(Op* op);
+  void lend(Op* op);
   void unlend(Op* op, bool taken) noexcept;
   void restart_flow(Flow& flow) noexcept;
   void stop_flow(Flow& flow, Op* refused) noexcept;
@@ -360,6 +380,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   bool takes_credits_ = true;                   // false: later operations wait for messages, which then need an answer
   ClassSet send_stops_ = 0;                     // bits of Flow::busy that keep a message from being sent by the call
   uint32_t tagged_ids_ = 0, untagged_ids_ = 0;  // messages that wait to be pulled
+  uint64_t no_id_ = 0, no_id_bytes_ = 0, stops_seen_ = 0;
   std::vector<uint32_t> lent_;                  // buffers of canceled messages, which peers may still be reading
   uint32_t index_ = 0, generation_ = 0;
   bool shut_ = false;         // peers have been told that rx_cq_ has no room

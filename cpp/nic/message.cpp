@@ -9,6 +9,7 @@
 // entry (written). Benchmark: bench/cpp/messages.cpp.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
@@ -107,7 +108,11 @@ PostResult Endpoint::post_send(const SendArgs& args) {
   const bool rendezvous = total > m.eager_max;
   uint32_t& ids = args.tagged ? tagged_ids_ : untagged_ids_;
   const uint32_t ids_max = args.tagged ? m.tagged_ids : m.untagged_ids;
-  if (rendezvous && ids_max != 0 && ids >= ids_max) return {Refusal::rdzv_full};
+  if (rendezvous && ids_max != 0 && ids >= ids_max) [[unlikely]] {
+    no_id_bytes_ = std::max(no_id_bytes_, total);
+    if (std::has_single_bit(++no_id_)) domain_->tell(address_.pid, News::no_id);
+    return {Refusal::rdzv_full};
+  }
   Op* op = make_op(OpKind::send, *flow, wants, args.flags, args.context, args.data, total, args.inject_call);
   op->tag = args.tag;
   op->tagged = args.tagged;
@@ -181,13 +186,7 @@ bool Endpoint::advance_send(Op* op) {
   if (rendezvous) {
     f.flags |= wire::kMessageRendezvous;
     n = std::min({op->total, m.eager_part, uint64_t{route.peer->payload_max}});
-    if (op->lent == Op::kNotLent) {
-      if (const Status s = lend(op); s != Status::ok) {
-        op->status = s;
-        finish(op);
-        return true;
-      }
-    }
+    if (op->lent == Op::kNotLent) lend(op);
     if (op->lent != Op::kNotLent) f.message.key = domain_->nic_->table().mr(op->lent).key;
   }
   if (op->local_count == 1) {
@@ -230,9 +229,9 @@ bool Endpoint::advance_send(Op* op) {
 
 // Enters the message's buffers into the memory table, so that a receiver on this host reads them itself. Without a
 // shared table the receiver asks for frames.
-Status Endpoint::lend(Op* op) {
+void Endpoint::lend(Op* op) {
   const Route& route = *op->flow->route;
-  if (route.ep_entry == nullptr) return Status::ok;
+  if (route.ep_entry == nullptr) return;
   mem::MrBuffer buffers[kIovMax];
   for (uint8_t i = 0; i < op->local_count; ++i) {
     const iovec& v = op->local[i];
@@ -251,7 +250,6 @@ Status Endpoint::lend(Op* op) {
     op->lent = domain_->nic_->table().insert(request);
   } catch (const Error&) {  // the table is full: the receiver asks for frames
   }
-  return Status::ok;
 }
 
 // taken: the receiver, the only reader, has said that it needs the buffer no more, or is gone.
@@ -313,8 +311,10 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
       finish(op);
     }
   } else {
-    if (flow.window != 0) [[unlikely]]
+    if (flow.window != 0) [[unlikely]] {
+      flow.stopped_at_ns = 0;
       flow.window = flow.window < wire::kUnansweredMax ? 2 * flow.window : 0;
+    }
     if ((flags & wire::kReplyArrived) != 0 && !op->matched) {
       op->arrived = true;
     } else {
@@ -330,9 +330,12 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
 void Endpoint::stop_flow(Flow& flow, Op* refused) noexcept {
   refused->submitted = false;
   domain_->wait_in_order(refused);
+  const uint64_t now = domain_->nic_->clock().now_ns();
+  if (flow.stopped_at_ns == 0) flow.stopped_at_ns = now;
   flow.stopped = true;
   flow.window = 1;
-  flow.retry_at_ns = domain_->nic_->clock().now_ns() + config_.messages.stop_ns;
+  flow.retry_at_ns = now + config_.messages.stop_ns;
+  if (std::has_single_bit(++stops_seen_)) domain_->tell(address_.pid, News::stopped);
   domain_->nic_->need_engine();
 }
 
@@ -358,7 +361,28 @@ void Endpoint::set_retry_time(uint64_t ns) noexcept {
 void Endpoint::restart_flow(Flow& flow) noexcept {
   end_message_flow(flow);
   flow.restart = flow.stopped = false;
+  flow.stopped_at_ns = 0;
   for (Op* op = flow.first; op != nullptr; op = op->next) op->numbered = false;
+}
+
+Endpoint::SendState Endpoint::send_state() const {
+  const DomainLock guard(domain_);
+  SendState s;
+  s.tagged_ids = tagged_ids_;
+  s.untagged_ids = untagged_ids_;
+  s.no_id = no_id_;
+  s.no_id_bytes = no_id_bytes_;
+  s.stops = stops_seen_;
+  const uint64_t now = domain_->nic_->clock().now_ns();
+  for (size_t dest = 0; dest < flows_.size(); ++dest) {
+    if (!flows_[dest] || flows_[dest]->stopped_at_ns == 0) continue;
+    ++s.stopped;
+    const uint64_t age = now - std::min(now, flows_[dest]->stopped_at_ns);
+    if (age < s.stopped_ns) continue;
+    s.stopped_ns = age;
+    s.stopped_dest = dest;
+  }
+  return s;
 }
 
 // Tells the receiver to forget the flow.
@@ -387,6 +411,8 @@ void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fr
   Op* op = domains_[index]->ops_.find(frame.op_id);
   if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get()) return;
   if (frame.kind == wire::FrameKind::done) {
+    const auto status = static_cast<Status>(frame.status);
+    if (op->status == Status::ok) op->status = status == Status::again ? Status::protocol : status;
     op->ep->on_taken(op);
     return;
   }

@@ -185,6 +185,20 @@ void CompletionQueue::push_collected(const RxEntry& received) noexcept {
   push_error(entry, std::move(error));
 }
 
+void CompletionQueue::keep_context(uint64_t context) noexcept {
+  if (context == 0) return;
+  const std::lock_guard guard(received_lock_);
+  try {
+    contexts_.push_back(context);
+  } catch (const std::bad_alloc&) {  // the object stays until the process ends
+  }
+}
+
+std::vector<uint64_t> CompletionQueue::take_contexts() {
+  const std::lock_guard guard(received_lock_);
+  return std::exchange(contexts_, {});
+}
+
 std::string RxEntry::describe(Status failed) const {
   const auto number = [](uint64_t n) { return std::to_string(n); };
   const bool tagged = (entry.flags & flag::kTagged) != 0;
@@ -208,12 +222,20 @@ std::string RxEntry::describe(Status failed) const {
       return "receive" + std::string(tag) +
              ": no memory behind the receive's buffer, or behind the sender's (unmapped, or without the access right): "
              "keep a buffer mapped until its completion is read";
+    case Status::no_entry:
+      return "receive" + std::string(tag) +
+             ": no list entry of the service became free in FI_CXI_RNR_APPEND_RETRY_TIMEOUT_US; the provider on "
+             "hardware would end the process here. Post fewer receives, or use a service with more list entries";
+    case Status::no_memory:
+      return "receive" + std::string(tag) +
+             ": out of memory while the message was pulled from its sender: the buffer's content is undefined; free "
+             "memory, and ask the sender to send again";
     default:
       break;
   }
   return "receive" + std::string(tag) +
-         ": the sender ended before all bytes of the message were pulled from its buffer (status " +
-         number(static_cast<uint64_t>(failed)) + "): the buffer's content is undefined; post the receive again";
+         ": the sender ended before all bytes of the message were pulled from its buffer: the buffer's content is "
+         "undefined; post the receive again, and let the sender send again";
 }
 
 void CompletionQueue::forget_sources(const AddressVector* sources) noexcept {

@@ -168,6 +168,10 @@ class CompletionQueue {
   [[nodiscard]] bool is_full_of_receives(Receiver* receiver) noexcept {
     return received_count_.load(std::memory_order_relaxed) >= capacity_ && note_starved(receiver);
   }
+  // A buffer for several messages ended without a last entry: its context is the queue's, for the entries that share
+  // it, and take_contexts() returns it.
+  void keep_context(uint64_t context) noexcept;
+  std::vector<uint64_t> take_contexts();
   // The address vector ends: finds the senders of waiting entries now.
   void forget_sources(const AddressVector* sources) noexcept;
   // Adds a local completion, which has no source address.
@@ -257,6 +261,7 @@ class CompletionQueue {
   uint32_t received_first_ = 0;
   bool received_lost_ = false;  // no memory for an entry
   std::vector<RxEntry> received_;
+  std::vector<uint64_t> contexts_;
   std::vector<Receiver*> starved_;  // receivers that wait for room
 };
 

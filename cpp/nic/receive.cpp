@@ -35,6 +35,17 @@ void Endpoint::set_min_multi_recv(uint64_t bytes) noexcept {
   if (RxPort* const port = port_.load(std::memory_order_acquire); port != nullptr) port->set_min_multi_recv(bytes);
 }
 
+std::vector<Endpoint::Unreceived> Endpoint::unreceived(size_t max, size_t* total) {
+  *total = 0;
+  RxPort* const port = port_.load(std::memory_order_acquire);
+  if (port == nullptr || closed()) return {};
+  std::vector<Unreceived> all;
+  for (const RxCompletion& one : port->context().unexpected_messages(max, total)) all.push_back({one, 0});
+  const DomainLock guard(domain_);
+  for (Unreceived& one : all) one.source = av_->find(one.message.source);
+  return all;
+}
+
 void Endpoint::on_receive_room() noexcept {
   if (RxPort* const port = port_.load(std::memory_order_relaxed); port != nullptr) port->context().resume();
 }
@@ -297,7 +308,9 @@ size_t Nic::run_pulls() noexcept {
   size_t n = 0;
   for (std::atomic<RxPort*>& slot : ports_) {
     RxPort* const port = slot.load(std::memory_order_acquire);
-    if (port != nullptr && port->has_pulls()) n += port->run_pulls();
+    if (port == nullptr) continue;
+    if (port->is_unsettled()) port->settle();
+    if (port->has_pulls()) n += port->run_pulls();
   }
   return n;
 }

@@ -117,6 +117,7 @@ struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
   // waiting messages would be sent, and refused, for each place that becomes free.
   uint32_t window = 0;
   uint64_t retry_at_ns = 0;
+  uint64_t stopped_at_ns = 0;  // when the receiver refused the first message; 0: it takes messages
 
   void set_long_send() noexcept {
     const bool plenty = credits > credits_max / 2 || (credits != 0 && asks_credits);
@@ -136,6 +137,7 @@ struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
     epoch = route->epoch;
     asks_credits = stopped = restart = false;
     window = 0;
+    stopped_at_ns = 0;
     set_long_send();
   }
 

@@ -38,6 +38,8 @@ enum class Refusal : uint8_t {
   rdzv_full,     // MessageConfig::tagged_ids, untagged_ids
   flow_stopped,  // the receiver has refused earlier messages, and takes no more at present
   no_claim,      // FI_CLAIM: the context has claimed no message
+  rx_changing,   // the endpoint changes its match mode
+  rx_no_entry,   // the service has no list entry for a receive
   // By the rules of calls.
   bad_flags,
   too_many_buffers,  // iov_max
@@ -80,11 +82,12 @@ constexpr RefusalErrnos default_errnos() noexcept {
   const auto set = [&](Refusal r, int e) { of[static_cast<size_t>(r)] = static_cast<int16_t>(e); };
   set(Refusal::none, 0);
   for (const Refusal r : {Refusal::cq_full, Refusal::tx_full, Refusal::not_now, Refusal::rx_full, Refusal::rdzv_full,
-                          Refusal::flow_stopped}) {
+                          Refusal::flow_stopped, Refusal::rx_changing}) {
     set(r, fi_err::kEAGAIN);
   }
   for (const Refusal r : {Refusal::not_enabled, Refusal::closed, Refusal::forked}) set(r, fi_err::kEOPBADSTATE);
   set(Refusal::no_cq, fi_err::kENOCQ);
+  set(Refusal::rx_no_entry, fi_err::kENOSPC);
   set(Refusal::not_connected, fi_err::kENOTCONN);
   set(Refusal::too_long, fi_err::kEMSGSIZE);
   set(Refusal::inject_too_long, fi_err::kEMSGSIZE);

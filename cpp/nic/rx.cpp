@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "mem/guard.hpp"
 
@@ -124,7 +125,7 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
   // An eager frame has all bytes of its message; a rendezvous has some.
   if (rendezvous ? bytes.size() > message.length : bytes.size() != message.length) return RxAnswer::broken;
   const bool credited = (message.flags & rx_flag::kCredited) != 0;
-  if (!credited && sink_->is_full()) [[unlikely]]
+  if (!credited && (mode_.changing() || sink_->is_full())) [[unlikely]]
     return RxAnswer::refused;
   Arrival arrival;
   arrival.tag = message.tag;
@@ -136,19 +137,27 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
   Match match;
   if (match_.match(arrival, &match)) {
     ++matched_;
+    if (match.last && mode_.accounts()) mode_.unlisted();
     return deliver(match, message, bytes) ? RxAnswer::done : RxAnswer::arrived;
   }
   if ((message.flags & rx_flag::kUnordered) != 0) return RxAnswer::refused;
+  uint32_t epoch = 0;
+  if (mode_.accounts()) {
+    const bool may_stay = mode_.keep(credited, &epoch);
+    if (!may_stay || mode_.changing()) [[unlikely]]
+      sink_->unsettled();
+    if (!may_stay) return RxAnswer::refused;
+  }
   const RxBuffers::Room room = buffers_.take(sizeof(Parked) + bytes.size(), credited);
-  if (room.memory == nullptr) return credited ? RxAnswer::no_memory : RxAnswer::refused;
-  arrival.cookie = reinterpret_cast<uint64_t>(room.memory);
-  if (match_.keep(arrival, credited) == nullptr) {
-    buffers_.give(room.buffer);
+  if (room.memory != nullptr) arrival.cookie = reinterpret_cast<uint64_t>(room.memory);
+  if (room.memory == nullptr || match_.keep(arrival, credited) == nullptr) [[unlikely]] {
+    if (room.memory != nullptr) buffers_.give(room.buffer);
+    mode_.taken(epoch);
     return credited ? RxAnswer::no_memory : RxAnswer::refused;
   }
   ::new (room.memory)
       Parked{message.peer, message.key, message.op_id, message.source, room.buffer, static_cast<uint32_t>(bytes.size()),
-             message.flags};
+             epoch,        message.flags};
   std::copy(bytes.begin(), bytes.end(), room.memory + sizeof(Parked));
   ++kept_;
   return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;
@@ -229,7 +238,10 @@ void RxContext::end(Posted* posted, RxCompletion completion) noexcept {
   completion.multi_last = last && posted->multi && !canceled;
   completion.ends = last && !canceled;
   if (last) match_.release(posted);
-  if (closed_) return;
+  if (closed_) {
+    if (last) sink_->dropped(completion.context, completion.multi);
+    return;
+  }
   sink_->completed(completion);
   if (last && canceled) {  // a buffer for several messages: the cancel waited for them
     RxCompletion c;
@@ -251,7 +263,11 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
     c.length = 0;
   }
   end(pull.posted, c);
-  sink_->done(pull.peer, pull.op_id, c.length);
+  if (closed_ && status != Status::ok) {
+    sink_->lost(pull.peer, pull.op_id);
+  } else {
+    sink_->done(pull.peer, pull.op_id, c.length);
+  }
 }
 
 // ---- receives
@@ -260,17 +276,89 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
 RxContext::Post RxContext::post(const Receive& receive) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return Post::closed;
+  if (mode_.changing()) [[unlikely]]
+    return Post::changing;
+  if (!waiting_.empty()) [[unlikely]]
+    return wait_for_entry(receive);
+  const Post how = append(receive);
+  if (how == Post::no_entry) [[unlikely]] {
+    if (config_.append_retry_ns != 0) return wait_for_entry(receive);
+    sink_->unsettled();
+  }
+  return how;
+}
+
+RxContext::Post RxContext::append(const Receive& receive) noexcept {
   Posted* const p = match_.post(receive);
   if (p == nullptr) return Post::full;
   Match match;
+  bool used = false;
   while (match_.take_unexpected(p, &match)) {
     const bool last = match.last;
     receive_parked(match);
     if (last) return Post::ok;  // the receive may have been released
+    used = true;
+  }
+  if (mode_.accounts()) {
+    if (!mode_.list(used)) [[unlikely]] {
+      match_.cancel(p);
+      match_.release(p);
+      return Post::no_entry;
+    }
+    if (mode_.changing()) [[unlikely]]
+      sink_->unsettled();
   }
   if (untold_) [[unlikely]]
     tell_ready();  // the receive may match what was refused
   return Post::ok;
+}
+
+RxContext::Post RxContext::wait_for_entry(const Receive& receive) noexcept try {
+  waiting_.push_back({receive, sink_->now_ns() + config_.append_retry_ns});
+  sink_->unsettled();
+  return Post::ok;
+} catch (const std::bad_alloc&) {
+  return Post::full;
+}
+
+bool RxContext::settle() noexcept {
+  const std::lock_guard guard(lock_);
+  if (closed_) return false;
+  if (mode_.changing()) {
+    const bool reclaimed = mode_.finish();
+    if (mode_.state() == RxMode::State::software) buffers_.change(config_.requests);
+    if (reclaimed && untold_) tell_ready();
+  }
+  while (!waiting_.empty()) {
+    const Waiting& first = waiting_.front();
+    ++append_attempts_;
+    const Post how = append(first.receive);
+    if (how != Post::ok) {
+      if (sink_->now_ns() < first.until_ns) {
+        sink_->unsettled();
+        break;
+      }
+      RxCompletion c = ended(first.receive);
+      c.status = Status::no_entry;
+      sink_->completed(c);
+    }
+    waiting_.pop_front();
+  }
+  const RxMode::Statistics now = mode_.statistics();
+  const uint64_t events = now.changes + now.stops + now.pauses + (config_.append_retry_ns != 0 ? 0 : now.no_entries);
+  return std::exchange(events_told_, events) != events;
+}
+
+// The completion of a receive that no message has found.
+RxCompletion RxContext::ended(const Receive& receive) noexcept {
+  RxCompletion c;
+  c.context = receive.context;
+  c.flags = receive.flags;
+  c.extra = receive.extra;
+  c.ends = true;
+  c.tagged = receive.what.tagged;
+  c.multi = c.multi_last = receive.multi;
+  return c;
 }
 
 // A receive takes an unexpected message.
@@ -286,6 +374,7 @@ void RxContext::receive_parked(const Match& match) noexcept {
 
 // Frees a message that has been taken out of the lists.
 void RxContext::forget(Unexpected* message) noexcept {
+  mode_.taken(parked(*message).epoch);
   buffers_.give(parked(*message).buffer);
   match_.release(message);
   if (untold_) [[unlikely]]
@@ -304,8 +393,10 @@ void RxContext::tell_ready() noexcept {
 
 bool RxContext::cancel(uint64_t context) noexcept {
   const std::lock_guard guard(lock_);
-  Posted* const p = closed_ ? nullptr : match_.cancel(context);
-  if (p == nullptr) return false;
+  if (closed_) return false;
+  Posted* const p = match_.cancel(context);
+  if (p == nullptr) return !waiting_.empty() && cancel_waiting(context);
+  if (mode_.accounts()) mode_.unlisted();
   if (p->under_way != 0) return true;  // end() reports it
   RxCompletion c;
   c.context = p->context;
@@ -316,6 +407,16 @@ bool RxContext::cancel(uint64_t context) noexcept {
   c.multi = c.multi_last = p->multi;
   c.status = Status::canceled;
   match_.release(p);
+  sink_->completed(c);
+  return true;
+}
+
+bool RxContext::cancel_waiting(uint64_t context) noexcept {
+  const auto found = std::ranges::find(waiting_, context, [](const Waiting& w) { return w.receive.context; });
+  if (found == waiting_.end()) return false;
+  RxCompletion c = ended(found->receive);
+  c.status = Status::canceled;
+  waiting_.erase(found);
   sink_->completed(c);
   return true;
 }
@@ -336,9 +437,11 @@ RxCompletion RxContext::seen(const Unexpected& u, uint64_t context, uint64_t fla
 RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return Found::closed;
+  if (mode_.changing()) [[unlikely]]
+    return Found::changing;
   Unexpected* const u = match_.peek(what);
   if (u == nullptr) return Found::missing;
-  if (how == Peek::claim && !match_.claim(u, context)) return Found::full;
+  if (how == Peek::claim && !claim(u, context)) return Found::full;
   sink_->completed(seen(*u, context, flags));
   if (how == Peek::discard) {
     const RxMessage message = message_of(*u);
@@ -351,9 +454,20 @@ RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context
   return Found::found;
 }
 
+bool RxContext::claim(Unexpected* message, uint64_t context) noexcept try {
+  claimed_.push_back(message);
+  if (match_.claim(message, context)) return true;
+  claimed_.pop_back();
+  return false;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return Found::closed;
+  if (mode_.changing()) [[unlikely]]
+    return Found::changing;
   Posted* const p = discard ? nullptr : match_.post(receive);
   if (p == nullptr && !discard) return Found::full;
   Unexpected* const u = match_.take_claimed(receive.context);
@@ -361,6 +475,7 @@ RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard
     if (p != nullptr) match_.release(p);
     return Found::missing;
   }
+  std::erase(claimed_, u);
   if (discard) {
     const RxMessage message = message_of(*u);
     sink_->completed(seen(*u, receive.context, receive.flags));
@@ -431,26 +546,42 @@ void RxContext::peer_down(uint64_t peer) noexcept {
   }
 }
 
-std::vector<uint64_t> RxContext::take_contexts() {
-  const std::lock_guard guard(lock_);
-  std::vector<uint64_t> contexts;
-  for (Posted* posted : match_.listed()) {
-    if (posted->context != 0) contexts.push_back(posted->context);
-    posted->context = 0;
-  }
-  return contexts;
-}
-
 void RxContext::close() noexcept {
   const std::lock_guard guard(lock_);
+  if (closed_) return;
   closed_ = true;
+  try {
+    for (Posted* posted : match_.listed()) {
+      match_.cancel(posted);
+      if (posted->under_way != 0) continue;  // the last end() drops it
+      sink_->dropped(posted->context, posted->multi);
+      match_.release(posted);
+    }
+  } catch (const std::bad_alloc&) {  // the contexts stay until the process ends
+  }
+  for (const Waiting& w : waiting_) sink_->dropped(w.receive.context, w.receive.multi);
+  waiting_.clear();
+  const auto lose = [this](const Unexpected& u) {
+    if ((u.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) sink_->lost(parked(u).peer, parked(u).op_id);
+  };
+  match_.each_unexpected(lose);
+  for (const Unexpected* u : claimed_) lose(*u);
+  mode_.close();
 }
 
-std::vector<RxCompletion> RxContext::unexpected_messages() {
+std::vector<RxCompletion> RxContext::unexpected_messages(size_t max, size_t* total) {
   const std::lock_guard guard(lock_);
   std::vector<RxCompletion> all;
-  match_.each_unexpected([&](const Unexpected& u) { all.push_back(seen(u, 0, 0)); });
+  *total = 0;
+  match_.each_unexpected([&](const Unexpected& u) {
+    if (++*total <= max) all.push_back(seen(u, 0, 0));
+  });
   return all;
+}
+
+bool RxContext::open() noexcept {
+  const std::lock_guard guard(lock_);
+  return mode_.open();
 }
 
 RxContext::Statistics RxContext::statistics() noexcept {
@@ -463,6 +594,9 @@ RxContext::Statistics RxContext::statistics() noexcept {
   s.unexpected = kept_;
   s.refused = refused_;
   s.early = early_.size();
+  s.mode = mode_.statistics();
+  s.waiting = waiting_.size();
+  s.append_attempts = append_attempts_;
   return s;
 }
 

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "base/status.hpp"
 #include "nic/match.hpp"
 #include "nic/rx_buffers.hpp"
+#include "nic/rx_mode.hpp"
 #include "wire/address.hpp"
 #include "wire/frame.hpp"
 
@@ -107,6 +109,14 @@ class RxSink {
   virtual void pull(const RxPull& pull) noexcept = 0;  // queues the pull
   // Tells a sender that was answered `arrived` that its operation ends. bytes: of its message that were taken.
   virtual void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept = 0;
+  // The same for a message that was never received, because the endpoint closes.
+  virtual void lost(uint64_t peer, uint64_t op_id) noexcept = 0;
+  // A receive ends without a completion, because the endpoint closes. multi: of a buffer for several messages, whose
+  // earlier completions may still wait to be read.
+  virtual void dropped(uint64_t context, bool multi) noexcept = 0;
+  // RxContext::settle() has to be called soon, from a thread that makes progress.
+  virtual void unsettled() noexcept = 0;
+  virtual uint64_t now_ns() noexcept = 0;
   // The flow may send the refused message again.
   // op_id: of a refused message.
   virtual void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept = 0;
@@ -125,18 +135,29 @@ class RxContext {
     uint32_t flows_max = 4096;          // records of one connection
     uint32_t sources_max = 1u << 20;    // addresses that have a number
     uint64_t seed = 0;                  // for the match unit
+    RxModeConfig mode;
+    RxBuffers::Config requests;  // buffers of messages in software
+    // A receive without a list entry waits so long for one, and then fails (FI_PROTO_CXI_RNR); 0: by the mode.
+    uint64_t append_retry_ns = 0;
   };
   RxContext(const Config& config, RxSink* sink)
-      : config_(config), sink_(sink), match_(config.limits, config.seed), buffers_(config.buffers) {}
-  ~RxContext() { close(); }
+      : config_(config),
+        sink_(sink),
+        match_(config.limits, config.seed),
+        mode_(config.mode),
+        buffers_(config.mode.mode == MatchMode::software ? config.requests : config.buffers) {}
   RxContext(const RxContext&) = delete;
   RxContext& operator=(const RxContext&) = delete;
 
+  // Before anything arrives: takes the list entries that every endpoint needs. False: the service has too few.
+  [[nodiscard]] bool open() noexcept;
+
   // HOT.
   RxReply arrive(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
-  enum class Post : uint8_t { ok, full, closed };
+  enum class Post : uint8_t { ok, full, closed, changing, no_entry };
   // HOT. Posts a receive; completes it at once if an unexpected message matches.
-  // full: there are posted_max receives, or no memory.
+  // full: there are posted_max receives, or no memory. changing: the match mode changes. no_entry: the service has no
+  // list entry for it.
   Post post(const Receive& receive) noexcept;
   // A pull has ended. ok: all its bytes are there.
   void pulled(const RxPull& pull, Status status) noexcept;
@@ -146,7 +167,7 @@ class RxContext {
   // FI_PEEK: reports the oldest unexpected message that matches. claim: reserves it for receive_claimed() with the same
   // context; discard: ends it. missing: nothing matches. full: no memory, or posted_max.
   enum class Peek : uint8_t { look, claim, discard };
-  enum class Found : uint8_t { found, missing, full, closed };
+  enum class Found : uint8_t { found, missing, full, closed, changing };
   Found peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags) noexcept;
   // FI_CLAIM: receives the message that receive.context has claimed, or (discard) ends it. missing: it has claimed
   // none.
@@ -165,9 +186,9 @@ class RxContext {
   void end_flow(uint64_t peer, uint32_t sender) noexcept;
   // The connection has ended, and with it its flows. Messages that have arrived stay.
   void peer_down(uint64_t peer) noexcept;
-  // After close(): the contexts of the receives that no message has found. Throws std::bad_alloc.
-  std::vector<uint64_t> take_contexts();
-  // Discards receives and messages without completions. Pulls under way still end with pulled().
+  // Ends a change of the match mode, and posts receives that waited for a list entry. True: the mode has changed.
+  bool settle() noexcept;
+  // Discards receives and messages without completions. Pulls under way still end with pulled(). Once.
   void close() noexcept;
 
   struct Statistics {
@@ -178,11 +199,14 @@ class RxContext {
     uint64_t unexpected = 0;  // messages that were kept
     uint64_t refused = 0;
     size_t early = 0;  // credited messages behind a refused one
+    RxMode::Statistics mode;
+    size_t waiting = 0;            // receives that wait for a list entry
+    uint64_t append_attempts = 0;  // attempts to post one of these
   };
   Statistics statistics() noexcept;
-  // Messages that no receive has taken, as a peek would report them: untagged ones first, in order of arrival.
-  // Throws std::bad_alloc.
-  std::vector<RxCompletion> unexpected_messages();
+  // Messages that no receive has taken, as a peek would report them: untagged ones first, in order of arrival. At most
+  // `max` of them; *total: their number. Throws std::bad_alloc.
+  std::vector<RxCompletion> unexpected_messages(size_t max, size_t* total);
 
  private:
   // A flow of a peer.
@@ -203,6 +227,7 @@ class RxContext {
     uint64_t peer, key, op_id;
     wire::EpAddress source;
     uint32_t buffer, eager;
+    uint32_t epoch;  // for RxMode::taken()
     uint16_t flags;
   };
   static_assert(sizeof(Parked) == kCacheLine);
@@ -219,6 +244,11 @@ class RxContext {
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
   bool deliver(const Match& match, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   void end(Posted* posted, RxCompletion completion) noexcept;
+  Post append(const Receive& receive) noexcept;
+  [[gnu::noinline]] Post wait_for_entry(const Receive& receive) noexcept;
+  [[gnu::noinline]] bool cancel_waiting(uint64_t context) noexcept;
+  static RxCompletion ended(const Receive& receive) noexcept;
+  bool claim(Unexpected* message, uint64_t context) noexcept;
   void receive_parked(const Match& match) noexcept;
   void forget(Unexpected* message) noexcept;
   [[gnu::noinline]] void tell_ready() noexcept;
@@ -232,6 +262,7 @@ class RxContext {
   SpinLock lock_;
   bool closed_ = false;
   MatchUnit match_;
+  RxMode mode_;
   RxBuffers buffers_;
   std::vector<Sender> senders_;
   std::vector<uint32_t> senders_free_;
@@ -240,6 +271,15 @@ class RxContext {
   std::vector<Early> early_;                         // few, and only under flow control
   bool untold_ = false;                              // a flow was refused, and ready() not called since
   uint64_t matched_ = 0, kept_ = 0, refused_ = 0;
+  std::vector<Unexpected*> claimed_;  // by FI_CLAIM
+  // A receive that waits for a list entry.
+  struct Waiting {
+    Receive receive;
+    uint64_t until_ns;
+  };
+  std::deque<Waiting> waiting_;
+  uint64_t append_attempts_ = 0;
+  uint64_t events_told_ = 0;  // changes of the mode that settle() has reported
 };
 
 }  // namespace weft::nic

@@ -42,7 +42,7 @@ uint32_t RxBuffers::map(bool promised) noexcept try {
   if (memory == MAP_FAILED) return kNone;
   const uint32_t i = unused_.back();
   unused_.pop_back();
-  buffers_[i] = {static_cast<std::byte*>(memory), 0, 0};
+  buffers_[i] = {static_cast<std::byte*>(memory), 0, 0, kind_, config_.bytes};
   ++mapped_;
   if (mapped_ > mapped_most_) mapped_most_ = mapped_;
   return i;
@@ -51,7 +51,7 @@ uint32_t RxBuffers::map(bool promised) noexcept try {
 }
 
 void RxBuffers::unmap(uint32_t buffer) noexcept {
-  munmap(buffers_[buffer].memory, config_.bytes);
+  munmap(buffers_[buffer].memory, buffers_[buffer].bytes);
   buffers_[buffer] = {};
   unused_.push_back(buffer);
   --mapped_;
@@ -60,11 +60,20 @@ void RxBuffers::unmap(uint32_t buffer) noexcept {
 // A retired buffer has lost its last message.
 void RxBuffers::post(uint32_t buffer) noexcept {
   const bool surplus = config_.cached_max != 0 && mapped_ > config_.cached_max;
-  if (surplus && posted_.size() + 1 >= config_.posted_min) {
+  if (buffers_[buffer].kind != kind_ || (surplus && posted_.size() + 1 >= config_.posted_min)) {
     unmap(buffer);
   } else {
     posted_.push_back(buffer);
   }
+}
+
+void RxBuffers::change(const Config& config) noexcept {
+  for (const uint32_t buffer : posted_) unmap(buffer);
+  posted_.clear();
+  if (current_ != kNone && buffers_[current_].messages == 0) unmap(current_);
+  current_ = kNone;
+  config_ = config;
+  ++kind_;
 }
 
 RxBuffers::Statistics RxBuffers::statistics() const noexcept {

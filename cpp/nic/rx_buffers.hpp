@@ -56,6 +56,9 @@ class RxBuffers {
       post(buffer);
   }
 
+  // Buffers of another kind from now on. Those with messages stay until the messages have been taken.
+  void change(const Config& config) noexcept;
+
   struct Statistics {
     uint32_t buffers = 0;   // mapped
     uint32_t posted = 0;    // of these, ready for messages
@@ -70,7 +73,8 @@ class RxBuffers {
   struct Buffer {
     std::byte* memory = nullptr;  // null: not mapped
     size_t used = 0;
-    uint32_t messages = 0;
+    uint32_t messages = 0, kind = 0;
+    size_t bytes = 0;
   };
   [[gnu::noinline]] bool next(bool promised) noexcept;
   uint32_t map(bool promised) noexcept;
@@ -79,6 +83,7 @@ class RxBuffers {
 
   Config config_;
   uint32_t current_ = kNone;
+  uint32_t kind_ = 0;  // number of change() calls
   uint32_t mapped_ = 0, mapped_most_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<uint32_t> posted_;  // without the current one

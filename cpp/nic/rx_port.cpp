@@ -24,6 +24,9 @@ RxContext::Config config_of(const MessageConfig& m, uint64_t seed) noexcept {
   c.credits = m.credits;
   c.credited_bytes_max = wire::kInlinePayloadMax;
   c.seed = seed;
+  c.mode = m.mode;
+  c.requests = m.requests;
+  c.append_retry_ns = m.append_retry_ns;
   return c;
 }
 
@@ -102,6 +105,9 @@ PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
       case RxContext::Found::closed:
         refusal = Refusal::closed;
         break;
+      case RxContext::Found::changing:
+        refusal = Refusal::rx_changing;
+        break;
     }
   } else {
     switch (rx_.post(r)) {
@@ -112,6 +118,12 @@ PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
         break;
       case RxContext::Post::closed:
         refusal = Refusal::closed;
+        break;
+      case RxContext::Post::changing:
+        refusal = Refusal::rx_changing;
+        break;
+      case RxContext::Post::no_entry:
+        refusal = Refusal::rx_no_entry;
         break;
     }
   }
@@ -148,6 +160,8 @@ PostResult RxPort::peek(const ReceiveArgs& args, const Pattern& what) noexcept {
       return {Refusal::rx_full};
     case RxContext::Found::closed:
       return {Refusal::closed};
+    case RxContext::Found::changing:
+      return {Refusal::rx_changing};
   }
   return {Refusal::none, true};
 }
@@ -257,10 +271,27 @@ void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexce
 }
 
 void RxPort::done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept {
+  tell_done(peer, op_id, Status::ok, bytes);
+}
+
+void RxPort::lost(uint64_t peer, uint64_t op_id) noexcept {
+  tell_done(peer, op_id, Status::no_endpoint, 0);
+}
+
+void RxPort::dropped(uint64_t context, bool multi) noexcept {
+  if (multi) {
+    cq_->keep_context(context);
+  } else {
+    domain_->release_received({}, context);
+  }
+}
+
+void RxPort::tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept {
   const std::shared_ptr<link::Peer> to = nic_->peer_of(peer);
   if (!to) return;  // the sender has learned that we are gone
   wire::Frame f;
   f.kind = wire::FrameKind::done;
+  f.status = static_cast<int32_t>(status);
   f.op_id = op_id;
   f.reply = {};
   f.reply.length = bytes;
@@ -285,6 +316,23 @@ void RxPort::pull(const RxPull& pull) noexcept {
     pull_count_.fetch_add(1, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {
     // The receive stays open until its endpoint is closed.
+  }
+}
+
+// ---- the match mode ------------------------------------------------------------------------------------------------
+
+void RxPort::unsettled() noexcept {
+  unsettled_.store(true, std::memory_order_relaxed);
+  nic_->wake_pulls();
+}
+
+uint64_t RxPort::now_ns() noexcept {
+  return nic_->clock().now_ns();
+}
+
+void RxPort::settle() noexcept {
+  if (unsettled_.exchange(false, std::memory_order_relaxed) && rx_.settle()) {
+    domain_->tell(ep_->address().pid, News::match_mode);
   }
 }
 
@@ -382,16 +430,18 @@ void RxPort::close() noexcept {
   closed_.store(true, std::memory_order_relaxed);
   rx_.close();
   if (sources_ != nullptr) cq_->forget_sources(sources_);
-  const std::lock_guard guard(held_lock_);
-  pulls_.clear();
-  pull_count_.store(0, std::memory_order_relaxed);
 }
 
 void RxPort::end_pulls() noexcept {
   Backoff backoff;
   while (pulling_.load(std::memory_order_acquire) != 0) backoff.pause();
-  std::vector<uint64_t> contexts = rx_.take_contexts();
-  for (const uint64_t context : contexts) domain_->release_received({}, context);
+  std::deque<RxPull> left;
+  {
+    const std::lock_guard guard(held_lock_);
+    left.swap(pulls_);
+    pull_count_.store(0, std::memory_order_relaxed);
+  }
+  for (const RxPull& pull : left) rx_.pulled(pull, Status::canceled);
   for (uint32_t i = 0; i < held_.size(); ++i) {
     if (held_[i].used) release(i, 0);
   }

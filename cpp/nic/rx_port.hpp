@@ -38,6 +38,8 @@ class RxPort final : private RxSink {
   RxReply arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
   // HOT. source: RxContext::source_of(), or kAnySource.
   PostResult post(const ReceiveArgs& args, uint64_t source);
+  // Takes the list entries that the endpoint needs. False: its service has too few.
+  [[nodiscard]] bool open() noexcept { return rx_.open(); }
   [[nodiscard]] RxContext& context() noexcept { return rx_; }
   [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
   void set_min_multi_recv(uint64_t bytes) noexcept { min_multi_recv_.store(bytes, std::memory_order_relaxed); }
@@ -49,6 +51,9 @@ class RxPort final : private RxSink {
   std::vector<iovec> buffers_of(const RxPull& pull);
   // A pull by frames has ended.
   void pulled(const RxPull& pull, Status status) noexcept { rx_.pulled(pull, status); }
+  // As for pulls: changes of the match mode, and receives that wait for a list entry.
+  void settle() noexcept;
+  [[nodiscard]] bool is_unsettled() const noexcept { return unsettled_.load(std::memory_order_relaxed); }
   // Discards receives without completions. Requires the domain's lock for `sources`; end_pulls() follows without it.
   void close() noexcept;
   void end_pulls() noexcept;  // waits for copies of other threads
@@ -68,11 +73,16 @@ class RxPort final : private RxSink {
   void completed(const RxCompletion& completion) noexcept override;
   void pull(const RxPull& pull) noexcept override;
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override;
+  void lost(uint64_t peer, uint64_t op_id) noexcept override;
+  void dropped(uint64_t context, bool multi) noexcept override;
+  void unsettled() noexcept override;
+  uint64_t now_ns() noexcept override;
   void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept override;
 
   uint32_t hold(const ReceiveArgs& args, uint64_t length);  // throws std::bad_alloc
   Held* held(uint32_t extra) noexcept;
   void release(uint32_t extra, uint64_t context) noexcept;
+  void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
   PostResult peek(const ReceiveArgs& args, const Pattern& what) noexcept;
   enum class Pulled : uint8_t { ended, later, by_frames };
@@ -94,7 +104,7 @@ class RxPort final : private RxSink {
   std::vector<uint32_t> held_free_;
   std::deque<RxPull> pulls_;
   std::atomic<uint32_t> pull_count_{0}, pulling_{0};
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, unsettled_{false};
 };
 
 }  // namespace weft::nic

@@ -26,7 +26,8 @@ enum class FrameKind : uint8_t {
   message = 8,  // fi_msg(3), fi_tagged(3); payload: the message, or its first bytes
   reply = 9,    // the answer to a message, if it tells more than a status
   pull = 10,    // answer with bytes of a message that the receiver of this frame has sent
-  done = 11,    // the message `op_id` has been matched, and its bytes pulled: the operation ends. No answer
+  done = 11,    // the message `op_id` has been matched, and its bytes pulled; or its endpoint has closed: the operation
+                // ends with the status. No answer
   ready = 12,   // a flow whose message was refused may send again. No answer
   leave = 13,   // a flow has ended at its sender. No answer
 };
@@ -109,7 +110,7 @@ struct Frame {
   uint8_t atomic_op = 0;  // atomics: AtomicOp
   uint8_t traffic = 0;    // requests: nic/telemetry.hpp
   uint8_t reserved = 0;
-  int32_t status = 0;           // answers: Status. read, pull: bytes that the answer should bring
+  int32_t status = 0;           // answers, done: Status. read, pull: bytes that the answer should bring
   uint32_t payload_length = 0;  // bytes of payload, wherever they are
   uint64_t op_id = 0;           // the initiator's number of the operation; answers repeat it. done: the receiver's
   uint32_t ep_index = 0;        // target endpoint's slot, and the generation it had when the initiator resolved it

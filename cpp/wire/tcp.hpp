@@ -266,6 +266,8 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
       if (f->staged_chunk != cost_of(*f)) return std::nullopt;
       break;
     case FrameKind::done:
+      if (f->status < 0 || f->status > 64 || f->status == static_cast<int32_t>(Status::again)) return std::nullopt;
+      [[fallthrough]];
     case FrameKind::ready:
     case FrameKind::leave:
       if (payload_length != 0 || f->staged_chunk != 0) return std::nullopt;

@@ -97,6 +97,8 @@ class Status(enum.IntEnum):
 
     page_request = 32
 
+    no_entry = 33
+
 def status_errno(status: Status) -> int:
     """The FI_ code of a status according to the man pages."""
 
@@ -648,6 +650,14 @@ class DomainCore:
     def staged_with(self, ep: object) -> list[Any]:
         """The open regions that were bound to an endpoint without Python."""
 
+    def set_news(self, callback: Callable[[int, str], object]) -> None:
+        """
+        Calls callback(pid, what) soon after an endpoint has news, in a call that posts or reads. The callback must
+        not refer to the domain. match_mode: the endpoint's message_statistics() about its match mode have changed.
+        no_id: too many long messages waited to be pulled. stopped: a receiver has refused a message; the last two
+        are told for the first, second, fourth ... time.
+        """
+
     def regions(self) -> list[Any]:
         """The open regions."""
 
@@ -1158,61 +1168,65 @@ class Refusal(enum.Enum):
 
     no_claim = 17
 
-    bad_flags = 18
+    rx_changing = 18
 
-    too_many_buffers = 19
+    rx_no_entry = 19
 
-    bad_range_count = 20
+    bad_flags = 20
 
-    inject_too_long = 21
+    too_many_buffers = 21
 
-    bad_key = 28
+    bad_range_count = 22
 
-    key_offset = 29
+    inject_too_long = 23
 
-    no_fence = 30
+    bad_key = 30
 
-    flags_clash = 31
+    key_offset = 31
 
-    bad_tag = 32
+    no_fence = 32
 
-    no_context = 33
+    flags_clash = 33
 
-    no_message_data = 34
+    bad_tag = 34
 
-    unknown_atomic = 22
+    no_context = 35
 
-    too_many_elements = 23
+    no_message_data = 36
 
-    no_atomic = 24
+    unknown_atomic = 24
 
-    part_element = 25
+    too_many_elements = 25
 
-    no_element = 26
+    no_atomic = 26
 
-    short_buffer = 27
+    part_element = 27
 
-    no_desc = 35
+    no_element = 28
 
-    no_device_desc = 36
+    short_buffer = 29
 
-    desc_closed = 37
+    no_desc = 37
 
-    desc_foreign = 38
+    no_device_desc = 38
 
-    desc_elsewhere = 39
+    desc_closed = 39
 
-    desc_no_right = 40
+    desc_foreign = 40
 
-    no_hmem = 41
+    desc_elsewhere = 41
 
-    no_device_runtime = 42
+    desc_no_right = 42
 
-    unknown_device_memory = 43
+    no_hmem = 43
 
-    past_allocation = 44
+    no_device_runtime = 44
 
-    no_page = 45
+    unknown_device_memory = 45
+
+    past_allocation = 46
+
+    no_page = 47
 
 class MsgRules:
     """The rules of messages."""
@@ -1382,6 +1396,21 @@ class OpRules:
 
     def set_errno(self, refusal: Refusal, code: int) -> None: ...
 
+class MatchMode(enum.Enum):
+    """Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE."""
+
+    unlimited = 0
+    """As in hardware, without a limit of list entries."""
+
+    hardware = 1
+    """In hardware; without list entries flow control begins."""
+
+    hybrid = 2
+    """In hardware; without list entries in software from then on."""
+
+    software = 3
+    """In software, which needs no list entries."""
+
 class MessageConfig:
     """
     How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and
@@ -1454,7 +1483,9 @@ class MessageConfig:
 
     @property
     def buffers_min(self) -> int:
-        """Buffers that are ready in advance."""
+        """
+        Buffers that are ready in advance. In hardware mode each takes a list entry.
+        """
 
     @buffers_min.setter
     def buffers_min(self, arg: int, /) -> None: ...
@@ -1472,6 +1503,106 @@ class MessageConfig:
 
     @buffers_max.setter
     def buffers_max(self, arg: int, /) -> None: ...
+
+    @property
+    def mode(self) -> MatchMode:
+        """
+        Where messages are matched, and so whether receives and messages take list entries.
+        """
+
+    @mode.setter
+    def mode(self, arg: MatchMode, /) -> None: ...
+
+    def set_entries(self, ledger: Ledger, slot: int, kind: int) -> None:
+        """
+        The list entries of a service: a kind of resource in the ledger, for the process with this slot. The ledger
+        must live, and the slot be open, until the endpoint is closed.
+        """
+
+    @property
+    def size(self) -> int:
+        """rx_attr.size: see by_receives and by_messages."""
+
+    @size.setter
+    def size(self, arg: int, /) -> None: ...
+
+    @property
+    def lossless(self) -> bool:
+        """
+        In hardware mode a message without a list entry waits at its sender, and no flow control begins.
+        """
+
+    @lossless.setter
+    def lossless(self, arg: bool, /) -> None: ...
+
+    @property
+    def early_for_messages(self) -> bool:
+        """
+        hybrid: changes to software when a message without a receive takes one of the last `requests_min` entries.
+        """
+
+    @early_for_messages.setter
+    def early_for_messages(self, arg: bool, /) -> None: ...
+
+    @property
+    def early_for_receives(self) -> bool:
+        """The same for a posted receive."""
+
+    @early_for_receives.setter
+    def early_for_receives(self, arg: bool, /) -> None: ...
+
+    @property
+    def by_receives(self) -> bool:
+        """hybrid: changes to software when more receives than `size` are posted."""
+
+    @by_receives.setter
+    def by_receives(self, arg: bool, /) -> None: ...
+
+    @property
+    def by_messages(self) -> bool:
+        """
+        hybrid: changes to software when more messages than `size` have no receive.
+        """
+
+    @by_messages.setter
+    def by_messages(self, arg: bool, /) -> None: ...
+
+    @property
+    def requests_bytes(self) -> int:
+        """As buffer_bytes, for messages that are matched by software."""
+
+    @requests_bytes.setter
+    def requests_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def requests_min(self) -> int:
+        """As buffers_min; each takes a list entry."""
+
+    @requests_min.setter
+    def requests_min(self, arg: int, /) -> None: ...
+
+    @property
+    def requests_cached(self) -> int:
+        """As buffers_cached."""
+
+    @requests_cached.setter
+    def requests_cached(self, arg: int, /) -> None: ...
+
+    @property
+    def requests_max(self) -> int:
+        """As buffers_max."""
+
+    @requests_max.setter
+    def requests_max(self, arg: int, /) -> None: ...
+
+    @property
+    def append_retry_ns(self) -> int:
+        """
+        Nanoseconds that a receive waits for a list entry before it fails; 0: as the mode has it.
+        """
+
+    @append_retry_ns.setter
+    def append_retry_ns(self, arg: int, /) -> None: ...
 
     @property
     def credits(self) -> int:
@@ -1845,6 +1976,15 @@ class EndpointCore:
     @property
     def address(self) -> tuple[int, int, int]:
         """(nic, pid, vni) of the enabled endpoint."""
+
+    def message_statistics(self) -> dict[str, Any]:
+        """Counts of messages: see fi.MessageStatistics."""
+
+    def unreceived(self, max: int) -> tuple[list[tuple[int, int, int, int, int]], int]:
+        """
+        The oldest messages that no receive has taken: (flags, length, data, tag, fi_addr of the sender) of each,
+        untagged ones first; and the number of all.
+        """
 
     def statistics(self) -> dict[str, int]:
         """

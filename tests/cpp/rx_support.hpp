@@ -31,6 +31,10 @@ struct Sink : RxSink {
     matched.push_back(p.completion);
   }
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override { dones.push_back({peer, op_id, bytes}); }
+  void lost(uint64_t peer, uint64_t op_id) noexcept override { losses.push_back({peer, op_id, 0}); }
+  void dropped(uint64_t context, bool multi) noexcept override { (multi ? dropped_multi : dropped_one).push_back(context); }
+  void unsettled() noexcept override { ++unsettled_calls; }
+  uint64_t now_ns() noexcept override { return now; }
   bool is_full() noexcept override { return full; }
   bool store(uint32_t, uint64_t, std::span<const std::byte>) noexcept override { return false; }
   void ready(uint64_t peer, uint64_t, uint32_t sender) noexcept override { readies.push_back({peer, sender}); }
@@ -45,7 +49,10 @@ struct Sink : RxSink {
   std::vector<RxCompletion> matched;  // in the order of matching
   bool ending_pull = false, full = false;
   std::vector<RxPull> pulls;
-  std::vector<Done> dones;
+  std::vector<Done> dones, losses;
+  std::vector<uint64_t> dropped_one, dropped_multi;
+  int unsettled_calls = 0;
+  uint64_t now = 0;
   std::vector<Ready> readies;
 };
 

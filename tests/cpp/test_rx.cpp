@@ -302,6 +302,10 @@ BOOST_AUTO_TEST_CASE(test_threads_post_and_messages_arrive_at_once) {
     void pull(const RxPull&) noexcept override {}
     void done(uint64_t, uint64_t, uint64_t) noexcept override {}
     void ready(uint64_t, uint64_t, uint32_t) noexcept override {}
+    void lost(uint64_t, uint64_t) noexcept override {}
+    void dropped(uint64_t, bool) noexcept override {}
+    void unsettled() noexcept override {}
+    uint64_t now_ns() noexcept override { return 0; }
     bool is_full() noexcept override { return false; }
     bool store(uint32_t, uint64_t, std::span<const std::byte>) noexcept override { return false; }
     uint64_t sum = 0, count = 0;  // under the context's lock
@@ -321,6 +325,53 @@ BOOST_AUTO_TEST_CASE(test_threads_post_and_messages_arrive_at_once) {
   receiver.join();
   BOOST_TEST(sink.count == 2 * kEach);
   BOOST_TEST(sink.sum == kEach * (2 * kEach - 1));
+}
+
+BOOST_AUTO_TEST_CASE(test_close_drops_each_receive_once_and_loses_the_messages_whose_senders_wait) {
+  Rx rx;
+  std::byte one[8], many[256], wide[128];
+  Receive multi = receive(9, many, sizeof(many), 2);
+  multi.multi = true;
+  multi.min_left = 8;
+  BOOST_REQUIRE((rx.post(receive(7, one, 8, 1)) == RxContext::Post::ok));
+  BOOST_REQUIRE((rx.post(multi) == RxContext::Post::ok));
+  BOOST_REQUIRE((rx.post(receive(3, wide, 128, 3)) == RxContext::Post::ok));
+  Flow flow{rx};
+  flow.send_rendezvous(3, 128, 8);  // its pull is under way
+  flow.send_rendezvous(9, 128, 8);  // one of the buffer for several messages
+  BOOST_REQUIRE(rx.pulls.size() == 2U);
+  flow.send_rendezvous(4, 128, 8);
+  const uint64_t kept = flow.op;
+  flow.send(5, 8, rx_flag::kTagged | rx_flag::kWantsMatch);
+  const uint64_t claimed = flow.op;
+  BOOST_REQUIRE((rx.peek({5, 0, kAnySource, true}, RxContext::Peek::claim, 77, 0) == RxContext::Found::found));
+  flow.send(6, 8);  // its sender does not wait
+  rx.close();
+  rx.close();
+  BOOST_TEST(rx.dropped_one == std::vector<uint64_t>{1}, boost::test_tools::per_element());
+  BOOST_TEST(rx.dropped_multi.empty());
+  BOOST_TEST_REQUIRE(rx.losses.size() == 2U);
+  BOOST_TEST(rx.losses[0].op_id == kept);
+  BOOST_TEST(rx.losses[1].op_id == claimed);
+  for (const RxPull& pull : rx.pulls) rx.pulled(pull, Status::canceled);
+  BOOST_TEST((rx.dropped_one == std::vector<uint64_t>{1, 3}));
+  BOOST_TEST((rx.dropped_multi == std::vector<uint64_t>{2}));
+  BOOST_TEST(rx.losses.size() == 4U);
+  BOOST_TEST(rx.dones.empty());
+}
+
+BOOST_AUTO_TEST_CASE(test_unexpected_messages_are_listed_up_to_a_number_and_counted_all) {
+  Rx rx;
+  Flow flow{rx};
+  for (uint64_t tag = 0; tag < 5; ++tag) flow.send(tag, 8 + tag);
+  size_t total = 0;
+  const std::vector<RxCompletion> some = rx.unexpected_messages(3, &total);
+  BOOST_TEST(total == 5U);
+  BOOST_TEST_REQUIRE(some.size() == 3U);
+  for (uint64_t tag = 0; tag < 3; ++tag) {
+    BOOST_TEST(some[tag].tag == tag);
+    BOOST_TEST(some[tag].length == 8 + tag);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
