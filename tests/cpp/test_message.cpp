@@ -418,6 +418,32 @@ BOOST_AUTO_TEST_CASE(test_cancel_ends_an_unordered_message_between_its_attempts)
   expect_idle(pair);
 }
 
+BOOST_AUTO_TEST_CASE(test_close_of_the_receiver_ends_the_sends_that_wait_for_its_receives) {
+  on_every_message_path([](PairConfig config) {
+    Pair pair(config);
+    const auto from = text_of(100'000);
+    constexpr uint64_t kMatch = flag::kMatchComplete;
+    send(*pair.a->ep, pair.dest, from.data(), from.size(), {.tag = 1, .context = 11});
+    send(*pair.a->ep, pair.dest, from.data(), from.size(), {.tag = 2, .context = 12, .flags = kMatch});
+    send(*pair.a->ep, pair.dest, from.data(), 100, {.tag = 3, .context = 13, .flags = kMatch});
+    nic::RxContext& rx = pair.b->ep->port()->context();
+    pair.until([&] { return rx.statistics().match.unexpected == 3; }, "the messages");
+    BOOST_REQUIRE((receive(*pair.b->ep, {}, {.tag = 2, .context = 5, .flags = flag::kPeek | flag::kClaim}).refusal ==
+                   Refusal::none));
+    BOOST_TEST(pair.wait(pair.b.get()).entry.tag == 2U);
+    pair.b->ep->close();
+    std::vector<uint64_t> contexts;
+    for (int i = 0; i < 3; ++i) {
+      const Completion c = pair.wait(pair.a.get());
+      BOOST_TEST(c.error == fi_err::kECONNREFUSED, c.text);
+      contexts.push_back(c.entry.context);
+    }
+    std::ranges::sort(contexts);
+    BOOST_TEST((contexts == std::vector<uint64_t>{11, 12, 13}));
+    BOOST_TEST(pair.a->ep->outstanding() == 0U);
+  });
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

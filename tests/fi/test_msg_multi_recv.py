@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
-from tests.fi.msg_support import CAPS, alone, data_of, kinds, nothing, of_kind, recvmsg, refused, send, talkers
+from tests.fi.msg_support import CAPS, alone, data_of, kinds, nothing, of_kind, recv, recvmsg, refused, send, talkers
 
 from weft import fi
 
@@ -128,3 +131,46 @@ def test_multi_recv_of_tagged_receives_needs_its_capability() -> None:
 def test_buffer_for_several_messages_is_one() -> None:
     with alone() as node, pytest.raises(fi.InvalidArgument, match="2 buffers are more than iov_limit, 1"):
         node.ep.recvmsg(fi.Msg([bytearray(64), bytearray(64)]), MULTI)
+
+
+class _Context:
+    pass
+
+
+@kinds
+def test_unread_entries_keep_the_context_of_a_buffer_whose_endpoint_is_closed(tagged: bool) -> None:
+    with talkers(SEVERAL) as (sender, receiver, peer):
+        context = _Context()
+        alive = weakref.ref(context)
+        recvmsg(receiver, tagged, bytearray(256), MULTI, context)
+        del context
+        for _ in range(2):
+            send(sender, tagged, b"12345678", peer)
+        sender.wait(2)
+        receiver.cq.read(0)
+        receiver.ep.close()
+        gc.collect()
+        entries = receiver.wait(2)
+        assert [e.op_context for e in entries] == [alive()] * 2
+        assert alive() is not None
+        del entries
+        gc.collect()
+        assert alive() is not None  # the queue may have more entries of the buffer
+    del sender, receiver
+    gc.collect()
+    assert alive() is None
+
+
+@kinds
+def test_contexts_of_receives_are_returned_when_the_endpoint_closes(tagged: bool) -> None:
+    with alone(SEVERAL) as node:
+        contexts = [_Context() for _ in range(4)]
+        alive = [weakref.ref(c) for c in contexts]
+        for context in contexts:
+            recv(node, tagged, bytearray(8), context)
+        del context, contexts
+        gc.collect()
+        assert all(one() is not None for one in alive)
+        node.ep.close()
+        gc.collect()
+        assert [one() for one in alive] == [None] * 4
