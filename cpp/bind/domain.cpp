@@ -254,8 +254,10 @@ void register_domain(nb::module_& m) {
       .def(
           "set_news", [](DomainCore& d, nb::object callback) { box_of(d)->on_news = std::move(callback); },
           nb::arg("callback"), nb::sig("def set_news(self, callback: Callable[[int, str], object]) -> None"),
-          "Calls callback(pid, what) soon after an endpoint has news, in a call that posts or reads. The callback must\n"
-          "not refer to the domain. match_mode: the endpoint's message_statistics() about its match mode have changed.\n"
+          "Calls callback(pid, what) soon after an endpoint has news, in a call that posts or reads. The callback "
+          "must\n"
+          "not refer to the domain. match_mode: the endpoint's message_statistics() about its match mode have "
+          "changed.\n"
           "no_id: too many long messages waited to be pulled. stopped: a receiver has refused a message; the last two\n"
           "are told for the first, second, fourth ... time.")
       .def(

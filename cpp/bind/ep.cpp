@@ -324,8 +324,7 @@ void register_endpoint(nb::module_& m) {
           nb::sig("def address(self) -> tuple[int, int, int]"), "(nic, pid, vni) of the enabled endpoint.")
       .def(
           "message_statistics", [](EndpointCore& e) { return message_statistics(*e.ep); },
-          nb::sig("def message_statistics(self) -> dict[str, Any]"),
-          "Counts of messages: see fi.MessageStatistics.")
+          nb::sig("def message_statistics(self) -> dict[str, Any]"), "Counts of messages: see fi.MessageStatistics.")
       .def(
           "unreceived", [](EndpointCore& e, size_t max) { return unreceived(*e.ep, max); }, nb::arg("max"),
           nb::sig("def unreceived(self, max: int) -> tuple[list[tuple[int, int, int, int, int]], int]"),

@@ -59,7 +59,8 @@ void register_message_config(nb::module_& m) {
             c.mode.entries = {&ledger, slot, kind};
           },
           nb::arg("ledger"), nb::arg("slot"), nb::arg("kind"),
-          "The list entries of a service: a kind of resource in the ledger, for the process with this slot. The ledger\n"
+          "The list entries of a service: a kind of resource in the ledger, for the process with this slot. The "
+          "ledger\n"
           "must live, and the slot be open, until the endpoint is closed.")
       .def_prop_rw(
           "size", [](const MessageConfig& c) { return c.mode.size; },

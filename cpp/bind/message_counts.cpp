@@ -7,8 +7,8 @@ namespace weft::bind {
 nb::dict message_statistics(nic::Endpoint& ep) {
   static constexpr const char* kModes[] = {"unlimited", "hardware", "hybrid", "software"};
   static constexpr const char* kStates[] = {"hardware", "changing", "software"};
-  static constexpr const char* kCauses[] = {"",           "no entry for a message", "no entry for a receive",
-                                            "few entries", "many receives",          "many messages"};
+  static constexpr const char* kCauses[] = {
+      "", "no entry for a message", "no entry for a receive", "few entries", "many receives", "many messages"};
   nb::dict d;
   const nic::Endpoint::SendState send = ep.send_state();
   d["tagged_ids"] = send.tagged_ids;
@@ -53,8 +53,8 @@ nb::tuple unreceived(nic::Endpoint& ep, size_t max) {
   const std::vector<nic::Endpoint::Unreceived> all = translating([&] { return ep.unreceived(max, &total); });
   nb::list out;
   for (const auto& [m, source] : all) {
-    const uint64_t flags = (m.tagged ? nic::flag::kTagged : nic::flag::kMsg) |
-                           (m.has_data ? nic::flag::kRemoteCqData : uint64_t{0});
+    const uint64_t flags =
+        (m.tagged ? nic::flag::kTagged : nic::flag::kMsg) | (m.has_data ? nic::flag::kRemoteCqData : uint64_t{0});
     out.append(nb::make_tuple(flags, m.length, m.data, m.tag, source));
   }
   return nb::make_tuple(out, total);

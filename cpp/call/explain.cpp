@@ -205,8 +205,7 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
     case Refusal::no_claim:
       return m + "this context has claimed no message: peek first, with PEEK | CLAIM and the same context object";
     case Refusal::rx_changing:
-      return m +
-             "list entries ran out, and the endpoint changes its match mode: read the completion queue and retry";
+      return m + "list entries ran out, and the endpoint changes its match mode: read the completion queue and retry";
     case Refusal::rx_no_entry:
       return m +
              "the service has no list entry for this receive, and no kept message could return one: the provider on "

@@ -55,8 +55,8 @@ struct MessageConfig {
   uint64_t min_multi_recv = 64;    // OPT_MIN_MULTI_RECV when the endpoint is enabled
   uint32_t posted_max = 1u << 30;  // receives
   uint32_t unexpected_max = 1u << 30;
-  RxBuffers::Config buffers;            // of unexpected messages, matched by hardware
-  RxBuffers::Config requests;           // of those matched by software
+  RxBuffers::Config buffers;   // of unexpected messages, matched by hardware
+  RxBuffers::Config requests;  // of those matched by software
   RxModeConfig mode;
   uint64_t append_retry_ns = 0;         // a receive waits so long for a list entry, and then fails; 0: by the mode
   uint32_t credits = 32;                // credited messages of one sender; 0: every message is answered
@@ -381,7 +381,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   ClassSet send_stops_ = 0;                     // bits of Flow::busy that keep a message from being sent by the call
   uint32_t tagged_ids_ = 0, untagged_ids_ = 0;  // messages that wait to be pulled
   uint64_t no_id_ = 0, no_id_bytes_ = 0, stops_seen_ = 0;
-  std::vector<uint32_t> lent_;                  // buffers of canceled messages, which peers may still be reading
+  std::vector<uint32_t> lent_;  // buffers of canceled messages, which peers may still be reading
   uint32_t index_ = 0, generation_ = 0;
   bool shut_ = false;         // peers have been told that rx_cq_ has no room
   uint64_t shut_number_ = 0;  // grows each time that peers are told

@@ -155,9 +155,9 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
     mode_.taken(epoch);
     return credited ? RxAnswer::no_memory : RxAnswer::refused;
   }
-  ::new (room.memory)
-      Parked{message.peer, message.key, message.op_id, message.source, room.buffer, static_cast<uint32_t>(bytes.size()),
-             epoch,        message.flags};
+  ::new (room.memory) Parked{message.peer,   message.key,  message.op_id,
+                             message.source, room.buffer,  static_cast<uint32_t>(bytes.size()),
+                             epoch,          message.flags};
   std::copy(bytes.begin(), bytes.end(), room.memory + sizeof(Parked));
   ++kept_;
   return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;

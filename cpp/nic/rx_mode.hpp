@@ -1,4 +1,5 @@
-// cpp/nic/rx_mode.hpp: where the messages of an endpoint are matched, and the list entries that hardware matching takes.
+// cpp/nic/rx_mode.hpp: where the messages of an endpoint are matched, and the list entries that hardware matching
+// takes.
 //
 // Hardware matching takes one list entry for each listed receive, each kept message and each posted buffer. The
 // processes of a service share the entries. The matching itself is the same in all modes (match.hpp), so a change of
@@ -54,8 +55,14 @@ class RxMode {
  public:
   enum class State : uint8_t { hardware, changing, software };
   // Of the last change, or refusal.
-  enum class Cause : uint8_t { none, no_entry_for_message, no_entry_for_receive, few_entries, many_receives,
-                               many_messages };
+  enum class Cause : uint8_t {
+    none,
+    no_entry_for_message,
+    no_entry_for_receive,
+    few_entries,
+    many_receives,
+    many_messages
+  };
 
   explicit RxMode(const RxModeConfig& config) noexcept
       : config_(config),
@@ -120,11 +127,11 @@ class RxMode {
   const RxModeConfig config_;
   State state_;
   const bool accounts_;
-  uint32_t receives_ = 0;              // entries of listed receives
-  uint32_t messages_ = 0;              // entries of kept messages of this epoch
-  uint32_t buffers_ = 0;               // entries of posted buffers
-  uint32_t epoch_ = kNoEntry + 1;      // kept messages of earlier ones have returned their entries
-  uint32_t reclaimed_ = 0;             // by the change under way
+  uint32_t receives_ = 0;                     // entries of listed receives
+  uint32_t messages_ = 0;                     // entries of kept messages of this epoch
+  uint32_t buffers_ = 0;                      // entries of posted buffers
+  uint32_t epoch_ = kNoEntry + 1;             // kept messages of earlier ones have returned their entries
+  uint32_t reclaimed_ = 0;                    // by the change under way
   uint64_t unbacked_ = 0, kept_without_ = 0;  // listed receives and kept messages without an entry
   Cause cause_ = Cause::none;
   Statistics counts_;

@@ -32,7 +32,9 @@ struct Sink : RxSink {
   }
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override { dones.push_back({peer, op_id, bytes}); }
   void lost(uint64_t peer, uint64_t op_id) noexcept override { losses.push_back({peer, op_id, 0}); }
-  void dropped(uint64_t context, bool multi) noexcept override { (multi ? dropped_multi : dropped_one).push_back(context); }
+  void dropped(uint64_t context, bool multi) noexcept override {
+    (multi ? dropped_multi : dropped_one).push_back(context);
+  }
   void unsettled() noexcept override { ++unsettled_calls; }
   uint64_t now_ns() noexcept override { return now; }
   bool is_full() noexcept override { return full; }

@@ -27,8 +27,8 @@ struct Service {
     limits.service = 3;
     limits.most.fill(1000);
     limits.most[kKind] = entries;
-    ledger->set_limits({&limits, 1});
     slot = ledger->open({1, 2, 3}, 3);
+    ledger->set_limits({&limits, 1});
   }
   ~Service() { ::close(fd); }
   [[nodiscard]] int32_t there() { return ledger->there(3, kKind); }

@@ -283,7 +283,7 @@ class NameServer:
             thread.join(_ANSWER_TIMEOUT_S)
 
     def __del__(self) -> None:
-        # As close(), without the wait: the thread's poll() keeps the sockets, and so the names, alive until it is woken.
+        # As close(), without the wait. The poll() of the thread keeps the sockets, and so the names, until it is woken.
         if self._wake is not None:
             os.close(self._wake[1])
 

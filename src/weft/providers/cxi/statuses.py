@@ -51,6 +51,7 @@ STATUSES: StatusMap = {
     Status.page_request: (Errno.EIO, Rc.C_RC_PAGE_REQ_ERROR),
     Status.device: (Errno.EIO, Rc.C_RC_PCIE_UNSUCCESS_CMPL),
     Status.no_memory: (Errno.EIO, Rc.C_RC_NO_SPACE),
+    Status.no_entry: (Errno.EIO, Rc.C_RC_NO_SPACE),
     Status.backlog: (Errno.EIO, Rc.C_RC_DROPPED),
     Status.protocol: (Errno.EIO, Rc.C_RC_INVALID_EVENT),
     Status.corrupted: (Errno.EIO, Rc.C_RC_UNCOR_TRNSNT),
