@@ -374,6 +374,10 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         """The VNIs of the vector's authorization keys."""
         return [key.vni for key in self._keys if key is not None]
 
+    def _key_with(self, vni: int) -> int | None:
+        """The fi_addr of the authorization key with this VNI; None if there is none."""
+        return next((at for at, key in enumerate(self._keys) if key is not None and key.vni == vni), None)
+
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
         """Insert an authorization key (fi_av_insert_auth_key), before an endpoint of the vector is enabled.
 

@@ -16,6 +16,7 @@ from .._nic import Status
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
 from ._control import WAITING, Controlled
+from .auth_key import keys_of_vector
 from .policy import Address, CounterRules, Failure, QueueRules
 from .rules import Refusals, Rule
 
@@ -226,7 +227,8 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         """Take the error entry at the head (fi_cq_readerr): a CqErrEntry, whose err_data is the text of the error.
 
         Under FI_SOURCE_ERR a message of a sender that is in no vector is such an entry (EADDRNOTAVAIL), and err_data is
-        the sender's address, to be inserted.
+        the sender's address, to be inserted. On a domain opened with FI_AV_AUTH_KEY src_addr is then the fi_addr of the
+        authorization key with the sender's VNI, unless the queue's endpoints number the key differently.
 
         Raises Again if there is none. Source: fi_cq(3) fi_cq_readerr.
         """
@@ -241,8 +243,17 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         if entry.status is Status.no_source and peers[0] is not None:
             codec = self.domain.provider.addresses
             found = codec.emit(codec.public(peers[0]))
-            return entry._replace(err_data=found.encode() if isinstance(found, str) else bytes(found))
+            err_data = found.encode() if isinstance(found, str) else bytes(found)
+            return entry._replace(err_data=err_data, src_addr=self._key_of(peers[0], entry.src_addr))
         return entry
+
+    def _key_of(self, sender: Address, otherwise: int) -> int:
+        """fi_addr of the authorization key with a sender's VNI, in the vectors of the endpoints that use this queue."""
+        if not keys_of_vector(self.domain.info):
+            return otherwise
+        vectors = {ep._av for ep in _handle.live(self._children) if getattr(ep, "_av", None) is not None}
+        found = {vector._key_with(sender[2]) for vector in vectors} - {None}
+        return int(found.pop()) if len(found) == 1 else otherwise
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """The text of a provider error number of `readerr` (fi_cq_strerror).
