@@ -5,7 +5,7 @@
 #   make test-all     the same, then the tests marked `sweep`: kill processes, build a wheel ...
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
-#   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about two minutes)
+#   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes)
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
 #   make kill-test    kill -9 at random instants: 300 each of users of weft.fi, of UCP and arrays, of the CXI provider and its

@@ -1,4 +1,4 @@
-"""Four polling processes on two cores: two pairs that write to each other and poll, all at once.
+"""Four polling processes on two cores: two pairs that write to each other and poll, or send messages, all at once.
 
 For comparison, the same four processes with bare stores to a shared line, which yield in the same way.
 """
@@ -14,6 +14,7 @@ import time
 
 from common import Row, publish
 from weft.tools._measure import Bench
+from weft.tools._messages import How, together
 from weft.tools._pair import Side, Target, half_round_trip
 
 ROUNDS = 200  # of ping-pong in a sample
@@ -30,19 +31,29 @@ def pair() -> None:
         def trip() -> float:
             return half_round_trip(side, target, bench.peer, "direct", 8, ROUNDS, ring=False)
 
-        trip()
+        def talk(patient: bool) -> float:
+            how = How(True, "direct", 8, inject=True, patient=patient)
+            return together(side, target, bench.peer, "round_trips", how, ROUNDS)
+
+        trip(), talk(False), talk(True)
         print("ready", flush=True)
         sys.stdin.readline()
-        puts, lines = [], []
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            puts.append(trip())
-            lines.append(target.line_ns(ROUNDS))
-        print(json.dumps({"puts": puts, "lines": lines}), flush=True)
+        found = {}
+        for name, measure in (
+            ("puts", trip),
+            ("lines", lambda: target.line_ns(ROUNDS)),
+            ("polled", lambda: talk(False)),
+            ("awaited", lambda: talk(True)),
+        ):
+            end = time.monotonic() + SECONDS
+            found[name] = [measure()]
+            while time.monotonic() < end:
+                found[name].append(measure())
+        print(json.dumps(found), flush=True)
 
 
-def play(pairs: int) -> tuple[list[float], list[float]]:
-    """Half round trips of all samples of `pairs` pairs at once, of puts and of bare stores."""
+def play(pairs: int) -> dict[str, list[float]]:
+    """Half round trips of all samples of `pairs` pairs at once: puts, bare stores, messages by read() and sread()."""
     running = [
         subprocess.Popen([sys.executable, __file__, "pair"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(pairs)
@@ -58,14 +69,29 @@ def play(pairs: int) -> tuple[list[float], list[float]]:
         for process in running:
             process.kill()
             process.wait()
-    return [ns for f in found for ns in f["puts"]], [ns for f in found for ns in f["lines"]]
+    return {name: [ns for f in found for ns in f[name]] for name in found[0]}
+
+
+def messages(four: dict[str, list[float]], two: dict[str, list[float]], floor: float, cores: int) -> list[Row]:
+    """Rows of messages: each way to wait, its median and its 99th percentile, and the same with two pollers."""
+    rows = []
+    for name, said in (("polled", "read() in a loop"), ("awaited", "sread()")):
+        middle, tail = statistics.median(four[name]), sorted(four[name])[int(len(four[name]) * 0.99)]
+        rows.append(
+            Row(f"four pollers on {cores} cores: 8 B tagged message, {said}: half a round trip", "<= 3,000 ns", middle,
+                "ns", middle <= 3000, floor, "bare stores, polled and yielded in the same way",
+                "" if middle <= 3000 else "switches of processes in each half")
+        )  # fmt: skip
+        rows.append(Row(f"messages by {said}, 99th percentile", "< 4,000,000 ns a trip", tail, "ns", tail < 4e6))
+        rows.append(Row(f"two that send messages, {said}, not pinned", "", statistics.median(two[name]), "ns", None))
+    return rows
 
 
 def main() -> None:
     cores = sorted(os.sched_getaffinity(0))[:CORES]
     os.sched_setaffinity(0, cores)  # child processes inherit the cores
-    puts, lines = play(2)
-    one, _ = play(1)
+    four, two = play(2), play(1)
+    puts, lines, one = four["puts"], four["lines"], two["puts"]
     middle, floor = statistics.median(puts), statistics.median(lines)
     tail = sorted(puts)[int(len(puts) * 0.99)]
     ok = middle <= 1500
@@ -79,6 +105,7 @@ def main() -> None:
             Row("the same, 99th percentile of 200 round trips", "< 4,000,000 ns a trip", tail, "ns", tail < 4e6),
             Row("the same, round trips a second and pair", "thousands", 5e8 / middle, "/s", 5e8 / middle > 2000),
             Row(f"two pollers on {n} cores, not pinned: half a round trip", "", statistics.median(one), "ns", None),
+            *messages(four, two, floor, n),
         ],
     )  # fmt: skip
 

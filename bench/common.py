@@ -37,7 +37,7 @@ class Row:
     limit         the machine's limit, in the same unit; limit_is: its name
     budget        in words;  met: whether the budget is met
     why           the reason if the budget is not met
-    peers         figures of other libraries, in the same unit
+    peers         figures of other libraries, in the same unit; None: the library is absent
     median        median of the batches whose minimum is value, if it was measured
     """
 
@@ -49,7 +49,7 @@ class Row:
     limit: float | None = None
     limit_is: str = ""
     why: str = ""
-    peers: dict[str, float] | None = None
+    peers: dict[str, float | None] | None = None
     median: float | None = None
 
 
@@ -145,14 +145,13 @@ def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
     # Both wheels install an mpirun, and the last one installed wins: these launchers belong to one MPI each. Open MPI's
     # wheel is linked for /usr and needs its actual prefix.
     yield "MPICH", (["mpiexec.hydra", "-n", "2", *mpi], {})
-    yield (
-        "Open MPI",
-        (
-            ["prterun", "-n", "2", *mpi],
-            {"MPI4PY_MPIABI": "openmpi", "OPAL_PREFIX": prefix, "LD_LIBRARY_PATH": f"{prefix}/lib"}
-            | (root if os.geteuid() == 0 else {}),
-        ),
-    )
+    open_mpi = {"MPI4PY_MPIABI": "openmpi", "OPAL_PREFIX": prefix, "LD_LIBRARY_PATH": f"{prefix}/lib"}
+    open_mpi |= root if os.geteuid() == 0 else {}
+    yield "Open MPI", (["prterun", "-n", "2", *mpi], open_mpi)
+    messages = [sys.executable, str(here / "mpi_messages.py"), "match"]
+    yield "MPICH", (["mpiexec.hydra", "-n", "2", *messages], {})
+    yield "Open MPI", (["prterun", "-n", "2", *messages], open_mpi)
+    yield "libfabric shm (C)", ([sys.executable, str(here / "libfabric_shm.py")], {})
     yield "pyzmq", ([sys.executable, str(here / "zmq_pair.py")], {})
     yield "shared_memory", ([sys.executable, str(here / "shared_memory.py")], {})
     yield "UCX (C)", ([sys.executable, str(here / "ucx_registration.py"), "4096", str(1 << 20), str(1 << 28)], {})
@@ -190,9 +189,13 @@ def _peer(name: str, command: list[str], env: dict[str, str]) -> dict[str, Any] 
     return found
 
 
-def peers_of(key: str, scale: Callable[[float], float] = lambda ns: ns) -> dict[str, float]:
-    """One figure of each library that has it; `scale` converts nanoseconds to another unit."""
-    return {name: scale(found[key]) for name, found in peers().items() if key in found}
+def peers_of(
+    key: str, scale: Callable[[float], float] = lambda ns: ns, named: Sequence[str] = ()
+) -> dict[str, float | None]:
+    """One figure of each library that has it, and None for each of `named` that is absent; `scale` converts
+    nanoseconds to another unit."""
+    absent: dict[str, float | None] = {name: None for name in named if name not in peers()}
+    return {name: scale(found[key]) for name, found in peers().items() if key in found} | absent
 
 
 # ---- results -------------------------------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ def cells(row: Row) -> list[str]:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
-    peers = ", ".join(f"{name} {number(value)}" for name, value in (row.peers or {}).items())
+    peers = ", ".join(f"{name} {number(value) or 'is absent'}" for name, value in (row.peers or {}).items())
     return [
         row.path,
         f"{number(row.value)} {row.unit}" + (f" (median {number(row.median)})" if row.median is not None else ""),

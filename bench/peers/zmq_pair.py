@@ -1,8 +1,13 @@
 """pyzmq between two processes (PAIR over ipc), as JSON: messages, because pyzmq has no one-sided operations.
 
-put_N     a message of N bytes, of a stream that is acknowledged at its end; put_8 and get_8 a message and its answer
-put_8_call  the call alone. Every figure is the minimum over short batches, in nanoseconds. Processes are not bound to
-cores, because each has a second thread, which does the work.
+put_N         a message of N bytes, of a stream that is acknowledged at its end
+put_8, get_8  a message and its answer
+put_8_call    the call alone
+message_N     half the time of a message and its answer; message_N_median: of the same batches
+message_rate  a message of 8 bytes of the stream
+
+Figures are the least over short batches, in nanoseconds. Processes are not bound to cores, because each has a second
+thread, which does the work.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import statistics
 
 import zmq
 from timing import SIZES, count_of, least, ping_pong
@@ -63,6 +69,17 @@ def main() -> None:
         found["put_8"] = found["get_8"] = least(trip, 200)
         for size in SIZES:
             found[f"put_{size}"] = least(stream(size), count_of(size))
+        for size, count in ((8, 200), (1 << 20, 20)):
+            message = b"e" * size
+
+            def half(count, message=message):
+                for _ in range(count):
+                    socket.send(message, copy=len(message) < 65536)
+                    socket.recv(copy=len(message) < 65536)
+
+            halves = [least(half, count, 1) / 2 for _ in range(30)]
+            found[f"message_{size}"], found[f"message_{size}_median"] = min(halves), statistics.median(halves)
+        found["message_rate"] = least(stream(8), 5000, 10)
         found["half_round_trip"] = ping_pong(lambda _: socket.send(echo), lambda _: socket.recv())
         socket.send(b"q")
         process.join(10)

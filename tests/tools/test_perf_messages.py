@@ -38,11 +38,13 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 def test_round_trip_brings_the_bytes_of_the_peer(pair: Pair, size: int, kind: str, tagged: bool) -> None:
     side, target, peer = pair
     target.ask("fill", kind=kind, value=7)
-    target.tell("round_trips", tagged=tagged, kind=kind, size=size, count=3)
-    assert _messages.round_trips(side, peer, tagged, kind, size, 3, True, target.alive) > 0
-    target.result()
-    # The peer sends the end of its memory, which no message has changed.
-    assert (side.memory[kind][:size] == 7).all()
+    for inject in (False, True) if size <= side.inject_size else (False,):
+        for patient in (False, True):
+            side.memory[kind][:size] = 0
+            how = _messages.How(tagged, kind, size, inject, patient)
+            assert _messages.together(side, target, peer, "round_trips", how, 3) > 0
+            # The peer sends the end of its memory, which no message has changed.
+            assert (side.memory[kind][:size] == 7).all()
 
 
 @kinds
@@ -50,13 +52,13 @@ def test_round_trip_brings_the_bytes_of_the_peer(pair: Pair, size: int, kind: st
 @pytest.mark.parametrize("count", [1, 64, 1000])
 def test_stream_ends_when_the_peer_has_every_message(pair: Pair, count: int, size: int, tagged: bool) -> None:
     side, target, peer = pair
-    target.ask("fill", kind="direct", value=0)
     side.memory["direct"][-size:] = 3
-    target.tell("stream", tagged=tagged, kind="direct", size=size, count=count)
-    assert _messages.stream(side, peer, tagged, "direct", size, count, True, target.alive) > 0
-    target.result()
-    assert target.ask("sum", kind="direct") == 3 * size
-    assert not side.cq.read()  # every completion was taken
+    for inject in (False, True) if size <= side.inject_size else (False,):
+        target.ask("fill", kind="direct", value=0)
+        how = _messages.How(tagged, "direct", size, inject)
+        assert _messages.together(side, target, peer, "stream", how, count) > 0
+        assert target.ask("sum", kind="direct") == 3 * size
+        assert not side.cq.read()  # every completion was taken
 
 
 @providers

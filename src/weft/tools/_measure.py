@@ -302,20 +302,12 @@ class Bench:
         return _Op(run, run, count)
 
     def _message(self, tagged: bool, kind: str, size: int) -> _Op:
-        side, target, peer = self.side, self.target, self.peer
+        how = _messages.How(tagged, kind, size)
 
-        def together(what: str) -> Callable[[int], float]:
-            talk = getattr(_messages, what)
+        def run(do: str) -> Callable[[int], float]:
+            return lambda n: _messages.together(self.side, self.target, self.peer, do, how, n)
 
-            def run(n: int) -> float:
-                target.tell(what, tagged=tagged, kind=kind, size=size, count=n)
-                ns: float = talk(side, peer, tagged, kind, size, n, True, target.alive)
-                target.result()
-                return ns
-
-            return run
-
-        return _Op(together("round_trips"), together("stream"))
+        return _Op(run("round_trips"), run("stream"))
 
     # ---- limits ----------------------------------------------------------------------------------------------------
 

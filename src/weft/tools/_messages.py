@@ -12,21 +12,23 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import fi
 
 if TYPE_CHECKING:
-    from ._pair import Side
+    from ._pair import Side, Target
 
-__all__ = ["DEADLINE_S", "Matching", "request", "round_trips", "stream"]
+__all__ = ["How", "Matching", "request", "round_trips", "stream", "together"]
 
 DEADLINE_S = 20.0
 WINDOW = 64  # messages that a sender has posted and whose completions it has not read
 _RECEIVES = 2 * WINDOW  # posted by the receiver of a stream
 _TAG = 0x77
 _POLLS = 64  # polls of an empty queue before the other process and the clock are looked at
+_SLEEP_S = 0.1  # of a patient process, before the other process is looked at
 _BURST = 64  # matches that are timed together
 
 _RECEIVED, _SENT = "received", "sent"  # contexts
@@ -35,21 +37,41 @@ Alive = Callable[[], None] | None
 clock = time.perf_counter_ns
 
 
+@dataclass(frozen=True)
+class How:
+    """Messages of a measurement.
+
+    kind     of memory: "direct", "foreign".
+    inject   injected messages, which report no completion; at most inject_size bytes.
+    patient  wait in sread, which yields the core and then sleeps, instead of polling.
+    """
+
+    tagged: bool
+    kind: str
+    size: int
+    inject: bool = False
+    patient: bool = False
+
+
 class _Talk:
     """The calls of one process: `send(*send_args)` and `receive(*receive_args)`; poll() counts their completions."""
 
-    def __init__(self, side: Side, peer: int, tagged: bool, kind: str, size: int, alive: Alive) -> None:
+    def __init__(self, side: Side, peer: int, how: How, alive: Alive) -> None:
+        kind, size = how.kind, how.size
         inbox, outbox = side.mr[kind][:size], side.mr[kind][side.mr[kind].length - size :]
         self.send: Callable[..., None]
         self.receive: Callable[..., None]
         self.send_args: tuple[Any, ...]
         self.receive_args: tuple[Any, ...]
-        if tagged:
+        if how.tagged:
             self.send, self.send_args = side.ep.tsend, (outbox, None, peer, _TAG, _SENT)
             self.receive, self.receive_args = side.ep.trecv, (inbox, None, fi.ADDR_UNSPEC, _TAG, 0, _RECEIVED)
         else:
             self.send, self.send_args = side.ep.send, (outbox, None, peer, _SENT)
             self.receive, self.receive_args = side.ep.recv, (inbox, None, fi.ADDR_UNSPEC, _RECEIVED)
+        if how.inject:
+            self.send = side.ep.tinject if how.tagged else side.ep.inject
+            self.send_args = (outbox, peer, _TAG) if how.tagged else (outbox, peer)
         self._cq, self._alive = side.cq, alive
         self.messages = self.sends = 0  # completions read
 
@@ -91,16 +113,23 @@ class _Talk:
                     raise fi.TimedOut(f"the peer sent nothing within {DEADLINE_S:.0f} s")
 
 
-def round_trips(
-    side: Side, peer: int, tagged: bool, kind: str, size: int, rounds: int, first: bool, alive: Alive
-) -> float:
+def round_trips(side: Side, peer: int, how: How, rounds: int, first: bool, alive: Alive) -> float:
     """Nanoseconds of half a round trip: send, and wait for the answer. Both processes call it, one with first=True.
 
     Each message finds a receive posted: one more than a process waits for, and replaced while a message is under way.
     """
-    talk = _Talk(side, peer, tagged, kind, size, alive)
+    talk = _Talk(side, peer, how, alive)
     send, send_args, receive, receive_args = talk.send, talk.send_args, talk.receive, talk.receive_args
     read, polls = side.cq.read, range(_POLLS)
+    if how.patient:
+
+        def read(count: int) -> list[Any]:
+            try:
+                found: list[Any] = side.cq.sread(count, timeout=_SLEEP_S)
+            except fi.Again:
+                return []
+            return found
+
     receive(*receive_args)
     start = 0
     for i in range(rounds + 1):  # the first round waits until the peer is ready, and is not counted
@@ -139,16 +168,16 @@ def round_trips(
             if i < rounds:
                 receive(*receive_args)
     ns = (clock() - start) / (2 * rounds)
-    talk.until(rounds + 1, rounds + 1)
+    talk.until(rounds + 1, 0 if how.inject else rounds + 1)
     return ns
 
 
-def stream(side: Side, peer: int, tagged: bool, kind: str, size: int, count: int, first: bool, alive: Alive) -> float:
+def stream(side: Side, peer: int, how: How, count: int, first: bool, alive: Alive) -> float:
     """Nanoseconds of `count` messages from the process with first=True, until the answer of the other.
 
     The receiver posts receives before it tells the sender to begin, and replaces each one that a message took.
     """
-    talk = _Talk(side, peer, tagged, kind, size, alive)
+    talk = _Talk(side, peer, how, alive)
     send, send_args, receive, receive_args = talk.send, talk.send_args, talk.receive, talk.receive_args
     if first:
         receive(*receive_args)
@@ -157,14 +186,14 @@ def stream(side: Side, peer: int, tagged: bool, kind: str, size: int, count: int
         start = clock()
         posted = 0
         while posted < count:
-            room = min(count, talk.sends + WINDOW) - posted
+            room = (count if how.inject else min(count, talk.sends + WINDOW)) - posted
             try:
                 for _ in range(room):
                     send(*send_args)
                     posted += 1
             except fi.Again:
                 pass
-            talk.poll() if posted < count else talk.until(2, count)
+            talk.poll() if posted < count else talk.until(2, 0 if how.inject else count)
         return clock() - start
     posted = min(count, _RECEIVES)
     for _ in range(posted):
@@ -176,16 +205,26 @@ def stream(side: Side, peer: int, tagged: bool, kind: str, size: int, count: int
         for _ in range(room):
             receive(*receive_args)
         posted += room
-    talk.until(count, 1)
+    talk.until(count, 0)
     talk.post()
-    talk.until(count, 2)
+    talk.until(count, 0 if how.inject else 2)
     return 0.0
+
+
+_TALKS: Mapping[str, Callable[..., float]] = {"round_trips": round_trips, "stream": stream}
 
 
 def request(side: Side, peer: int, what: Mapping[str, Any], alive: Alive) -> float:
     """The second process's part: what["do"] is "round_trips" or "stream"."""
-    talk = {"round_trips": round_trips, "stream": stream}[what["do"]]
-    return talk(side, peer, what["tagged"], what["kind"], what["size"], what["count"], False, alive)
+    return _TALKS[what["do"]](side, peer, How(**what["how"]), what["count"], False, alive)
+
+
+def together(side: Side, target: Target, peer: int, do: str, how: How, count: int) -> float:
+    """`round_trips` or `stream` between this process and the second one, in nanoseconds."""
+    target.tell(do, how=asdict(how), count=count)
+    ns = _TALKS[do](side, peer, how, count, True, target.alive)
+    target.result()
+    return ns
 
 
 class Matching:
