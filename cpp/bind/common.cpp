@@ -67,17 +67,21 @@ void unwatch_forks(host::HostNic* nic) noexcept {
 void DomainBox::drain_now() {
   for (const uint64_t cookie : domain->take_released()) Py_DECREF(reinterpret_cast<PyObject*>(cookie));
   static constexpr const char* kNames[] = {"match_mode", "no_id", "stopped"};
-  for (const auto& [pid, what] : domain->take_news()) {
-    if (!on_news.is_valid() || closed) continue;
-    // An error that is set belongs to the call that drains.
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    PyErr_Fetch(&type, &value, &trace);
-    const nb::object callback = on_news;
-    PyObject* done = PyObject_CallFunction(callback.ptr(), "Is", pid, kNames[static_cast<size_t>(what)]);
-    if (done == nullptr) PyErr_WriteUnraisable(callback.ptr());
-    Py_XDECREF(done);
-    PyErr_Restore(type, value, trace);
-  }
+  for (const auto& [pid, what] : domain->take_news()) tell(pid, kNames[static_cast<size_t>(what)]);
+}
+
+bool DomainBox::tell(uint32_t pid, const char* what) {
+  if (!on_news.is_valid() || closed) return false;
+  // An error that is set belongs to the call that drains.
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  const nb::object callback = on_news;
+  PyObject* done = PyObject_CallFunction(callback.ptr(), "Is", pid, what);
+  const bool yes = done != nullptr && PyObject_IsTrue(done) == 1;
+  if (done == nullptr) PyErr_WriteUnraisable(callback.ptr());
+  Py_XDECREF(done);
+  PyErr_Restore(type, value, trace);
+  return yes;
 }
 
 PyObject* none_or(PyObject* o) {

@@ -136,6 +136,8 @@ struct DomainBox {
       drain_now();
   }
   void drain_now();
+  // Calls on_news; true if the result is true. Requires the GIL; keeps an error that is set.
+  bool tell(uint32_t pid, const char* what);
 
   std::shared_ptr<NicBox> nic;
   std::unique_ptr<nic::Domain> domain;

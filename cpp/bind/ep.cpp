@@ -206,6 +206,15 @@ void register_endpoint(nb::module_& m) {
           "OPT_MIN_MULTI_RECV of receives that are posted later: bytes that a buffer for several messages must have\n"
           "left to take one more.")
       .def(
+          "set_match_mode",
+          [](EndpointCore& e, const nic::MessageConfig& config) {
+            if (!e.ep->set_match_mode(config))
+              raise(fi_err::kEOPBADSTATE, "the match mode is set before the endpoint is enabled");
+          },
+          nb::arg("config"),
+          "Where messages are matched, with the sizes of the mode and its request buffers, of an endpoint that is not\n"
+          "enabled yet; other values of the MessageConfig do not matter. Raises BadState.")
+      .def(
           "set_retry_time", [](EndpointCore& e, uint64_t ns) { e.ep->set_retry_time(ns); }, nb::arg("ns"),
           "MessageConfig.retry_ns_max of messages that are refused for the first time later.")
       .def(

@@ -53,15 +53,16 @@ void register_message_config(nb::module_& m) {
           "Where messages are matched, and so whether receives and messages take list entries.")
       .def(
           "set_entries",
-          [](MessageConfig& c, mem::Ledger& ledger, uint32_t slot, uint32_t kind) {
+          [](MessageConfig& c, nb::handle_t<mem::Ledger> ledger, uint32_t slot, uint32_t kind) {
             if (slot >= mem::Ledger::kSlotsMax || kind >= mem::Ledger::kKinds)
               raise(fi_err::kEINVAL, "MessageConfig: no such slot or kind");
-            c.mode.entries = {&ledger, slot, kind};
+            // An endpoint that is never closed uses the ledger until the process ends, so the ledger lives as long.
+            ledger.inc_ref();
+            c.mode.entries = {nb::cast<mem::Ledger*>(ledger), slot, kind};
           },
           nb::arg("ledger"), nb::arg("slot"), nb::arg("kind"),
-          "The list entries of a service: a kind of resource in the ledger, for the process with this slot. The "
-          "ledger\n"
-          "must live, and the slot be open, until the endpoint is closed.")
+          "The list entries of a service: a kind of resource in the ledger, for the process with this slot. The slot\n"
+          "must be open until the endpoint is closed; the ledger is kept until the process ends.")
       .def_prop_rw(
           "size", [](const MessageConfig& c) { return c.mode.size; },
           [](MessageConfig& c, uint32_t n) { c.mode.size = n; }, "rx_attr.size: see by_receives and by_messages.")

@@ -63,7 +63,10 @@ PyObject* check_and_receive(EndpointCore* core, const char* method, call::Receiv
   r.cookies = std::span(cookies).first(held);
   Py_INCREF(context);
   r.context = reinterpret_cast<uint64_t>(context);
-  const nic::PostResult posted = post_released(core, r, bufs);
+  nic::PostResult posted = post_released(core, r, bufs);
+  // The provider may find entries of dead processes.
+  if (posted.refusal == Refusal::rx_no_entry && core->box->tell(core->ep->address().pid, "no_entry")) [[unlikely]]
+    posted = post_released(core, r, bufs);
   if (!posted.context_used) Py_DECREF(context);
   if (posted.refusal != Refusal::none) [[unlikely]] {
     drop();

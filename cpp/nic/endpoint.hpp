@@ -151,6 +151,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   PostResult post_receive(const ReceiveArgs& args);
   // OPT_MIN_MULTI_RECV, for receives that are posted later.
   void set_min_multi_recv(uint64_t bytes) noexcept;
+  // MessageConfig::mode and requests. False: too late, the endpoint is enabled.
+  [[nodiscard]] bool set_match_mode(const MessageConfig& config) noexcept;
   // What keeps messages from being sent.
   struct SendState {
     uint32_t tagged_ids = 0, untagged_ids = 0;  // messages that wait to be pulled

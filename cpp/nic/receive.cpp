@@ -35,6 +35,14 @@ void Endpoint::set_min_multi_recv(uint64_t bytes) noexcept {
   if (RxPort* const port = port_.load(std::memory_order_acquire); port != nullptr) port->set_min_multi_recv(bytes);
 }
 
+bool Endpoint::set_match_mode(const MessageConfig& config) noexcept {
+  const DomainLock guard(domain_);
+  if (state_ != State::created) return false;
+  config_.messages.mode = config.mode;
+  config_.messages.requests = config.requests;
+  return true;
+}
+
 std::vector<Endpoint::Unreceived> Endpoint::unreceived(size_t max, size_t* total) {
   *total = 0;
   RxPort* const port = port_.load(std::memory_order_acquire);

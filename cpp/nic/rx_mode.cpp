@@ -57,12 +57,18 @@ bool RxMode::keep(bool promised, uint32_t* epoch) noexcept {
     } else if (config_.lossless && config_.mode == MatchMode::hardware) {
       ++counts_.pauses;
       cause_ = Cause::no_entry_for_message;
-      if (!promised) return false;
+      if (!promised) {
+        note_wanted(1);
+        return false;
+      }
     } else {
       begin_change(Cause::no_entry_for_message);
     }
   }
-  if (state_ == State::changing && !promised) return false;
+  if (state_ == State::changing && !promised) {
+    note_wanted(1);
+    return false;
+  }
   ++kept_without_;
   *epoch = kNoEntry;
   note_wanted();
@@ -94,6 +100,7 @@ bool RxMode::list(bool used) noexcept {
       }
       if (!used) {
         ++counts_.no_entries;
+        note_wanted(1);
         return false;
       }
     }

@@ -119,8 +119,8 @@ class RxMode {
   static constexpr uint32_t kNoEntry = 1;  // epoch of a kept message without an entry
   void begin_change(Cause cause) noexcept;
   void onload() noexcept;
-  void note_wanted() noexcept {
-    const uint64_t wanted = uint64_t{receives_} + unbacked_ + messages_ + kept_without_ + config_.buffers;
+  void note_wanted(uint32_t refused = 0) noexcept {
+    const uint64_t wanted = uint64_t{receives_} + unbacked_ + messages_ + kept_without_ + config_.buffers + refused;
     if (wanted > counts_.wanted_most) counts_.wanted_most = wanted;
   }
 

@@ -1515,8 +1515,8 @@ class MessageConfig:
 
     def set_entries(self, ledger: Ledger, slot: int, kind: int) -> None:
         """
-        The list entries of a service: a kind of resource in the ledger, for the process with this slot. The ledger
-        must live, and the slot be open, until the endpoint is closed.
+        The list entries of a service: a kind of resource in the ledger, for the process with this slot. The slot
+        must be open until the endpoint is closed; the ledger is kept until the process ends.
         """
 
     @property
@@ -1918,6 +1918,12 @@ class EndpointCore:
         """
         OPT_MIN_MULTI_RECV of receives that are posted later: bytes that a buffer for several messages must have
         left to take one more.
+        """
+
+    def set_match_mode(self, config: MessageConfig) -> None:
+        """
+        Where messages are matched, with the sizes of the mode and its request buffers, of an endpoint that is not
+        enabled yet; other values of the MessageConfig do not matter. Raises BadState.
         """
 
     def set_retry_time(self, ns: int) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cxi.support import opened
@@ -38,3 +39,16 @@ def maker() -> Iterator[Node]:
     """The same with provider keys."""
     with opened(prov_key=True) as found:
         yield found
+
+
+@pytest.fixture
+def match(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets FI_CXI_ variables: match("hybrid", hybrid_preemptive=1)."""
+
+    def set_them(mode: str = "", **others: Any) -> None:
+        if mode:
+            monkeypatch.setenv("FI_CXI_RX_MATCH_MODE", mode)
+        for name, value in others.items():
+            monkeypatch.setenv(f"FI_CXI_{name.upper()}", str(value))
+
+    return set_them

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.cxi.match_support import of_service, service_with
 from tests.cxi.support import opened
 from tests.fi.msg_support import TAG, data_of, kinds, nothing, of_kind, recv, recvmsg, refused, send
 from tests.fi.support import WATCHDOG_S, Node
+from tests.patience import Patience
 
 from weft import cxi, fi
 
@@ -161,3 +163,44 @@ def test_messages_that_are_tried_again_arrive_once(
                 sender.cq.read()
         assert [found[i] for i in range(count)] == lengths
         assert nothing(receiver)
+
+
+# ---- list entries ------------------------------------------------------------------------------------------------
+
+
+def attempts(node: Node) -> int:
+    return int(node.ep.getopt(fi.OPT_ENDPOINT, cxi.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS))
+
+
+def test_receive_without_a_list_entry_is_posted_again_until_there_is_one() -> None:
+    """Facts, section 13: the append is retried; OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS counts."""
+    with (
+        of_service(service_with(4), protocol=fi.PROTO_CXI_RNR) as receiver,
+        opened(CAPS, protocol=fi.PROTO_CXI_RNR) as sender,
+    ):
+        peer = sender.av.insert(receiver.name)
+        assert attempts(receiver) == 0
+        for tag in range(6):
+            receiver.ep.trecv(bytearray(8), tag=tag, context=tag)
+        patience = Patience(30)
+        while not attempts(receiver):
+            assert nothing(receiver)
+            assert not patience.over
+        found = receiver.ep.message_statistics()
+        assert (found.posted, found.entries_of_receives, found.waiting) == (6, 4, 2)
+        for tag in range(6):
+            sender.ep.tsend(b"12345678", None, peer, tag)
+        assert sorted(entry.op_context for entry in receiver.wait(6)) == list(range(6))
+        sender.wait(6)
+        assert receiver.ep.message_statistics().entries == 0
+
+
+def test_receive_that_gets_no_list_entry_in_time_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CXI_RELEASE", "current")
+    monkeypatch.setenv("FI_CXI_RNR_APPEND_RETRY_TIMEOUT_US", "2000")
+    with of_service(service_with(4), protocol=fi.PROTO_CXI_RNR) as receiver:
+        for tag in range(5):
+            receiver.ep.trecv(bytearray(8), tag=tag, context=tag)
+        error = refused(receiver)
+        assert (error.op_context, error.err, error.prov_errno) == (4, fi.EIO, cxi.C_RC_NO_SPACE)
+        assert b"list entry" in error.err_data

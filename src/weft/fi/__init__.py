@@ -66,7 +66,7 @@ _ON_USE = {
     "CqTaggedEntry": "cq",
     "Domain": "domain",
     "Endpoint": "endpoint",
-    "EndpointStatistics": "endpoint",
+    "EndpointStatistics": "ep_statistics",
     "EndpointAlias": "ep_alias",
     "EqCmEntry": "eq",
     "EqEntry": "eq",
@@ -114,8 +114,9 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .cq import CqTaggedEntry as CqTaggedEntry
     from .domain import Domain as Domain
     from .endpoint import Endpoint as Endpoint
-    from .endpoint import EndpointStatistics as EndpointStatistics
     from .ep_alias import EndpointAlias as EndpointAlias
+    from .ep_statistics import EndpointStatistics as EndpointStatistics
+    from .ep_statistics import MessageStatistics as MessageStatistics
     from .eq import EqCmEntry as EqCmEntry
     from .eq import EqEntry as EqEntry
     from .eq import EqErrEntry as EqErrEntry
@@ -175,6 +176,7 @@ if not TYPE_CHECKING:
         "Ioc",
         "MemMonitor",
         "MemoryRegion",
+        "MessageStatistics",
         "MrAttr",
         "MrAuthKey",
         "MrCache",

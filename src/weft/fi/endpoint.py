@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
@@ -25,8 +24,9 @@ from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
 from .cm import CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
-from .cq import CompletionQueue
+from .cq import CompletionQueue, CqTaggedEntry
 from .ep_alias import EndpointAlias
+from .ep_statistics import EndpointStatistics, MessageStatistics
 from .eq import EventQueue
 from .policy import Address, AddressCodec, Extensions
 from .rules import Rule
@@ -35,43 +35,11 @@ if TYPE_CHECKING:
     from .attrs import Info
     from .domain import Domain
 
-__all__ = ["Endpoint", "EndpointStatistics"]
+__all__ = ["Endpoint"]
 
 _CQ_FLAGS = int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION)
 _LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
 _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
-
-
-@dataclass(frozen=True)
-class EndpointStatistics:
-    """A snapshot of `Endpoint.statistics`.
-
-    tx_pending   operations under way.
-    tx_size      maximum number of operations under way.
-    batches      how often operations held by FI_MORE were begun, all that were held together.
-
-    The next five are of the NIC's command queue; all 0 if the provider does not model one.
-
-    commands               commands put into the queue.
-    low_latency_commands   of these, the commands that took the low-latency ring.
-    doorbells              writes that told the NIC of the others, one for each command or batch.
-    write_backs            how often the NIC wrote back how far it had read the queue.
-    free_commands          slots that the program knows to be free, from the last write-back.
-
-    page_requests, page_timeouts   on-demand paging with a limit: missing pages that transfers requested in time, and
-                                   transfers that failed because more were missing.
-    """
-
-    tx_pending: int
-    tx_size: int
-    batches: int = 0
-    commands: int = 0
-    low_latency_commands: int = 0
-    doorbells: int = 0
-    write_backs: int = 0
-    free_commands: int = 0
-    page_requests: int = 0
-    page_timeouts: int = 0
 
 
 class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
@@ -324,12 +292,25 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
                     "  try: av.insert_auth_key first",
                 )
             vni = vnis[0]
+        self.policy.enabling(self)
         try:
-            self._address = (nic, self.enable_at(nic, pid, vnis), vni)
+            self._address = (nic, self._claim(nic, pid, vnis), vni)
         except errors.AddressInUse as taken:
             self.policy.close()
             raise self._taken((nic, pid, vni), taken) from None
         self._enabled = True
+
+    def _claim(self, nic: int, pid: int | None, vnis: list[int]) -> int:
+        """Enable at the address; returns the pid."""
+        while True:
+            try:
+                return self.enable_at(nic, pid, vnis)
+            except errors.NoSpace as missing:
+                try:
+                    self.policy.make_room(missing)
+                except BaseException:
+                    self.policy.close()
+                    raise
 
     def _taken(self, address: Address, why: errors.AddressInUse) -> errors.FabricError:
         """The refusal of an address that another endpoint has, as the provider writes addresses."""
@@ -430,6 +411,10 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         """A snapshot of the transmit context; works on a disabled endpoint, too."""
         return EndpointStatistics(**super().statistics())
 
+    def message_statistics(self) -> MessageStatistics:  # type: ignore[override]
+        """A snapshot of the messages: match mode, list entries, flow control; works on a disabled endpoint, too."""
+        return MessageStatistics(**super().message_statistics())
+
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither side reaches the other again.
 
@@ -472,6 +457,16 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
         if not self._closed:
             self._connection.on_cm(self, eq, CmEvent.of(found))
+
+    def unreceived(self, max: int) -> tuple[list[CqTaggedEntry], list[int], int]:  # type: ignore[override]
+        """Messages that no receive has taken: untagged ones first, each kind in order of arrival.
+
+        Returns entries of at most `max` of them, their senders' fi_addr (`fi.ADDR_NOTAVAIL`: in no address vector), and
+        the number of all.
+        """
+        found, total = super().unreceived(max)
+        entries = [CqTaggedEntry(None, flags, length, 0, data, tag) for flags, length, data, tag, _ in found]
+        return entries, [source for *_, source in found], total
 
     # ---- options -----------------------------------------------------------------------------------------------------
 

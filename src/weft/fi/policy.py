@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .. import _nic
+from .. import _nic, errors
 from .._nic import Status
 from ..flags import AddrFormat, MrMode, Progress
 from .policy_rules import (
@@ -295,6 +295,12 @@ class EndpointPolicy(Extensions, Protocol):
 
     def check_enable(self, state: EndpointState) -> None:
         """Raise if the endpoint may not be enabled yet; take its resources. Called again after a failure."""
+
+    def enabling(self, ep: _nic.EndpointCore) -> None:
+        """The endpoint is about to be enabled: set the values that count from then on."""
+
+    def make_room(self, missing: errors.NoSpace) -> None:
+        """The NIC lacks resources to enable the endpoint: make them available, or raise the refusal."""
 
     def close(self) -> None:
         """Return the endpoint's resources: it is closed, or enabling failed and may be repeated."""

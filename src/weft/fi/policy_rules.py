@@ -163,6 +163,16 @@ class MessageRules:
     stop_ns            nanoseconds after which refused messages are sent again, if the receiver has not asked earlier.
     delivery_complete  FI_DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.
     tells_buffers      completions of all receives have the address of the message, not only those of FI_MULTI_RECV.
+
+    mode               where messages are matched: what takes list entries of a service, and what happens without them.
+    size               rx_attr.size, for by_receives and by_messages.
+    lossless           in hardware mode a message without an entry waits at its sender, without flow control.
+    early_for_messages, early_for_receives   hybrid: changes to software while entries for its buffers are left, when
+                       a message without a receive, or a receive, would take one of them.
+    by_receives, by_messages   hybrid: changes to software when more receives, or messages without a receive, are there
+                       than `size`.
+    requests_bytes, requests_min, requests_cached, requests_max   as buffer_bytes ..., for matching in software.
+    append_retry_ns    nanoseconds that a receive waits for a list entry before it fails; 0: as the mode has it.
     """
 
     tag_bits: int = 64
@@ -184,6 +194,18 @@ class MessageRules:
     stop_ns: int = 5_000_000
     delivery_complete: bool = True
     tells_buffers: bool = True
+    mode: _nic.MatchMode = _nic.MatchMode.unlimited
+    size: int = (1 << 32) - 1
+    lossless: bool = False
+    early_for_messages: bool = False
+    early_for_receives: bool = False
+    by_receives: bool = False
+    by_messages: bool = False
+    requests_bytes: int = 2 << 20
+    requests_min: int = 0
+    requests_cached: int = 0
+    requests_max: int = (1 << 32) - 2
+    append_retry_ns: int = 0
 
     @property
     def tag_mask(self) -> int:

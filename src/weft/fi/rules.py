@@ -46,6 +46,7 @@ class Rule(enum.Enum):
     OPS_FID = Errno.EINVAL
     OPS_ARGUMENT = Errno.EINVAL
     OPS_STATE = Errno.EOPBADSTATE
+    OPS_CHANGING = Errno.EAGAIN
     CQ_RESOURCES = Errno.ENOSPC
     # fi_control(3), fi_open_ops(3): of the kind of object
     DOMAIN_CONTROL = Errno.ENOSYS

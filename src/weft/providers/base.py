@@ -258,6 +258,13 @@ class BaseEndpoint(_Unknown):
                 "ep.enable: no completion queue is bound for RECV\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)",
             )
 
+    def enabling(self, ep: _nic.EndpointCore) -> None:
+        """Does nothing."""
+
+    def make_room(self, missing: errors.NoSpace) -> None:
+        """There is nothing to make available."""
+        raise missing
+
     def close(self) -> None:
         """Nothing was taken."""
 

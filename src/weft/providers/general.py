@@ -149,6 +149,7 @@ PROV_ERRORS = {
     30: "the sender is not in the address vector",
     31: "no receive was posted in time",
     32: "a missing page did not come in time",
+    33: "the receive waited too long for a list entry of its service",
 }
 
 

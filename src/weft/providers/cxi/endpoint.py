@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import operator
 import os
+import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ... import errors, settings
+from ... import _nic, errors, settings
 from ...fi.attrs import Info
 from ...fi.auth_key import keys_of_vector
 from ...fi.policy import Credential, EndpointState, Option
@@ -81,7 +83,7 @@ class CxiEndpoint(BaseEndpoint):
     numbers = rules.NUMBERS
 
     def __init__(self, domain: CxiDomain, info: Info) -> None:
-        self.messages = messages.rules(info)
+        self.messages = self._of_messages = messages.rules(info, domain.options)
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
         self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)
@@ -106,6 +108,7 @@ class CxiEndpoint(BaseEndpoint):
             ),
         }
         self._taken = False
+        self._ep: weakref.ref[_nic.EndpointCore] | None = None
 
     # ---- opening -----------------------------------------------------------------------------------------------------
 
@@ -180,6 +183,7 @@ class CxiEndpoint(BaseEndpoint):
         }
         if self.info.tx_attr.op_flags == self.domain.offer.info.tx_attr.op_flags:
             config["tx_op_flags"] = 0
+        self.domain.pool.lend(config["messages"])
         if self.info.rx_attr.op_flags == self.domain.offer.info.rx_attr.op_flags:
             config["rx_op_flags"] = 0
         return config
@@ -214,6 +218,31 @@ class CxiEndpoint(BaseEndpoint):
                 Rule.EP_ENABLE_CQ,
                 f"ep.enable: no completion queue is bound {missing}\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)",
             )
+
+    def enabling(self, ep: _nic.EndpointCore) -> None:
+        """Follow the domain's match mode, which may have changed since the endpoint was opened."""
+        self._ep = weakref.ref(ep)
+        if not self._has_mode():
+            return
+        self.messages = self._of_messages = replace(self._of_messages, **messages.match_mode(self.domain.options))
+        config = self.messages.nic_config()
+        self.domain.pool.lend(config)
+        ep.set_match_mode(config)
+
+    def _has_mode(self) -> bool:
+        return self.info.ep_attr.protocol != Protocol.PROTO_CXI_RNR
+
+    def make_room(self, missing: errors.NoSpace) -> None:
+        """Return the list entries of dead processes, if the NIC lacks list entries for the endpoint's buffers."""
+        if "list entries" not in missing.message:
+            raise missing
+        mine = self._of_messages
+        try:
+            self.domain.pool.want(
+                "les", mine.requests_min if mine.mode == _nic.MatchMode.software else mine.buffers_min
+            )
+        except Exhausted as none:
+            raise self.refusals.refuse(Rule.EP_RESOURCES, f"ep.enable: {none.message}") from none
 
     def close(self) -> None:
         """Return the portal entries."""
@@ -284,7 +313,10 @@ class CxiEndpoint(BaseEndpoint):
 
     def _rnr_attempts(self) -> int:
         self._rnr("ep.getopt(OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS)")
-        return 0
+        ep = self._ep() if self._ep is not None else None
+        if ep is None:
+            return 0
+        return int(_nic.EndpointCore.message_statistics(ep)["append_attempts"])
 
     # ---- options -----------------------------------------------------------------------------------------------------
 

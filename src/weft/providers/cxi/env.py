@@ -28,7 +28,11 @@ RDZV_THRESHOLD_LEAST = 192
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 # Why a value has no effect in software.
-_MESSAGES = "none: match modes and the flow control of hardware are not there yet"
+_PULLS = "none: a NIC in software pulls all messages in one way, without commands and Gets"
+_NO_GPU_BUFFERS = "none: the buffers of messages without a receive are ordinary memory of the process"
+_SIDE_BAND = "none: flow control in software needs no event queue of its own"
+_TRUNCATED = "none: a truncated message is always an error"
+_REQUESTS = "as documented, for a message of 64 KiB at most; a buffer holds the longest eager message at least"
 _FRAME = "as documented, up to an eager message of 64 KiB, the largest frame of a NIC in software"
 _COLLECTIVES = "none: collectives are not there yet"
 _DEFERRED = "none: deferred work is not there yet"
@@ -91,7 +95,7 @@ class CxiEnvironment(Environment):
         Words("default", "alt_read"),
         "default",
         "how the part that is not eager is moved; alt_read needs the driver's rdzv_get_en=0",
-        _MESSAGES,
+        _PULLS,
     )
     disable_non_inject_msg_idc = Variable(
         "FI_CXI_DISABLE_NON_INJECT_MSG_IDC", Flag(), False, "small messages without INJECT are not sent by IDC", _IDC
@@ -101,7 +105,7 @@ class CxiEnvironment(Environment):
         Flag(),
         False,
         "overflow and request buffers are not registered with the GPU",
-        _MESSAGES,
+        _NO_GPU_BUFFERS,
     )
     # ---- buffers of unexpected messages ----
     oflow_buf_size = Variable(
@@ -179,42 +183,37 @@ class CxiEnvironment(Environment):
         Words("hardware", "software", "hybrid", loose=("hardware",)),
         "hardware",
         "who matches received messages",
-        _MESSAGES,
     )
     hybrid_preemptive = Variable(
         "FI_CXI_HYBRID_PREEMPTIVE",
         Flag(),
         False,
         "hybrid: to software before unexpected messages take the last entries",
-        _MESSAGES,
     )
     hybrid_recv_preemptive = Variable(
         "FI_CXI_HYBRID_RECV_PREEMPTIVE",
         Flag(),
         False,
         "hybrid: to software before posted receives take the last entries",
-        _MESSAGES,
     )
     hybrid_posted_recv_preemptive = Variable(
         "FI_CXI_HYBRID_POSTED_RECV_PREEMPTIVE",
         Flag(),
         False,
         "hybrid: to software when more receives are posted than the rx size",
-        _MESSAGES,
     )
     hybrid_unexpected_msg_preemptive = Variable(
         "FI_CXI_HYBRID_UNEXPECTED_MSG_PREEMPTIVE",
         Flag(),
         False,
         "hybrid: to software when more messages are unexpected than the rx size",
-        _MESSAGES,
     )
     req_buf_size = Variable(
         "FI_CXI_REQ_BUF_SIZE",
         Count(1, unit="bytes"),
         2 * _MIB,
         "size of a request buffer; at least a header, FI_CXI_RDZV_THRESHOLD and FI_CXI_RDZV_GET_MIN",
-        _MESSAGES,
+        _REQUESTS,
         current=12 * _MIB,
     )
     req_buf_min_posted = Variable(
@@ -222,7 +221,6 @@ class CxiEnvironment(Environment):
         Count(2, below=2),
         4,
         "the least number of request buffers that are posted",
-        _MESSAGES,
         current=6,
     )
     req_buf_max_cached = Variable(
@@ -230,12 +228,9 @@ class CxiEnvironment(Environment):
         Count(),
         0,
         "the most request buffers that are kept; 0: all",
-        _MESSAGES,
         also="FI_CXI_REQ_BUF_MAX_COUNT",
     )
-    msg_lossless = Variable(
-        "FI_CXI_MSG_LOSSLESS", Flag(), False, "pause the traffic class where entries run out", _MESSAGES
-    )
+    msg_lossless = Variable("FI_CXI_MSG_LOSSLESS", Flag(), False, "pause the traffic class where entries run out")
     fc_retry_usec_delay = Variable(
         "FI_CXI_FC_RETRY_USEC_DELAY",
         _int(1000, below=0, unit="us"),
@@ -247,14 +242,14 @@ class CxiEnvironment(Environment):
         Count(1),
         256,
         "processes of the whole application; the size of the control event queue follows from it",
-        _MESSAGES,
+        _SIDE_BAND,
     )
     ctrl_rx_eq_max_size = Variable(
         "FI_CXI_CTRL_RX_EQ_MAX_SIZE",
         Count(1, unit="bytes"),
         64 * _MIB,
         "the largest event queue of control messages, rounded up to 4 KiB",
-        _MESSAGES,
+        _SIDE_BAND,
     )
     default_cq_size = Variable(
         "FI_CXI_DEFAULT_CQ_SIZE",
@@ -281,7 +276,7 @@ class CxiEnvironment(Environment):
         _int(1024, 64, below=64),
         1024,
         "operations under way that software matching has started",
-        _MESSAGES,
+        _PULLS,
     )
     device_name = Variable(
         "FI_CXI_DEVICE_NAME", Names("names joined by ',', cxi0 to cxi99", "cxi[0-9]{1,2}"), (), "devices that are used"
@@ -384,27 +379,26 @@ class CxiEnvironment(Environment):
         "FI_CXI_CNTR_TRIG_CMDQ", Flag(), False, "a command queue of its own for triggers", _DEFERRED, only="current"
     )
     rdzv_aligned_sw_rget = Variable(
-        "FI_CXI_RDZV_ALIGNED_SW_RGET", Flag(), True, "Gets of software rendezvous begin at cache lines", _MESSAGES
+        "FI_CXI_RDZV_ALIGNED_SW_RGET", Flag(), True, "Gets of software rendezvous begin at cache lines", _PULLS
     )
     disable_alt_read_cmdq = Variable(
-        "FI_CXI_DISABLE_ALT_READ_CMDQ", Flag(), False, "no command queue of its own for alt_read", _MESSAGES
+        "FI_CXI_DISABLE_ALT_READ_CMDQ", Flag(), False, "no command queue of its own for alt_read", _PULLS
     )
     rget_tc = Variable(
         "FI_CXI_RGET_TC",
         Words("BEST_EFFORT", "LOW_LATENCY", "DEDICATED_ACCESS", "BULK_DATA"),
         "",
         "traffic class of rendezvous Gets",
-        _MESSAGES,
+        _PULLS,
     )
     rnr_append_retry_timeout_us = Variable(
         "FI_CXI_RNR_APPEND_RETRY_TIMEOUT_US",
         _int(2_000_000, unit="us"),
         2_000_000,
         "PROTO_CXI_RNR: how long a receive is posted again",
-        _MESSAGES,
         only="current",
     )
-    trunc_ok = Variable("FI_CXI_TRUNC_OK", Flag(), False, "a truncated message is no error", _MESSAGES)
+    trunc_ok = Variable("FI_CXI_TRUNC_OK", Flag(), False, "a truncated message is no error", _TRUNCATED)
     enable_writedata = Variable(
         "FI_CXI_ENABLE_WRITEDATA",
         Flag(),

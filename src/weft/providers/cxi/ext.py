@@ -246,21 +246,35 @@ class DomOps:
     def ep_get_unexp_msgs(
         self, fid_ep: Any, entry: list[Any] | None = None, count: int = 0, src_addr: list[int] | None = None
     ) -> UnexpectedMessages:
-        """The messages that no receive has matched. There are none: messages come in a later version of Weft.
+        """The messages that no receive has taken, untagged ones first, each kind in order of arrival.
 
-        entry, src_addr   lists that are filled with at most `count` entries.
+        entry      list whose first items become `fi.CqTaggedEntry`s: flags (TAGGED or MSG, REMOTE_CQ_DATA), len, data,
+                   tag; op_context and buf are None and 0.
+        count      the most entries. With 0, or without a list, the messages are only counted.
+        src_addr   list whose first items become the senders' fi_addr, for an endpoint with SOURCE. By the document it
+                   is needed (WEFT_CXI_RELEASE=current: entry alone will do).
 
-        Raises InvalidArgument (an endpoint without RECV, or none), BadState (not enabled).
+        Returns (entries written, messages that there are). A message that a peek has claimed is not among them.
+        Raises InvalidArgument (an endpoint without RECV, or none), BadState (not enabled), Again (the match mode
+        changes: retry).
         """
         policy = getattr(fid_ep, "policy", None)
         if getattr(fid_ep, "_called", None) != "ep" or not hasattr(policy, "min_multi_recv"):
             raise self._refuse(Rule.OPS_FID, f"ep_get_unexp_msgs: {fid_ep!r} is no endpoint of this provider")
-        self._number("ep_get_unexp_msgs", "count", count)
+        most = self._number("ep_get_unexp_msgs", "count", count)
         if not fid_ep.enabled:
             raise self._refuse(Rule.OPS_STATE, f"ep_get_unexp_msgs: {fid_ep!r} is not enabled\n  try: ep.enable()")
         if not fid_ep.caps & Flag.RECV:
             raise self._refuse(Rule.OPS_ARGUMENT, f"ep_get_unexp_msgs: {fid_ep!r} was opened without RECV")
-        return UnexpectedMessages(0, 0)
+        if fid_ep.message_statistics().state == "changing":
+            raise self._refuse(Rule.OPS_CHANGING, f"ep_get_unexp_msgs: {fid_ep!r} changes its match mode: retry")
+        fills = entry is not None and (src_addr is not None or env.release() == "current")
+        found, sources, total = fid_ep.unreceived(max(most, 0) if fills else 0)
+        if entry is not None and fills:
+            entry[: len(found)] = found
+        if src_addr is not None and fid_ep.caps & Flag.SOURCE:
+            src_addr[: len(found)] = sources
+        return UnexpectedMessages(len(found), total)
 
     def get_dwq_depth(self, fid: Any) -> int:
         """Triggered operations that all users of the domain's service together can queue. Raises InvalidArgument."""

@@ -4,24 +4,37 @@ Messages of FI_PROTO_CXI up to FI_CXI_RDZV_THRESHOLD + FI_CXI_RDZV_GET_MIN bytes
 FI_CXI_RDZV_EAGER_SIZE bytes along, and the receiver pulls the rest. Messages without a receive lie in overflow buffers.
 
 Messages of FI_PROTO_CXI_RNR have no order, and none is kept without a receive: the sender sends it again.
+
+Matching by hardware takes list entries of the service (resources.py), one for each receive, each message without a
+receive and each overflow buffer; FI_CXI_RX_MATCH_MODE says what happens when there are none left.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from ..._nic import MatchMode
 from ...fi.attrs import Info
 from ...fi.policy import MessageRules
 from ...flags import Protocol
 from . import env
 
-__all__ = ["MIN_MULTI_RECV", "MIN_MULTI_RECV_MAX", "TAG_BITS", "TAG_BITS_RNR", "rules", "tag_format"]
+if TYPE_CHECKING:
+    from .ext import DomainOptions
+
+__all__ = ["MIN_MULTI_RECV", "MIN_MULTI_RECV_MAX", "TAG_BITS", "TAG_BITS_RNR", "match_mode", "rules", "tag_format"]
 
 TAG_BITS, TAG_BITS_RNR = 48, 40
 TAGGED_IDS, UNTAGGED_IDS = 32768 - 256, 256
 """Rendezvous messages that may wait for their receivers: fi_cxi(7) "Rendezvous Messages"."""
 UNEXPECTED_BYTES = 1 << 30
-"""Bytes of the overflow buffers of one endpoint; when they are full, senders have to wait."""
+"""Bytes of the overflow buffers of one endpoint, and of its request buffers: when they are full, senders wait."""
 FRAME_MAX = 64 << 10
 """Bytes of the longest message that is one frame of the software NIC. Longer ones are pulled, in both protocols."""
+APPEND_RETRY_US = 2_000_000
+"""How long a receive of FI_PROTO_CXI_RNR waits for a list entry in releases without the variable."""
+PARKED_BYTES = 64
+"""What a message without a receive occupies in a buffer besides its eager bytes."""
 MIN_MULTI_RECV, MIN_MULTI_RECV_MAX = 64, (1 << 24) - 1
 
 
@@ -30,7 +43,7 @@ def tag_format(bits: int) -> int:
     return 0xAAAAAAAAAAAAAAAA >> 64 - bits
 
 
-def rules(info: Info) -> MessageRules:
+def rules(info: Info, options: DomainOptions) -> MessageRules:
     """The rules of an endpoint's messages."""
     e = env.load()
     if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
@@ -39,28 +52,60 @@ def rules(info: Info) -> MessageRules:
             data=info.domain_attr.cq_data_size != 0,
             eager_max=FRAME_MAX,
             min_multi_recv=MIN_MULTI_RECV,
+            buffers_min=0,
             credits=0,
             unordered=True,
             retry_ns_max=e.rnr_max_timeout_us * 1000,
             delivery_complete=False,
             tells_buffers=False,
+            mode=MatchMode.hardware,
+            append_retry_ns=(e.rnr_append_retry_timeout_us if e.release == "current" else APPEND_RETRY_US) * 1000,
         )
     # Model: an eager message is one frame of the software NIC, so larger thresholds count as 64 KiB.
+    eager_max = min(e.rdzv_threshold + e.rdzv_get_min, FRAME_MAX)
+    # Model: hardware keeps its note of a message outside the buffer. A buffer holds the longest message at least.
+    oflow_bytes = max(e.oflow_buf_size, eager_max + PARKED_BYTES)
     return MessageRules(
         tag_bits=TAG_BITS,
         data=info.domain_attr.cq_data_size != 0,
-        eager_max=e.rdzv_threshold + e.rdzv_get_min,
+        eager_max=eager_max,
         eager_part=e.rdzv_eager_size,
         tagged_ids=TAGGED_IDS,
         untagged_ids=UNTAGGED_IDS,
         min_multi_recv=MIN_MULTI_RECV,
-        buffer_bytes=e.oflow_buf_size,
+        buffer_bytes=oflow_bytes,
         buffers_min=e.oflow_buf_min_posted,
         buffers_cached=e.oflow_buf_max_cached,
-        # Hardware stops senders when it has no list entries left. There is no model of these: memory is the limit.
-        buffers_max=max(UNEXPECTED_BYTES // e.oflow_buf_size, e.oflow_buf_min_posted),
+        buffers_max=_buffers_max(oflow_bytes, e.oflow_buf_min_posted),
         # Hardware sleeps so long before it sends a dropped flow control message again; 0 is the NIC's own pace.
         stop_ns=max(e.fc_retry_usec_delay, 1) * 1000,
         delivery_complete=False,
         tells_buffers=False,
+        size=int(info.rx_attr.size),
+        lossless=e.msg_lossless,
+        **match_mode(options),
     )
+
+
+def match_mode(options: DomainOptions) -> dict[str, Any]:
+    """The fields of MessageRules that follow from FI_CXI_RX_MATCH_MODE and from options of the domain, which count
+    when an endpoint is enabled."""
+    e = env.load()
+    mode = MatchMode[options.rx_match_mode]
+    hybrid = mode == MatchMode.hybrid
+    bytes = max(options.req_buf_size, min(e.rdzv_threshold + e.rdzv_get_min, FRAME_MAX) + PARKED_BYTES)
+    return {
+        "mode": mode,
+        "early_for_messages": hybrid and e.hybrid_preemptive,
+        "early_for_receives": hybrid and e.hybrid_recv_preemptive,
+        "by_receives": hybrid and e.hybrid_posted_recv_preemptive,
+        "by_messages": hybrid and e.hybrid_unexpected_msg_preemptive,
+        "requests_bytes": bytes,
+        "requests_min": e.req_buf_min_posted,
+        "requests_cached": e.req_buf_max_cached,
+        "requests_max": _buffers_max(bytes, e.req_buf_min_posted),
+    }
+
+
+def _buffers_max(bytes: int, posted: int) -> int:
+    return max(UNEXPECTED_BYTES // bytes, posted)

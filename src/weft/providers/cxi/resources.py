@@ -151,6 +151,18 @@ class Pool:
                 raise errors.InvalidArgument(f"resources: {n} {kind} given back, {self._taken[kind]} were taken")
             share.ledger.give(share.slot, KINDS.index(kind), n)
 
+    def lend(self, messages: _nic.MessageConfig) -> None:
+        """Let the NIC take list entries for the messages of an endpoint, and return them, by itself."""
+        share = self._share
+        messages.set_entries(share.ledger, share.slot, KINDS.index("les"))
+
+    def want(self, kind: str, n: int) -> None:
+        """Return the resources of dead processes. Raises Exhausted if fewer than `n` are free even then."""
+        share = self._share
+        with share.lock:
+            self._check_open()
+            share.want(kind, n)
+
     def takes(
         self,
         numbers: _nic.Numbers,
