@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from tests.patience import communicate
 
+from weft import fi
+from weft.tools import _fabtest
+from weft.tools._text import UsageError
+
 S = 60.0
 TABLE = r"^bytes +iters +total +time +MB/sec +usec/xfer +Mxfers/sec$"
 
@@ -119,5 +123,60 @@ def test_multinode_tests_are_refused() -> None:
     assert "multinode tests are not supported" in refused("fabtest", "multinode_coll")
 
 
+def rows_of(test: str, *server: str) -> list[list[str]]:
+    """bytes, iters and total of a test with the CXI provider, whose data both sides have verified."""
+    nic = said("device", "get", "cxi0", "nic_addr")
+    lines = measured(test, ["-B", "10", "-s", "cxi0", "-S", "64K", *server], ["-P", "10", "-S", "64,4K,64K", nic])
+    head, *rows = lines.splitlines()
+    assert re.match(TABLE, head)
+    return [row.split()[:3] for row in rows]
+
+
+@pytest.mark.clause("cxi.fabtests.rdm")
+@pytest.mark.parametrize("test", ["rdm_pingpong", "rdm_tagged_pingpong", "rdm_bw", "rdm_tagged_bw"])
+def test_benchmarks_of_messages_run(test: str) -> None:
+    """fi_cxi(7) "FABTESTS": the RDM benchmarks, fi_rdm_tagged_pingpong for one. Messages of eager size and longer."""
+    both = test.endswith("pingpong")
+    totals = ["6400", "400k", "6400k"] if both else ["3200", "200k", "3200k"]
+    rows = rows_of(test)
+    assert [row[:2] for row in rows] == [["64", "50"], ["4k", "50"], ["64k", "50"]]
+    assert [row[2] for row in rows] == totals
+
+
+@pytest.mark.clause("cxi.fabtests.functional")
+def test_functional_test_of_bandwidth_runs() -> None:
+    """fi_cxi(7) "FABTESTS": fi_bw."""
+    assert [row[:2] for row in rows_of("bw")] == [["64", "50"], ["4k", "50"], ["64k", "50"]]
+
+
+def test_messages_that_came_different_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """-v: the client compares what came back."""
+
+    class Spoiled(_fabtest._Side):
+        def _open(self, info: fi.Info, nbytes: int) -> None:
+            super()._open(info, nbytes)
+            wait = self.completions.wait
+
+            def spoil(context: str, count: int = 1) -> None:
+                wait(context, count)
+                if context == _fabtest.RECEIVED:
+                    self.memory[_fabtest.HEADER] ^= 1
+
+            monkeypatch.setattr(self.completions, "wait", spoil)
+
+    there = weft("fabtest", "rdm_pingpong", "-p", "weft", "-S", "64")
+    try:
+        assert there.stdout is not None
+        address = there.stdout.readline().partition("'")[2].partition("'")[0]
+        info = _fabtest.info_of("weft", None, None, address, None)
+        monkeypatch.setattr(_fabtest, "_Side", Spoiled)
+        with pytest.raises(UsageError, match="64 B came different"):
+            list(_fabtest.run(info, "rdm_pingpong", "write", [64], 1, True))
+    finally:
+        there.kill()
+        there.communicate()
+
+
 def test_tests_that_are_not_there_are_refused() -> None:
-    assert "rma_bw, rma_pingpong" in refused("fabtest", "rdm_tagged_pingpong")
+    known = "rma_bw, rma_pingpong, rdm_bw, rdm_pingpong, rdm_tagged_bw, rdm_tagged_pingpong, bw"
+    assert known in refused("fabtest", "rdm_atomic")

@@ -2,7 +2,7 @@
 
 Both sides register one region under the same key: a header, then data. The client writes what it will do and its own
 address into the server's header, and the server answers by a write into the client's. From then on it is writes, reads
-and polls of memory: nothing else goes between the two.
+and polls of memory, or messages: nothing else goes between the two.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import fi
 from ..providers.cxi.provider import Cxi
+from ._completions import RECEIVED, SENT, Completions
 from ._text import UsageError
 
 __all__ = ["DEFAULT_PROVIDER", "info_of", "run", "serve"]
@@ -29,6 +30,11 @@ WINDOW = 64
 _ANSWER_S = 60.0
 _OVER = 2  # the last value of the server's flag
 _RW = fi.REMOTE_READ | fi.REMOTE_WRITE
+
+
+def _patience(idle_s: float) -> None:
+    if idle_s > _ANSWER_S:
+        raise UsageError(f"fabtest: no message within {_ANSWER_S:g} s")
 
 
 class _Side:
@@ -57,6 +63,7 @@ class _Side:
             mr.bind(self.ep)
             mr.enable()
         self.peer = -1
+        self.completions = Completions(self.cq, _patience)
 
     def close(self) -> None:
         self._undo.close()
@@ -102,7 +109,7 @@ class _Side:
 
 def _hints(provider: str) -> fi.Info:
     return fi.Info(
-        caps=fi.RMA,
+        caps=fi.RMA | fi.MSG | fi.TAGGED,
         domain_attr=fi.DomainAttr(mr_mode=fi.MR_ENDPOINT | fi.MR_ALLOCATED),
         tx_attr=fi.TxAttr(msg_order=fi.ORDER_WAW | fi.ORDER_RMA_WAW),
         fabric_attr=fi.FabricAttr(prov_name=provider),
@@ -138,6 +145,9 @@ def serve(info: fi.Info, nbytes: int, say: Callable[[str], None]) -> None:
         if plan["test"] == "rma_pingpong":
             for size in plan["sizes"]:
                 _pong(side, size, plan["count"])
+        elif plan["test"] in MESSAGES:
+            for size in plan["sizes"]:
+                _messages(side, plan["test"], size, plan["count"], plan["check"], client=False)
         side.wait(lambda: int(side.flag[0]) == _OVER, "end of the client")
         say("the client is done")
     finally:
@@ -163,15 +173,66 @@ def _ping(side: _Side, size: int, count: int) -> float:
     return time.perf_counter() - begun
 
 
+MESSAGES = ("rdm_pingpong", "rdm_tagged_pingpong", "rdm_bw", "rdm_tagged_bw", "bw")
+"""Tests of messages: back and forth, or one way with an answer to the last."""
+
+_TAG = 0x7E57
+
+
+def _messages(side: _Side, test: str, size: int, count: int, check: bool, client: bool) -> float:
+    """Seconds of a test of messages. Raises UsageError: bytes came different."""
+    ep, done, tagged = side.ep, side.completions, "tagged" in test
+    data = side.memory[HEADER : HEADER + size]
+    pattern = np.arange(size, dtype=np.uint64).astype(np.uint8)
+    data[:] = pattern if client else 0
+    receive: Callable[..., None] = ep.trecv if tagged else ep.recv
+    send: Callable[..., None] = ep.tsend if tagged else ep.send
+    receiving = (None, fi.ADDR_UNSPEC, *((_TAG, 0) if tagged else ()), RECEIVED)
+    sending = (None, side.peer, *((_TAG,) if tagged else ()), SENT)
+    answer = side.memory[HEADER - 8 : HEADER]
+    begun = time.perf_counter()
+    if test.endswith("pingpong"):
+        for _ in range(count):
+            if client:
+                done.post(send, data, *sending)
+                done.wait(SENT)
+            done.post(receive, data, *receiving)
+            done.wait(RECEIVED)
+            if not client:
+                done.post(send, data, *sending)
+                done.wait(SENT)
+    elif client:
+        for n in range(count):
+            done.post(send, data, *sending)
+            if n >= WINDOW:
+                done.wait(SENT)
+        done.wait(SENT, min(count, WINDOW))
+        done.post(receive, answer, *receiving)
+        done.wait(RECEIVED)
+    else:
+        for n in range(count + WINDOW):
+            if n < count:
+                done.post(receive, data, *receiving)
+            if n >= WINDOW and n - WINDOW < count:
+                done.wait(RECEIVED)
+        done.post(send, answer, *sending)
+        done.wait(SENT)
+    spent = time.perf_counter() - begun
+    if check and not np.array_equal(data, pattern):
+        raise UsageError(f"fabtest: {size} B came different")
+    return spent
+
+
 def run(info: fi.Info, test: str, op: str, sizes: list[int], count: int, check: bool) -> Iterator[tuple[int, float]]:
-    """(size, seconds of all) for each size."""
+    """(size, seconds of all) for each size. Raises UsageError: bytes came back different."""
     side = _Side(info, max(sizes))
     try:
         side.peer = side.av.insert(info.dest_addr)
         name = side.ep.getname()
         binary = not isinstance(name, str)
         address = bytes(name).hex() if binary else name
-        plan = json.dumps({"test": test, "sizes": sizes, "count": count, "address": address, "binary": binary}).encode()
+        wanted = {"test": test, "sizes": sizes, "count": count, "check": check, "address": address, "binary": binary}
+        plan = json.dumps(wanted).encode()
         side.write(np.frombuffer(len(plan).to_bytes(8, sys.byteorder) + plan, np.uint8), 8)
         side.write(np.ones(1, np.uint64), 0)
         side.wait(lambda: bool(side.flag[0]), "answer of the server")
@@ -180,6 +241,9 @@ def run(info: fi.Info, test: str, op: str, sizes: list[int], count: int, check: 
         for size in sizes:
             if test == "rma_pingpong":
                 yield size, _ping(side, size, count)
+                continue
+            if test in MESSAGES:
+                yield size, _messages(side, test, size, count, check, client=True)
                 continue
             data = np.arange(size, dtype=np.uint64).astype(np.uint8)
             begun = time.perf_counter()

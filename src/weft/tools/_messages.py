@@ -113,6 +113,18 @@ class _Talk:
                     raise fi.TimedOut(f"the peer sent nothing within {DEADLINE_S:.0f} s")
 
 
+def _patient(side: Side) -> Callable[[int], list[Any]]:
+    """As cq.read, which waits."""
+
+    def read(count: int) -> list[Any]:
+        try:
+            return list(side.cq.sread(count, timeout=_SLEEP_S))
+        except fi.Again:
+            return []
+
+    return read
+
+
 def round_trips(side: Side, peer: int, how: How, rounds: int, first: bool, alive: Alive) -> float:
     """Nanoseconds of half a round trip: send, and wait for the answer. Both processes call it, one with first=True.
 
@@ -120,16 +132,7 @@ def round_trips(side: Side, peer: int, how: How, rounds: int, first: bool, alive
     """
     talk = _Talk(side, peer, how, alive)
     send, send_args, receive, receive_args = talk.send, talk.send_args, talk.receive, talk.receive_args
-    read, polls = side.cq.read, range(_POLLS)
-    if how.patient:
-
-        def read(count: int) -> list[Any]:
-            try:
-                found: list[Any] = side.cq.sread(count, timeout=_SLEEP_S)
-            except fi.Again:
-                return []
-            return found
-
+    read, polls = _patient(side) if how.patient else side.cq.read, range(_POLLS)
     receive(*receive_args)
     start = 0
     for i in range(rounds + 1):  # the first round waits until the peer is ready, and is not counted

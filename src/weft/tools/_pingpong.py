@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import _process, fi
+from ._completions import RECEIVED, SENT, Completions
 from ._hosts import need_secret
 from ._pair import hung_up, name_of, name_text
 from ._text import UsageError
@@ -31,9 +31,7 @@ PORT = 47592
 _TAG = 0x1234
 _LINE_BYTES_MAX = 65536
 _CONTROL_S = 20.0  # for an answer of the other side on the control connection
-_SLICE_S = 0.2  # wait for a message, before the control connection is looked at
-_POLLS = 2000  # of an empty queue, before the process sleeps: about 0.1 ms
-_RECEIVED, _SENT = "received", "sent"
+_SLICE_S = 0.2  # wait for an event, before the control connection is looked at
 
 
 class PeerGone(RuntimeError):
@@ -196,9 +194,6 @@ class _Side:
 
     def __init__(self, plan: Plan, domain: str | None, control: Control, client: bool) -> None:
         self._plan, self._control = plan, control
-        self._done = {_RECEIVED: 0, _SENT: 0}  # completions that were read and not taken
-        # With one core for both sides every poll delays the other side.
-        self._polls = range(_POLLS if len(os.sched_getaffinity(0)) > 1 else 1)
         self._undo = contextlib.ExitStack()
         try:
             self._open(domain, client)
@@ -212,7 +207,8 @@ class _Side:
         fabric = keep(fi.Fabric(self.info.fabric_attr))
         self._listen(str(self.info.fabric_attr.prov_name))
         self._domain = domain = keep(fabric.domain(self.info))
-        self.cq = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT))
+        self._cq = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT))
+        self.completions = Completions(self._cq, lambda idle_s: self._control.check())
         if plan.ep_type == "msg":
             self._connect(fabric, client)
         else:
@@ -248,7 +244,7 @@ class _Side:
         _process.listen(f"tcp://[{here}]:0" if ":" in here else f"tcp://{here}:0")
 
     def _enable(self, ep: Any) -> None:
-        ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(self._cq, fi.TRANSMIT | fi.RECV)
         ep.enable()
 
     def _connect(self, fabric: Any, client: bool) -> None:
@@ -287,26 +283,6 @@ class _Side:
             if event != wanted:
                 raise PeerGone(f"{event} came instead of {wanted}")
             return entry
-
-    def wait(self, context: str) -> None:
-        """Take a completion with this context: poll for a while, then sleep. Others are kept for later calls."""
-        read, done, polls = self.cq.read, self._done, self._polls
-        while not done[context]:
-            try:
-                for _ in polls:
-                    found = read(4)
-                    if found:
-                        break
-                else:
-                    found = self.cq.sread(4, timeout=_SLICE_S)
-            except fi.Again:
-                self._control.check()
-                continue
-            except fi.Available:
-                raise self.cq.readerr().exception() from None
-            for entry in found:
-                done[entry.op_context] += 1
-        done[context] -= 1
 
     def close(self) -> None:
         # As _pair.Side.close: providers differ in what has to be closed first.
@@ -363,35 +339,30 @@ def run(
 
 
 def _one_size(side: _Side, plan: Plan, control: Control, size: int, client: bool) -> Result:
-    ep, count, check = side.ep, plan.iterations, plan.check
+    ep, done, count, check = side.ep, side.completions, plan.iterations, plan.check
     here, there = slice(size), slice(side.room, side.room + size)
     inbox, outbox, arrived, departing = side.source[here], side.source[there], side.memory[here], side.memory[there]
     patterns = _Patterns(size)
     inject = size <= side.info.tx_attr.inject_size
     receive_args: tuple[Any, ...] = (inbox, None, fi.ADDR_UNSPEC)
     if plan.mode == "tagged":
-        receive, receive_args = ep.trecv, (*receive_args, _TAG, 0, _RECEIVED)
+        receive, receive_args = ep.trecv, (*receive_args, _TAG, 0, RECEIVED)
         send: Callable[..., None] = ep.tinject if inject else ep.tsend
-        send_args: tuple[Any, ...] = (outbox, side.peer, _TAG) if inject else (outbox, None, side.peer, _TAG, _SENT)
+        send_args: tuple[Any, ...] = (outbox, side.peer, _TAG) if inject else (outbox, None, side.peer, _TAG, SENT)
     else:
-        receive, receive_args = ep.recv, (*receive_args, _RECEIVED)
+        receive, receive_args = ep.recv, (*receive_args, RECEIVED)
         send = ep.inject if inject else ep.send
-        send_args = (outbox, side.peer) if inject else (outbox, None, side.peer, _SENT)
+        send_args = (outbox, side.peer) if inject else (outbox, None, side.peer, SENT)
 
     def transmit(n: int) -> None:
         if check:
             departing[:] = patterns.of(n, client)
-        while True:
-            try:
-                send(*send_args)
-                break
-            except fi.Again:
-                side.cq.read(0)
+        done.post(send, *send_args)
         if not inject:
-            side.wait(_SENT)
+            done.wait(SENT)
 
     def took(n: int) -> None:
-        side.wait(_RECEIVED)
+        done.wait(RECEIVED)
         if check and not np.array_equal(arrived, patterns.of(n, not client)):
             raise PeerGone(f"message {n} of {size} B came with other bytes than were sent")
 

@@ -242,7 +242,7 @@ def fabtest(
     check: Annotated[bool, typer.Option("-v", help="Verify the data.")] = False,
     oob: Annotated[bool, typer.Option("-b", "-E", help="Of fabtests: over IP sockets. Refused.")] = False,
 ) -> None:
-    """Run an RMA benchmark of fabtests, with its options: a server here, a client there.
+    """Run a benchmark of fabtests, with its options: a server here, a client there.
 
     weft fabtest rma_bw -B 10 -s cxi0, then weft fabtest rma_bw -P 10 0x840; `weft device get cxi0 nic_addr` prints the
     address.

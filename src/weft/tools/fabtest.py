@@ -1,4 +1,4 @@
-"""`weft fabtest`: the RMA benchmarks of libfabric's fabtests, started as fi_cxi(7) "FABTESTS" does.
+"""`weft fabtest`: benchmarks of libfabric's fabtests, RMA and messages, started as fi_cxi(7) "FABTESTS" does.
 
     weft fabtest rma_bw -B 10 -s cxi0           the server: its PID and its device
     weft device get cxi0 nic_addr               the address that the client needs
@@ -15,7 +15,7 @@ from ._text import UsageError, parse_sizes
 
 __all__ = ["SIZES", "TESTS", "fabtest"]
 
-TESTS = ("rma_bw", "rma_pingpong")
+TESTS = ("rma_bw", "rma_pingpong", "rdm_bw", "rdm_pingpong", "rdm_tagged_bw", "rdm_tagged_pingpong", "bw")
 SIZES = "64,256,1K,4K,64K,1M"
 
 
@@ -57,10 +57,7 @@ def fabtest(
     if test.startswith("multinode"):
         raise UsageError('fabtest: multinode tests are not supported, fi_cxi(7) "FABTESTS"\n  try: `weft launch`')
     if test not in TESTS:
-        raise UsageError(
-            f"fabtest: no test {test!r}\n  known: {', '.join(TESTS)}; tests of messages come with messages of the "
-            "provider"
-        )
+        raise UsageError(f"fabtest: no test {test!r}\n  known: {', '.join(TESTS)}")
     if oob:
         raise UsageError(
             "fabtest: -b, -E: the two sides agree by the fabric alone\n"
@@ -78,7 +75,7 @@ def fabtest(
         _fabtest.serve(info, max(wanted), lambda text: print(text, flush=True))
         return 0
     print(f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>10}{'MB/sec':>12}{'usec/xfer':>12}{'Mxfers/sec':>12}")
-    ways = 2 if test == "rma_pingpong" else 1
+    ways = 2 if test.endswith("pingpong") else 1
     for size, spent in _fabtest.run(info, test, op, wanted, count, check):
         total, each = size * count * ways, spent / (count * ways)
         print(

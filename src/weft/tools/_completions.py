@@ -1,0 +1,64 @@
+"""Completions of messages, waited for by their contexts: shared by `weft pingpong` and `weft fabtest`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .. import fi
+
+__all__ = ["RECEIVED", "SENT", "Completions"]
+
+RECEIVED, SENT = "received", "sent"
+"""Contexts of receives and sends."""
+
+_POLLS = 2000  # of an empty queue, before the process sleeps: about 0.1 ms
+_SLICE_S = 0.2  # of sleep, before the peer is looked at
+_READ_MAX = 64
+
+
+class Completions:
+    """The completions of a queue; those that come while another is waited for are kept.
+
+    alive   called from time to time with the seconds of a wait so far; raises if no completion can come any more.
+    """
+
+    def __init__(self, cq: fi.CompletionQueue, alive: Callable[[float], None]) -> None:
+        self._cq, self._alive = cq, alive
+        self._kept = {RECEIVED: 0, SENT: 0}
+        # With one core for both sides every poll delays the other side.
+        self._polls = range(_POLLS if len(os.sched_getaffinity(0)) > 1 else 1)
+
+    def wait(self, context: str, count: int = 1) -> None:
+        """Take completions with this context: poll for a while, then sleep. Raises the error of a failed operation."""
+        read, kept, polls = self._cq.read, self._kept, self._polls
+        idle_s = 0.0
+        while kept[context] < count:
+            found: list[Any] = []
+            try:
+                for _ in polls:
+                    found = read(_READ_MAX)
+                    if found:
+                        break
+                else:
+                    found = self._cq.sread(_READ_MAX, timeout=_SLICE_S)
+            except fi.Again:
+                idle_s += _SLICE_S
+                self._alive(idle_s)
+                continue
+            except fi.Available:
+                raise self._cq.readerr().exception() from None
+            for entry in found:
+                kept[entry.op_context] += 1
+        kept[context] -= count
+
+    def post(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call; poll while the endpoint has no room."""
+        while True:
+            try:
+                call(*arguments)
+                return
+            except fi.Again:
+                for entry in self._cq.read(_READ_MAX):
+                    self._kept[entry.op_context] += 1
