@@ -116,12 +116,27 @@ def doctor(
     cxi: Annotated[
         bool, typer.Option("--cxi", help="Show only the search for the CXI devices' authorization keys; opens nothing.")
     ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Show which messages of CXI endpoints are stuck, and why, until Ctrl-C."),
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="With --watch: show it once; exits with 1 if anything is stuck.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show what this machine allows, the paths that data takes, why not other paths, and remedies.
 
     Tests each fact, with a second process. Exits with 0 if Weft works, even if not on every path.
     """
+    if once and not watch:
+        from ._text import UsageError
+
+        raise UsageError("--once goes with --watch")
+    if watch:
+        from ._watch import watch as command_of_watch
+
+        raise typer.Exit(command_of_watch(once, json))
     if cxi:
         from ._cxi import doctor_cxi
 

@@ -21,6 +21,7 @@ from . import (
     ext,
     fabrics,
     hosts,
+    logs,
     names,
     op_rules,
     pages,
@@ -31,6 +32,7 @@ from . import (
     statuses,
     telemetry,
     translation,
+    watch,
 )
 from .auth_key import AuthKey
 from .counter import CxiCounter
@@ -57,6 +59,7 @@ class CxiDomain(BaseDomain):
     pool      what it has of them.
     tclass    traffic class of endpoints that name none.
     options   what fi_control sets.
+    watch     tells of messages that are stuck.
     translation   how the NIC finds memory.
     pages         what is done to the pages of regions; None: nothing.
     devices       what is done with device memory; None: nothing.
@@ -105,6 +108,8 @@ class CxiDomain(BaseDomain):
         self.pages = pages.of_domain(odp=self.translation.odp)
         self.devices = device_memory.of_domain(self.nic) if self.info.caps & Flag.HMEM else None
         self.pool = self._pool()
+        self.watch = watch.Watch(self.device.name, self.service.id, self.pool)
+        logs.follow_environment()
         self._telemetry = self._counted()
 
     def _counted(self) -> telemetry.Delta:
@@ -210,7 +215,8 @@ class CxiDomain(BaseDomain):
         return CxiRegion(self, region) if region.remote else None
 
     def opened(self, domain: _nic.DomainCore) -> None:
-        """Watch the domain's regions at forks."""
+        """Watch the domain's regions at forks, and its messages."""
+        domain.set_news(self.watch.news)
         pages.watch(domain, self.pages, odp=self.translation.odp)
 
     def region_takes(self) -> _nic.RegionTakes | None:

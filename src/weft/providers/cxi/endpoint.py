@@ -222,6 +222,7 @@ class CxiEndpoint(BaseEndpoint):
     def enabling(self, ep: _nic.EndpointCore) -> None:
         """Follow the domain's match mode, which may have changed since the endpoint was opened."""
         self._ep = weakref.ref(ep)
+        self.domain.watch.add(ep)
         if not self._has_mode():
             return
         self.messages = self._of_messages = replace(self._of_messages, **messages.match_mode(self.domain.options))

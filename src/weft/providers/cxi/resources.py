@@ -156,6 +156,31 @@ class Pool:
         share = self._share
         messages.set_entries(share.ledger, share.slot, KINDS.index("les"))
 
+    def reclaim(self, kind: str) -> bool:
+        """Return the resources of dead processes; True if an entry of the kind is free then. Never waits."""
+        share = self._share
+        # A finalizer may call this on the thread that holds the lock.
+        if share.pid != os.getpid() or not share.lock.acquire(blocking=False):
+            return False
+        try:
+            ledger.drop_dead(share.ledger)
+            return share.ledger.there(share.service, KINDS.index(kind)) > 0
+        except errors.FabricError:  # another process holds the ledger for long
+            return False
+        finally:
+            share.lock.release()
+
+    def held(self, kind: str) -> int:
+        """Entries that all processes of the service have."""
+        share, index = self._share, KINDS.index(kind)
+        return sum(one.counts[index] for one in ledger.living(share.ledger) if one.service == share.service)
+
+    def limit(self, kind: str) -> int:
+        """The most that the service may have; 0 if the service is gone."""
+        share = self._share
+        all_of_it = _services(share.folder, share.device)
+        return next((int(one["limits"][kind][0]) for one in all_of_it if one["id"] == share.service), 0)
+
     def want(self, kind: str, n: int) -> None:
         """Return the resources of dead processes. Raises Exhausted if fewer than `n` are free even then."""
         share = self._share
