@@ -20,6 +20,7 @@
 #include "mem/segment.hpp"
 #include "mem/table.hpp"
 #include "wire/address.hpp"
+#include "wire/brief.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link {
@@ -35,7 +36,7 @@ struct NicState {
 };
 
 // The other NIC of a connection. Reference-counted; dead(): the peer will send no more answers.
-class Peer {
+class Peer : public std::enable_shared_from_this<Peer> {
  public:
   explicit Peer(Link* link) noexcept : link_(link) {}
   virtual ~Peer() = default;
@@ -55,6 +56,7 @@ class Peer {
   [[nodiscard]] uint64_t segment_bytes(uint32_t segment) const noexcept { return segment_bytes_[segment]; }
   bool same_process = false;
   bool cma = false;        // process_vm_readv/writev work: the link tried them with this process
+  bool takes_briefs = false;  // Link::submit_brief works
   int32_t process_id = 0;  // in this process's pid namespace
   std::string cma_reason;  // why cma is off
 
@@ -114,6 +116,9 @@ class FrameSink {
   // `frame` is a checked copy; `payload` is valid only during the call and may be memory that the peer can change.
   virtual void on_frame(const std::shared_ptr<Peer>& peer, const wire::Frame& frame,
                         std::span<const std::byte> payload) = 0;
+  // A credited message (wire/brief.hpp): a checked copy, and bytes that are valid only during the call. Only from peers
+  // with takes_briefs.
+  virtual void on_brief(Peer&, const wire::BriefView&) {}
   // The answer to resolve(): on ok, `peer` and the endpoint's slot and generation at the peer.
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;
@@ -153,6 +158,9 @@ class Link {
 
   // HOT. Sends one frame. ok: the frame is sent or queued, and payload may be reused. again: no room; retry later.
   virtual Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) = 0;
+  // HOT. Sends a credited message to a peer with takes_briefs. `rest`: 24 bytes can be read, or brief.rest if that is
+  // more; none of them fails.
+  virtual Status submit_brief(Peer&, const wire::Brief&, const std::byte*) { return Status::again; }
   virtual void request_segment(Peer& peer, uint32_t segment) = 0;
   // Wakes the peer's engine, because memory of ours that the engine reads has changed. A hint.
   virtual void wake(Peer&) noexcept {}

@@ -80,15 +80,38 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   return Status::ok;
 }
 
+// HOT: writes one line of the slot for a short message. All of it is at hand before the claim, because the peer polls
+// the slot: a load of its between our claim and our store would fetch the line twice.
+Status ShmLink::submit_brief(Peer& base, const wire::Brief& brief, const std::byte* rest) {
+  constexpr size_t kShort = ring::kCacheLine - 16 - sizeof(wire::Brief);
+  auto& peer = static_cast<ShmPeer&>(base);
+  const std::lock_guard lock(peer.submit_lock);  // as in submit()
+  if (peer.dead()) return Status::peer_gone;
+  const ring::Claim slot = peer.producer->try_claim_briefly();
+  if (!slot) return Status::again;
+  std::byte* const out = slot.payload().data();
+  std::memcpy(out, &brief, sizeof(brief));
+  if (brief.rest <= kShort) [[likely]] {
+    std::memcpy(out + sizeof(brief), rest, kShort);
+  } else {
+    std::memcpy(out + sizeof(brief), rest, brief.rest);
+  }
+  if (peer.producer->publish_and_ask(slot, sizeof(brief) + brief.rest, kBriefSlot)) ring_doorbell(peer.socket_fd);
+  return Status::ok;
+}
+
+// HOT. One lock for each frame: the ring tells at once whether there is a further frame, and the hint for pollers.
 size_t ShmLink::poll(FrameSink& sink, size_t budget) {
   if (chunks_wanted_.load(std::memory_order_relaxed)) reclaim_all();
   size_t n = 0;
   ring::Message message;
-  while (n < budget) {
+  for (bool more = true; more && n < budget;) {
     ring::PollStatus polled;
     {
       const std::lock_guard lock(shared_.inbox_mutex);
       polled = shared_.inbox.consumer.poll(message);
+      more = polled != ring::PollStatus::empty && !shared_.inbox.consumer.empty();
+      store_hint();
     }
     if (polled == ring::PollStatus::empty) break;
     ++n;
@@ -96,11 +119,14 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
       frames_lost_.store(true, std::memory_order_relaxed);
       continue;
     }
+    // Only the polling thread changes the list, and not while it takes a frame.
     const uint16_t producer = message.producer;
-    const std::shared_ptr<ShmPeer> peer = producer < producers_.size() ? producers_[producer] : nullptr;
-    if (!peer) continue;  // the producer's connection is gone
-    if (!take(sink, peer, message)) {
+    if (producer >= producers_.size() || producers_[producer] == nullptr) continue;  // its connection is gone
+    const bool good = message.kind == kBriefSlot ? take_brief(sink, *producers_[producer], message)
+                                                 : take(sink, producers_[producer], message);
+    if (!good) {
       // The peer breaks the protocol: hang up. Its operations fail; other peers are not affected.
+      const std::shared_ptr<ShmPeer> peer = producers_[producer];
       const std::lock_guard lock(mutex_);
       drop_conn(peer->conn_id, Status::protocol);
     }
@@ -108,8 +134,15 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
   if (!private_.empty()) n += poll_private(sink, budget);
   if (frames_lost_.load(std::memory_order_relaxed)) [[unlikely]]
     frames_were_lost();
-  store_hint();
   return n;
+}
+
+// False: the peer's message is not valid.
+bool ShmLink::take_brief(FrameSink& sink, ShmPeer& peer, const ring::Message& message) {
+  const auto brief = wire::parse_brief(message.bytes());
+  if (!brief) return false;
+  sink.on_brief(peer, *brief);
+  return true;
 }
 
 // False: the peer's message is not a valid frame.
@@ -155,7 +188,8 @@ size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
       any = true;
       ++n;
       // Only this peer writes to the ring, so the peer is to blame for a corrupt ring.
-      good = polled == ring::PollStatus::message && message.producer == kPrivateProducer && take(sink, peer, message);
+      good = polled == ring::PollStatus::message && message.producer == kPrivateProducer &&
+             message.kind != kBriefSlot && take(sink, peer, message);
     }
     if (!good) broken.push_back(peer);
     if (any) {
@@ -208,6 +242,7 @@ void ShmLink::frames_were_lost() {
   }
   const std::lock_guard ring(shared_.inbox_mutex);
   shared_.inbox.consumer.reset();  // safe: all producers are disconnected
+  store_hint();
 }
 
 // While peers share the ring, a timer audits the ring once a second: a peer may have overwritten a frame, or the word
@@ -231,8 +266,8 @@ void ShmLink::audit_shared() {
   }
 }
 
+// Requires inbox_mutex of the shared area.
 void ShmLink::store_hint() noexcept {
-  const std::lock_guard lock(shared_.inbox_mutex);
   const auto hint = shared_.inbox.consumer.hint();
   hint_free_.store(hint.free, std::memory_order_relaxed);
   hint_word_.store(hint.word, std::memory_order_relaxed);

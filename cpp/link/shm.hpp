@@ -53,6 +53,7 @@ class ShmLink final : public Link {
   void release(const wire::EpAddress& address) noexcept override;
   Resolving resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) override;
   Status submit(Peer& peer, wire::Frame& frame, std::span<const std::byte> payload) override;
+  Status submit_brief(Peer& peer, const wire::Brief& brief, const std::byte* rest) override;
   void request_segment(Peer& peer, uint32_t segment) override;
   void wake(Peer& peer) noexcept override;
   void hang_up(Peer& peer, Status why) noexcept override;
@@ -134,6 +135,7 @@ class ShmLink final : public Link {
   void note(const wire::EpAddress& address, const std::string& what);
   // Called by the polling thread.
   bool take(FrameSink& sink, const std::shared_ptr<ShmPeer>& peer, const ring::Message& message);
+  static bool take_brief(FrameSink& sink, ShmPeer& peer, const ring::Message& message);
   size_t poll_private(FrameSink& sink, size_t budget);
   void watch_shared();
   void audit_shared();

@@ -35,6 +35,7 @@ struct AreaShape {
 constexpr AreaShape kSharedArea{4096, 256, 4096};  // 1 MiB of ring, 16 MiB of staging memory
 // 64 KiB of ring and 4 MiB of staging memory; only used pages are allocated. The header is a page: chunks are aligned.
 constexpr AreaShape kPrivateArea{256, 64, 512};
+constexpr uint32_t kBriefSlot = 1;        // kind of a ring slot with a wire::Brief; 0: with a wire::Frame
 constexpr uint32_t kPrivateProducer = 1;  // the only producer id of a private ring
 
 constexpr const AreaShape& area_shape(bool is_private) noexcept {
@@ -113,7 +114,7 @@ struct Area {
   }
   Inbox inbox;
   Staging staging;
-  std::mutex inbox_mutex;         // excludes the polling thread and a thread that is about to sleep
+  SpinLock inbox_mutex;           // excludes the polling thread and a thread that is about to sleep
   bool active = true;             // polls read the ring; false: the producer rings the doorbell
   std::atomic<uint32_t> idle{0};  // consecutive polls that found the ring empty
 };

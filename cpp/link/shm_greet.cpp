@@ -173,6 +173,7 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
     throw Error(fi_err::kEPROTO, "malformed hello");
   }
   auto peer = std::make_shared<ShmPeer>(this);
+  peer->takes_briefs = !conn.is_private;
   ucred credentials{};
   socklen_t size = sizeof(credentials);
   (void)::getsockopt(conn.fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size);

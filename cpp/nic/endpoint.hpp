@@ -322,6 +322,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void on_receive_room() noexcept override;
   // message.cpp, for an Op of kind send.
   bool may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept;
+  bool may_credit(const Op& op) const noexcept;
+  Status submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool tagged, uint64_t flags,
+                         std::span<const std::byte> bytes);
   PostResult send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants);
   bool advance_send(Op* op);
   void lend(Op* op);

@@ -60,19 +60,59 @@ bool Endpoint::may_credit(const Flow& flow, const SendArgs& args, uint64_t total
          args.device == 0 && args.local.size() <= 1;
 }
 
-PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
+// HOT. Sends a credited message: one frame, and nothing remains.
+Status Endpoint::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool tagged, uint64_t flags,
+                                 std::span<const std::byte> bytes) {
   Route& route = *flow.route;
-  wire::Frame f = message_frame(route, flow, args.tag, args.data, total, args.tagged, args.flags);
-  f.flags |= wire::kMessageCredited;
-  const std::span<const std::byte> bytes(
-      args.local.empty() ? nullptr : static_cast<const std::byte*>(args.local[0].iov_base), total);
-  const Status s = route.peer->link()->submit(*route.peer, f, bytes);
-  if (s != Status::ok) return {Refusal::not_now};  // the long way tries again, or reports the failure
+  link::Peer& peer = *route.peer;
+  Status s;
+  if (peer.takes_briefs && counts_ == nullptr) [[likely]] {
+    wire::Brief b;
+    b.ep_index = static_cast<uint16_t>(route.ep_index);
+    const bool has_data = (flags & flag::kRemoteCqData) != 0;
+    const size_t at = has_data ? wire::kBriefDataBytes : 0;
+    b.flags = static_cast<uint8_t>((tagged ? wire::kMessageTagged : 0) | (has_data ? wire::kMessageHasData : 0));
+    b.rest = static_cast<uint8_t>(at + bytes.size());
+    b.sender = flow.sender;
+    b.tag = tag;
+    b.ep_generation = route.ep_generation;
+    b.sequence = flow.next_number;
+    // The caller's pages may be missing, so its bytes are read before a slot of the ring is claimed.
+    std::byte rest[wire::kBriefRestMax];
+    std::memset(rest, 0, 24);
+    if (has_data) std::memcpy(rest, &data, sizeof(data));
+    if (!bytes.empty() && !copy_guarded_hot(rest + at, bytes.data(), bytes.size())) [[unlikely]]
+      return Status::fault;
+    s = peer.link()->submit_brief(peer, b, rest);
+  } else {
+    wire::Frame f = message_frame(route, flow, tag, data, bytes.size(), tagged, flags);
+    f.flags |= wire::kMessageCredited;
+    s = peer.link()->submit(peer, f, bytes);
+  }
+  if (s != Status::ok) [[unlikely]]
+    return s;
   ++flow.next_number;
   --flow.credits;
   flow.set_long_send();
   ++domain_->statistics.direct;
-  domain_->statistics.bytes += total;
+  domain_->statistics.bytes += bytes.size();
+  return s;
+}
+
+// The same for a message that waits in the flow, whose turn it is.
+bool Endpoint::may_credit(const Op& op) const noexcept {
+  constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
+  const Flow& flow = *op.flow;
+  return !config_.messages.unordered && op.total <= wire::kInlinePayloadMax && op.local_count == 1 &&
+         flow.epoch == flow.route->epoch && flow.route->ep_entry != nullptr && (op.flags & kLonger) == 0 &&
+         takes_credits_ && counts_ == nullptr && op.status == Status::ok && op.retry_at_ns == 0;
+}
+
+PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
+  const std::span<const std::byte> bytes(
+      args.local.empty() ? nullptr : static_cast<const std::byte*>(args.local[0].iov_base), total);
+  if (submit_credited(flow, args.tag, args.data, args.tagged, args.flags, bytes) != Status::ok) [[unlikely]]
+    return {Refusal::not_now};  // the long way tries again, or reports the failure
   if (counts_ != nullptr) [[unlikely]]
     counts_->add_sent(lanes_[lane_of(args.flags)].tclass, packets_of(total));
   complete_send(wants, args.context, args.tagged, total);
@@ -174,6 +214,18 @@ bool Endpoint::advance_send(Op* op) {
     return false;
   const bool first = flow.sender == Flow::kNoSender;
   if (first && flow.unanswered != 0) return false;  // the answer to the first message tells the flow's number
+  if (!first && !op->numbered && may_credit(*op)) {
+    if ((flow.busy & Flow::kLongSend) == 0) {
+      const std::span<const std::byte> all(static_cast<const std::byte*>(op->local[0].iov_base), op->total);
+      const Status s = submit_credited(flow, op->tag, op->imm, op->tagged, op->flags, all);
+      if (s == Status::again) return false;
+      op->status = s;
+      finish(op);
+      return true;
+    }
+    // The answer under way brings credits. A message without one would need an answer of its own.
+    if (flow.credits == 0 && flow.asks_credits && flow.credits_max != 0) return false;
+  }
   const bool rendezvous = op->total > m.eager_max;
   wire::Frame f = message_frame(route, flow, op->tag, op->imm, op->total, op->tagged, op->flags);
   f.op_id = op->id;

@@ -162,6 +162,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   // FrameSink
   void on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                 std::span<const std::byte> payload) override;
+  void on_brief(link::Peer& peer, const wire::BriefView& brief) override;
   void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                    uint32_t ep_index, uint32_t ep_generation) override;
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
@@ -196,7 +197,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame);
-  RxPort* port_of(const wire::Frame& frame) noexcept;
+  RxPort* port_of(uint32_t ep_index, uint32_t ep_generation) noexcept;
+  void on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief);
   void know(const std::shared_ptr<link::Peer>& peer);
   std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
   void forget_messages(const link::Peer& peer) noexcept;
@@ -258,7 +260,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::atomic<uint32_t> kept_ops_{0}, late_writes_{0};  // reorder.hpp
   std::atomic<size_t> watched_count_{0};                // size of watched_: progress() reads their pages
   std::atomic<uint64_t> downs_{0};
-  alignas(kCacheLine) std::mutex progress_mutex_;
+  alignas(kCacheLine) SpinLock progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region; closing a region takes it
   uint32_t busy_rounds_ = 0;
   std::vector<std::shared_ptr<link::Peer>> owed_;  // peers with deferred frames

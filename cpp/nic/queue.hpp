@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -161,8 +162,25 @@ class CompletionQueue {
     const std::lock_guard guard(received_lock_);
     std::erase(starved_, receiver);
   }
-  // Adds the completion of a receive. Any thread, without the domain's lock.
-  void push_received(const RxEntry& entry) noexcept;
+  // Adds the completion of a receive. Any thread, without the domain's lock. fill(RxEntry&) sets every field.
+  template <typename Fill>
+    requires std::invocable<Fill&, RxEntry&>
+  void push_received(Fill&& fill) noexcept {
+    {
+      const std::lock_guard guard(received_lock_);
+      const uint32_t n = received_count_.load(std::memory_order_relaxed);
+      if (n == received_.size() && !more_room(n)) [[unlikely]] {
+        received_lost_ = true;
+      } else {
+        fill(received_[(received_first_ + n) & (received_.size() - 1)]);
+        received_count_.store(n + 1, std::memory_order_release);
+      }
+    }
+    event.notify();
+  }
+  void push_received(const RxEntry& entry) noexcept {
+    push_received([&](RxEntry& e) { e = entry; });
+  }
   // True: as many completions of receives wait as the queue has entries. Then remembers the receiver, whose
   // on_receive_room() is called. Any thread, without the domain's lock.
   [[nodiscard]] bool is_full_of_receives(Receiver* receiver) noexcept {
@@ -226,6 +244,9 @@ class CompletionQueue {
       collect_now();
   }
   [[gnu::noinline]] void collect_now() noexcept;
+  [[gnu::noinline]] bool more_room(uint32_t n) noexcept;
+  size_t take_received(CqEntry* out, size_t max) noexcept;
+  static bool find_source(const RxEntry& received, CqEntry* entry) noexcept;
   void push_collected(const RxEntry& received) noexcept;
   [[gnu::noinline]] bool note_starved(Receiver* receiver) noexcept;
   [[nodiscard]] const CqEntry* head() const noexcept;

@@ -61,17 +61,57 @@ void Endpoint::on_receive_room() noexcept {
 // ---- frames --------------------------------------------------------------------------------------------------------
 
 // HOT. The port of a frame's endpoint; null: the endpoint is closed, or receives no messages.
-RxPort* Nic::port_of(const wire::Frame& frame) noexcept {
-  if (frame.ep_index >= mem::kEpCountMax) return nullptr;
-  RxPort* const port = ports_[frame.ep_index].load(std::memory_order_acquire);
-  return port != nullptr && port->generation() == frame.ep_generation ? port : nullptr;
+RxPort* Nic::port_of(uint32_t ep_index, uint32_t ep_generation) noexcept {
+  if (ep_index >= mem::kEpCountMax) return nullptr;
+  RxPort* const port = ports_[ep_index].load(std::memory_order_acquire);
+  return port != nullptr && port->generation() == ep_generation ? port : nullptr;
+}
+
+// HOT. A credited message has arrived. Requires the progress lock. Lines: the port's pointer; the endpoint's entry; then
+// those of RxContext::arrive_brief().
+void Nic::on_brief(link::Peer& peer, const wire::BriefView& brief) {
+  const bool waits = !owed_.empty() && must_follow(peer);  // behind deferred frames
+  RxPort* const port = port_of(brief.head.ep_index, brief.head.ep_generation);
+  if (port == nullptr || waits ||
+      (table().ep(brief.head.ep_index).flags.load(std::memory_order_relaxed) & mem::kEpConnected) != 0) [[unlikely]] {
+    on_brief_as_frame(peer, brief);
+    return;
+  }
+  if (peer.dead()) [[unlikely]]
+    return;
+  count_frame();
+  const RxAnswer answer = port->arrive(peer, brief);
+  if (answer == RxAnswer::none || answer == RxAnswer::closed) [[likely]]
+    return;
+  hang_up(peer.shared_from_this(), answer == RxAnswer::no_memory ? Status::no_memory : Status::protocol);
+}
+
+// The same in the long form. Nobody waits for a credited message to an endpoint that is gone.
+void Nic::on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief) {
+  RxPort* const port = port_of(brief.head.ep_index, brief.head.ep_generation);
+  if (port == nullptr) return;
+  const auto source = port->context().source_of_flow(peer.number, brief.head.sender);
+  wire::Frame f;
+  f.kind = wire::FrameKind::message;
+  f.flags = brief.head.flags | wire::kMessageCredited;
+  f.payload_length = static_cast<uint32_t>(brief.payload.size());
+  f.ep_index = brief.head.ep_index;
+  f.ep_generation = brief.head.ep_generation;
+  if (source) f.source = *source;
+  f.message = {.tag = brief.head.tag,
+               .data = brief.data,
+               .length = brief.payload.size(),
+               .key = 0,
+               .sequence = brief.head.sequence,
+               .sender = brief.head.sender};
+  on_frame(peer.shared_from_this(), f, brief.payload);
 }
 
 // HOT. A message has arrived. Requires the progress lock.
 void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                      std::span<const std::byte> payload) {
   if (peer->dead()) return;
-  RxPort* const port = port_of(frame);
+  RxPort* const port = port_of(frame.ep_index, frame.ep_generation);
   const bool credited = (frame.flags & wire::kMessageCredited) != 0;
   Status status = Status::ok;
   if (port == nullptr) [[unlikely]] {
@@ -129,7 +169,7 @@ void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
 }
 
 void Nic::on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
-  if (RxPort* const port = port_of(frame); port != nullptr) port->context().end_flow(peer->number, frame.reply.sender);
+  if (RxPort* const port = port_of(frame.ep_index, frame.ep_generation); port != nullptr) port->context().end_flow(peer->number, frame.reply.sender);
 }
 
 // Makes the peer known by its number: completions and pulls of its messages may come later, from any thread.

@@ -41,15 +41,11 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
   if (reply.answer != RxAnswer::none) [[unlikely]]
     return reply;
   Sender* from = &senders_[reply.sender];
-  const bool credited = (message.flags & rx_flag::kCredited) != 0, ordered = (message.flags & rx_flag::kUnordered) == 0;
-  if (credited) {
-    if (from->credits == 0 || bytes.size() > config_.credited_bytes_max) return {RxAnswer::broken};
-    --from->credits;
-  }
+  const bool ordered = (message.flags & rx_flag::kUnordered) == 0;
+  if ((message.flags & rx_flag::kCredited) != 0) return {take_credited(from, message, bytes), reply.sender};
   if (ordered && message.sequence != from->expected) [[unlikely]] {
     // Only behind a refused message.
     if (!from->refusing || static_cast<int32_t>(message.sequence - from->expected) < 0) return {RxAnswer::broken};
-    if (credited) return {hold_early(message, bytes), reply.sender};
     ++refused_;
     reply.answer = RxAnswer::refused;
     return reply;
@@ -70,13 +66,48 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
     from->refusing = from->told = false;
     if (from->early != 0 && !release_early(reply.sender)) return {RxAnswer::no_memory};
   }
-  if (credited) {
-    reply.answer = RxAnswer::none;
-    return reply;
-  }
   reply.credits = config_.credits - from->credits - from->early;
   from->credits += reply.credits;
   return reply;
+}
+
+RxAnswer RxContext::arrive_brief(RxMessage& message, std::span<const std::byte> bytes) noexcept {
+  const std::lock_guard guard(lock_);
+  if (closed_) return RxAnswer::closed;
+  if (message.sender >= senders_.size()) return RxAnswer::broken;
+  Sender* const from = &senders_[message.sender];
+  if (from->peer != message.peer) return RxAnswer::broken;
+  if (from->cut) [[unlikely]]
+    return RxAnswer::closed;
+  message.source = from->address;
+  return take_credited(from, message, bytes);
+}
+
+// none: the message has been taken.
+RxAnswer RxContext::take_credited(Sender* from, const RxMessage& message, std::span<const std::byte> bytes) noexcept {
+  if (from->credits == 0 || bytes.size() > config_.credited_bytes_max) return RxAnswer::broken;
+  --from->credits;
+  const bool ordered = (message.flags & rx_flag::kUnordered) == 0;
+  if (ordered && message.sequence != from->expected) [[unlikely]] {
+    // Only behind a refused message.
+    if (!from->refusing || static_cast<int32_t>(message.sequence - from->expected) < 0) return RxAnswer::broken;
+    return hold_early(message, bytes);
+  }
+  const RxAnswer taken = take_in(message, from->source, bytes);
+  if (taken >= RxAnswer::refused) [[unlikely]]
+    return taken;
+  if (ordered) ++from->expected;
+  if (from->refusing) [[unlikely]] {
+    from->refusing = from->told = false;
+    if (from->early != 0 && !release_early(message.sender)) return RxAnswer::no_memory;
+  }
+  return RxAnswer::none;
+}
+
+std::optional<wire::EpAddress> RxContext::source_of_flow(uint64_t peer, uint32_t sender) noexcept {
+  const std::lock_guard guard(lock_);
+  if (sender >= senders_.size() || senders_[sender].peer != peer || peer == 0) return std::nullopt;
+  return senders_[sender].address;
 }
 
 // Finds the flow's record, or makes one. none: *number is the record.

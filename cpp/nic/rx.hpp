@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -154,6 +155,10 @@ class RxContext {
 
   // HOT.
   RxReply arrive(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  // HOT. A credited message in its short form: the source is that of the flow's record.
+  RxAnswer arrive_brief(RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  // The address of the flow's sender; nullopt: the connection has no such flow.
+  std::optional<wire::EpAddress> source_of_flow(uint64_t peer, uint32_t sender) noexcept;
   enum class Post : uint8_t { ok, full, closed, changing, no_entry };
   // HOT. Posts a receive; completes it at once if an unexpected message matches.
   // full: there are posted_max receives, or no memory. changing: the match mode changes. no_entry: the service has no
@@ -239,6 +244,7 @@ class RxContext {
 
   RxAnswer admit(const RxMessage& message, uint32_t* number) noexcept;
   [[gnu::noinline]] RxAnswer add_flow(const RxMessage& message, uint32_t* number) noexcept;
+  RxAnswer take_credited(Sender* from, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   RxAnswer take_in(const RxMessage& message, uint32_t source, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;

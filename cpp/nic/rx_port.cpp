@@ -63,6 +63,18 @@ RxReply RxPort::arrive(const std::shared_ptr<link::Peer>& peer, const wire::Fram
   return rx_.arrive(m, payload);
 }
 
+RxAnswer RxPort::arrive(const link::Peer& peer, const wire::BriefView& brief) noexcept {
+  RxMessage m;
+  m.peer = peer.number;
+  m.sender = brief.head.sender;
+  m.sequence = brief.head.sequence;
+  m.tag = brief.head.tag;
+  m.data = brief.data;
+  m.length = brief.payload.size();
+  m.flags = brief.head.flags | rx_flag::kCredited;
+  return rx_.arrive_brief(m, brief.payload);
+}
+
 // ---- receives ------------------------------------------------------------------------------------------------------
 
 PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
@@ -248,26 +260,28 @@ void RxPort::completed(const RxCompletion& c) noexcept {
 }
 
 void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexcept {
-  RxEntry e;
-  e.entry.context = c.context;
-  e.entry.flags = flags;
-  e.entry.len = c.length;
-  e.entry.buf = c.multi || tells_buffers_ || status == Status::truncated ? c.buffer : 0;
-  e.entry.data = c.data;
-  e.entry.tag = c.tag;
-  // The context belongs to the receive's last entry; earlier ones share it.
-  e.entry.reserved = c.multi && !c.ends ? CqEntry::kSharedContext : 0;
-  e.from = c.source;
-  if ((flags & flag::kRecv) != 0 && status != Status::canceled && status != Status::no_message) {
-    e.sources = sources_;
-    e.source_error = source_error_;
-  }
-  e.status = status;
-  e.cut = c.cut;
-  const StatusMap& statuses = domain_->config().statuses;
-  if (status != Status::ok) e.code = statuses[status];
-  if (e.source_error) e.no_source = statuses[Status::no_source];
-  cq_->push_received(e);
+  cq_->push_received([&](RxEntry& e) {
+    e.entry.context = c.context;
+    e.entry.flags = flags;
+    e.entry.len = c.length;
+    e.entry.buf = c.multi || tells_buffers_ || status == Status::truncated ? c.buffer : 0;
+    e.entry.data = c.data;
+    e.entry.tag = c.tag;
+    e.entry.source = ~uint64_t{0};
+    e.entry.error = 0;
+    // The context belongs to the receive's last entry; earlier ones share it.
+    e.entry.reserved = c.multi && !c.ends ? CqEntry::kSharedContext : 0;
+    e.from = c.source;
+    const bool tells = (flags & flag::kRecv) != 0 && status != Status::canceled && status != Status::no_message;
+    e.sources = tells ? sources_ : nullptr;
+    e.source_error = tells && source_error_;
+    e.status = status;
+    e.cut = c.cut;
+    if (status != Status::ok) [[unlikely]]
+      e.code = domain_->config().statuses[status];
+    if (e.source_error) [[unlikely]]
+      e.no_source = domain_->config().statuses[Status::no_source];
+  });
 }
 
 void RxPort::done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept {

@@ -36,6 +36,7 @@ class RxPort final : private RxSink {
 
   // HOT. Requires the progress lock.
   RxReply arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  RxAnswer arrive(const link::Peer& peer, const wire::BriefView& brief) noexcept;
   // HOT. source: RxContext::source_of(), or kAnySource.
   PostResult post(const ReceiveArgs& args, uint64_t source);
   // Takes the list entries that the endpoint needs. False: its service has too few.

@@ -238,6 +238,7 @@ bool MpscConsumer::empty_slow() const noexcept {
 // ---------------------------------------------------------------------------------------
 
 PollStatus MpscConsumer::audit() noexcept {
+  free_taken();
   const uint64_t size = mask_ + 1;
   PollStatus status = PollStatus::empty;
   // Only this consumer writes its position, and the position never decreases.
@@ -269,6 +270,7 @@ PollStatus MpscConsumer::audit() noexcept {
 }
 
 PollStatus MpscConsumer::audit_slots() noexcept {
+  free_taken();
   for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket) {
     if (is_hole(ticket)) continue;  // each poll checks the holes
     const Slot& slot = slots_[ticket & mask_];
@@ -281,6 +283,7 @@ PollStatus MpscConsumer::audit_slots() noexcept {
 
 void MpscConsumer::reset() noexcept {
   holes_.clear();
+  taken_unfreed_ = 0;
   std::ranges::fill(hole_bits_, 0);
   skip_check_until_ = head_;
   for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket)
@@ -328,6 +331,7 @@ MpscConsumer::MpscConsumer(Header* header, uint32_t slot_count, uint64_t first_t
       slots_(detail::slots_of(header)),
       mask_(slot_count - 1),
       shift_(static_cast<uint32_t>(std::countr_zero(slot_count))),
+      free_batch_(std::clamp(slot_count / 16, 1u, kFreeBatchMax)),
       head_(first_ticket),
       hole_bits_((slot_count + 63) / 64),
       blocked_bits_(65536 / 64) {

@@ -113,9 +113,11 @@ class Claim {
  private:
   friend class MpscProducer;
   Claim() = default;
-  Claim(detail::Slot* slot, uint64_t claimed) noexcept : slot_(slot), claimed_(claimed) {}
+  Claim(detail::Slot* slot, uint64_t claimed, uint64_t ticket = 0) noexcept
+      : slot_(slot), claimed_(claimed), ticket_(ticket) {}
   detail::Slot* slot_ = nullptr;
   uint64_t claimed_ = 0;
+  uint64_t ticket_ = 0;
 };
 
 class MpscProducer {
@@ -143,6 +145,41 @@ class MpscProducer {
       return {&slot, claimed};
     }
     return try_claim_slow();
+  }
+
+  /// The same, for a message that publish_and_ask() publishes within nanoseconds: that call moves the tail. Until then
+  /// other producers find the tail one behind and move it themselves.
+  // HOT: as try_claim, without the access to the tail's line behind the claim.
+  [[nodiscard]] Claim try_claim_briefly() noexcept {
+    const uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
+    detail::Slot& slot = slots_[ticket & mask_];
+    const uint64_t lap = (ticket >> shift_) & detail::kLapMask;
+    uint64_t expected = detail::make_state(lap, 0, detail::Phase::free);
+    const uint64_t claimed = detail::make_state(lap, id_, detail::Phase::claimed);
+    // SYNC POINT: as in try_claim.
+    if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
+        [[likely]] {
+      return {&slot, claimed, ticket};
+    }
+    return try_claim_slow();
+  }
+
+  /// publish() for a claim of try_claim_briefly(), and needs_doorbell().
+  // HOT: a release store to the slot's first line, one locked exchange on the tail's line, one load of `armed`. The
+  // exchange is also the fence between the store and the load.
+  [[nodiscard]] bool publish_and_ask(const Claim& claim, size_t length, uint32_t kind) noexcept {
+    publish(claim, length, kind);
+    uint64_t ticket = claim.ticket_;
+#if defined(__x86_64__) && !defined(WEFT_RING_NO_FENCES)
+    // SYNC POINT: as in needs_doorbell(): a locked instruction, successful or not, is a full barrier on this processor.
+    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_seq_cst, std::memory_order_seq_cst);
+    if (header_->armed.load(std::memory_order_seq_cst) == 0) [[likely]]
+      return false;
+    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
+#else
+    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
+    return needs_doorbell();
+#endif
   }
 
   /// Makes the message visible. `length` <= 240 bytes of the payload count. The Claim is used up.
@@ -231,14 +268,19 @@ class MpscConsumer {
                                                           uint64_t first_ticket = 0);
 
   /// Takes the next message, if there is one, into `message`.
-  // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has; writes the
-  // first.
+  // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has. Writes the first
+  // lines of free_batch_ slots at a time: a store to a line that the producer's core still holds would delay the locked
+  // instructions behind it by one transfer of the line for each message.
   [[nodiscard]] PollStatus poll(Message& message) noexcept {
     return poll_in_place([&message](uint16_t producer, uint32_t kind, std::span<const std::byte> payload) noexcept {
       message.producer = producer;
       message.kind = kind;
       message.length = static_cast<uint32_t>(payload.size());
-      std::memcpy(message.payload, payload.data(), payload.size());
+      if (payload.size() <= kCacheLine - 16) {
+        std::memcpy(message.payload, payload.data(), kCacheLine - 16);  // the slot's first line, without a call
+      } else {
+        std::memcpy(message.payload, payload.data(), payload.size());
+      }
     });
   }
 
@@ -251,17 +293,23 @@ class MpscConsumer {
     if (holes_.empty()) [[likely]] {
       detail::Slot& slot = slots_[head_ & mask_];
       // SYNC POINT: pairs with the release in publish: payload, length and kind of a FULL slot are visible.
-      const uint64_t state = slot.state.load(std::memory_order_acquire);
+      uint64_t state = slot.state.load(std::memory_order_acquire);
       const uint64_t lap = lap_at(head_);
+      // Most producers publish a claimed slot within nanoseconds: look again before the search for later messages.
+      for (uint32_t i = 0; i < kClaimedReads && (state & ~detail::kProducerMask) ==
+                                                     detail::make_state(lap, 0, detail::Phase::claimed); ++i) {
+        state = slot.state.load(std::memory_order_acquire);
+      }
       if ((state & ~detail::kProducerMask) == detail::make_state(lap, 0, detail::Phase::full)) [[likely]] {
         const PollStatus status = deliver(slot, state, take);
-        free_slot(slot, lap + 1);
         ++head_;
+        if (++taken_unfreed_ >= free_batch_) free_taken();
         return status;
       }
       if (state == detail::make_state(lap, 0, detail::Phase::free) && head_ >= skip_check_until_)
         return PollStatus::empty;
     }
+    free_taken();
     const Found found = find();
     if (found.status != PollStatus::message) return found.status;
     detail::Slot& slot = slots_[found.ticket & mask_];
@@ -295,6 +343,7 @@ class MpscConsumer {
   /// Before sleeping: arm(), then check empty() again, then sleep on the doorbell only if the ring is still empty.
   /// A producer that publishes after arm() rings.
   void arm() noexcept {
+    free_taken();
     header_->armed.exchange(1, std::memory_order_seq_cst);
 #if !defined(WEFT_RING_NO_FENCES)
     // SYNC POINT: the loads of the following empty() come after armed = 1 is visible; see needs_doorbell.
@@ -355,6 +404,15 @@ class MpscConsumer {
 
   MpscConsumer(detail::Header* header, uint32_t slot_count, uint64_t first_ticket);
 
+  /// Frees the slots of the messages that poll() has taken at the head. Producers see these as messages that wait, so
+  /// they are freed before anything that tells producers, or checks, how far the scan is.
+  void free_taken() noexcept {
+    for (; taken_unfreed_ != 0; --taken_unfreed_) {
+      const uint64_t ticket = head_ - taken_unfreed_;
+      free_slot(slots_[ticket & mask_], lap_at(ticket) + 1);
+    }
+  }
+
   uint64_t lap_at(uint64_t ticket) const noexcept { return (ticket >> shift_) & detail::kLapMask; }
 
   void free_slot(detail::Slot& slot, uint64_t lap) noexcept {
@@ -387,10 +445,15 @@ class MpscConsumer {
   }
   bool is_blocked(uint16_t producer) const noexcept { return (blocked_bits_[producer / 64] >> producer % 64 & 1) != 0; }
 
+  static constexpr uint32_t kClaimedReads = 64;
+  static constexpr uint32_t kFreeBatchMax = 16;
+
   detail::Header* header_;
   detail::Slot* slots_;
   uint64_t mask_;
   uint32_t shift_;
+  uint32_t free_batch_;         // at most a sixteenth of the ring
+  uint32_t taken_unfreed_ = 0;  // the last tickets below the head: taken, and their slots not freed
   uint64_t head_;  // ticket of the scan; private, so no other process can change it
   uint64_t skip_check_until_ =
       0;  // producers may have skipped tickets below this one: check the tail when such a slot is free
