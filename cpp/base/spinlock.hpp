@@ -9,10 +9,9 @@ namespace weft {
 
 class SpinLock {
  public:
-  void lock() noexcept {
-    if (try_lock()) return;
-    Backoff backoff;
-    while (!try_lock()) backoff.pause();
+  [[gnu::always_inline]] void lock() noexcept {
+    if (!try_lock()) [[unlikely]]
+      wait();
   }
   bool try_lock() noexcept {
     // SYNC POINT: acquire pairs with the release in unlock(): the next holder sees the writes of the previous one.
@@ -21,6 +20,11 @@ class SpinLock {
   void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
  private:
+  [[gnu::noinline, gnu::cold]] void wait() noexcept {
+    Backoff backoff;
+    while (!try_lock()) backoff.pause();
+  }
+
   std::atomic<bool> held_{false};
 };
 

@@ -55,10 +55,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   }
   [[nodiscard]] uint64_t segment_bytes(uint32_t segment) const noexcept { return segment_bytes_[segment]; }
   bool same_process = false;
-  bool cma = false;        // process_vm_readv/writev work: the link tried them with this process
+  bool cma = false;           // process_vm_readv/writev work: the link tried them with this process
   bool takes_briefs = false;  // Link::submit_brief works
-  int32_t process_id = 0;  // in this process's pid namespace
-  std::string cma_reason;  // why cma is off
+  int32_t process_id = 0;     // in this process's pid namespace
+  std::string cma_reason;     // why cma is off
 
   // No other peer of this process ever has the same number. Not 0.
   const uint64_t number = next_number();

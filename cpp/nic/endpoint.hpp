@@ -327,6 +327,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
                          std::span<const std::byte> bytes);
   PostResult send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants);
   bool advance_send(Op* op);
+  PostResult post_message(const SendArgs& args, bool* asks);
   void lend(Op* op);
   void unlend(Op* op, bool taken) noexcept;
   void restart_flow(Flow& flow) noexcept;

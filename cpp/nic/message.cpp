@@ -120,6 +120,16 @@ PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t to
 }
 
 PostResult Endpoint::post_send(const SendArgs& args) {
+  bool asks = false;
+  const PostResult result = post_message(args, &asks);
+  // The answer that brings credits would otherwise wait for the application's next poll, while it sends without them.
+  if (asks) [[unlikely]]
+    domain_->nic_->poll_if_ready();
+  return result;
+}
+
+// *asks: the answer to an earlier message brings credits.
+PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
   const uint64_t total = sum_bytes(args.local);
   if (args.local.size() > kIovMax) return {Refusal::too_many_pieces};
   if (total == kNoSum) return {Refusal::length_mismatch};
@@ -135,6 +145,7 @@ PostResult Endpoint::post_send(const SendArgs& args) {
     if (held) ring();
     return {r};
   }
+  *asks = flow->asks_credits && flow->credits_max != 0;
   if (flow->stopped && !m.unordered) [[unlikely]]
     return {Refusal::flow_stopped};
   if (reorder_ && (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)

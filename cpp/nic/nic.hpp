@@ -116,6 +116,14 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
       return 0;
     return progress(!has_engine());
   }
+  // A round if a link has frames, for a caller whose own work waits for one. The caller holds no lock of the NIC.
+  void poll_if_ready() {
+    for (link::Link* l : parts_.links) {
+      if (!l->maybe_ready()) continue;
+      progress(false);
+      return;
+    }
+  }
   // Submits kept operations (reorder.hpp), because the application polls.
   void release_kept() {
     if (kept_ops_.load(std::memory_order_relaxed) != 0) [[unlikely]]

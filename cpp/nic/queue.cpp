@@ -2,6 +2,7 @@
 #include "nic/queue.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <mutex>
 #include <new>
@@ -99,48 +100,85 @@ void CompletionQueue::push_error(CqEntry entry, CqError error) noexcept {
   push(entry);
 }
 
-// Makes the ring of received entries larger.
-bool CompletionQueue::more_room(uint32_t n) noexcept try {
-  std::vector<RxEntry> more(n == 0 ? 64 : 2 * size_t{n});
-  for (uint32_t i = 0; i < n; ++i) more[i] = received_[(received_first_ + i) & (n - 1)];
-  received_ = std::move(more);
-  received_first_ = 0;
-  return true;
-} catch (const std::bad_alloc&) {
-  return false;
+// Requires received_lock_.
+void CompletionQueue::push_received_late(const RxEntry& entry) noexcept {
+  try {
+    received_late_.push_back(entry);
+    received_late_count_.store(static_cast<uint32_t>(received_late_.size()), std::memory_order_release);
+  } catch (const std::bad_alloc&) {
+    received_lost_.store(true, std::memory_order_relaxed);
+  }
+}
+
+// Moves late entries to the ring, which the reader has emptied. False: there are none, or the ring is not empty.
+bool CompletionQueue::move_late() noexcept {
+  if (received_late_count_.load(std::memory_order_acquire) == 0) return false;
+  const std::lock_guard guard(received_lock_);
+  uint32_t tail = received_tail_.load(std::memory_order_relaxed);
+  if (tail != received_head_.load(std::memory_order_relaxed)) return false;
+  constexpr size_t kSlotsMin = 64;
+  try {
+    const size_t slots = std::bit_ceil(std::max(kSlotsMin, 2 * received_late_.size()));
+    if (slots > received_.size()) received_ = std::vector<RxEntry>(slots);
+  } catch (const std::bad_alloc&) {  // in more than one turn then
+  }
+  if (received_.empty()) {
+    received_late_.clear();
+    received_lost_.store(true, std::memory_order_relaxed);
+  }
+  for (size_t n = 0; n < received_.size() && !received_late_.empty(); ++n, ++tail) {
+    received_[tail & (received_.size() - 1)] = received_late_.front();
+    received_late_.pop_front();
+  }
+  received_tail_.store(tail, std::memory_order_release);
+  received_late_count_.store(static_cast<uint32_t>(received_late_.size()), std::memory_order_release);
+  return !received_.empty();
 }
 
 bool CompletionQueue::note_starved(Receiver* receiver) noexcept {
   const std::lock_guard guard(received_lock_);
-  if (received_count_.load(std::memory_order_relaxed) < capacity_) return false;
   if (std::ranges::find(starved_, receiver) == starved_.end()) starved_.push_back(receiver);  // add_receiver() reserved
-  return true;
+  // SYNC POINT: tell, then count. A reader that goes to sleep has taken entries, then looks whether it was told
+  // anything.
+  starving_.store(true, std::memory_order_relaxed);
+  received_events_.fetch_add(1, std::memory_order_seq_cst);
+  if (received() >= capacity_) return true;
+  std::erase(starved_, receiver);
+  starving_.store(!starved_.empty(), std::memory_order_relaxed);
+  return false;
 }
 
+// Requires the domain's lock, as take_received() and move_late() do.
 void CompletionQueue::collect_now() noexcept {
-  bool told = false;
-  {
-    const std::lock_guard guard(received_lock_);
-    uint32_t n = received_count_.load(std::memory_order_relaxed);
+  const uint32_t events = received_events_.load(std::memory_order_acquire);
+  do {
+    uint32_t head = received_head_.load(std::memory_order_relaxed);
+    const uint32_t tail = received_tail_.load(std::memory_order_acquire);
     // Entries that do not fit stay: an entry that nothing bounds would have to be thrown away.
-    while (n != 0 && (count_ + count_overflow_ < capacity_ || count_ + count_overflow_ == 0)) {
-      push_collected(received_[received_first_]);
-      received_first_ = (received_first_ + 1) & static_cast<uint32_t>(received_.size() - 1);
-      --n;
+    while (head != tail && (count_ + count_overflow_ < capacity_ || count_ + count_overflow_ == 0)) {
+      push_collected(received_[head & (received_.size() - 1)]);
+      received_head_.store(++head, std::memory_order_release);
     }
-    received_count_.store(n, std::memory_order_release);
-    if (received_lost_) overrun = true;
-    told = !starved_.empty() && n <= capacity_ / 2;
+  } while (move_late());
+  if (received_lost_.load(std::memory_order_relaxed)) [[unlikely]]
+    overrun = true;
+  if (!starving_.load(std::memory_order_relaxed)) {
+    if (received() == 0) received_seen_ = events;
+    return;
   }
+  if (received() > capacity_ / 2) return;
   // One at a time and without the lock: a receiver takes its own lock, under which it calls push_received().
-  while (told) {
+  for (;;) {
     Receiver* receiver = nullptr;
     {
       const std::lock_guard guard(received_lock_);
-      if (starved_.empty()) break;
-      receiver = starved_.back();
-      starved_.pop_back();
+      if (!starved_.empty()) {
+        receiver = starved_.back();
+        starved_.pop_back();
+      }
+      starving_.store(!starved_.empty(), std::memory_order_relaxed);
     }
+    if (receiver == nullptr) return;
     receiver->on_receive_room();
   }
 }
@@ -152,24 +190,22 @@ bool CompletionQueue::find_source(const RxEntry& received, CqEntry* entry) noexc
   return entry->source != ~uint64_t{0} || !received.source_error;
 }
 
-// HOT. Takes successes from the entries of receives, without a way through ring_, which is empty. Lines: the lock and
-// the heads, the entry.
+// HOT. Takes successes from the entries of receives, without a way through ring_, which is empty. Lines: the heads, the
+// entry. No lock but the domain's.
 size_t CompletionQueue::take_received(CqEntry* out, size_t max) noexcept {
-  const std::lock_guard guard(received_lock_);
-  if (!starved_.empty() || received_lost_) [[unlikely]]
-    return 0;  // collect_now() looks after these
-  uint32_t left = received_count_.load(std::memory_order_relaxed);
+  uint32_t head = received_head_.load(std::memory_order_relaxed);
+  const uint32_t tail = received_tail_.load(std::memory_order_acquire);
   size_t n = 0;
-  for (; n < max && left != 0; ++n, --left) {
-    const RxEntry& next = received_[received_first_];
+  for (; n < max && head != tail; ++n, ++head) {
+    const RxEntry& next = received_[head & (received_.size() - 1)];
     if (next.status != Status::ok) [[unlikely]]
       break;
     out[n] = next.entry;
     if (!find_source(next, &out[n])) [[unlikely]]
       break;
-    received_first_ = (received_first_ + 1) & static_cast<uint32_t>(received_.size() - 1);
   }
-  received_count_.store(left, std::memory_order_release);
+  // SYNC POINT: our reads of the entries end before a producer uses their places again.
+  received_head_.store(head, std::memory_order_release);
   return n;
 }
 
@@ -253,25 +289,33 @@ std::string RxEntry::describe(Status failed) const {
 
 void CompletionQueue::forget_sources(const AddressVector* sources) noexcept {
   const std::lock_guard guard(received_lock_);
-  const uint32_t n = received_count_.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < n; ++i) {
-    RxEntry& e = received_[(received_first_ + i) & (received_.size() - 1)];
-    if (e.sources != sources) continue;
+  const auto look = [&](RxEntry& e) {
+    if (e.sources != sources) return;
     e.entry.source = sources->find(e.from);
     if (e.entry.source == ~uint64_t{0} && e.source_error && e.status == Status::ok) {
       e.status = Status::no_source;
       e.code = e.no_source;
     }
     e.sources = nullptr;
+  };
+  const uint32_t tail = received_tail_.load(std::memory_order_relaxed);
+  for (uint32_t at = received_head_.load(std::memory_order_relaxed); at != tail; ++at) {
+    look(received_[at & (received_.size() - 1)]);
   }
+  std::ranges::for_each(received_late_, look);
+}
+
+// Entries of receives, in front of which no other waits; others are collected.
+size_t CompletionQueue::read_received(CqEntry* out, size_t max) noexcept {
+  const size_t n = count_ == 0 && count_overflow_ == 0 ? take_received(out, max) : 0;
+  collect_now();
+  return n;
 }
 
 size_t CompletionQueue::read(CqEntry* out, size_t max, bool* error_waits) {
   size_t n = 0;
-  if (received_count_.load(std::memory_order_acquire) != 0) {
-    if (count_ == 0 && count_overflow_ == 0) n = take_received(out, max);
-    collect();
-  }
+  if (received_events_.load(std::memory_order_acquire) != received_seen_) [[unlikely]]
+    n = read_received(out, max);
   while (n < max && count_ != 0 && ring_[head_].error == 0) {
     out[n++] = ring_[head_];
     head_ = (head_ + 1) & mask_;

@@ -168,13 +168,19 @@ class CompletionQueue {
   void push_received(Fill&& fill) noexcept {
     {
       const std::lock_guard guard(received_lock_);
-      const uint32_t n = received_count_.load(std::memory_order_relaxed);
-      if (n == received_.size() && !more_room(n)) [[unlikely]] {
-        received_lost_ = true;
+      const uint32_t tail = received_tail_.load(std::memory_order_relaxed);
+      // SYNC POINT: acquire pairs with the release in take_received(): the entry has been read.
+      const uint32_t n = tail - received_head_.load(std::memory_order_acquire);
+      if (n >= received_.size() || received_late_count_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+        RxEntry late;
+        fill(late);
+        push_received_late(late);
       } else {
-        fill(received_[(received_first_ + n) & (received_.size() - 1)]);
-        received_count_.store(n + 1, std::memory_order_release);
+        fill(received_[tail & (received_.size() - 1)]);
+        // SYNC POINT: the entry is visible to a reader that sees this tail.
+        received_tail_.store(tail + 1, std::memory_order_release);
       }
+      note_received();
     }
     event.notify();
   }
@@ -184,7 +190,7 @@ class CompletionQueue {
   // True: as many completions of receives wait as the queue has entries. Then remembers the receiver, whose
   // on_receive_room() is called. Any thread, without the domain's lock.
   [[nodiscard]] bool is_full_of_receives(Receiver* receiver) noexcept {
-    return received_count_.load(std::memory_order_relaxed) >= capacity_ && note_starved(receiver);
+    return received() >= capacity_ && note_starved(receiver);
   }
   // A buffer for several messages ended without a last entry: its context is the queue's, for the entries that share
   // it, and take_contexts() returns it.
@@ -225,9 +231,7 @@ class CompletionQueue {
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool in_huge_pages() const noexcept { return huge_.data() != nullptr; }
   [[nodiscard]] int huge_error() const noexcept { return huge_error_; }  // the kernel's refusal of huge pages; 0: none
-  [[nodiscard]] uint32_t unread() const noexcept {
-    return count_ + count_overflow_ + received_count_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_ + received(); }
   [[nodiscard]] uint32_t reserved() const noexcept { return reserved_ - unacked_; }
   [[nodiscard]] uint32_t unacknowledged() const noexcept { return unacked_; }
 
@@ -240,11 +244,23 @@ class CompletionQueue {
   static constexpr uint32_t kNoText = ~uint32_t{0};  // CqEntry::error of an error without a CqError (out of memory)
   // Moves the entries of receives behind the other entries.
   void collect() noexcept {
-    if (received_count_.load(std::memory_order_acquire) != 0) [[unlikely]]
+    if (received_events_.load(std::memory_order_acquire) != received_seen_) [[unlikely]]
       collect_now();
   }
   [[gnu::noinline]] void collect_now() noexcept;
-  [[gnu::noinline]] bool more_room(uint32_t n) noexcept;
+  // Entries of receives. Exact for the reader, and for a holder of received_lock_ an upper bound.
+  [[nodiscard]] uint32_t received() const noexcept {
+    const uint32_t head = received_head_.load(std::memory_order_acquire);
+    return received_tail_.load(std::memory_order_acquire) - head + received_late_count_.load(std::memory_order_acquire);
+  }
+  // Requires received_lock_: the reader has something to do.
+  void note_received() noexcept {
+    // SYNC POINT: what the reader has to do is visible to a reader that sees this number.
+    received_events_.store(received_events_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  [[gnu::noinline]] void push_received_late(const RxEntry& entry) noexcept;
+  [[gnu::noinline]] bool move_late() noexcept;
+  [[gnu::noinline]] size_t read_received(CqEntry* out, size_t max) noexcept;
   size_t take_received(CqEntry* out, size_t max) noexcept;
   static bool find_source(const RxEntry& received, CqEntry* entry) noexcept;
   void push_collected(const RxEntry& received) noexcept;
@@ -264,6 +280,7 @@ class CompletionQueue {
   uint32_t mask_ = 0;
   uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
   bool has_more_to_do_ = false;           // read() has more to do than to take entries: ack_batch_, shut_
+  uint32_t received_seen_ = 0;            // received_events_ when the reader had done everything
   uint32_t ack_batch_ = 1, unacked_ = 0;  // unacked_: entries that were read and still take their slots
   uint64_t acks_ = 0;
   CqEntry* ring_ = nullptr;  // in one of the next two
@@ -276,12 +293,16 @@ class CompletionQueue {
   std::vector<Receiver*> shut_;  // receivers that wait for room
   size_t receivers_ = 0;
 
-  // Entries of receives: a ring that grows, guarded by received_lock_. The count is read without the lock.
+  // Entries of receives: a ring, filled under received_lock_ and emptied without it under the domain's lock. Entries
+  // without room are late: the reader, which holds both locks then, makes the ring larger when it has emptied it.
   alignas(kCacheLine) SpinLock received_lock_;
-  std::atomic<uint32_t> received_count_{0};
-  uint32_t received_first_ = 0;
-  bool received_lost_ = false;  // no memory for an entry
+  std::atomic<bool> received_lost_{false};  // no memory for an entry
+  std::atomic<bool> starving_{false};       // starved_ is not empty
+  std::atomic<uint32_t> received_tail_{0}, received_head_{0};
+  std::atomic<uint32_t> received_events_{0};  // grows when the reader has something to do
+  std::atomic<uint32_t> received_late_count_{0};
   std::vector<RxEntry> received_;
+  std::deque<RxEntry> received_late_;
   std::vector<uint64_t> contexts_;
   std::vector<Receiver*> starved_;  // receivers that wait for room
 };

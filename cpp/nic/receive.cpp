@@ -67,8 +67,8 @@ RxPort* Nic::port_of(uint32_t ep_index, uint32_t ep_generation) noexcept {
   return port != nullptr && port->generation() == ep_generation ? port : nullptr;
 }
 
-// HOT. A credited message has arrived. Requires the progress lock. Lines: the port's pointer; the endpoint's entry; then
-// those of RxContext::arrive_brief().
+// HOT. A credited message has arrived. Requires the progress lock. Lines: the port's pointer; the endpoint's entry;
+// then those of RxContext::arrive_brief().
 void Nic::on_brief(link::Peer& peer, const wire::BriefView& brief) {
   const bool waits = !owed_.empty() && must_follow(peer);  // behind deferred frames
   RxPort* const port = port_of(brief.head.ep_index, brief.head.ep_generation);
@@ -169,7 +169,8 @@ void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
 }
 
 void Nic::on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
-  if (RxPort* const port = port_of(frame.ep_index, frame.ep_generation); port != nullptr) port->context().end_flow(peer->number, frame.reply.sender);
+  if (RxPort* const port = port_of(frame.ep_index, frame.ep_generation); port != nullptr)
+    port->context().end_flow(peer->number, frame.reply.sender);
 }
 
 // Makes the peer known by its number: completions and pulls of its messages may come later, from any thread.

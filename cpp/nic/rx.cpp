@@ -264,7 +264,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<
 }
 
 // Completes one message of a receive.
-void RxContext::end(Posted* posted, RxCompletion completion) noexcept {
+void RxContext::end(Posted* posted, RxCompletion& completion) noexcept {
   const bool last = match_.end_use(posted), canceled = posted->state == Posted::State::canceled;
   completion.multi_last = last && posted->multi && !canceled;
   completion.ends = last && !canceled;

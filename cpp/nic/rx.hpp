@@ -249,7 +249,7 @@ class RxContext {
   [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
   bool deliver(const Match& match, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
-  void end(Posted* posted, RxCompletion completion) noexcept;
+  void end(Posted* posted, RxCompletion& completion) noexcept;
   Post append(const Receive& receive) noexcept;
   [[gnu::noinline]] Post wait_for_entry(const Receive& receive) noexcept;
   [[gnu::noinline]] bool cancel_waiting(uint64_t context) noexcept;

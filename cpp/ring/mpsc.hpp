@@ -19,6 +19,11 @@
 // published slot behind it, it records the claimed slot as a *hole* (private list, at most N) and goes on. It publishes
 // its position (`head_hint`) only while it has holes: from the position a producer that finds a slot still claimed from
 // the lap before learns whether that slot is a hole, to be skipped, or the ring is full.
+//
+// Two short cuts for latency. A producer with a short message (try_claim_briefly, publish_and_ask) moves the tail
+// behind the publication, so that the move is also the fence before the doorbell. The consumer frees the slots that it
+// took at the head in batches; until then producers see these slots as full, and so does nobody else, because
+// everything that looks at more than the head, or publishes the position, frees them first.
 #pragma once
 
 #include <atomic>
@@ -113,11 +118,11 @@ class Claim {
  private:
   friend class MpscProducer;
   Claim() = default;
-  Claim(detail::Slot* slot, uint64_t claimed, uint64_t ticket = 0) noexcept
+  Claim(detail::Slot* slot, uint64_t claimed, uint64_t ticket = ~uint64_t{0}) noexcept
       : slot_(slot), claimed_(claimed), ticket_(ticket) {}
   detail::Slot* slot_ = nullptr;
   uint64_t claimed_ = 0;
-  uint64_t ticket_ = 0;
+  uint64_t ticket_ = ~uint64_t{0};  // no tail has this value
 };
 
 class MpscProducer {
@@ -268,9 +273,9 @@ class MpscConsumer {
                                                           uint64_t first_ticket = 0);
 
   /// Takes the next message, if there is one, into `message`.
-  // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has. Writes the first
-  // lines of free_batch_ slots at a time: a store to a line that the producer's core still holds would delay the locked
-  // instructions behind it by one transfer of the line for each message.
+  // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has. Writes the
+  // first lines of free_batch_ slots at a time: a store to a line that the producer's core still holds would delay the
+  // locked instructions behind it by one transfer of the line for each message.
   [[nodiscard]] PollStatus poll(Message& message) noexcept {
     return poll_in_place([&message](uint16_t producer, uint32_t kind, std::span<const std::byte> payload) noexcept {
       message.producer = producer;
@@ -296,8 +301,9 @@ class MpscConsumer {
       uint64_t state = slot.state.load(std::memory_order_acquire);
       const uint64_t lap = lap_at(head_);
       // Most producers publish a claimed slot within nanoseconds: look again before the search for later messages.
-      for (uint32_t i = 0; i < kClaimedReads && (state & ~detail::kProducerMask) ==
-                                                     detail::make_state(lap, 0, detail::Phase::claimed); ++i) {
+      for (uint32_t i = 0;
+           i < kClaimedReads && (state & ~detail::kProducerMask) == detail::make_state(lap, 0, detail::Phase::claimed);
+           ++i) {
         state = slot.state.load(std::memory_order_acquire);
       }
       if ((state & ~detail::kProducerMask) == detail::make_state(lap, 0, detail::Phase::full)) [[likely]] {
@@ -454,7 +460,7 @@ class MpscConsumer {
   uint32_t shift_;
   uint32_t free_batch_;         // at most a sixteenth of the ring
   uint32_t taken_unfreed_ = 0;  // the last tickets below the head: taken, and their slots not freed
-  uint64_t head_;  // ticket of the scan; private, so no other process can change it
+  uint64_t head_;               // ticket of the scan; private, so no other process can change it
   uint64_t skip_check_until_ =
       0;  // producers may have skipped tickets below this one: check the tail when such a slot is free
   uint64_t taken_ = 0;

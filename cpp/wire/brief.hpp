@@ -1,7 +1,7 @@
 // cpp/wire/brief.hpp: the short form of a credited message: what the receiver's record of the flow does not tell.
-// 24 bytes, little endian, then the message's data (8 bytes, if kMessageHasData), then its bytes. With a ring slot's own
-// 16 bytes, a message of up to 24 bytes (16 with data) is one cache line.
-// A receiver copies it out of shared memory before parse_brief() checks it.
+// 24 bytes, little endian, then the message's data (8 bytes, if kMessageHasData), then its bytes. With a ring slot's
+// own 16 bytes, a message of up to 24 bytes (16 with data) is one cache line. A receiver copies it out of shared memory
+// before parse_brief() checks it.
 #pragma once
 
 #include <cstddef>

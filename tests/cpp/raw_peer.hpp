@@ -135,11 +135,11 @@ class RawPeer {
     their_fds = std::move(a.fds);
     return *a.hello;
   }
-  void push(std::span<const std::byte> bytes) {
+  void push(std::span<const std::byte> bytes, uint32_t kind = 0) {
     auto claim = producer->try_claim();
     if (!claim) return;
     std::memcpy(claim.payload().data(), bytes.data(), bytes.size());
-    producer->publish(claim, bytes.size());
+    producer->publish(claim, bytes.size(), kind);
     if (producer->needs_doorbell()) (void)!::send(fd_.get(), "", wire::kDoorbellBytes, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 

@@ -66,6 +66,15 @@ inline bool push(MpscProducer& producer, uint64_t sequence) {
   producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
   return true;
 }
+/// The same by the calls for short messages. *rings: the consumer has to be woken.
+inline bool push_briefly(MpscProducer& producer, uint64_t sequence, bool* rings = nullptr) {
+  const Claim claim = producer.try_claim_briefly();
+  if (!claim) return false;
+  fill(claim, sequence, length_of(sequence));
+  const bool asked = producer.publish_and_ask(claim, length_of(sequence), static_cast<uint32_t>(sequence));
+  if (rings != nullptr) *rings = asked;
+  return true;
+}
 /// The sequence number; empty if the message differs from what fill() wrote.
 inline std::optional<uint64_t> check(const Message& message) {
   uint64_t sequence = 0;

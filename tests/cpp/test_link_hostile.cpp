@@ -5,8 +5,10 @@
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "fabric.hpp"
+#include "link/shm_area.hpp"
 #include "link/shm_names.hpp"
 #include "raw_peer.hpp"
 
@@ -119,6 +121,33 @@ BOOST_AUTO_TEST_CASE(test_frame_in_anothers_name_is_hung_up_on) {
   (void)liar.until_hung_up(*pair.b);
   BOOST_TEST((pair.look(0, 8) == std::vector<std::byte>(8, std::byte{0x11})));
   expect_serves(pair);
+}
+
+BOOST_AUTO_TEST_CASE(test_brief_that_breaks_the_protocol_is_hung_up_on) {
+  const auto lies = [](bool is_private, size_t bytes, const std::function<void(wire::Brief&)>& lie) {
+    PairConfig config = pair_of(is_private ? Path::strict : Path::direct, true);
+    for (SideConfig* side : {&config.a, &config.b}) side->ep.caps |= flag::kMsg | flag::kSend | flag::kRecv;
+    Pair pair(config);
+    expect_serves(pair);
+    RawPeer liar(pair.b->ep->address(), is_private);
+    const Hello welcome = liar.shake_hands(*pair.b);
+    wire::Brief brief;
+    brief.ep_index = static_cast<uint16_t>(welcome.ep_index);
+    brief.ep_generation = welcome.ep_generation;
+    brief.rest = 8;
+    lie(brief);
+    std::byte out[sizeof(brief) + 200]{};
+    std::memcpy(out, &brief, sizeof(brief));
+    liar.push(std::span(out, bytes), link::kBriefSlot);
+    (void)liar.until_hung_up(*pair.b);
+    expect_serves(pair);
+  };
+  constexpr size_t kWhole = sizeof(wire::Brief) + 8;
+  lies(false, kWhole, [](wire::Brief&) {});  // of no flow
+  lies(false, kWhole, [](wire::Brief& b) { b.sender = 1u << 30; });
+  lies(false, kWhole, [](wire::Brief& b) { b.rest = 200; });
+  lies(false, sizeof(wire::Brief) - 1, [](wire::Brief&) {});
+  lies(true, kWhole, [](wire::Brief&) {});  // no credits on such a connection
 }
 
 BOOST_AUTO_TEST_CASE(test_strict_side_takes_no_caller_into_a_shared_ring) {

@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "wire/brief.hpp"
 #include "wire/frame.hpp"
 #include "wire/hello.hpp"
 #include "wire/key.hpp"
@@ -58,6 +59,50 @@ std::vector<std::byte> bytes_of(const Frame& f, size_t payload) {
 }
 
 BOOST_AUTO_TEST_SUITE(wire_formats)
+
+BOOST_AUTO_TEST_CASE(test_brief_has_its_bytes_and_lies_are_refused) {
+  constexpr unsigned char kBytes[] = {
+      0x11, 0x02, 0x03, 0x0b, 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,  // .. sender, tag
+      0x41, 0x42, 0x43, 0x44, 0x51, 0x52, 0x53, 0x54,                     // generation, sequence
+      0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x01, 0x02, 0x03};  // data, payload
+  const auto bytes = [&](size_t n) { return std::as_bytes(std::span(kBytes, n)); };
+  const auto all = parse_brief(bytes(sizeof(kBytes)));
+  BOOST_REQUIRE(all.has_value());
+  Brief b;
+  b.ep_index = 0x0211;
+  b.flags = kMessageTagged | kMessageHasData;
+  b.rest = 11;
+  b.sender = 0x24232221;
+  b.tag = 0x3837363534333231;
+  b.ep_generation = 0x44434241;
+  b.sequence = 0x54535251;
+  BOOST_TEST(std::memcmp(&b, kBytes, sizeof(b)) == 0);
+  BOOST_TEST(std::memcmp(&all->head, kBytes, sizeof(b)) == 0);
+  BOOST_TEST(all->data == 0x6867666564636261U);
+  BOOST_TEST(all->payload.size() == 3U);
+  BOOST_TEST(static_cast<int>(all->payload[2]) == 3);
+  for (size_t n = 0; n < sizeof(kBytes); ++n) BOOST_TEST(!parse_brief(bytes(n)).has_value());
+
+  const auto refuses = [](uint8_t flags, uint8_t rest, size_t there) {
+    std::vector<std::byte> in(sizeof(Brief) + there);
+    Brief brief;
+    brief.flags = flags;
+    brief.rest = rest;
+    std::memcpy(in.data(), &brief, sizeof(brief));
+    return !parse_brief(in).has_value();
+  };
+  BOOST_TEST(!refuses(kMessageTagged, 0, 0));
+  BOOST_TEST(!refuses(0, kInlinePayloadMax, kInlinePayloadMax));
+  BOOST_TEST(!refuses(kMessageHasData, kBriefRestMax, kBriefRestMax));
+  BOOST_TEST(refuses(0, kInlinePayloadMax + 1, kInlinePayloadMax + 1));
+  BOOST_TEST(refuses(0, 8, 9));
+  BOOST_TEST(refuses(0, 9, 8));
+  BOOST_TEST(refuses(kMessageHasData, 7, 7));
+  for (const uint8_t flag :
+       {kMessageRendezvous, kMessageCredited, kMessageFirst, kMessageUnordered, kMessageWantsMatch, uint8_t{128}}) {
+    BOOST_TEST(refuses(flag, 0, 0));
+  }
+}
 
 BOOST_AUTO_TEST_CASE(test_frame_emit_is_these_bytes) {
   std::byte out[sizeof(Frame)];
@@ -193,7 +238,7 @@ Hello example_hello() {
 }
 
 constexpr unsigned char kHelloBytes[120] = {
-    'W',  'E',  'F',  'T',  0x05, 0x00, 0x02, 0x01,                                                  // magic .. flags
+    'W',  'E',  'F',  'T',  0x06, 0x00, 0x02, 0x01,                                                  // magic .. flags
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // uuid
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x00, 0x00, 0x11, 0x12, 0x13, 0x14,  // address, id
     0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x02, 0x00, 0x00, 0x00, 0x41, 0x42, 0x43, 0x44,  // ep .. slots

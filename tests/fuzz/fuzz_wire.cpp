@@ -2,6 +2,7 @@
 // and
 // is unchanged after it was emitted and parsed again.
 #include "target.hpp"
+#include "wire/brief.hpp"
 #include "wire/hello.hpp"
 #include "wire/tcp.hpp"
 
@@ -14,6 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::span<const std::byte> bytes = in.bytes(size);
     switch (which) {
       case 0:
+        if (const auto b = wire::parse_brief(bytes)) {
+          must(b->payload.size() <= wire::kInlinePayloadMax, "a brief's payload is too long");
+          must(b->payload.data() + b->payload.size() == bytes.data() + bytes.size(), "a brief's payload is elsewhere");
+        }
         if (const auto f = wire::parse(bytes)) {
           must(f->flags <= wire::kFrameFlagsMask && f->family <= wire::kFrameFamilyMax, "a frame's flags");
           must(f->where != wire::PayloadWhere::in_frame || sizeof(wire::Frame) + f->payload_length <= bytes.size(),
