@@ -22,9 +22,11 @@ LONG = 200_000
 
 
 @contextlib.contextmanager
-def talkers() -> Iterator[tuple[Node, Node, int]]:
-    """(sender, receiver, fi_addr of the receiver)."""
+def talkers(*, patient: bool = True) -> Iterator[tuple[Node, Node, int]]:
+    """(sender, receiver, fi_addr of the receiver). patient: the sender tries for a minute, however busy the machine."""
     with opened(CAPS, protocol=fi.PROTO_CXI_RNR) as receiver, opened(CAPS, protocol=fi.PROTO_CXI_RNR) as sender:
+        if patient:
+            sender.ep.set_val(cxi.OPT_CXI_SET_RNR_MAX_RETRY_TIME, 60_000_000)
         yield sender, receiver, sender.av.insert(receiver.name)
 
 
@@ -68,7 +70,7 @@ def test_message_without_a_receive_fails_after_the_time_of_the_variable(
     monkeypatch: pytest.MonkeyPatch, limit_us: str
 ) -> None:
     monkeypatch.setenv("FI_CXI_RNR_MAX_TIMEOUT_US", limit_us)
-    with talkers() as (sender, _, peer):
+    with talkers(patient=False) as (sender, _, peer):
         send(sender, True, b"12345678", peer, "s")
         error = refused(sender)
         assert (error.op_context, error.err, error.prov_errno) == ("s", fi.EIO, 18)
