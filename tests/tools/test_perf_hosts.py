@@ -22,7 +22,7 @@ from .test_perf import COMMAND
 pytestmark = pytest.mark.procs
 
 SECRET = "of the tests, for weft perf"
-FEW = ("--ops", "write,inject_write", "--sizes", "8", "--seconds", "0.2", "--json")
+FEW = ("--ops", "write,inject_write,tsend", "--sizes", "8", "--seconds", "0.2", "--json")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_two_hosts_measure_beside_a_bare_socket(wire: Wire) -> None:
         done = connect(wire, SECRET, *FEW)
         assert done.returncode == 0, done.stderr
         rows = [json.loads(line) for line in done.stdout.splitlines()]
-        assert {(row["op"], row["path"]) for row in rows} == {("write", "tcp"), ("inject_write", "tcp")}
+        assert {(row["op"], row["path"]) for row in rows} == {(op, "tcp") for op in ("write", "inject_write", "tsend")}
         assert all("bare socket" in row["limit_name"] and row["limit_value"] > 0 for row in rows)
         stranger = connect(wire, "quite another secret")
         assert stranger.returncode == 2
