@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -212,9 +213,23 @@ def test_client_is_told_of_a_server_that_ended(number: signal.Signals) -> None:
     assert "Traceback" not in err
 
 
-def test_stranger_on_the_control_connection_ends_the_server_with_a_message() -> None:
-    with Server() as server, socket.create_connection(("localhost", int(server.port))) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+PLAN = {"provider": None, "ep_type": "rdm", "mode": "msg", "sizes": [8], "iterations": 10, "check": False}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"7\n",
+        b"[]\n",
+        b'{"plan": 7}\n',
+        json.dumps({"plan": PLAN}).encode() + b'\n{"address": 7}\n',
+        json.dumps({"plan": PLAN}).encode() + b'\n{"address": "0xnothing"}\n',
+    ],
+)
+def test_stranger_on_the_control_connection_ends_the_server_with_a_message(lines: bytes) -> None:
+    with Server("-S", "8") as server, socket.create_connection(("localhost", int(server.port))) as stranger:
+        stranger.sendall(lines)
         code, out, err = server.end()
     assert (code, out) == (1, "")
     assert "the other side is not weft pingpong" in err

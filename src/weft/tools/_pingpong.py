@@ -121,8 +121,8 @@ class Control:
         with self._or_gone():
             self._connection.sendall(json.dumps(what).encode() + b"\n")
 
-    def hear(self, *names: str) -> Any:
-        """The value of a name in the other side's next line, or a tuple of values."""
+    def hear(self, name: str, kind: type) -> Any:
+        """The value of a name in the other side's next line, which is of a kind."""
         with self._or_gone():
             line = self._file.readline(_LINE_BYTES_MAX)
             if not line:
@@ -130,19 +130,26 @@ class Control:
             said = json.loads(line)
             if "error" in said:
                 raise PeerGone(f"the other side has ended: {said['error']}")
-            found = tuple(said[name] for name in names)
-        return found[0] if len(found) == 1 else found
+            found = said[name]
+            if not isinstance(found, kind):
+                raise TypeError(f"{name} is {found!r}")
+        return found
+
+    def hear_address(self) -> str | bytes:
+        """The address of the other side's endpoint."""
+        text = self.hear("address", str)
+        with self._or_gone():
+            return name_of(text)
 
     def sync(self) -> None:
         """Wait until the other side is here, too."""
         self.say(sync=True)
-        self.hear("sync")
+        self.hear("sync", bool)
 
     def check(self) -> None:
         """Raise PeerGone if the other side has ended."""
         if hung_up(self._connection.fileno()):
-            self.hear()  # an error, or the end
-            raise PeerGone("the other side has ended")
+            self.hear("error", str)  # raises: an error, or the end
 
     @contextlib.contextmanager
     def _or_gone(self) -> Iterator[None]:
@@ -217,7 +224,7 @@ class _Side:
             self.ep.bind(av)
             self._enable(self.ep)
             self._control.say(address=name_text(self.ep.getname()))
-            self.peer = av.insert(name_of(self._control.hear("address")))
+            self.peer = av.insert(self._control.hear_address())
         room = max(plan.sizes, default=0) + 64
         self.memory = domain.alloc(2 * room, "u1")
         self.memory.fill(0)
@@ -253,7 +260,7 @@ class _Side:
         eq = keep(fabric.eq_open())
         self.peer = fi.ADDR_UNSPEC
         if client:
-            there = name_of(control.hear("address"))
+            there = control.hear_address()
             self.ep = keep(self._domain.endpoint(self.info))
             self.ep.bind(eq)
             self._enable(self.ep)
@@ -299,14 +306,14 @@ def _agree(plan: Plan, control: Control, client: bool) -> None:
     """Compare what the sides were given. Raises UsageError on the client, PeerGone on the server."""
     if client:
         control.say(plan=asdict(plan))
-        different = control.hear("different")
+        different = control.hear("different", list)
         if different:
             raise UsageError(
                 f"the server was given another {' and another '.join(map(str, different))}\n"
                 '  rule: both sides get the same options, fi_pingpong(1) "Options"'
             )
         return
-    there = control.hear("plan")
+    there = control.hear("plan", dict)
     mine = json.loads(json.dumps(asdict(plan)))
     different = [field.name for field in fields(plan) if there.get(field.name) != mine[field.name]]
     control.say(different=different)
@@ -380,7 +387,7 @@ def _one_size(side: _Side, plan: Plan, control: Control, size: int, client: bool
     seconds = time.perf_counter() - begun
     # The server tells how many messages it has answered.
     if client:
-        acks = int(control.hear("answered"))
+        acks = control.hear("answered", int)
     else:
         acks = count
         control.say(answered=acks)
