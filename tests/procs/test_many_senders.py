@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cxi.match_support import service_with
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
 from tests.procs.test_two_processes import PATHS
@@ -38,11 +39,12 @@ def payload(sender: int, number: int) -> np.ndarray[Any, Any]:
 class Ends:
     """A domain, a queue, a vector, and enabled endpoints of a provider."""
 
-    def __init__(self, provider: str, count: int, caps: int = int(fi.MSG | fi.TAGGED)) -> None:
+    def __init__(self, provider: str, count: int, caps: int = int(fi.MSG | fi.TAGGED), key: Any = None) -> None:
         mode = fi.MR_ENDPOINT | fi.MR_ALLOCATED if provider == "cxi" else 0
         asked = fi.Info(
             caps=caps, domain_attr=fi.DomainAttr(mr_mode=mode), fabric_attr=fi.FabricAttr(prov_name=provider)
         )
+        asked.domain_attr.auth_key = key
         info = fi.getinfo(hints=asked)[0]
         self.fabric = fi.Fabric(info.fabric_attr)
         self.domain = self.fabric.domain(info)
@@ -96,18 +98,24 @@ class Receiver:
         self.receives: list[tuple[int, int] | None] = []
         self.free = list(range(DEPTH))
 
-    def post(self) -> None:
-        room = self.free.pop()
+    def post(self) -> bool:
+        """False: not now, because list entries are short or matching moves to software."""
+        room = self.free[-1]
         context = (len(self.receives), room)
-        if self.tagged:
-            self.ep.trecv(self.rooms[room], tag=0, ignore=(1 << 40) - 1, context=context)
-        else:
-            self.ep.recv(self.rooms[room], context=context)
+        try:
+            if self.tagged:
+                self.ep.trecv(self.rooms[room], tag=0, ignore=(1 << 40) - 1, context=context)
+            else:
+                self.ep.recv(self.rooms[room], context=context)
+        except fi.Again:
+            return False
+        self.free.pop()
         self.receives.append(None)
+        return True
 
     def take(self) -> int:
         """Completions so far are looked at; their number."""
-        entries = self.ends.cq.sread(timeout=CALL_S / 2)
+        entries = self.ends.cq.read()
         for entry in entries:
             index, room = entry.op_context
             data = self.rooms[room]
@@ -120,46 +128,70 @@ class Receiver:
 
 
 SWEEP = pytest.mark.sweep
+FLOW_CONTROL = pytest.mark.clause("cxi.msg.flow-control", "cxi.msg.flow-control-recovery")
+# Provider, path, whether tagged, match mode, list entries of the receiver's service (0: as many as usual).
 CASES = [
-    ("weft", "direct", False),
-    ("weft", "tcp", True),
-    ("cxi", "direct", True),
-    pytest.param("weft", "ring", True, marks=SWEEP),
-    pytest.param("weft", "strict", False, marks=SWEEP),
-    pytest.param("cxi", "strict", False, marks=SWEEP),
+    ("weft", "direct", False, "", 0),
+    ("weft", "tcp", True, "", 0),
+    ("cxi", "direct", True, "hardware", 0),
+    ("cxi", "direct", False, "hybrid", 120),
+    pytest.param("weft", "ring", True, "", 0, marks=SWEEP),
+    pytest.param("weft", "strict", False, "", 0, marks=SWEEP),
+    pytest.param("cxi", "strict", False, "hardware", 0, marks=SWEEP),
+    pytest.param("cxi", "strict", True, "hybrid", 120, marks=SWEEP),
+    pytest.param("cxi", "direct", True, "software", 120, marks=SWEEP),
+    pytest.param("cxi", "direct", True, "hardware", 200, marks=[SWEEP, FLOW_CONTROL]),
 ]
 
 
-@pytest.mark.parametrize(("provider", "path", "tagged"), CASES)
+@pytest.mark.parametrize(("provider", "path", "tagged", "mode", "entries"), CASES)
 def test_messages_of_200_senders_arrive_once_and_in_order(
-    provider: str, path: str, tagged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    provider: str, path: str, tagged: bool, mode: str, entries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The n-th receive that takes a message of a sender takes the sender's n-th message."""
     monkeypatch.setenv("WEFT_CXI_REGISTRY", str(tmp_path / "cxi"))
+    if mode:
+        monkeypatch.setenv("FI_CXI_RX_MATCH_MODE", mode)
     with Child(**PATHS[path]) as child:
-        child.call(receive_all, provider, path, tagged, timeout=2 * CALL_S)
+        found = child.call(receive_all, provider, path, tagged, entries, timeout=2 * CALL_S)
+    if mode == "hybrid":
+        assert (found.changes, found.state) == (1, "software")
+    if mode == "hardware" and entries:
+        assert found.flow_controls > 0
+        assert found.refused > 0
     shutil.rmtree(tmp_path / "cxi", ignore_errors=True)  # a user has 1023 registries at most
 
 
-def receive_all(world: World, provider: str, path: str, tagged: bool) -> None:
-    ends = Ends(provider, 1)
+def receive_all(world: World, provider: str, path: str, tagged: bool, entries: int) -> Any:
+    """Receives everything; the statistics of the receiver."""
+    ends = Ends(provider, 1, key=service_with(entries) if entries else None)
     receiver = Receiver(ends, tagged)
     total = PROCESSES * ENDPOINTS * MESSAGES
+    deadline = time.monotonic() + CALL_S
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(**PATHS[path])) for _ in range(PROCESSES)]
         name = ends.eps[0].getname()
         calls = [child.start(send_all, provider, name, ENDPOINTS * i, tagged) for i, child in enumerate(children)]
+        if entries:  # a flood before the first receive
+            while ends.eps[0].message_statistics().unexpected < entries // 2:
+                assert not ends.cq.read()
         taken = 0
         while taken < total:
-            while receiver.free and len(receiver.receives) < total:
-                receiver.post()
-            taken += receiver.take()
+            assert time.monotonic() < deadline, f"{taken} of {total}: {ends.eps[0].message_statistics()}"
+            while receiver.free and len(receiver.receives) < total and receiver.post():
+                pass
+            found = receiver.take()
+            taken += found
+            if not found:
+                os.sched_yield()
         assert [call.result() for call in calls] == [ENDPOINTS * MESSAGES] * PROCESSES
-        receiver.post()  # finds nothing
+        assert receiver.post()  # finds nothing
         assert not ends.cq.read()
     orders: dict[int, list[int]] = {}
-    for found in receiver.receives[:-1]:
-        assert found is not None
-        orders.setdefault(found[0], []).append(found[1])
+    for came in receiver.receives[:-1]:
+        assert came is not None
+        orders.setdefault(came[0], []).append(came[1])
     assert orders == {sender: list(range(MESSAGES)) for sender in range(PROCESSES * ENDPOINTS)}
+    statistics = ends.eps[0].message_statistics()
     ends.close()
+    return statistics
