@@ -34,7 +34,7 @@ from tests.procs.peer import World
 from typer.testing import CliRunner
 
 from weft import cxi, fi
-from weft.providers.cxi import logs, trouble
+from weft.providers.cxi import logs, messages, trouble
 from weft.tools import cli
 
 Match = Callable[..., None]
@@ -70,6 +70,24 @@ def test_messages_without_entries_begin_flow_control_and_all_arrive_in_order() -
         assert (now.state, now.changes) == ("hardware", 0)
         receive_all(sender, receiver, 200)
         assert receiver.ep.message_statistics().entries == OFLOW
+
+
+@pytest.mark.clause("cxi.guide.flow-control-sideband")
+def test_recovery_takes_messages_beside_the_traffic(match: Match) -> None:
+    """A sender that would wait 1000 seconds by itself is told to go on, each time that flow control ends."""
+    match(fc_retry_usec_delay=10**9)
+    frames = []
+    for les in (OFLOW + 60, OFLOW + 10):
+        with talkers(les) as (sender, receiver, peer):
+            nic = receiver.domain.policy.nic
+            before = nic.statistics()["frames_served"]
+            assert flood(sender, receiver, peer, 60) == 60
+            frames.append(nic.statistics()["frames_served"] - before)
+            controls, refused = (getattr(receiver.ep.message_statistics(), n) for n in ("flow_controls", "refused"))
+            receive_all(sender, receiver, 60)
+    assert controls > 0
+    # A refused message is two frames more, and the word that the sender may go on is another one.
+    assert frames[1] >= frames[0] + 2 * refused + controls
 
 
 @pytest.mark.clause("cxi.guide.flow-control-cycle", "cxi.guide.pool-shared")
@@ -111,6 +129,36 @@ def test_lossless_endpoint_pauses_its_senders_instead(match: Match, on: int) -> 
         now = receiver.ep.message_statistics()
         assert (now.pauses > 0, now.flow_controls > 0) == (bool(on), not on)
         receive_all(sender, receiver, 10 if on else 11, first=on)
+
+
+@pytest.mark.clause("cxi.env.msg-lossless-resume-hw", "cxi.env.msg-lossless-resume-sw")
+@pytest.mark.parametrize("mode", ["hardware", "hybrid", "software"])
+def test_paused_senders_go_on_when_a_buffer_is_posted(match: Match, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """An overflow buffer, or a request buffer: one is posted when the last of its messages has been received."""
+    monkeypatch.setattr(messages, "UNEXPECTED_BYTES", 4 * 8192)
+    sizes = {"oflow_buf_size": 8192, "oflow_buf_min_posted": 4, "req_buf_size": 8192, "req_buf_min_posted": 4}
+    match(mode, msg_lossless=1, fc_retry_usec_delay=10**9, **sizes)
+    les, length = (4 if mode == "hybrid" else 1000), 4000  # two messages a buffer; hybrid is in software at once
+    with talkers(les) as (sender, receiver, peer):
+        for number in range(9):
+            sender.ep.tsend(payload(number, length), None, peer, number, number)
+            if number < 8:
+                assert sender.wait()[0].op_context == number
+        limit = Patience(WAIT_S)
+        while not sender.ep.message_statistics().stopped:
+            assert not sender.cq.read()
+            assert not limit.over
+        assert state(receiver) == ("hardware" if mode == "hardware" else "software")
+        assert receiver.ep.message_statistics().buffers == 4
+        receive_all(sender, receiver, 1, length=length)
+        for _ in range(100):
+            assert not sender.cq.read()
+        assert receiver.ep.message_statistics().unexpected == 7
+        room = bytearray(length)
+        receiver.ep.trecv(room, tag=1)
+        receiver.wait()
+        assert sender.wait()[0].op_context == 8
+        receive_all(sender, receiver, 7, length=length, first=2)
 
 
 @pytest.mark.clause("cxi.guide.any-mode-flow-control", "cxi.guide.fc-eq-full-drop")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
 from collections.abc import Callable
 
 import pytest
+from tests import patience
 from tests.cxi.match_support import (
     OFLOW,
     REQUESTS,
@@ -21,9 +24,11 @@ from tests.cxi.match_support import (
 )
 from tests.cxi.support import opened
 from tests.fi.support import Node
+from typer.testing import CliRunner
 
 from weft import cxi, fi
 from weft.providers.cxi import env
+from weft.tools import cli
 
 Match = Callable[..., None]
 modes = pytest.mark.parametrize("mode", ["hardware", "hybrid", "software"])
@@ -332,3 +337,44 @@ def test_with_options_only_the_endpoint_that_needs_much_moves(match: Match, opti
         assert state(loaded) == "software"
         send(sender, other, to_other, 10)
         assert state(other) == "hardware"
+
+
+STEPS = """
+from tests.cxi.match_support import OFLOW, of_service, service_with
+from weft import cxi, fi
+with of_service(service_with(OFLOW + 1)) as node:
+    node.ep.trecv(bytearray(8), tag=1)
+    seen = [node.ep.message_statistics().state]
+    node.ep.trecv(bytearray(8), tag=2)
+    seen.append(node.ep.message_statistics().state)
+    ops = node.domain.open_ops(cxi.DOM_OPS_6)
+    for call in (lambda: node.ep.trecv(bytearray(8), tag=3), lambda: ops.ep_get_unexp_msgs(node.ep)):
+        try:
+            call()
+        except fi.Again:
+            seen.append("again")
+    node.cq.read()
+    seen.append(node.ep.message_statistics().state)
+    node.ep.trecv(bytearray(8), tag=3)
+    assert ops.ep_get_unexp_msgs(node.ep) == (0, 0)
+    print(*seen)
+"""
+
+
+@pytest.mark.procs
+@pytest.mark.clause("cxi.guide.preempt-multi-step", "cxi.ext.dom.unexp-error")
+def test_move_to_software_has_several_steps(match: Match, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receives, and the list of messages, have to wait between the first step and the last, which needs progress."""
+    match("hybrid")
+    monkeypatch.setenv("WEFT_ENGINE", "manual")
+    done = patience.run([sys.executable, "-c", STEPS], 60)
+    assert done.stdout.split() == ["hardware", "changing", "again", "again", "software"]
+    assert "matching moves to software: no entry for a receive" in done.stderr
+
+
+def test_service_show_counts_entries_of_messages() -> None:
+    key = service_with(100)
+    with of_service(key) as node:
+        post(node, 7)
+        result = CliRunner().invoke(cli.app, ["service", "show", str(key.svc_id), "--json"])
+        assert json.loads(result.output)["in_use"]["les"] == OFLOW + 7
