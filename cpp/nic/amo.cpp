@@ -274,38 +274,33 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
     return {r};
   }
   Op* op = make_op(OpKind::atomic, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
-  op->family = args.family;
-  op->atomic_op = args.op;
-  op->datatype = args.datatype;
-  op->data_done = data_done;
-  std::copy(args.remote.begin(), args.remote.end(), op->remote);
-  op->remote_count = static_cast<uint8_t>(args.remote.size());
+  Op::Access& access = op->access();
+  access.family = args.family;
+  access.op = args.op;
+  access.datatype = args.datatype;
+  access.data_done = data_done;
+  access.remote.set(args.remote);
   // Copy the operands: the caller of inject may reuse them at once, and copying a few bytes is cheaper than tracking.
   op->held.resize(3 * total);
   if (!args.operand.empty()) {
     op->status = gather(args.operand, 0, op->held.data(), total);
-    op->local[0] = {op->held.data(), total};
-    op->local_count = 1;
+    op->local.set({op->held.data(), total});
   }
   if (!args.compare.empty()) {
     if (op->status == Status::ok) op->status = gather(args.compare, 0, op->held.data() + total, total);
-    op->compare[0] = {op->held.data() + total, total};
-    op->compare_count = 1;
+    access.compare.set({op->held.data() + total, total});
   }
   if (op->status != Status::ok) {
     finish(op);
     return {Refusal::none, true};
   }
   if (device && !data_done) {
-    op->device_results = args.result_device;
-    op->result[0] = {op->held.data() + 2 * total, total};
-    op->result_count = args.result.empty() ? 0 : 1;
-    op->device_at = 2 * total;
-    std::ranges::copy(asked.result, op->device_result);
-    op->device_result_count = static_cast<uint8_t>(asked.result.size());
+    access.device_results = args.result_device;
+    if (!args.result.empty()) access.result.set({op->held.data() + 2 * total, total});
+    access.device_at = 2 * total;
+    access.device_result.set(asked.result);
   } else {
-    std::copy(args.result.begin(), args.result.end(), op->result);
-    op->result_count = static_cast<uint8_t>(args.result.size());
+    access.result.set(args.result);
   }
   return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
 }

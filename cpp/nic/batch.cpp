@@ -94,21 +94,20 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
         } else {
           if (parent == nullptr) {
             parent = make_op(OpKind::batch, *flow, false, flags, context, 0, 0, false);
-            parent->data_done = kind == OpKind::read;  // in a vectored call data_done stores the direction
+            parent->batch().reads = kind == OpKind::read;
           }
           Op* child = make_op(kind, *flow, false, flags, 0, 0, d.length, false);
-          child->data_done = direct == Direct::no_room;
-          child->local[0] = piece;
-          child->local_count = 1;
-          child->remote[0] = range;
-          child->remote_count = 1;
+          Op::Access& access = child->access();
+          access.data_done = direct == Direct::no_room;
+          child->local.set(piece);
+          access.remote.set(range);
           child->parent = parent;
           --outstanding_;  // the call counts once, not once per waiting descriptor
-          child->status_out = &d.status;
-          ++parent->children;
+          access.status_out = &d.status;
+          ++parent->batch().children;
           d.status = domain_->config_.statuses[Status::again].err;
           const std::span<const iovec> staged{&piece, 1}, nothing;
-          if (device && !child->data_done &&
+          if (device && !access.data_done &&
               !stage(child, kind == OpKind::write ? staged : nothing, kind == OpKind::write ? nothing : staged, 1,
                      d.length)) {
             finish(child);
@@ -140,12 +139,13 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
     }
     if (first_bad != Status::ok) {
       parent->status = first_bad;
-      parent->failed_at = bad_route;
-      parent->remote[0] = {descs[first_bad_at].remote_addr, descs[first_bad_at].length, descs[first_bad_at].key};
+      parent->batch().failed_at = bad_route;
+      parent->batch().failed_range = {descs[first_bad_at].remote_addr, descs[first_bad_at].length,
+                                      descs[first_bad_at].key};
     }
     parent->submitted = true;
     const uint64_t id = parent->id;
-    if (parent->children == 0) {
+    if (parent->batch().children == 0) {
       finish(parent);
       return {Refusal::none, true, 0};
     }

@@ -22,10 +22,29 @@ PostResult Endpoint::send_cm(const wire::EpAddress& to, CmKind kind, uint64_t co
   Flow* const flow = listens_ ? passing.get() : flow_of(fi_addr);
   if (flow == nullptr) return {Refusal::bad_address};
   if (kind == CmKind::request) cm_request_ = connection;
-  Op* op = make_op(OpKind::cm, *flow, false, 0, 0, connection, data.size(), false);
-  op->atomic_op = static_cast<AtomicOp>(kind);
+  Op* op = make_op(OpKind::cm, *flow, false, 0, 0, 0, data.size(), false);
+  op->connect() = {kind, connection};
   op->held.assign(data.begin(), data.end());
   return {Refusal::none, true, queue_op(op)};
+}
+
+bool Endpoint::advance_cm(Op* op) {
+  begin_frames(op);
+  wire::Frame f = frame_of(*op);
+  f.kind = wire::FrameKind::cm;
+  f.connect.connection = op->connect().connection;
+  f.connect.message = static_cast<uint16_t>(op->connect().kind);
+  f.flags = wire::kFrameLast;
+  const Status s = submit_request(*op->flow->route, f, op->held);
+  if (s == Status::again) return false;
+  op->submitted = true;
+  if (s == Status::ok) {
+    ++op->frames_out;
+  } else {
+    op->status = s;
+    finish(op);
+  }
+  return true;
 }
 
 void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {

@@ -129,7 +129,7 @@ size_t Domain::pump(Flow& flow) noexcept {
     if (!op->ep->advance_safely(op)) {
       op->next = from;
       from = op;
-      if (op->retry_at_ns == 0) break;
+      if (op->kind != OpKind::send || op->send().retry_at_ns == 0) break;
       passed = op;
       continue;
     }

@@ -256,8 +256,9 @@ size_t Endpoint::cancel(uint64_t context) {
   std::vector<Op*> found;
   domain_->ops_.each([&](Op* op) {
     // A message between two attempts (FI_PROTO_CXI_RNR) can be canceled.
-    const bool begun = (op->numbered && op->retry_at_ns == 0) || op->kind == OpKind::pull ||
-                       (op->counted && (op->at_total != 0 || op->check_sent || op->submitted));
+    bool begun = op->kind == OpKind::pull || (op->counted && op->submitted);
+    if (op->kind == OpKind::send) begun = begun || (op->send().numbered && op->send().retry_at_ns == 0);
+    if (op->accesses() && op->counted) begun = begun || op->access().at_total != 0 || op->access().check_sent;
     if (config_.rules.only_receives_cancel) return;
     if (op->ep == this && op->context == context && !begun && op->parent == nullptr && op->kind != OpKind::batch) {
       found.push_back(op);

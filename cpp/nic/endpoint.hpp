@@ -247,9 +247,13 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void finish(Op* op) noexcept;  // completes or fails the operation, then frees it
   // Called by finish(): reports the outcome of a connection message.
   void report_cm(Op* op, const Route& route) noexcept;
+  void end_access(Op* op, Route& route) noexcept;
+  void end_batch(Op* op, Route& route) noexcept;
   void end_part(Op* op, Route& route) noexcept;  // of a vectored call
-  void report_failure(Op* op, Route& route) noexcept;
-  [[nodiscard]] std::string failure_text(const char* what, const Op& op, const Route& route) const noexcept;
+  void complete_op(Op* op, uint64_t flags) noexcept;
+  void report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range, Route& route) noexcept;
+  [[nodiscard]] std::string failure_text(const char* what, const wire::RmaRange& range, Status status,
+                                         const Route& route) const noexcept;
   [[nodiscard]] std::string describe(const char* what, const wire::RmaRange& range, const Route& route,
                                      Status status) const;
   Op* make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm, uint64_t total,
@@ -264,6 +268,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
                                                   uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
                                                   uint64_t imm, bool inject_call);
   bool advance_frames(Op* op);
+  bool advance_cm(Op* op);
+  void begin_frames(Op* op) noexcept;
+  [[nodiscard]] wire::Frame frame_of(const Op& op) const noexcept;
   // Appends an operation to the flow's waiting operations, and submits as many as possible. Returns its number.
   uint64_t queue_op(Op* op);
   // FI_MORE: holds the operation, with those held earlier, until ring().

@@ -103,10 +103,10 @@ std::string Endpoint::describe(const char* what, const wire::RmaRange& range, co
 std::string Endpoint::describe_message(const Op& op, const Route& route) const {
   char head[320];
   const std::string to = domain_->nic_->text_of(route.address, domain_->config_.addresses);
-  if (op.tagged) {
+  if (op.send().tagged) {
     std::snprintf(head, sizeof(head),
                   "message of %llu B with tag 0x%llx to %s: ", static_cast<unsigned long long>(op.total),
-                  static_cast<unsigned long long>(op.tag), to.c_str());
+                  static_cast<unsigned long long>(op.send().tag), to.c_str());
   } else {
     std::snprintf(head, sizeof(head), "message of %llu B to %s: ", static_cast<unsigned long long>(op.total),
                   to.c_str());

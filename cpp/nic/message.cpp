@@ -24,6 +24,13 @@ constexpr std::array<uint64_t, 5> kRetryWaitNs = {1'000, 11'000, 81'000, 271'000
 // Messages up to this length are copied when they cannot be sent at once, so that the caller can reuse its buffer.
 constexpr uint64_t kCopyMax = 256;
 
+// Messages of a flow that begins anew get other numbers.
+void forget_numbers(Flow& flow) noexcept {
+  for (Op* op = flow.first; op != nullptr; op = op->next) {
+    if (op->kind == OpKind::send) op->send().numbered = false;
+  }
+}
+
 constexpr uint64_t send_flags(bool tagged) noexcept {
   return flag::kSend | (tagged ? flag::kTagged : flag::kMsg);
 }
@@ -103,9 +110,9 @@ Status Endpoint::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool t
 bool Endpoint::may_credit(const Op& op) const noexcept {
   constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
   const Flow& flow = *op.flow;
-  return !config_.messages.unordered && op.total <= wire::kInlinePayloadMax && op.local_count == 1 &&
+  return !config_.messages.unordered && op.total <= wire::kInlinePayloadMax && op.local.size() == 1 &&
          flow.epoch == flow.route->epoch && flow.route->ep_entry != nullptr && (op.flags & kLonger) == 0 &&
-         takes_credits_ && counts_ == nullptr && op.status == Status::ok && op.retry_at_ns == 0;
+         takes_credits_ && counts_ == nullptr && op.status == Status::ok && op.send().retry_at_ns == 0;
 }
 
 PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
@@ -165,12 +172,13 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
     return {Refusal::rdzv_full};
   }
   Op* op = make_op(OpKind::send, *flow, wants, args.flags, args.context, args.data, total, args.inject_call);
-  op->tag = args.tag;
-  op->tagged = args.tagged;
-  op->wants_match =
+  Op::Send& send = op->send();
+  send.tag = args.tag;
+  send.tagged = args.tagged;
+  send.wants_match =
       (args.flags & flag::kMatchComplete) != 0 || (m.delivery_complete && (args.flags & flag::kDeliveryComplete) != 0);
   if (rendezvous) {
-    op->has_id = true;
+    send.has_id = true;
     ++ids;
   }
   if (const Status bar = barred(*flow->route); bar != Status::ok) [[unlikely]] {
@@ -184,15 +192,13 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
     op->status = args.device != 0
                      ? copy_device(domain_->nic_->devices(), args.local, args.device, op->held.data(), true)
                      : gather(args.local, 0, op->held.data(), total);
-    op->local[0] = {op->held.data(), total};
-    op->local_count = 1;
+    op->local.set({op->held.data(), total});
     if (op->status != Status::ok) {
       finish(op);
       return {Refusal::none, true};
     }
   } else {
-    std::ranges::copy(args.local, op->local);
-    op->local_count = static_cast<uint8_t>(args.local.size());
+    op->local.set(args.local);
   }
   return {Refusal::none, true, held ? hold(op) : queue_op(op)};
 }
@@ -204,20 +210,21 @@ bool Endpoint::advance_send(Op* op) {
   domain_->assert_held();
   Flow& flow = *op->flow;
   Route& route = *flow.route;
+  Op::Send& send = op->send();
   const MessageConfig& m = config_.messages;
   if (flow.epoch != route.epoch) [[unlikely]] {
     flow.forget_messages();
-    for (Op* other = flow.first; other != nullptr; other = other->next) other->numbered = false;
-    op->numbered = false;
+    forget_numbers(flow);
+    send.numbered = false;
   }
   if (flow.restart && flow.unanswered == 0) {
     restart_flow(flow);
-    op->numbered = false;  // in no list at present
+    send.numbered = false;  // in no list at present
   }
   if (flow.restart) return false;
-  if (op->retry_at_ns != 0 || flow.stopped) [[unlikely]] {
+  if (send.retry_at_ns != 0 || flow.stopped) [[unlikely]] {
     const uint64_t now = domain_->nic_->clock().now_ns();
-    if (now < (flow.stopped ? flow.retry_at_ns : op->retry_at_ns)) return false;
+    if (now < (flow.stopped ? flow.retry_at_ns : send.retry_at_ns)) return false;
     flow.stopped = false;
     flow.set_long_send();
   }
@@ -225,10 +232,10 @@ bool Endpoint::advance_send(Op* op) {
     return false;
   const bool first = flow.sender == Flow::kNoSender;
   if (first && flow.unanswered != 0) return false;  // the answer to the first message tells the flow's number
-  if (!first && !op->numbered && may_credit(*op)) {
+  if (!first && !send.numbered && may_credit(*op)) {
     if ((flow.busy & Flow::kLongSend) == 0) {
       const std::span<const std::byte> all(static_cast<const std::byte*>(op->local[0].iov_base), op->total);
-      const Status s = submit_credited(flow, op->tag, op->imm, op->tagged, op->flags, all);
+      const Status s = submit_credited(flow, send.tag, op->data, send.tagged, op->flags, all);
       if (s == Status::again) return false;
       op->status = s;
       finish(op);
@@ -238,25 +245,25 @@ bool Endpoint::advance_send(Op* op) {
     if (flow.credits == 0 && flow.asks_credits && flow.credits_max != 0) return false;
   }
   const bool rendezvous = op->total > m.eager_max;
-  wire::Frame f = message_frame(route, flow, op->tag, op->imm, op->total, op->tagged, op->flags);
+  wire::Frame f = message_frame(route, flow, send.tag, op->data, op->total, send.tagged, op->flags);
   f.op_id = op->id;
-  if (op->numbered) f.message.sequence = op->number;
+  if (send.numbered) f.message.sequence = send.number;
   if (first) f.flags |= wire::kMessageFirst;
-  if (op->wants_match) f.flags |= wire::kMessageWantsMatch;
+  if (send.wants_match) f.flags |= wire::kMessageWantsMatch;
   std::span<const std::byte> bytes;
   std::vector<std::byte> gathered;
   uint64_t n = op->total;
   if (rendezvous) {
     f.flags |= wire::kMessageRendezvous;
     n = std::min({op->total, m.eager_part, uint64_t{route.peer->payload_max}});
-    if (op->lent == Op::kNotLent) lend(op);
-    if (op->lent != Op::kNotLent) f.message.key = domain_->nic_->table().mr(op->lent).key;
+    if (send.lent == Op::Send::kNotLent) lend(op);
+    if (send.lent != Op::Send::kNotLent) f.message.key = domain_->nic_->table().mr(send.lent).key;
   }
-  if (op->local_count == 1) {
+  if (op->local.size() == 1) {
     bytes = {static_cast<const std::byte*>(op->local[0].iov_base), n};
   } else if (n != 0) {
     gathered.resize(n);
-    op->status = gather({op->local, op->local_count}, 0, gathered.data(), n);
+    op->status = gather(op->local, 0, gathered.data(), n);
     bytes = gathered;
   }
   const Status s = op->status != Status::ok ? op->status : submit_request(route, f, bytes);
@@ -264,23 +271,23 @@ bool Endpoint::advance_send(Op* op) {
   if (s != Status::ok) {
     op->status = s;
     // Later messages have later numbers: the receiver must not wait for this one.
-    if (op->numbered && !m.unordered) flow.restart = true;
+    if (send.numbered && !m.unordered) flow.restart = true;
     finish(op);
     return true;
   }
   op->peer = route.peer.get();
   op->submitted = true;
-  op->retry_at_ns = 0;
+  send.retry_at_ns = 0;
   ++op->frames_out;
   ++flow.unanswered;
   if (!op->counted) {
     op->counted = true;
     flow.begin(OpClass::send);
   }
-  if (!op->numbered) {
-    op->numbered = true;
-    op->epoch = flow.epoch;
-    op->number = flow.next_number;
+  if (!send.numbered) {
+    send.numbered = true;
+    send.epoch = flow.epoch;
+    send.number = flow.next_number;
     if (!m.unordered) ++flow.next_number;
     ++domain_->statistics.framed;
     domain_->statistics.bytes += op->total;
@@ -296,7 +303,7 @@ void Endpoint::lend(Op* op) {
   const Route& route = *op->flow->route;
   if (route.ep_entry == nullptr) return;
   mem::MrBuffer buffers[kIovMax];
-  for (uint8_t i = 0; i < op->local_count; ++i) {
+  for (size_t i = 0; i < op->local.size(); ++i) {
     const iovec& v = op->local[i];
     buffers[i] = {reinterpret_cast<uint64_t>(v.iov_base), v.iov_len, 0, mem::kNoSegment};
     if (const auto place = domain_->nic_->segments().find(v.iov_base, v.iov_len)) {
@@ -305,21 +312,21 @@ void Endpoint::lend(Op* op) {
     }
   }
   mem::MrRequest request;
-  request.buffers = {buffers, op->local_count};
+  request.buffers = {buffers, op->local.size()};
   request.access = mem::kRemoteRead;
   request.domain = mem::kLentDomain;
   request.enabled = true;
   try {
-    op->lent = domain_->nic_->table().insert(request);
+    op->send().lent = domain_->nic_->table().insert(request);
   } catch (const Error&) {  // the table is full: the receiver asks for frames
   }
 }
 
 // taken: the receiver, the only reader, has said that it needs the buffer no more, or is gone.
 void Endpoint::unlend(Op* op, bool taken) noexcept {
-  if (op->lent == Op::kNotLent) return;
+  if (op->send().lent == Op::Send::kNotLent) return;
   mem::Table& table = domain_->nic_->table();
-  const uint32_t slot = std::exchange(op->lent, Op::kNotLent);
+  const uint32_t slot = std::exchange(op->send().lent, Op::Send::kNotLent);
   table.begin_close(slot);
   if (taken) {
     table.release(slot);
@@ -348,12 +355,13 @@ void Nic::on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
 void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply& reply) noexcept {
   const std::shared_ptr<Flow> kept = op->flow;
   Flow& flow = *kept;
+  Op::Send& send = op->send();
   --op->frames_out;
   if (op->counted) {
     op->counted = false;
     flow.end(OpClass::send);
   }
-  const bool of_flow = op->epoch == flow.epoch && flow.unanswered != 0;  // not of an earlier connection
+  const bool of_flow = send.epoch == flow.epoch && flow.unanswered != 0;  // not of an earlier connection
   if (of_flow) flow.asks_credits = --flow.unanswered != 0;
   if (status == Status::ok && of_flow) {
     if (flow.sender == Flow::kNoSender) flow.sender = reply.sender;
@@ -378,10 +386,10 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
       flow.stopped_at_ns = 0;
       flow.window = flow.window < wire::kUnansweredMax ? 2 * flow.window : 0;
     }
-    if ((flags & wire::kReplyArrived) != 0 && !op->matched) {
-      op->arrived = true;
+    if ((flags & wire::kReplyArrived) != 0 && !send.matched) {
+      send.arrived = true;
     } else {
-      op->matched = true;
+      send.matched = true;
       finish(op);
     }
   }
@@ -405,10 +413,11 @@ void Endpoint::stop_flow(Flow& flow, Op* refused) noexcept {
 // FI_PROTO_CXI_RNR: no receive was posted. False: the message has tried for long enough.
 bool Endpoint::retry_later(Op* refused) noexcept {
   const uint64_t now = domain_->nic_->clock().now_ns();
-  if (refused->attempts == 0) refused->give_up_at_ns = now + config_.messages.retry_ns_max;
-  if (now >= refused->give_up_at_ns) return false;
-  refused->retry_at_ns = now + kRetryWaitNs[std::min<size_t>(refused->attempts, kRetryWaitNs.size() - 1)];
-  if (refused->attempts < 255) ++refused->attempts;
+  Op::Send& send = refused->send();
+  if (send.attempts == 0) send.give_up_at_ns = now + config_.messages.retry_ns_max;
+  if (now >= send.give_up_at_ns) return false;
+  send.retry_at_ns = now + kRetryWaitNs[std::min<size_t>(send.attempts, kRetryWaitNs.size() - 1)];
+  if (send.attempts < 255) ++send.attempts;
   refused->submitted = false;
   domain_->wait_in_order(refused);
   domain_->nic_->need_engine();
@@ -425,7 +434,7 @@ void Endpoint::restart_flow(Flow& flow) noexcept {
   end_message_flow(flow);
   flow.restart = flow.stopped = false;
   flow.stopped_at_ns = 0;
-  for (Op* op = flow.first; op != nullptr; op = op->next) op->numbered = false;
+  forget_numbers(flow);
 }
 
 Endpoint::SendState Endpoint::send_state() const {
@@ -486,21 +495,22 @@ void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fr
 }
 
 void Endpoint::on_taken(Op* op) noexcept {
-  op->matched = true;
-  if (op->arrived && op->frames_out == 0) finish(op);  // otherwise the answer, which is still to come, ends it
+  op->send().matched = true;
+  if (op->send().arrived && op->frames_out == 0) finish(op);  // otherwise the answer, which is still to come, ends it
 }
 
 // Called by finish().
 void Endpoint::end_send(Op* op, Flow& flow) noexcept {
   const bool dead = op->peer != nullptr && op->status == op->peer->down_status() && op->peer->dead();
-  unlend(op, op->matched || !op->numbered || dead);
-  if (op->has_id) --(op->tagged ? tagged_ids_ : untagged_ids_);
+  const Op::Send& send = op->send();
+  unlend(op, send.matched || !send.numbered || dead);
+  if (send.has_id) --(send.tagged ? tagged_ids_ : untagged_ids_);
   if (op->status != Status::ok) {
     report_send_failure(op, *flow.route);
     return;
   }
   if (counts_ != nullptr) counts_->add_sent(lanes_[lane_of(op->flags)].tclass, packets_of(op->total));
-  complete_send(op->wants_completion, op->context, op->tagged, op->total);
+  complete_send(op->wants_completion, op->context, send.tagged, op->total);
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 
@@ -510,11 +520,11 @@ void Endpoint::report_send_failure(Op* op, Route& route) noexcept {
   ++domain_->statistics.failed;
   CqEntry entry;
   entry.context = op->context;
-  entry.flags = send_flags(op->tagged);
+  entry.flags = send_flags(op->send().tagged);
   CqError error;
   const auto [err, prov] = domain_->config_.statuses[op->status];
   error.err = err;
-  error.prov_errno = op->status == Status::canceled && op->attempts != 0
+  error.prov_errno = op->status == Status::canceled && op->send().attempts != 0
                          ? domain_->config_.statuses[Status::not_ready].prov  // the last refusal
                          : prov;
   error.status = op->status;

@@ -22,14 +22,14 @@ Op* Endpoint::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint6
                       uint64_t total, bool inject_call) {
   domain_->assert_held();
   Op* op = domain_->ops_.add();
-  op->kind = kind;
+  op->set_kind(kind);
   op->ep = this;
   op->flow = flow.shared_from_this();
   op->wants_completion = wants;
   op->inject_call = inject_call;
   op->flags = flags;
   op->context = context;
-  op->imm = imm;
+  op->data = imm;
   op->total = total;
   if (kind != OpKind::pull) ++outstanding_;
   if (wants) {
@@ -90,7 +90,9 @@ void Endpoint::ring(bool followed) {
     bool answered = false;  // the fabric merges the responses to one peer's High Rate Puts that are under way together
     for (Op* op = flow->first; op != nullptr; op = op->next) {
       if (!std::exchange(op->held_back, false) || counts_ == nullptr) continue;
-      if ((travels(op->kind, op->family, op->datatype, op->remote[0].key, op->flags) & traffic::kHrp) == 0) continue;
+      if (!op->accesses()) continue;
+      const Op::Access& a = op->access();
+      if ((travels(op->kind, a.family, a.datatype, a.remote[0].key, op->flags) & traffic::kHrp) == 0) continue;
       if (std::exchange(answered, true)) op->flags |= flag::kMerged;
     }
   }
@@ -139,29 +141,24 @@ void Endpoint::finish(Op* op) noexcept {
   if (op->counted) flow->end(class_of(op->kind));
   if (op->parent == nullptr && op->kind != OpKind::pull) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
-  if (op->device_result_count != 0 && op->status == Status::ok) [[unlikely]] {
-    op->status = copy_device(domain_->nic_->devices(), {op->device_result, op->device_result_count}, op->device_results,
-                             op->held.data() + op->device_at, false);
-  }
-  const bool accesses = op->kind < OpKind::batch;
-  if (counts_ != nullptr && op->counted && op->status == Status::ok && accesses) [[unlikely]] {
-    count_traffic(*flow->route, op->kind, op->family, op->datatype, op->remote[0].key, op->flags, op->total, false,
-                  true);
-  }
-  if (op->kind == OpKind::send) [[unlikely]] {
-    end_send(op, *flow);
-  } else if (op->kind == OpKind::pull) [[unlikely]] {
-    port_owner_->pulled(*op->pull, op->status);
-  } else if (op->status == Status::ok && op->parent == nullptr && op->kind != OpKind::cm) [[likely]] {
-    const OpKind as = op->kind == OpKind::batch ? (op->data_done ? OpKind::read : OpKind::write) : op->kind;
-    complete(op->wants_completion, op->context, completion_flags(as, op->family), op->total);
-    if (!op->wants_completion) domain_->release_context(op->context);
-  } else if (op->kind == OpKind::cm) {
-    report_cm(op, *flow->route);
-  } else if (op->parent != nullptr) {
-    end_part(op, *flow->route);
-  } else {
-    report_failure(op, op->failed_at ? *op->failed_at : *flow->route);
+  switch (op->kind) {
+    case OpKind::write:
+    case OpKind::read:
+    case OpKind::atomic:
+      end_access(op, *flow->route);
+      break;
+    case OpKind::batch:
+      end_batch(op, *flow->route);
+      break;
+    case OpKind::cm:
+      report_cm(op, *flow->route);
+      break;
+    case OpKind::send:
+      end_send(op, *flow);
+      break;
+    case OpKind::pull:
+      port_owner_->pulled(op->pull().of, op->status);
+      break;
   }
   if (reorder_) [[unlikely]]
     forget_kept(op);
@@ -169,10 +166,44 @@ void Endpoint::finish(Op* op) noexcept {
   domain_->ops_.remove(op);
 }
 
+void Endpoint::end_access(Op* op, Route& route) noexcept {
+  const Op::Access& a = op->access();
+  if (!a.device_result.empty() && op->status == Status::ok) [[unlikely]] {
+    op->status =
+        copy_device(domain_->nic_->devices(), a.device_result, a.device_results, op->held.data() + a.device_at, false);
+  }
+  if (counts_ != nullptr && op->counted && op->status == Status::ok) [[unlikely]]
+    count_traffic(route, op->kind, a.family, a.datatype, a.remote[0].key, op->flags, op->total, false, true);
+  if (op->parent != nullptr) {
+    end_part(op, route);
+  } else if (op->status == Status::ok) [[likely]] {
+    complete_op(op, completion_flags(op->kind, a.family));
+  } else {
+    const char* what = op->kind == OpKind::read ? "read" : op->kind == OpKind::write ? "write" : "atomic";
+    report_failure(op, what, completion_flags(op->kind, a.family), a.remote[0], route);
+  }
+}
+
+void Endpoint::end_batch(Op* op, Route& route) noexcept {
+  const Op::Batch& b = op->batch();
+  if (op->status == Status::ok) [[likely]] {
+    complete_op(op, completion_flags(b.reads ? OpKind::read : OpKind::write, {}));
+  } else {
+    report_failure(op, "vectored call, first of its failures,", flag::kRma, b.failed_range,
+                   b.failed_at ? *b.failed_at : route);
+  }
+}
+
+void Endpoint::complete_op(Op* op, uint64_t flags) noexcept {
+  complete(op->wants_completion, op->context, flags, op->total);
+  if (!op->wants_completion) domain_->release_context(op->context);
+}
+
 // The text is empty if there is no memory for it.
-std::string Endpoint::failure_text(const char* what, const Op& op, const Route& route) const noexcept {
+std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range, Status status,
+                                   const Route& route) const noexcept {
   try {
-    return describe(what, op.remote[0], route, op.status);
+    return describe(what, range, route, status);
   } catch (const std::bad_alloc&) {
     return {};
   }
@@ -183,11 +214,11 @@ std::string Endpoint::failure_text(const char* what, const Op& op, const Route& 
   CmEvent event;
   event.token = cm_token_;
   event.kind = op->status == Status::ok ? CmKind::delivered : CmKind::failed;
-  event.what = static_cast<CmKind>(op->atomic_op);
-  event.connection = op->imm;
+  event.what = op->connect().kind;
+  event.connection = op->connect().connection;
   event.status = op->status;
   if (op->status != Status::ok) {
-    const std::string text = failure_text("connection request", *op, route);
+    const std::string text = failure_text("connection request", {}, op->status, route);
     try {
       event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
     } catch (const std::bad_alloc&) {
@@ -199,23 +230,19 @@ std::string Endpoint::failure_text(const char* what, const Op& op, const Route& 
 
 [[gnu::noinline]] void Endpoint::end_part(Op* op, Route& route) noexcept {
   Op* const parent = op->parent;
-  *op->status_out = domain_->config_.statuses[op->status].err;
+  *op->access().status_out = domain_->config_.statuses[op->status].err;
+  Op::Batch& batch = parent->batch();
   if (op->status != Status::ok && parent->status == Status::ok) {
     parent->status = op->status;
-    parent->remote[0] = op->remote[0];  // the call's error text describes this range
-    parent->failed_at = route.shared_from_this();
+    batch.failed_range = op->access().remote[0];  // the call's error text describes this range
+    batch.failed_at = route.shared_from_this();
   }
-  if (--parent->children == 0 && parent->submitted) finish(parent);
+  if (--batch.children == 0 && parent->submitted) finish(parent);
 }
 
-[[gnu::noinline]] void Endpoint::report_failure(Op* op, Route& route) noexcept {
-  const char* what = op->kind == OpKind::read     ? "read"
-                     : op->kind == OpKind::write  ? "write"
-                     : op->kind == OpKind::atomic ? "atomic"
-                                                  : "vectored call, first of its failures,";
-  const uint64_t flags = completion_flags(op->kind, op->family);
-  fail(op->context, op->kind == OpKind::batch ? flag::kRma : flags, op->status, failure_text(what, *op, route),
-       op->total, op->remote[0], &route);
+[[gnu::noinline]] void Endpoint::report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range,
+                                                Route& route) noexcept {
+  fail(op->context, flags, op->status, failure_text(what, range, op->status, route), op->total, range, &route);
   count_remote((flags & flag::kRead) != 0, true, 0);
   if (op->status == Status::no_endpoint) route.set_lost();
 }
@@ -236,7 +263,8 @@ bool Endpoint::advance(Op* op) {
   if (op->held_back) return false;
   Flow& flow = *op->flow;
   Route& t = *flow.route;
-  if (counts_ != nullptr && !op->counted && !op->check_sent && link_is_down(t)) [[unlikely]] {
+  const bool started = op->counted || (op->accesses() && op->access().check_sent);
+  if (counts_ != nullptr && !started && link_is_down(t)) [[unlikely]] {
     op->status = Status::unreachable;
     finish(op);
     return true;
@@ -259,41 +287,41 @@ bool Endpoint::advance(Op* op) {
   // Connection messages pass no operation.
   const ClassSet must_not_pass = op->kind == OpKind::cm ? kEveryClass : order_.of(class_of(op->kind));
   if ((flow.copying & must_not_pass) != 0 && !op->counted) return false;
-  const bool started = op->counted || op->check_sent;
   // Frames stay in order behind earlier frames; loads and stores would overtake these.
   const bool ordered_behind = (flow.busy & must_not_pass) != 0;
-  if (op->data_done) {
+  if (op->kind == OpKind::cm) return advance_cm(op);
+  if (op->kind == OpKind::send) return advance_send(op);
+  if (op->kind == OpKind::pull) return advance_pull(op);
+  Op::Access& access = op->access();
+  if (access.data_done) {
     const bool atomic = op->kind == OpKind::atomic;
     if ((op->flags & flag::kRemoteCqData) != 0 && !t.takes_data()) return false;
-    const bool read = op->kind == OpKind::read || (atomic && op->family != AtomicFamily::base);
-    const Status s = send_notice(t, read, atomic, op->remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
-                                 op->imm, op->atomic_op);
+    const bool read = op->kind == OpKind::read || (atomic && access.family != AtomicFamily::base);
+    const Status s = send_notice(t, read, atomic, access.remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
+                                 op->data, access.op);
     if (s == Status::again) return false;
     op->status = s;
     finish(op);
     return true;
   }
-  if (op->kind == OpKind::cm) return advance_frames(op);
-  if (op->kind == OpKind::send) return advance_send(op);
-  if (op->kind == OpKind::pull) return advance_pull(op);
   if (!started && t.peer->table.valid() && !ordered_behind && (op->flags & flag::kCommitComplete) == 0) {
     Status status = Status::ok;
     Direct direct;
     if (op->kind == OpKind::atomic) {
       AtomicArgs a;
-      a.family = op->family;
-      a.op = op->atomic_op;
-      a.datatype = op->datatype;
-      a.operand = {op->local, op->local_count};
-      a.compare = {op->compare, op->compare_count};
-      a.result = {op->result, op->result_count};
-      a.remote = {op->remote, op->remote_count};
+      a.family = access.family;
+      a.op = access.op;
+      a.datatype = access.datatype;
+      a.operand = op->local;
+      a.compare = access.compare;
+      a.result = access.result;
+      a.remote = access.remote;
       a.flags = op->flags;
-      a.imm = op->imm;
+      a.imm = op->data;
       direct = try_direct_atomic(t, a, op->total, &status);
     } else {
-      direct = try_direct(flow, op->kind, op->local, op->local_count, op->remote, op->remote_count, op->total,
-                          op->flags, op->imm, &status, false, 0);
+      direct = try_direct(flow, op->kind, op->local.data(), op->local.size(), access.remote.data(),
+                          access.remote.size(), op->total, op->flags, op->data, &status, false, 0);
     }
     switch (direct) {
       case Direct::done:
@@ -302,7 +330,7 @@ bool Endpoint::advance(Op* op) {
         finish(op);
         return true;
       case Direct::no_room:
-        op->data_done = true;
+        access.data_done = true;
         return false;
       case Direct::park:
         return false;
@@ -313,42 +341,37 @@ bool Endpoint::advance(Op* op) {
   return advance_frames(op);
 }
 
-bool Endpoint::advance_frames(Op* op) {
-  Route& t = *op->flow->route;
-  if (!op->counted) {
-    op->counted = true;
-    op->peer = t.peer.get();
-    op->flow->begin(class_of(op->kind));
-    ++domain_->statistics.framed;
-  }
+// The first frame of an operation goes out.
+void Endpoint::begin_frames(Op* op) noexcept {
+  if (op->counted) return;
+  op->counted = true;
+  op->peer = op->flow->route->peer.get();
+  op->flow->begin(class_of(op->kind));
+  ++domain_->statistics.framed;
+}
+
+wire::Frame Endpoint::frame_of(const Op& op) const noexcept {
+  const Route& t = *op.flow->route;
   wire::Frame f;
-  f.op_id = op->id;
+  f.op_id = op.id;
   f.ep_index = t.ep_index;
   f.ep_generation = t.ep_generation;
   f.source = seen_by(t);
-  if (op->kind == OpKind::cm) {
-    f.kind = wire::FrameKind::cm;
-    f.connect.connection = op->imm;
-    f.connect.message = static_cast<uint16_t>(op->atomic_op);
-    f.flags = wire::kFrameLast;
-    const Status s = submit_request(t, f, op->held);
-    if (s == Status::again) return false;
-    op->submitted = true;
-    if (s == Status::ok) {
-      ++op->frames_out;
-    } else {
-      op->status = s;
-      finish(op);
-    }
-    return true;
-  }
+  return f;
+}
+
+bool Endpoint::advance_frames(Op* op) {
+  Route& t = *op->flow->route;
+  Op::Access& access = op->access();
+  begin_frames(op);
+  wire::Frame f = frame_of(*op);
   // Several remote ranges: have the target check all of them first, so that a bad range leaves the others unchanged.
-  if (op->remote_count > 1 && !op->check_sent) {
+  if (access.remote.size() > 1 && !access.check_sent) {
     f.kind = wire::FrameKind::check;
-    f.family = static_cast<uint8_t>(op->family);
+    f.family = static_cast<uint8_t>(access.family);
     f.flags = op->kind == OpKind::read ? wire::kFrameIsRead : op->kind == OpKind::atomic ? wire::kFrameIsAtomic : 0;
-    f.atomic_op = static_cast<uint8_t>(op->atomic_op);
-    const auto bytes = std::as_bytes(std::span(op->remote, op->remote_count));
+    f.atomic_op = static_cast<uint8_t>(access.op);
+    const auto bytes = std::as_bytes(std::span<const wire::RmaRange>(access.remote));
     const Status s = submit_request(t, f, bytes);
     if (s == Status::again) return false;
     if (s != Status::ok) {
@@ -356,19 +379,19 @@ bool Endpoint::advance_frames(Op* op) {
       if (op->frames_out == 0) finish(op);
       return true;
     }
-    op->check_sent = true;
+    access.check_sent = true;
     ++op->frames_out;
   }
   std::byte gathered[8192];  // an atomic's operand and compare values
   for (;;) {
-    const wire::RmaRange& range = op->remote[op->at_remote];
-    const uint64_t left = range.length - op->at_offset;
+    const wire::RmaRange& range = access.remote[access.at_remote];
+    const uint64_t left = range.length - access.at_offset;
     f.access.key = range.key;
     f.access.addr = range.addr;
     f.access.length = range.length;
-    f.access.frag_offset = op->at_offset;
+    f.access.frag_offset = access.at_offset;
     if (counts_ != nullptr) [[unlikely]] {
-      const uint16_t how = travels(op->kind, op->family, op->datatype, range.key, op->flags) & traffic::kInFrames;
+      const uint16_t how = travels(op->kind, access.family, access.datatype, range.key, op->flags) & traffic::kInFrames;
       f.traffic = static_cast<uint8_t>(how);
     }
     f.flags = (op->flags & flag::kCommitComplete) != 0 && op->kind != OpKind::read ? wire::kFrameCommit : 0;
@@ -377,8 +400,8 @@ bool Endpoint::advance_frames(Op* op) {
     switch (op->kind) {
       case OpKind::write: {
         f.kind = wire::FrameKind::write;
-        uint64_t offset = op->at_total;
-        for (uint8_t i = 0; i < op->local_count; ++i) {
+        uint64_t offset = access.at_total;
+        for (size_t i = 0; i < op->local.size(); ++i) {
           if (offset >= op->local[i].iov_len) {
             offset -= op->local[i].iov_len;
             continue;
@@ -392,23 +415,23 @@ bool Endpoint::advance_frames(Op* op) {
       case OpKind::read:
         f.kind = wire::FrameKind::read;
         n = std::min(left, uint64_t{t.peer->payload_max});
-        f.access.data = op->at_total;  // the answer repeats it: the offset of its bytes
+        f.access.data = access.at_total;  // the answer repeats it: the offset of its bytes
         f.payload_length = 0;
         break;
       case OpKind::atomic: {
         f.kind = wire::FrameKind::atomic;
-        f.family = static_cast<uint8_t>(op->family);
-        f.atomic_op = static_cast<uint8_t>(op->atomic_op);
-        f.datatype = static_cast<uint8_t>(op->datatype);
+        f.family = static_cast<uint8_t>(access.family);
+        f.atomic_op = static_cast<uint8_t>(access.op);
+        f.datatype = static_cast<uint8_t>(access.datatype);
         n = range.length;
-        f.access.frag_offset = op->at_total;  // the answer repeats it
+        f.access.frag_offset = access.at_total;  // the answer repeats it
         uint64_t bytes = 0;
-        if (op->local_count != 0) {
-          (void)gather({op->local, op->local_count}, op->at_total, gathered, n);  // reads op->held: cannot fail
+        if (!op->local.empty()) {
+          (void)gather(op->local, access.at_total, gathered, n);  // reads op->held: cannot fail
           bytes = n;
         }
-        if (op->compare_count != 0) {
-          (void)gather({op->compare, op->compare_count}, op->at_total, gathered + n, n);
+        if (!access.compare.empty()) {
+          (void)gather(access.compare, access.at_total, gathered + n, n);
           bytes = 2 * n;
         }
         payload = {gathered, bytes};
@@ -420,7 +443,7 @@ bool Endpoint::advance_frames(Op* op) {
       case OpKind::pull:
         return true;
     }
-    const bool last = op->at_remote + 1 == op->remote_count && op->at_offset + n == range.length;
+    const bool last = access.at_remote + size_t{1} == access.remote.size() && access.at_offset + n == range.length;
     if (last) {
       f.flags |= wire::kFrameLast;
       if (op->kind != OpKind::read && (op->flags & flag::kRemoteCqData) != 0) {
@@ -429,7 +452,7 @@ bool Endpoint::advance_frames(Op* op) {
           return false;
         }
         f.flags |= wire::kFrameHasData;
-        f.access.data = op->imm;
+        f.access.data = op->data;
       }
     }
     // A read frame passes the part of the range that it wants in (frag_offset, status).
@@ -443,11 +466,11 @@ bool Endpoint::advance_frames(Op* op) {
       return true;
     }
     ++op->frames_out;
-    op->at_offset += n;
-    op->at_total += n;
-    if (op->at_offset == range.length) {
-      op->at_offset = 0;
-      ++op->at_remote;
+    access.at_offset += n;
+    access.at_total += n;
+    if (access.at_offset == range.length) {
+      access.at_offset = 0;
+      ++access.at_remote;
     }
     if (last) break;
   }
@@ -458,11 +481,9 @@ bool Endpoint::advance_frames(Op* op) {
 bool Endpoint::stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
                      uint64_t total) {
   op->held.resize(total);
-  op->local[0] = {op->held.data(), total};
-  op->local_count = 1;
-  std::ranges::copy(written_to, op->device_result);
-  op->device_result_count = static_cast<uint8_t>(written_to.size());
-  op->device_results = device;
+  op->local.set({op->held.data(), total});
+  op->access().device_result.set(written_to);
+  op->access().device_results = device;
   op->status = copy_device(domain_->nic_->devices(), read_from, device, op->held.data(), true);
   return op->status == Status::ok;
 }
@@ -499,7 +520,7 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
       op->status = Status::protocol;
     } else if (op->kind == OpKind::read || op->kind == OpKind::atomic || pull) {
       const bool read = op->kind != OpKind::atomic;
-      const std::span<const iovec> list(read ? op->local : op->result, read ? op->local_count : op->result_count);
+      const std::span<const iovec> list = read ? op->local : op->access().result;
       const Status landed = scatter(list, offset, payload.data(), payload.size());
       if (landed != Status::ok && op->status == Status::ok) op->status = landed;
     }

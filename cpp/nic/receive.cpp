@@ -200,7 +200,6 @@ void Nic::forget_messages(const link::Peer& peer) noexcept {
 // ---- pulls by frames -----------------------------------------------------------------------------------------------
 
 bool Endpoint::pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept try {
-  auto asked = std::make_unique<RxPull>(pull);
   RxPort& port = *port_owner_;
   std::vector<iovec> here = port.buffers_of(pull);
   const DomainLock guard(domain_);
@@ -209,9 +208,8 @@ bool Endpoint::pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Pe
   route->set_ready(peer, 0, 0);
   const auto flow = std::make_shared<Flow>(route);
   Op* op = make_op(OpKind::pull, *flow, false, 0, 0, 0, pull.bytes, true);
-  std::ranges::copy(here, op->local);
-  op->local_count = static_cast<uint8_t>(here.size());
-  op->pull = std::move(asked);
+  op->local.set(here);
+  op->pull().of = pull;
   (void)queue_op(op);
   return true;
 } catch (const std::bad_alloc&) {
@@ -220,22 +218,17 @@ bool Endpoint::pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Pe
 
 bool Endpoint::advance_pull(Op* op) {
   Route& route = *op->flow->route;
-  if (!op->counted) {
-    op->counted = true;
-    op->peer = route.peer.get();
-    op->flow->begin(OpClass::read);
-    ++domain_->statistics.framed;
-    domain_->statistics.bytes += op->total;
-  }
+  Op::Pull& pull = op->pull();
+  if (!op->counted) domain_->statistics.bytes += op->total;
+  begin_frames(op);
   wire::Frame f;
   f.kind = wire::FrameKind::pull;
   f.op_id = op->id;
   f.source = address_;
-  while (op->at_total != op->total) {
-    const uint64_t n = std::min(op->total - op->at_total, uint64_t{route.peer->payload_max});
+  while (pull.at_total != op->total) {
+    const uint64_t n = std::min(op->total - pull.at_total, uint64_t{route.peer->payload_max});
     f.status = static_cast<int32_t>(n);
-    f.pull = {
-        .message = op->pull->op_id, .offset = op->pull->from + op->at_total, .place = op->at_total, .reserved = {}};
+    f.pull = {.message = pull.of.op_id, .offset = pull.of.from + pull.at_total, .place = pull.at_total, .reserved = {}};
     f.payload_length = 0;
     const Status s = submit_request(route, f, {});
     if (s == Status::again) return false;
@@ -246,7 +239,7 @@ bool Endpoint::advance_pull(Op* op) {
       return true;
     }
     ++op->frames_out;
-    op->at_total += n;
+    pull.at_total += n;
   }
   op->submitted = true;
   return true;
@@ -262,18 +255,18 @@ void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
       const DomainLock guard(domains_[index]);
       const Op* op = domains_[index]->ops_.find(frame.pull.message);
       const auto n = static_cast<uint64_t>(std::max(frame.status, 0));
-      if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->has_id) {
+      if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->send().has_id) {
         if (frame.pull.offset > op->total || n > op->total - frame.pull.offset || n > peer->payload_max) {
           status = Status::protocol;
         } else {
           std::vector<std::byte> bounce;
           std::span<const std::byte> bytes;
           status = Status::ok;
-          if (op->local_count == 1) {
+          if (op->local.size() == 1) {
             bytes = {static_cast<const std::byte*>(op->local[0].iov_base) + frame.pull.offset, n};
           } else {
             bounce.resize(n);
-            status = gather({op->local, op->local_count}, frame.pull.offset, bounce.data(), n);
+            status = gather(op->local, frame.pull.offset, bounce.data(), n);
             bytes = bounce;
           }
           if (status == Status::ok) {

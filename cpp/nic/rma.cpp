@@ -142,8 +142,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
   if (!cq_admits(wants)) return {tx_cq_ ? Refusal::cq_full : Refusal::no_cq};
   if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
   Op* op = make_op(kind, *flows_[to], wants, flags, context, imm, length, inject_call);
-  op->remote[0] = {addr, length, key};
-  op->remote_count = 1;
+  op->access().remote.set({addr, length, key});
   const iovec piece{local, length};
   if (!keep_local(op, {&piece, 1})) {
     finish(op);
@@ -157,11 +156,9 @@ bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
   if ((op->inject_call || (op->flags & flag::kInject) != 0) && op->kind == OpKind::write) {
     op->held.resize(op->total);
     op->status = gather(local, 0, op->held.data(), op->total);
-    op->local[0] = {op->held.data(), op->held.size()};
-    op->local_count = 1;
+    op->local.set({op->held.data(), op->held.size()});
   } else {
-    std::ranges::copy(local, op->local);
-    op->local_count = static_cast<uint8_t>(local.size());
+    op->local.set(local);
   }
   return op->status == Status::ok;
 }
@@ -263,9 +260,8 @@ PostResult Endpoint::post(const RmaArgs& asked) {
     return {r};
   }
   Op* op = make_op(args.kind, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
-  op->data_done = data_done;
-  std::copy(args.remote.begin(), args.remote.end(), op->remote);
-  op->remote_count = static_cast<uint8_t>(args.remote.size());
+  op->access().data_done = data_done;
+  op->access().remote.set(args.remote);
   if (args.device && !data_done) {
     const bool write = args.kind == OpKind::write;
     if (!stage(op, write ? args.local : std::span<const iovec>{}, write ? std::span<const iovec>{} : args.local,
