@@ -31,6 +31,11 @@ void forget_numbers(Flow& flow) noexcept {
   }
 }
 
+// The peer's endpoint shares its table, and has not been closed: a credited message has no answer that would tell.
+bool is_open(const Route& route) noexcept {
+  return route.ep_entry != nullptr && route.ep_entry->generation.load(std::memory_order_relaxed) == route.ep_generation;
+}
+
 constexpr uint64_t send_flags(bool tagged) noexcept {
   return flag::kSend | (tagged ? flag::kTagged : flag::kMsg);
 }
@@ -63,8 +68,8 @@ void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t
 bool Endpoint::may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept {
   constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
   return !config_.messages.unordered && total <= wire::kInlinePayloadMax && (flow.busy & send_stops_) == 0 &&
-         flow.epoch == flow.route->epoch && flow.route->ep_entry != nullptr && (args.flags & kLonger) == 0 &&
-         args.device == 0 && args.local.size() <= 1;
+         flow.epoch == flow.route->epoch && is_open(*flow.route) && (args.flags & kLonger) == 0 && args.device == 0 &&
+         args.local.size() <= 1;
 }
 
 // HOT. Sends a credited message: one frame, and nothing remains.
@@ -111,8 +116,8 @@ bool Endpoint::may_credit(const Op& op) const noexcept {
   constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
   const Flow& flow = *op.flow;
   return !config_.messages.unordered && op.total <= wire::kInlinePayloadMax && op.local.size() == 1 &&
-         flow.epoch == flow.route->epoch && flow.route->ep_entry != nullptr && (op.flags & kLonger) == 0 &&
-         takes_credits_ && counts_ == nullptr && op.status == Status::ok && op.send().retry_at_ns == 0;
+         flow.epoch == flow.route->epoch && is_open(*flow.route) && (op.flags & kLonger) == 0 && takes_credits_ &&
+         counts_ == nullptr && op.status == Status::ok && op.send().retry_at_ns == 0;
 }
 
 PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {

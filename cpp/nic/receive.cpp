@@ -115,8 +115,12 @@ void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
   const bool credited = (frame.flags & wire::kMessageCredited) != 0;
   Status status = Status::ok;
   if (port == nullptr) [[unlikely]] {
-    const bool open = frame.ep_index < mem::kEpCountMax &&
-                      table().ep(frame.ep_index).generation.load(std::memory_order_acquire) == frame.ep_generation;
+    bool open = frame.ep_index < mem::kEpCountMax &&
+                table().ep(frame.ep_index).generation.load(std::memory_order_acquire) == frame.ep_generation;
+    if (open) {
+      const std::lock_guard objects(objects_mutex_);
+      open = eps_[frame.ep_index] != nullptr;  // otherwise the endpoint is being closed
+    }
     status = open ? Status::endpoint_access : Status::no_endpoint;
   } else if (const mem::EpEntry& ep = table().ep(frame.ep_index);
              (ep.flags.load(std::memory_order_relaxed) & mem::kEpConnected) != 0 && mem::peer_of(ep) != frame.source)

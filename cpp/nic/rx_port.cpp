@@ -245,7 +245,10 @@ void RxPort::completed(const RxCompletion& c) noexcept {
   const bool wants = (c.flags & kWants) != 0 || status != Status::ok;
   uint64_t context = c.context;
   if (wants) {
-    report(c, status,
+    RxCompletion told = c;
+    if (c.extra != kNoExtra && held(c.extra)->device != 0) [[unlikely]]
+      told.buffer = device_address(*held(c.extra), c.buffer);
+    report(told, status,
            flag::kRecv | (c.tagged ? flag::kTagged : flag::kMsg) | (c.has_data ? flag::kRemoteCqData : uint64_t{0}) |
                (c.multi_last ? flag::kMultiRecv : uint64_t{0}));
     if (c.ends) context = 0;
@@ -257,6 +260,16 @@ void RxPort::completed(const RxCompletion& c) noexcept {
     context = 0;
   }
   if (c.ends && (c.extra != kNoExtra || context != 0)) release(c.extra, context);
+}
+
+// Where the bytes at an address of `bounce` belong.
+uint64_t RxPort::device_address(const Held& held, uint64_t in_bounce) noexcept {
+  uint64_t offset = in_bounce - reinterpret_cast<uint64_t>(held.bounce.data());
+  for (const iovec& v : held.list) {
+    if (offset < v.iov_len) return reinterpret_cast<uint64_t>(v.iov_base) + offset;
+    offset -= v.iov_len;
+  }
+  return held.list.empty() ? 0 : reinterpret_cast<uint64_t>(held.list[0].iov_base);
 }
 
 void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexcept {

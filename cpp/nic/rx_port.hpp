@@ -82,6 +82,7 @@ class RxPort final : private RxSink {
 
   uint32_t hold(const ReceiveArgs& args, uint64_t length);  // throws std::bad_alloc
   Held* held(uint32_t extra) noexcept;
+  static uint64_t device_address(const Held& held, uint64_t in_bounce) noexcept;
   void release(uint32_t extra, uint64_t context) noexcept;
   void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;

@@ -105,6 +105,7 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
     ("Endpoint", "getopt"): lambda s: {"level": fi.OPT_ENDPOINT, "optname": fi.OPT_TX_SIZE},
     ("Endpoint", "setopt"): lambda s: {"level": fi.OPT_ENDPOINT, "optname": fi.OPT_TX_SIZE, "optval": 1},
     ("Endpoint", "cancel"): lambda s: {},
+    ("Endpoint", "unreceived"): lambda s: {"max": 1},
     ("Endpoint", "atomicvalid"): lambda s: dict(ATOMIC),
     ("Endpoint", "fetch_atomicvalid"): lambda s: dict(ATOMIC),
     ("Endpoint", "compare_atomicvalid"): lambda s: {"datatype": fi.UINT64, "op": fi.CSWAP},
@@ -204,8 +205,8 @@ for _name in ("Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter
     CALLS[_name, "get_val"] = lambda s: {"name": 1}
     CALLS[_name, "set_val"] = lambda s: {"name": 1}
 # Other names by which an argument is positional only in the extension's calls.
-WITHOUT_ARGUMENTS = {"close", "statistics", "getname", "getpeer", "enable", "listen", "signal", "trywait", "pending",
-                     "count", "raw_addr"}  # fmt: skip
+WITHOUT_ARGUMENTS = {"close", "statistics", "message_statistics", "getname", "getpeer", "enable", "listen", "signal",
+                     "trywait", "pending", "count", "raw_addr"}  # fmt: skip
 # Timeouts of these calls are not tried: None, negative and very long values would wait without end.
 WAITS = {"None", "minus one", "2**40", "2**70"}
 

@@ -24,10 +24,10 @@ INNER = {
     "enable_at", "enable_core", "enable_mapped", "insert_address", "send_cm", "try_at",
     "lookup_address", "map_key", "missing_page", "readerr_core",
     "regions", "remove_address", "set_mr_quick", "set_mr_rules", "staged_with", "unmap_handle", "unstage",
-    "get_mmio", "set_min_multi_recv", "set_retry_time", "set_wb_buffer", "write_back_at",
+    "get_mmio", "set_match_mode", "set_min_multi_recv", "set_news", "set_retry_time", "set_wb_buffer", "write_back_at",
 }  # fmt: skip
 # These calls always answer: closing twice, statistics, texts, and the calls that report events.
-ANSWER_ALWAYS = {"close", "statistics", "strerror", "straddr", "post", "post_error"}
+ANSWER_ALWAYS = {"close", "statistics", "message_statistics", "strerror", "straddr", "post", "post_error"}
 ANSWER_ALWAYS_OF = {("AddressVector", "count"), ("EventQueue", "pending")}
 # These calls accept any object (a context, an event of the application), or refuse with every argument.
 ANY_ARGUMENT = {("Endpoint", "cancel"), ("EventQueue", "post"), ("EventQueue", "post_error"), ("EventQueue", "write"),
@@ -200,6 +200,7 @@ GOOD: dict[tuple[str, str], Any] = {
     ("Endpoint", "compare_atomicvalid"): (fi.UINT64, fi.CSWAP),
     ("Endpoint", "bind"): lambda h: (h["CompletionQueue"], fi.TRANSMIT),
     ("Endpoint", "cancel"): (1,),
+    ("Endpoint", "unreceived"): (1,),
     ("Endpoint", "compare_atomic"): (WORD, None, WORD, None, WORD, None, 0, 0, KEY, fi.UINT64, fi.CSWAP),
     ("Endpoint", "compare_atomicmsg"): lambda h: (
         fi.MsgAtomic([WORD], [fi.RmaIoc(0, 1, KEY)], 0, fi.UINT64, fi.CSWAP),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -472,3 +473,18 @@ def test_more_receives_than_the_queue_holds_are_refused() -> None:
         node.ep.tsend(b"12345678", None, node.me, 2)
         node.wait(2)
         node.ep.trecv(bytearray(8), tag=4)
+
+
+@kinds
+def test_message_to_an_endpoint_that_has_closed_fails(tagged: bool) -> None:
+    """Credited messages have no answer, so the sender looks at the endpoint itself."""
+    with alone() as sender, contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(alone())
+        peer = sender.av.insert(receiver.name)
+        for _ in range(4):
+            recv(receiver, tagged, bytearray(8))
+            send(sender, tagged, b"12345678", peer)
+            sender.wait(), receiver.wait()
+        stack.close()
+        send(sender, tagged, b"12345678", peer)
+        assert refused(sender).err == fi.ECONNREFUSED

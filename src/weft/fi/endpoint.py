@@ -462,8 +462,11 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         """Messages that no receive has taken: untagged ones first, each kind in order of arrival.
 
         Returns entries of at most `max` of them, their senders' fi_addr (`fi.ADDR_NOTAVAIL`: in no address vector), and
-        the number of all.
+        the number of all. Raises BadState (closed), TypeError, OverflowError.
         """
+        op = "ep.unreceived"
+        _handle.check(self, op)
+        _args.whole(op, max=max)
         found, total = super().unreceived(max)
         entries = [CqTaggedEntry(None, flags, length, 0, data, tag) for flags, length, data, tag, _ in found]
         return entries, [source for *_, source in found], total

@@ -164,6 +164,8 @@ def _info(provider: str | None) -> fi.Info:
     # Keys of the application, where the provider allows them: keys that the CXI provider chooses outlive their regions.
     hints = fi.Info(caps=CAPS, domain_attr=fi.DomainAttr(mr_mode=MODES & ~fi.MR_PROV_KEY))
     hints.fabric_attr.prov_name = provider
+    if provider is None:  # addresses as text: no other provider is chosen where the first one refuses the modes
+        hints.addr_format = fi.ADDR_STR
     try:
         return fi.getinfo(hints=hints)[0]
     except fi.NoData:

@@ -212,7 +212,7 @@ class _Side:
         plan, keep = self._plan, self._undo.enter_context
         self.info = _info(plan, name)
         fabric = keep(fi.Fabric(self.info.fabric_attr))
-        self._listen(str(self.info.fabric_attr.prov_name))
+        self._listen()
         self._domain = domain = keep(fabric.domain(self.info))
         self._cq = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT))
         self.completions = Completions(self._cq, lambda idle_s: self._control.check())
@@ -237,15 +237,16 @@ class _Side:
         # The same memory twice: as the calls take it, and as bytes.
         self.source, self.room = source, room
 
-    def _listen(self, provider: str) -> None:
+    def _listen(self) -> None:
         """Let a peer of another host connect to this process's NIC."""
         here = self._control.far()
         if here is None or _process.nic().tcp_listening() is not None:
             return
         need_secret("pingpong")
-        if provider == "cxi":
+        if self.info.addr_format != fi.ADDR_STR:  # the general provider's addresses name hosts
             raise UsageError(
-                "pingpong: the provider cxi reaches other hosts at addresses that WEFT_CXI_HOSTS lists\n"
+                f"pingpong: the provider {self.info.fabric_attr.prov_name} reaches other hosts at addresses that "
+                "WEFT_CXI_HOSTS lists\n"
                 "  try: WEFT_LISTEN and WEFT_CXI_HOSTS on both hosts, docs/howto/two-hosts.md"
             )
         _process.listen(f"tcp://[{here}]:0" if ":" in here else f"tcp://{here}:0")
