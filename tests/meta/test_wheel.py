@@ -5,6 +5,7 @@ The build folder is kept (build/wheel), so that only the first run compiles ever
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import zipfile
@@ -23,12 +24,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("scikit_build_core", reason="a build requirement: absent outside the development environment")
     out = tmp_path_factory.mktemp("wheel")
     environment = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2"))
-    result = patience.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
-        + [f"-Cbuild-dir={ROOT}/build/wheel", "-w", str(out), str(ROOT)],
-        1500,
-        env=environment,
-    )
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "wheel.lock").open("w") as lock:  # another worker may have other tests of this file
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = patience.run(
+            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
+            + [f"-Cbuild-dir={ROOT}/build/wheel", "-w", str(out), str(ROOT)],
+            1500,
+            env=environment,
+        )
     assert result.returncode == 0, result.stdout + result.stderr
     (path,) = out.glob("*.whl")
     return path
