@@ -120,6 +120,16 @@ void TelemetryPages::give_back(const TelemetryPage* page, size_t block) noexcept
   }
 }
 
+// Closes the files that nobody can open any more: no other process comes to claim blocks. Requires mutex_.
+void TelemetryPages::close_deleted() noexcept {
+  for (auto& [nic, held] : pages_) {
+    for (const auto& page : held.pages) {
+      struct stat s{};
+      if (page->file.valid() && ::fstat(page->file.get(), &s) == 0 && s.st_nlink == 0) page->file = UniqueFd();
+    }
+  }
+}
+
 void TelemetryPages::attach(uint32_t nic, int fd) {
   struct stat s{};
   if (::fstat(fd, &s) != 0 || static_cast<size_t>(s.st_size) < TelemetryPage::kBytes) {
@@ -131,6 +141,7 @@ void TelemetryPages::attach(uint32_t nic, int fd) {
   if (!held.attached() && !held.pages.empty()) {
     throw Error(fi_err::kEBUSY, "operations were counted for the NIC before its page was attached: attach it first");
   }
+  close_deleted();
   auto page = std::make_unique<Page>();
   page->memory = Mapping::shared(fd, TelemetryPage::kBytes, true, "counts of a NIC");
   page->file = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));

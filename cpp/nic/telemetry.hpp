@@ -207,6 +207,7 @@ class TelemetryPages {
   Page& held(uint32_t nic);
   void remember(uint32_t nic);
   void give_back(const TelemetryPage* page, size_t block) noexcept;
+  void close_deleted() noexcept;
 
   std::mutex mutex_;
   std::unordered_map<uint32_t, Held> pages_;

@@ -38,6 +38,17 @@ def duo(
     shutil.rmtree(tmp_path / "cxi", ignore_errors=True)  # a user has 1023 registries at most
 
 
+_MADE: list[fake.Array] = []
+
+
+@pytest.fixture(autouse=True)
+def freed() -> Iterator[None]:
+    """Device memory of a test is freed after it: each allocation of the fake driver has a descriptor."""
+    yield
+    while _MADE:
+        _MADE.pop().free()
+
+
 class Memory:
     """`count` bytes, of the device or of the host."""
 
@@ -45,6 +56,7 @@ class Memory:
         self.device = device
         self.buffer: Any = gpu.array(count) if device else bytearray(count)
         if device:
+            _MADE.append(self.buffer)
             self.buffer.put(data or bytes(count))
         elif data:
             self.buffer[:] = data
