@@ -67,6 +67,7 @@ _ON_USE = {
     "Domain": "domain",
     "Endpoint": "endpoint",
     "EndpointStatistics": "ep_statistics",
+    "MessageStatistics": "ep_statistics",
     "EndpointAlias": "ep_alias",
     "EqCmEntry": "eq",
     "EqEntry": "eq",

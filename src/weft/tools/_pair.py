@@ -484,15 +484,24 @@ class Target:
         """End the process. If an operation failed because the process died, raise the death instead."""
         try:
             if isinstance(error, fi.FabricError):
+                self._await_end()
                 self.alive()
         finally:
             self.close()
+
+    def _await_end(self) -> None:
+        """Give a dying process a moment: its connections end before the process does."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
 
 
 class ServedTarget(Target):
     """A second process that a server started; this process has only the socket to it."""
 
     _socket: socket.socket
+
+    def _await_end(self) -> None:
+        pass  # its host knows
 
     def alive(self) -> None:
         """Raise TargetError if the process, its host or the connection is gone."""
