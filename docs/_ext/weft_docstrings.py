@@ -199,11 +199,12 @@ def _signature(
 
 
 def _name_fully(app: Sphinx, doctree: Any) -> None:
-    """Resolve the annotation Endpoint, a class of both dialects: on the pages of weft.ucp it means weft.ucp's class."""
-    if app.env.docname.startswith("reference/ucp/"):
-        for node in doctree.findall(pending_xref):
-            if node.get("refdomain") == "py" and node["reftarget"] in _UCP:
-                node["reftarget"] = _UCP[node["reftarget"]][0]
+    """Resolve the annotation Endpoint, a class of both dialects: on the pages of each it means that dialect's class."""
+    of_ucp, of_fi = (app.env.docname.startswith(f"reference/{dialect}/") for dialect in ("ucp", "fi"))
+    for node in doctree.findall(pending_xref) if of_ucp or of_fi else ():
+        target = node["reftarget"]
+        if node.get("refdomain") == "py" and target in _UCP:
+            node["reftarget"] = _UCP[target][0] if of_ucp else f"weft.fi.{target}"
 
 
 def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
