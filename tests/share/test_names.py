@@ -117,13 +117,15 @@ def test_stopped_owner_times_out(node: weft.Node, own_owner: Owner, name: Any, m
 
 def test_collected_server_closes_its_sockets_without_a_warning(name: Any) -> None:
     n = name("dropped")
+    gc.collect()  # sockets that other tests have left
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         server = NameServer()
         server.publish(n, "ticket")
         del server
         gc.collect()
-    assert [str(w.message) for w in found] == []
+    of_names = [text for w in found if any(mark in (text := str(w.message)) for mark in (n, "family=1,", "AF_UNIX"))]
+    assert of_names == []
     patience = Patience(5)  # the server's thread may be what drops the last reference
     while n in weft.Node.names() and patience.left() > 0:
         time.sleep(0.001)
