@@ -483,7 +483,7 @@ class Target:
     ) -> None:
         """End the process. If an operation failed because the process died, raise the death instead."""
         try:
-            if isinstance(error, fi.FabricError):
+            if isinstance(error, fi.FabricError) and not isinstance(error, fi.NoData):  # NoData: of getinfo, here
                 self._await_end()
                 self.alive()
         finally:
