@@ -34,7 +34,7 @@ from tests.procs.peer import World
 from typer.testing import CliRunner
 
 from weft import cxi, fi
-from weft.providers.cxi import logs, messages, trouble
+from weft.providers.cxi import logs, messages, trouble, watch
 from weft.tools import cli
 
 Match = Callable[..., None]
@@ -490,3 +490,24 @@ def test_report_of_a_dead_process_is_removed(registry: Path) -> None:
     path.write_text(json.dumps(said_before))
     assert trouble.read() == []
     assert not path.exists()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_watchdog_starts_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ends()  # the thread of an earlier test
+    looks: list[int] = []
+
+    def stuck(self: watch.Watch, before: object) -> Iterator[object]:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OSError("the registry is gone")
+        return iter(())
+
+    with of_service(service_with(2000)) as node:
+        monkeypatch.setattr(watch.Watch, "stuck", stuck)
+        limit = Patience(WAIT_S)
+        while len(looks) < 2 and not limit.over:
+            node.domain.policy.watch.news(0, "stopped")
+            threading.Event().wait(0.01)
+        assert len(looks) >= 2
+    assert ends()

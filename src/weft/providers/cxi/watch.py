@@ -230,6 +230,14 @@ class _Dog:
             self._lock.release()
 
     def _run(self) -> None:
+        try:
+            self._look()
+        except BaseException:  # a domain or its registry ended under the look: the next news starts a thread again
+            with self._lock:
+                self._thread = None
+            raise
+
+    def _look(self) -> None:
         since: dict[tuple[Any, ...], _Since] = {}
         told: set[tuple[Any, ...]] = set()
         before: dict[tuple[int, int], Counts] = {}
