@@ -20,7 +20,7 @@ __all__ = ["__version__"]
 
 # Rooms reached as `weft.<room>`.
 _ROOMS = frozenset(
-    {"buffers", "cxi", "errors", "fi", "flags", "memory", "providers", "settings", "share", "testing", "ucp"}
+    {"buffers", "cxi", "errors", "fi", "flags", "fm", "memory", "providers", "settings", "share", "testing", "ucp"}
 )
 
 # Names reached as `weft.<name>`, and the room that defines each.
@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import errors as errors
     from . import fi as fi
     from . import flags as flags
+    from . import fm as fm
     from . import memory as memory
     from . import providers as providers
     from . import settings as settings

@@ -50,12 +50,12 @@ PY_BELOW: dict[str, set[str]] = {
     "_process": {"_nic", "_sodium", "errors", "buffers", "settings"},
     "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
     "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
-    "providers": _GROUND | {"fi", "settings"},  # of fi its data types (FI_OBJECTS)
+    "providers": _GROUND | {"fi", "settings", "fm"},  # of fi its data types (FI_OBJECTS); of fm the client of joins
     "cxi": {"fi", "providers"},  # the public names of the CXI provider; fi first, which makes its providers known
     "ucp": _GROUND | {"memory"},  # of memory the HMEM layer
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},
-    "fm": {"errors"},
+    "fm": {"errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},
     "interop": {"errors", "share"},
@@ -70,6 +70,7 @@ PY_BELOW: dict[str, set[str]] = {
         "errors",
         "fi",
         "flags",
+        "fm",
         "memory",
         "providers",
         "settings",
@@ -106,6 +107,10 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "matplotlib": ({"tools"}, True),
     "structlog": ({"observe", "fm", "tools"}, True),
     "nacl": ({"_sodium"}, True),
+    "fastapi": ({"fm"}, True),  # the extra [fm]
+    "starlette": ({"fm"}, True),
+    "pydantic": ({"fm"}, False),  # models.py alone, which only the service imports
+    "uvicorn": ({"fm", "tools"}, True),
     "torch": ({"interop", "buffers", "testing"}, True),
     "dask": ({"interop"}, False),
     "distributed": ({"interop"}, False),
