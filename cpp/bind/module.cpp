@@ -1,6 +1,7 @@
 // cpp/bind/module.cpp: the extension module weft._nic.
 #include "bind/held.hpp"
 #include "bind/objects.hpp"
+#include "bind/reduction.hpp"
 
 NB_MODULE(_nic, m) {
   using namespace weft::bind;
@@ -19,6 +20,7 @@ NB_MODULE(_nic, m) {
   register_cntr(m);
   register_mr(m);
   register_atomic(m);
+  register_reduction(m);
   register_rules(m);
   register_message_config(m);
   register_endpoint(m);

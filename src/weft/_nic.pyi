@@ -1131,6 +1131,24 @@ def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]:
     exist for the datatype. EndpointCore.atomic_limit() returns an endpoint's own limit.
     """
 
+def reduction_bytes(op: int, datatype: int, count: int, general: bool = False) -> int | None:
+    """
+    Bytes of user data of a reduction; 0 if it cannot have that many elements; None if the NIC has no such
+    operation on the datatype. general: operations of the general provider.
+    """
+
+def fold(buf: object | None, result: object | None, count: int, datatype: int, op: int, pre_reduced: bool = False, general: bool = False) -> None:
+    """
+    Folds count elements of buf into the accumulator result (64 bytes, zeroed first): a reduction with FI_MORE.
+    pre_reduced: buf is an accumulator too; count, datatype and op are then not read.
+    """
+
+def unfold(accumulator: object, out: object, count: int, datatype: int) -> int | None:
+    """
+    Writes what an accumulator holds as count elements to out, and returns its status (enum ReduceStatus of
+    nic/reduction.hpp). None: the accumulator is empty, or no accumulator.
+    """
+
 class Refusal(enum.Enum):
     """Why a call was refused."""
 
