@@ -7,11 +7,13 @@ void register_av(nb::module_& m) {
   nb::class_<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
       .def(
           "__init__",
-          [](AddressVectorCore* self, DomainCore& d) {
+          [](AddressVectorCore* self, DomainCore& d, bool symmetric) {
             auto& box = box_of(d);
-            new (self) AddressVectorCore{box, std::make_shared<nic::AddressVector>(box->domain.get())};
+            new (self) AddressVectorCore{box, std::make_shared<nic::AddressVector>(box->domain.get(), symmetric)};
           },
-          nb::arg("domain"))
+          nb::arg("domain"), nb::arg("symmetric") = false,
+          "symmetric  FI_SYMMETRIC: the vectors of all processes have the same entries, so messages name their sender\n"
+          "           by its fi_addr.")
       .def(
           "insert_address",
           [](AddressVectorCore& a, uint32_t nic, uint32_t pid, uint16_t vni) {
@@ -37,6 +39,13 @@ void register_av(nb::module_& m) {
             return nb::make_tuple(found->nic, found->pid, found->vni);
           },
           nb::arg("fi_addr"), nb::sig("def lookup_address(self, fi_addr: int) -> tuple[int, int, int]"))
+      .def_prop_ro(
+          "reverse_lookups",
+          [](AddressVectorCore& a) {
+            check_usable(a, "address vector");
+            return a.av->reverse_lookups();
+          },
+          "How often the fi_addr of an address was searched, for completions that report the sender.")
       .def("count", [](AddressVectorCore& a) { return a.av->count(); })
       .def("close", [](AddressVectorCore& a) { a.closed = true; });
 }

@@ -27,6 +27,7 @@ nb::dict message_statistics(nic::Endpoint& ep) {
   d["kept"] = rx.unexpected;
   d["refused"] = rx.refused;
   d["flows"] = rx.flows;
+  d["flows_by_index"] = rx.flows_by_index;
   d["buffers"] = rx.buffers.buffers;
   d["buffers_posted"] = rx.buffers.posted;
   d["buffers_most"] = rx.buffers.buffers_most;

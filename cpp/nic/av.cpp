@@ -44,7 +44,13 @@ std::optional<wire::EpAddress> AddressVector::lookup(uint64_t fi_addr) const {
   return entries_[fi_addr]->address;
 }
 
+uint64_t AddressVector::reverse_lookups() const {
+  const DomainLock guard(domain_);
+  return reverse_lookups_;
+}
+
 uint64_t AddressVector::find(const wire::EpAddress& address) const {
+  ++reverse_lookups_;
   const auto it = by_address_.find(address);
   return it == by_address_.end() ? wire::kKeyNotAvail : it->second;
 }

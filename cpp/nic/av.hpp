@@ -18,17 +18,29 @@ class Endpoint;
 
 class AddressVector {
  public:
-  explicit AddressVector(Domain* domain) : domain_(domain) {}
+  // symmetric (FI_SYMMETRIC): the application promises that the vectors of all its processes have the same entries.
+  explicit AddressVector(Domain* domain, bool symmetric = false) : domain_(domain), symmetric_(symmetric) {}
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
-  [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;  // kKeyNotAvail (FI_ADDR_NOTAVAIL): unknown
+  // The reverse look-up. kKeyNotAvail (FI_ADDR_NOTAVAIL): unknown. Requires the domain's lock.
+  [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;
+  // The same for a sender that names itself by its fi_addr. A symmetric vector compares only that entry: the promise
+  // may be broken, and a peer may lie.
+  [[nodiscard]] uint64_t source(const wire::EpAddress& address, uint32_t index) const {
+    if (symmetric_ && index < entries_.size() && entries_[index] && entries_[index]->address == address) return index;
+    return find(address);
+  }
+  [[nodiscard]] bool symmetric() const noexcept { return symmetric_; }
+  [[nodiscard]] uint64_t reverse_lookups() const;
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
 
  private:
   friend class Endpoint;
   friend class Nic;
   Domain* domain_;
+  const bool symmetric_;
+  mutable uint64_t reverse_lookups_ = 0;
   std::vector<std::shared_ptr<Route>> entries_;  // by fi_addr; null: free
   std::vector<Endpoint*> users_;                 // the enabled endpoints bound to this vector
   std::vector<uint64_t> free_;

@@ -253,7 +253,10 @@ bool Endpoint::advance_send(Op* op) {
   wire::Frame f = message_frame(route, flow, send.tag, op->data, op->total, send.tagged, op->flags);
   f.op_id = op->id;
   if (send.numbered) f.message.sequence = send.number;
-  if (first) f.flags |= wire::kMessageFirst;
+  if (first) {
+    f.flags |= wire::kMessageFirst;
+    if (av_->symmetric()) f.message.sender = static_cast<uint32_t>(av_->find(f.source));  // unknown: kNoIndex
+  }
   if (send.wants_match) f.flags |= wire::kMessageWantsMatch;
   std::span<const std::byte> bytes;
   std::vector<std::byte> gathered;

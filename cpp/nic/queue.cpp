@@ -186,7 +186,7 @@ void CompletionQueue::collect_now() noexcept {
 // Sets the sender's fi_addr. False: it must be known, and is not.
 bool CompletionQueue::find_source(const RxEntry& received, CqEntry* entry) noexcept {
   if (received.sources == nullptr) return true;
-  entry->source = received.sources->find(received.from);
+  entry->source = received.sources->source(received.from, received.index);
   return entry->source != ~uint64_t{0} || !received.source_error;
 }
 
@@ -291,7 +291,7 @@ void CompletionQueue::forget_sources(const AddressVector* sources) noexcept {
   const std::lock_guard guard(received_lock_);
   const auto look = [&](RxEntry& e) {
     if (e.sources != sources) return;
-    e.entry.source = sources->find(e.from);
+    e.entry.source = sources->source(e.from, e.index);
     if (e.entry.source == ~uint64_t{0} && e.source_error && e.status == Status::ok) {
       e.status = Status::no_source;
       e.code = e.no_source;

@@ -78,6 +78,7 @@ struct RxEntry {
   CqEntry entry;
   const AddressVector* sources = nullptr;  // FI_SOURCE: finds the sender's fi_addr when the entry is collected
   wire::EpAddress from;                    // the sender
+  uint32_t index = ~0u;                    // the fi_addr by which the sender names itself (FI_SYMMETRIC); ~0: none
   bool source_error = false;               // FI_SOURCE_ERR: a sender that is not in `sources` is an error
   Status status = Status::ok;
   StatusMap::Entry code{0, 0};       // of the status

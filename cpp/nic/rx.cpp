@@ -50,7 +50,7 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
     reply.answer = RxAnswer::refused;
     return reply;
   }
-  reply.answer = take_in(message, from->source, bytes);
+  reply.answer = take_in(message, *from, bytes);
   if (reply.answer == RxAnswer::refused) [[unlikely]] {
     ++refused_;
     if (!ordered) return reply;
@@ -93,7 +93,7 @@ RxAnswer RxContext::take_credited(Sender* from, const RxMessage& message, std::s
     if (!from->refusing || static_cast<int32_t>(message.sequence - from->expected) < 0) return RxAnswer::broken;
     return hold_early(message, bytes);
   }
-  const RxAnswer taken = take_in(message, from->source, bytes);
+  const RxAnswer taken = take_in(message, *from, bytes);
   if (taken >= RxAnswer::refused) [[unlikely]]
     return taken;
   if (ordered) ++from->expected;
@@ -144,6 +144,8 @@ RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcep
   s.peer = message.peer;
   s.address = message.source;
   s.source = source;
+  s.index = message.sender;
+  if (s.index != kNoIndex) ++indexed_;
   ++flows;
   return RxAnswer::none;
 } catch (const std::bad_alloc&) {
@@ -151,7 +153,7 @@ RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcep
 }
 
 // Matches the message whose turn it is, or keeps it.
-RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span<const std::byte> bytes) noexcept {
+RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::span<const std::byte> bytes) noexcept {
   const bool rendezvous = (message.flags & rx_flag::kRendezvous) != 0;
   // An eager frame has all bytes of its message; a rendezvous has some.
   if (rendezvous ? bytes.size() > message.length : bytes.size() != message.length) return RxAnswer::broken;
@@ -160,7 +162,7 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
     return RxAnswer::refused;
   Arrival arrival;
   arrival.tag = message.tag;
-  arrival.source = source;
+  arrival.source = from.source;
   arrival.length = message.length;
   arrival.data = message.data;
   arrival.flags = message.flags;
@@ -169,7 +171,7 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
   if (match_.match(arrival, &match)) {
     ++matched_;
     if (match.last && mode_.accounts()) mode_.unlisted();
-    return deliver(match, message, bytes) ? RxAnswer::done : RxAnswer::arrived;
+    return deliver(match, message, from.index, bytes) ? RxAnswer::done : RxAnswer::arrived;
   }
   if ((message.flags & rx_flag::kUnordered) != 0) return RxAnswer::refused;
   uint32_t epoch = 0;
@@ -186,9 +188,9 @@ RxAnswer RxContext::take_in(const RxMessage& message, uint32_t source, std::span
     mode_.taken(epoch);
     return credited ? RxAnswer::no_memory : RxAnswer::refused;
   }
-  ::new (room.memory) Parked{message.peer,   message.key,  message.op_id,
-                             message.source, room.buffer,  static_cast<uint32_t>(bytes.size()),
-                             epoch,          message.flags};
+  ::new (room.memory)
+      Parked{message.peer, message.key, message.op_id, message.source, room.buffer, static_cast<uint32_t>(bytes.size()),
+             epoch,        from.index,  message.flags};
   std::copy(bytes.begin(), bytes.end(), room.memory + sizeof(Parked));
   ++kept_;
   return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;
@@ -216,7 +218,7 @@ bool RxContext::release_early(uint32_t number) noexcept {
     early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
     --s.early;
     ++s.expected;
-    if (take_in(next.message, s.source, next.bytes) > RxAnswer::refused) return false;
+    if (take_in(next.message, s, next.bytes) > RxAnswer::refused) return false;
     i = 0;
   }
   // Between two early messages a refused one may be missing: the flow waits for that one.
@@ -225,7 +227,8 @@ bool RxContext::release_early(uint32_t number) noexcept {
 }
 
 // Copies a message to its receive, and completes the receive unless the rest has to be pulled. False: it has.
-bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<const std::byte> bytes) noexcept {
+bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t index,
+                        std::span<const std::byte> bytes) noexcept {
   Posted* const p = match.posted;
   RxCompletion c;
   c.context = p->context;
@@ -237,6 +240,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, std::span<
   c.tag = message.tag;
   c.data = message.data;
   c.source = message.source;
+  c.index = index;
   c.tagged = p->tagged;
   c.has_data = (message.flags & rx_flag::kHasData) != 0;
   c.multi = p->multi;
@@ -399,7 +403,7 @@ void RxContext::receive_parked(const Match& match) noexcept {
   const RxMessage message = message_of(*u);
   const std::span<const std::byte> bytes{reinterpret_cast<const std::byte*>(u->cookie) + sizeof(Parked), p.eager};
   const bool waits = (message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0;
-  if (deliver(match, message, bytes) && waits) sink_->done(message.peer, message.op_id, match.stored);
+  if (deliver(match, message, p.index, bytes) && waits) sink_->done(message.peer, message.op_id, match.stored);
   forget(u);
 }
 
@@ -460,6 +464,7 @@ RxCompletion RxContext::seen(const Unexpected& u, uint64_t context, uint64_t fla
   c.tag = u.tag;
   c.data = u.data;
   c.source = parked(u).source;
+  c.index = parked(u).index;
   c.tagged = u.tagged;
   c.has_data = (u.flags & rx_flag::kHasData) != 0;
   return c;
@@ -556,11 +561,12 @@ void RxContext::drop_flow(uint32_t number) noexcept {
     }
     const Early next = std::move(early_[i]);
     early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
-    (void)take_in(next.message, s.source, next.bytes);
+    (void)take_in(next.message, s, next.bytes);
   }
   if (const auto flows = flows_of_.find(s.peer); flows != flows_of_.end() && --flows->second == 0)
     flows_of_.erase(flows);
   s.peer = 0;
+  if (s.index != kNoIndex) --indexed_;
   senders_free_.push_back(number);  // add_flow() has reserved room
 }
 
@@ -621,6 +627,7 @@ RxContext::Statistics RxContext::statistics() noexcept {
   s.match = match_.statistics();
   s.buffers = buffers_.statistics();
   s.flows = senders_.size() - senders_free_.size();
+  s.flows_by_index = indexed_;
   s.matched = matched_;
   s.unexpected = kept_;
   s.refused = refused_;

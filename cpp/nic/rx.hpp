@@ -32,7 +32,7 @@
 
 namespace weft::nic {
 
-constexpr uint32_t kNoSender = ~uint32_t{0}, kNoExtra = ~uint32_t{0};
+constexpr uint32_t kNoSender = ~uint32_t{0}, kNoExtra = ~uint32_t{0}, kNoIndex = ~uint32_t{0};
 
 // Flags of an RxMessage: those of its frame.
 namespace rx_flag {
@@ -49,7 +49,7 @@ constexpr uint64_t kRxScattered = 1ull << 63;
 struct RxMessage {
   uint64_t peer = 0;  // number of the connection: not 0, and no other connection has it later
   wire::EpAddress source;
-  uint32_t sender = kNoSender;  // number of the flow's record
+  uint32_t sender = kNoSender;  // number of the flow's record; of its first message: the sender's fi_addr, or kNoIndex
   uint32_t sequence = 0;
   uint64_t tag = 0, data = 0, length = 0;
   uint64_t key = 0;    // rendezvous: the sender's buffer
@@ -82,6 +82,7 @@ struct RxCompletion {
   uint64_t cut = 0;           // bytes without room
   uint64_t tag = 0, data = 0;
   wire::EpAddress source;
+  uint32_t index = kNoIndex;  // the fi_addr by which the sender names itself
   Status status = Status::ok;
   bool tagged = false, has_data = false;
   bool multi = false;       // of a receive for several messages
@@ -199,9 +200,9 @@ class RxContext {
   struct Statistics {
     MatchUnit::Statistics match;
     RxBuffers::Statistics buffers;
-    size_t flows = 0;
-    uint64_t matched = 0;     // messages that found a posted receive
-    uint64_t unexpected = 0;  // messages that were kept
+    size_t flows = 0, flows_by_index = 0;  // flows_by_index: whose sender names itself by its fi_addr
+    uint64_t matched = 0;                  // messages that found a posted receive
+    uint64_t unexpected = 0;               // messages that were kept
     uint64_t refused = 0;
     size_t early = 0;  // credited messages behind a refused one
     RxMode::Statistics mode;
@@ -219,6 +220,7 @@ class RxContext {
     uint64_t peer = 0;  // 0: the record is unused
     wire::EpAddress address;
     uint32_t source = 0;
+    uint32_t index = kNoIndex;
     uint32_t expected = 0;  // sequence of the next message
     uint32_t early = 0;     // credited messages held behind a refused one
     uint32_t credits = 0;   // given and not used
@@ -233,6 +235,7 @@ class RxContext {
     wire::EpAddress source;
     uint32_t buffer, eager;
     uint32_t epoch;  // for RxMode::taken()
+    uint32_t index;
     uint16_t flags;
   };
   static_assert(sizeof(Parked) == kCacheLine);
@@ -245,10 +248,10 @@ class RxContext {
   RxAnswer admit(const RxMessage& message, uint32_t* number) noexcept;
   [[gnu::noinline]] RxAnswer add_flow(const RxMessage& message, uint32_t* number) noexcept;
   RxAnswer take_credited(Sender* from, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
-  RxAnswer take_in(const RxMessage& message, uint32_t source, std::span<const std::byte> bytes) noexcept;
+  RxAnswer take_in(const RxMessage& message, const Sender& from, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
-  bool deliver(const Match& match, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  bool deliver(const Match& match, const RxMessage& message, uint32_t index, std::span<const std::byte> bytes) noexcept;
   void end(Posted* posted, RxCompletion& completion) noexcept;
   Post append(const Receive& receive) noexcept;
   [[gnu::noinline]] Post wait_for_entry(const Receive& receive) noexcept;
@@ -272,6 +275,7 @@ class RxContext {
   RxBuffers buffers_;
   std::vector<Sender> senders_;
   std::vector<uint32_t> senders_free_;
+  size_t indexed_ = 0;  // senders that have an index
   std::unordered_map<wire::EpAddress, uint32_t, wire::EpAddressHash> sources_;
   std::unordered_map<uint64_t, uint32_t> flows_of_;  // records of each connection
   std::vector<Early> early_;                         // few, and only under flow control

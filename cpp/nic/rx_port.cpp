@@ -291,6 +291,7 @@ void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexce
     e.status = status;
     e.cut = c.cut;
     if (status != Status::ok) [[unlikely]]
+    e.index = c.index;
       e.code = domain_->config().statuses[status];
     if (e.source_error) [[unlikely]]
       e.no_source = domain_->config().statuses[Status::no_source];

@@ -78,7 +78,8 @@ struct MessageBody {
   uint64_t length;    // of the whole message
   uint64_t key;       // rendezvous: the sender's buffer, for a receiver that reads the sender's table; 0: by frames
   uint32_t sequence;  // in the flow, from 0; wraps
-  uint32_t sender;    // the receiver's number of the flow; unused in the first message
+  // The receiver's number of the flow. First message: the fi_addr of the sender (FI_SYMMETRIC), or ~0.
+  uint32_t sender;
 };
 // The body of reply, done, ready and leave.
 struct Reply {

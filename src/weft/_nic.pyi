@@ -702,7 +702,11 @@ class CmQueue:
 class AddressVectorCore:
     """The NIC's side of an address vector."""
 
-    def __init__(self, domain: DomainCore) -> None: ...
+    def __init__(self, domain: DomainCore, symmetric: bool = False) -> None:
+        """
+        symmetric  FI_SYMMETRIC: the vectors of all processes have the same entries, so messages name their sender
+                   by its fi_addr.
+        """
 
     def insert_address(self, nic: int, pid: int, vni: int) -> int:
         """
@@ -712,6 +716,12 @@ class AddressVectorCore:
     def remove_address(self, fi_addr: int) -> None: ...
 
     def lookup_address(self, fi_addr: int) -> tuple[int, int, int]: ...
+
+    @property
+    def reverse_lookups(self) -> int:
+        """
+        How often the fi_addr of an address was searched, for completions that report the sender.
+        """
 
     def count(self) -> int: ...
 

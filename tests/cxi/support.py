@@ -44,6 +44,8 @@ def opened(
     enable: bool = True,
     edit: Any = None,
     domain_caps: int = 0,
+    av_flags: int = 0,
+    av_type: int = fi.AV_UNSPEC,
     **domain: Any,
 ) -> Iterator[Node]:
     """A Node of the CXI provider.
@@ -60,7 +62,7 @@ def opened(
         undo.callback(opened_domain.close)
         cq = opened_domain.cq_open(format=format, wait_obj=wait_obj)
         undo.callback(cq.close)
-        av = opened_domain.av_open()
+        av = opened_domain.av_open(type=av_type, flags=av_flags)
         undo.callback(av.close)
         ep = opened_domain.endpoint(info)
         undo.callback(ep.close)

@@ -27,6 +27,10 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     An inserted address gets the lowest free index, from 0; both types work that way (fi_av(3) asks FI_AV_MAP to follow
     FI_AV_TABLE).
 
+    reverse_lookups   how often the fi_addr of a sender's address was searched, for completions with FI_SOURCE. With
+                      FI_SYMMETRIC (a promise that the tables of all processes have the same entries, their own address
+                      included) messages name their sender by its fi_addr, and only that entry is compared.
+
     Thread safety: any thread. Source: fi_av(3).
     """
 
@@ -82,7 +86,9 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         self._key_of: dict[int, int] = {}  # fi_addr of a peer -> fi_addr of its key
         self._uses: dict[int, int] = {}  # fi_addr of a peer -> number of insertions, if the provider counts them
         self._user_ids: dict[int, int] = {}  # fi_addr of a peer -> its user id in completions
-        super().__init__(domain)
+        # A vector of authorization keys is not symmetric: its keys have numbers among the peers'.
+        symmetric = bool(flags & AvFlag.SYMMETRIC) and self.type == AvType.AV_TABLE
+        super().__init__(domain, symmetric and not keys_of_vector(domain.info))
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 

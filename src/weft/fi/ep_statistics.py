@@ -56,6 +56,7 @@ class MessageStatistics:
     kept          messages that had to wait for a receive.
     refused       messages that were refused: their senders send them again.
     flows         peers that have sent a message, each by address.
+    flows_by_index   of these, peers that name themselves by their fi_addr (FI_SYMMETRIC).
 
     Buffers of messages without a receive (overflow buffers; request buffers when messages are matched by software):
 
@@ -98,6 +99,7 @@ class MessageStatistics:
     kept: int = 0
     refused: int = 0
     flows: int = 0
+    flows_by_index: int = 0
     buffers: int = 0
     buffers_posted: int = 0
     buffers_most: int = 0
