@@ -25,6 +25,8 @@ void register_message_config(nb::module_& m) {
           "eager_part", [](const MessageConfig& c) { return c.eager_part; },
           [](MessageConfig& c, uint64_t n) { c.eager_part = std::min<uint64_t>(n, wire::kStagedPayloadMax); },
           "Bytes that such a message brings along; cut likewise.")
+      .def_rw("copy_max", &MessageConfig::copy_max,
+              "Messages up to this length are copied by the call if they cannot be sent at once.")
       .def_rw("tagged_ids", &MessageConfig::tagged_ids,
               "The most tagged messages that may wait to be pulled at a time; 0: any number.")
       .def_rw("untagged_ids", &MessageConfig::untagged_ids, "The same for untagged messages.")

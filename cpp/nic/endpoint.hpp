@@ -50,7 +50,9 @@ struct PidRange {
 struct MessageConfig {
   uint64_t eager_max = 16384;  // longer messages are pulled by the receiver; at most wire::kStagedPayloadMax
   uint64_t eager_part = 0;     // bytes that such a message brings along
-  uint32_t tagged_ids = 0;     // messages that may wait to be pulled at a time; 0: any number
+  // Messages up to this length are copied when they cannot be sent at once, so that the caller can reuse its buffer.
+  uint64_t copy_max = 256;
+  uint32_t tagged_ids = 0;  // messages that may wait to be pulled at a time; 0: any number
   uint32_t untagged_ids = 0;
   uint64_t min_multi_recv = 64;    // OPT_MIN_MULTI_RECV when the endpoint is enabled
   uint32_t posted_max = 1u << 30;  // receives

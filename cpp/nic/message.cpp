@@ -21,8 +21,6 @@ namespace {
 
 // FI_PROTO_CXI_RNR: the waits before further attempts; the last one repeats.
 constexpr std::array<uint64_t, 5> kRetryWaitNs = {1'000, 11'000, 81'000, 271'000, 641'000};
-// Messages up to this length are copied when they cannot be sent at once, so that the caller can reuse its buffer.
-constexpr uint64_t kCopyMax = 256;
 
 // Messages of a flow that begins anew get other numbers.
 void forget_numbers(Flow& flow) noexcept {
@@ -191,7 +189,7 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
     finish(op);
     return {Refusal::none, true};
   }
-  const bool copies = args.inject_call || (args.flags & flag::kInject) != 0 || total <= kCopyMax;
+  const bool copies = args.inject_call || (args.flags & flag::kInject) != 0 || total <= m.copy_max || total == 0;
   if (args.device != 0 || copies || (args.local.size() > 1 && !rendezvous)) {
     op->held.resize(total);
     op->status = args.device != 0

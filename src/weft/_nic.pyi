@@ -1464,6 +1464,15 @@ class MessageConfig:
     def eager_part(self, arg: int, /) -> None: ...
 
     @property
+    def copy_max(self) -> int:
+        """
+        Messages up to this length are copied by the call if they cannot be sent at once.
+        """
+
+    @copy_max.setter
+    def copy_max(self, arg: int, /) -> None: ...
+
+    @property
     def tagged_ids(self) -> int:
         """
         The most tagged messages that may wait to be pulled at a time; 0: any number.

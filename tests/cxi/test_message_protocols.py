@@ -128,7 +128,7 @@ def test_later_releases_carry_2048_bytes_of_a_rendezvous(monkeypatch: pytest.Mon
 
 @pytest.mark.clause("cxi.env.non-inject-idc-default")
 @kinds
-@pytest.mark.parametrize(("length", "in_command"), [(1, True), (8, True), (192, True), (1000, False)])
+@pytest.mark.parametrize(("length", "in_command"), [(1, True), (8, True), (192, True), (193, False), (1000, False)])
 def test_small_message_without_inject_is_in_the_command(length: int, in_command: bool, tagged: bool) -> None:
     """IDC: the bytes of the call are those of the message, although the NIC is told of the command later (FI_MORE)."""
     with talkers() as (sender, receiver, peer):
@@ -139,6 +139,27 @@ def test_small_message_without_inject_is_in_the_command(length: int, in_command:
         recv(receiver, tagged, room, "r")
         receiver.wait()
         assert set(room.tolist()) == {OLD if in_command else NEW}
+        assert [entry.op_context for entry in sender.wait(2)] == ["s", None]
+
+
+@pytest.mark.clause("cxi.env.non-inject-idc")
+@kinds
+@pytest.mark.parametrize("inject", [False, True], ids=["without INJECT", "with INJECT"])
+@pytest.mark.parametrize("length", [1, 8, 192])
+def test_variable_keeps_small_messages_without_inject_out_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, length: int, inject: bool, tagged: bool
+) -> None:
+    """FI_CXI_DISABLE_NON_INJECT_MSG_IDC: the NIC reads their bytes when it is told of the command."""
+    monkeypatch.setenv("FI_CXI_DISABLE_NON_INJECT_MSG_IDC", "1")
+    with talkers() as (sender, receiver, peer):
+        payload, room = np.full(length, OLD, np.uint8), np.zeros(length, np.uint8)
+        flags = fi.MORE | fi.COMPLETION | (fi.INJECT if inject else 0)
+        sendmsg(sender, tagged, payload, peer, int(flags), "s")
+        payload[:] = NEW
+        sender.ep.tsend(b"", None, peer, MARK)
+        recv(receiver, tagged, room, "r")
+        receiver.wait()
+        assert set(room.tolist()) == {OLD if inject else NEW}
         assert [entry.op_context for entry in sender.wait(2)] == ["s", None]
 
 

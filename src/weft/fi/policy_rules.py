@@ -151,6 +151,7 @@ class MessageRules:
     eager_max          bytes of a message up to which it goes out whole; the receiver pulls the rest of longer ones. At
                        most 64 KiB, one frame; more is cut to that.
     eager_part         bytes that a longer message brings along.
+    copy_max           bytes of a message up to which the call copies it if it cannot be sent at once.
     tagged_ids, untagged_ids   longer messages that may wait for their receivers at a time; 0: any number.
     min_multi_recv     OPT_MIN_MULTI_RECV of a new endpoint, in bytes.
     posted_max         receives at a time.
@@ -181,6 +182,7 @@ class MessageRules:
     eager_part: int = 0
     tagged_ids: int = 0
     untagged_ids: int = 0
+    copy_max: int = 256
     min_multi_recv: int = 64
     posted_max: int = 1 << 30
     unexpected_max: int = 1 << 30

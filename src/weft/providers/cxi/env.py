@@ -98,7 +98,11 @@ class CxiEnvironment(Environment):
         _PULLS,
     )
     disable_non_inject_msg_idc = Variable(
-        "FI_CXI_DISABLE_NON_INJECT_MSG_IDC", Flag(), False, "small messages without INJECT are not sent by IDC", _IDC
+        "FI_CXI_DISABLE_NON_INJECT_MSG_IDC",
+        Flag(),
+        False,
+        "small messages without INJECT are not sent by IDC",
+        "as documented, for a message that the call cannot send at once: its bytes are taken from the buffer later",
     )
     disable_host_register = Variable(
         "FI_CXI_DISABLE_HOST_REGISTER",

@@ -29,6 +29,8 @@ TAGGED_IDS, UNTAGGED_IDS = 32768 - 256, 256
 """Rendezvous messages that may wait for their receivers: fi_cxi(7) "Rendezvous Messages"."""
 UNEXPECTED_BYTES = 1 << 30
 """Bytes of the overflow buffers of one endpoint, and of its request buffers: when they are full, senders wait."""
+IDC_BYTES = 192
+"""Bytes of the longest message that is in its command: fi_cxi(7) FI_CXI_DISABLE_NON_INJECT_MSG_IDC."""
 FRAME_MAX = 64 << 10
 """Bytes of the longest message that is one frame of the software NIC. Longer ones are pulled, in both protocols."""
 APPEND_RETRY_US = 2_000_000
@@ -46,11 +48,13 @@ def tag_format(bits: int) -> int:
 def rules(info: Info, options: DomainOptions) -> MessageRules:
     """The rules of an endpoint's messages."""
     e = env.load()
+    copy_max = 0 if e.disable_non_inject_msg_idc else IDC_BYTES
     if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
         return MessageRules(
             tag_bits=TAG_BITS_RNR,
             data=info.domain_attr.cq_data_size != 0,
             eager_max=FRAME_MAX,
+            copy_max=copy_max,
             min_multi_recv=MIN_MULTI_RECV,
             buffers_min=0,
             credits=0,
@@ -70,6 +74,7 @@ def rules(info: Info, options: DomainOptions) -> MessageRules:
         data=info.domain_attr.cq_data_size != 0,
         eager_max=eager_max,
         eager_part=e.rdzv_eager_size,
+        copy_max=copy_max,
         tagged_ids=TAGGED_IDS,
         untagged_ids=UNTAGGED_IDS,
         min_multi_recv=MIN_MULTI_RECV,
