@@ -69,6 +69,7 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
     const ReleasedGil released;
     core->pacer.yield_measured();
   }
+  core->box->domain->software_progress();
   const uint64_t value = read_now(core, false);
   return buffer_is_there(core) ? number(value) : nullptr;
 }
@@ -98,6 +99,7 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   const int r = wait_for(
       *keep->domain->nic(), counter->event, deadline,
       [&] {
+        keep->domain->software_progress();
         if (memory != nullptr) (void)memory->look();
         return counter->value() >= threshold || counter->errors() != errors ||
                core->closed.load(std::memory_order_relaxed);
@@ -232,6 +234,7 @@ void register_cntr(nb::module_& m) {
           [](CounterCore& c) {
             check_usable(c, "counter");
             c.box->domain->nic()->poll_from_app();
+            c.box->domain->software_progress();
             const uint64_t errors = read_now(&c, true);
             if (!buffer_is_there(&c)) throw nb::python_error();
             return errors;

@@ -139,6 +139,7 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
 
 // Like take(); if the queue is empty, makes progress and tries again. 0 if the queue is still empty.
 Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
+  self->box->domain->software_progress();
   Py_ssize_t n = take(self, out, count);
   if (n != 0) return n;
   nic::Nic* nic = self->box->domain->nic();
@@ -238,6 +239,7 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
   const auto keep = core->box;
   for (;;) {
     const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
+      domain->software_progress();
       if (core->closed.load(std::memory_order_relaxed) || cq->signaled.load(std::memory_order_acquire)) return true;
       const nic::DomainLock guard(domain);
       return cq->unread() >= threshold || cq->error_waits() || cq->overrun;

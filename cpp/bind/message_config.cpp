@@ -114,6 +114,9 @@ void register_message_config(nb::module_& m) {
           "Nanoseconds after which refused messages are sent again, if the receiver has not asked for them earlier.")
       .def_rw("delivery_complete", &MessageConfig::delivery_complete,
               "DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.")
+      .def_rw("software_counts", &MessageConfig::software_counts,
+              "Software counts receives, and the ends of pulled or match-complete sends: counters have them after the\n"
+              "application's next progress.")
       .def_rw("tells_buffers", &MessageConfig::tells_buffers,
               "Completions of all receives have the address of the message, not only those of MULTI_RECV.");
 }

@@ -55,6 +55,18 @@ class Counter {
   }
   bool counts_bytes = false;  // FI_CNTR_EVENTS_BYTES
 
+  // Events that software counts, not the NIC: the counter has them after fold(), which Domain::software_progress()
+  // calls. A waiting thread is woken at once, to make that progress.
+  void add_late(uint64_t n, uint64_t errors) noexcept {
+    (void)add_to(late_, n, ~uint64_t{0});
+    (void)add_to(late_errors_, errors, ~uint64_t{0});
+    event.notify();
+  }
+  void fold() noexcept {
+    if (const uint64_t n = late_.exchange(0, std::memory_order_acq_rel); n != 0) add(n);
+    if (const uint64_t n = late_errors_.exchange(0, std::memory_order_acq_rel); n != 0) add_errors(n);
+  }
+
   // The counter's client memory, or null. Set before the counter is used.
   [[nodiscard]] ClientMemory* memory() const noexcept { return memory_.get(); }
   void set_memory(std::unique_ptr<ClientMemory> memory) noexcept;
@@ -74,6 +86,7 @@ class Counter {
 
   std::atomic<uint64_t> value_{0};
   std::atomic<uint64_t> errors_{0};
+  std::atomic<uint64_t> late_{0}, late_errors_{0};
   CounterLimits limits_;
   std::unique_ptr<ClientMemory> memory_;
 };

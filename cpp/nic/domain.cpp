@@ -274,6 +274,26 @@ bool Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies) {
   return true;
 }
 
+// ---- the provider's software ----------------------------------------------------------------------------------------
+
+void Domain::run_software() noexcept {
+  software_waits_.store(false, std::memory_order_seq_cst);  // before the look: what comes meanwhile is noted again
+  const std::lock_guard guard(late_lock_);
+  for (const auto& counter : late_counters_) counter->fold();
+}
+
+void Domain::add_late_counter(const std::shared_ptr<Counter>& counter) {
+  const std::lock_guard guard(late_lock_);
+  late_counters_.push_back(counter);
+}
+
+// One entry, for one endpoint.
+void Domain::remove_late_counter(const std::shared_ptr<Counter>& counter) noexcept {
+  counter->fold();
+  const std::lock_guard guard(late_lock_);
+  if (const auto it = std::ranges::find(late_counters_, counter); it != late_counters_.end()) late_counters_.erase(it);
+}
+
 void Domain::release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept {
   if (cookies.empty() && context == 0) return;
   const std::lock_guard guard(received_lock_);

@@ -123,6 +123,15 @@ class Domain {
   void tell(uint32_t pid, News what) noexcept;
   std::vector<std::pair<uint32_t, News>> take_news();
 
+  // HOT. What the provider's software does on hardware, when the application makes progress: counts of receives.
+  // The application's calls make it. Any thread, without a lock of the NIC.
+  void software_progress() noexcept {
+    if (software_waits_.load(std::memory_order_relaxed)) [[unlikely]]
+      run_software();
+  }
+  // Software has something to do. Any thread, under any lock.
+  void note_software() noexcept { software_waits_.store(true, std::memory_order_seq_cst); }
+
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
   [[nodiscard]] const DomainConfig& config() const noexcept { return config_; }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
@@ -170,6 +179,9 @@ class Domain {
       if (const auto route = known.lock()) visit(*route);
     }
   }
+  [[gnu::noinline]] void run_software() noexcept;
+  void add_late_counter(const std::shared_ptr<Counter>& counter);
+  void remove_late_counter(const std::shared_ptr<Counter>& counter) noexcept;
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
 
@@ -188,9 +200,12 @@ class Domain {
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;
-  size_t routes_kept_ = 64;                          // at this count routes without users are removed
-  Flow* waiting_ = nullptr;                          // flows in which operations wait
-  std::vector<Endpoint*> reordering_;                // enabled endpoints whose operations overtake each other
+  size_t routes_kept_ = 64;            // at this count routes without users are removed
+  Flow* waiting_ = nullptr;            // flows in which operations wait
+  std::vector<Endpoint*> reordering_;  // enabled endpoints whose operations overtake each other
+  std::atomic<bool> software_waits_{false};
+  SpinLock late_lock_;  // guards late_counters_
+  std::vector<std::shared_ptr<Counter>> late_counters_;
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;
   std::vector<std::unique_ptr<TelemetryWriter>> telemetry_;  // one for each page in which this domain counts

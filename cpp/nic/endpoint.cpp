@@ -146,6 +146,11 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
         throw Error(fi_err::kENOSPC, "the endpoint's service has no list entries for its buffers");
       }
     }
+    if (config_.messages.software_counts) {
+      for (const auto& counter : {send_cntr_, recv_cntr_}) {
+        if (counter) domain_->add_late_counter(counter);
+      }
+    }
     av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
@@ -213,6 +218,11 @@ void Endpoint::close() noexcept {
     // A frame for this endpoint may be in the port: frames are handled under this lock.
     n.end_frames();
     port_owner_->end_pulls();
+  }
+  if (was_enabled && config_.messages.software_counts) {
+    for (const auto& counter : {send_cntr_, recv_cntr_}) {
+      if (counter) domain_->remove_late_counter(counter);
+    }
   }
   for (const uint32_t slot : lent_) {
     (void)n.quiesce(slot);

@@ -66,6 +66,7 @@ struct MessageConfig {
   uint64_t retry_ns_max = 500'000'000;  // such a message fails if it has found no receive for so long
   uint64_t stop_ns = 5'000'000;         // after a refusal messages are sent again after this time, if not told earlier
   bool delivery_complete = true;        // FI_DELIVERY_COMPLETE of a send waits for the receiver's buffer
+  bool software_counts = false;         // receives, and the ends of long sends, are counted by software_progress()
   bool tells_buffers = true;            // completions of plain receives have the buffer's address
   bool source = false, source_error = false;  // FI_SOURCE, FI_SOURCE_ERR
 };
@@ -349,7 +350,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] std::string describe_status(std::string text, const wire::RmaRange& range, const Route& route,
                                             Status status) const;
   void end_message_flow(Flow& flow) noexcept;
-  void complete_send(bool wants, uint64_t context, bool tagged, uint64_t len) noexcept;
+  void complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, bool late = false) noexcept;
   void report_send_failure(Op* op, Route& route) noexcept;
   [[nodiscard]] wire::Frame message_frame(const Route& route, const Flow& flow, uint64_t tag, uint64_t data,
                                           uint64_t total, bool tagged, uint64_t flags) const noexcept;

@@ -56,10 +56,18 @@ wire::Frame Endpoint::message_frame(const Route& route, const Flow& flow, uint64
   return f;
 }
 
-void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t len) noexcept {
+// late: the NIC has told software of the end, and software counts it.
+void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, bool late) noexcept {
   if (wants) tx_cq_->push_local(context, send_flags(tagged), len & length_mask_);
-  if (send_cntr_) [[unlikely]]
-    send_cntr_->add(send_cntr_->counts_bytes ? len : 1);
+  if (!send_cntr_) [[likely]]
+    return;
+  const uint64_t n = send_cntr_->counts_bytes ? len : 1;
+  if (late) {
+    send_cntr_->add_late(n, 0);
+    domain_->note_software();
+  } else {
+    send_cntr_->add(n);
+  }
 }
 
 // True if the call may send the message as a credited one.
@@ -516,7 +524,8 @@ void Endpoint::end_send(Op* op, Flow& flow) noexcept {
     return;
   }
   if (counts_ != nullptr) counts_->add_sent(lanes_[lane_of(op->flags)].tclass, packets_of(op->total));
-  complete_send(op->wants_completion, op->context, send.tagged, op->total);
+  const bool late = config_.messages.software_counts && (send.has_id || send.wants_match);
+  complete_send(op->wants_completion, op->context, send.tagged, op->total, late);
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 

@@ -44,6 +44,7 @@ RxPort::RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_pt
       selective_(selective),
       source_error_(ep->config().messages.source_error),
       tells_buffers_(ep->config().messages.tells_buffers),
+      software_counts_(ep->config().messages.software_counts),
       min_multi_recv_(ep->config().messages.min_multi_recv),
       rx_(config_of(ep->config().messages, seed), this) {}
 
@@ -236,10 +237,15 @@ void RxPort::completed(const RxCompletion& c) noexcept {
   }
   if (status == Status::ok && c.cut != 0) status = Status::truncated;
   if (counter_) [[unlikely]] {
-    if (status != Status::ok) {
-      counter_->add_errors(1);
-    } else if (c.ends || c.multi) {
-      counter_->add(counter_->counts_bytes ? c.length : 1);
+    const uint64_t errors = status != Status::ok ? 1 : 0;
+    const uint64_t n = errors != 0 || !(c.ends || c.multi) ? 0 : counter_->counts_bytes ? c.length : 1;
+    if (software_counts_) {
+      counter_->add_late(n, errors);
+      domain_->note_software();
+    } else if (errors != 0) {
+      counter_->add_errors(errors);
+    } else if (n != 0) {
+      counter_->add(n);
     }
   }
   const bool wants = (c.flags & kWants) != 0 || status != Status::ok;
@@ -285,13 +291,13 @@ void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexce
     // The context belongs to the receive's last entry; earlier ones share it.
     e.entry.reserved = c.multi && !c.ends ? CqEntry::kSharedContext : 0;
     e.from = c.source;
+    e.index = c.index;
     const bool tells = (flags & flag::kRecv) != 0 && status != Status::canceled && status != Status::no_message;
     e.sources = tells ? sources_ : nullptr;
     e.source_error = tells && source_error_;
     e.status = status;
     e.cut = c.cut;
     if (status != Status::ok) [[unlikely]]
-    e.index = c.index;
       e.code = domain_->config().statuses[status];
     if (e.source_error) [[unlikely]]
       e.no_source = domain_->config().statuses[Status::no_source];

@@ -97,7 +97,7 @@ class RxPort final : private RxSink {
   const std::shared_ptr<Counter> counter_;
   const AddressVector* const sources_;
   const uint32_t generation_;
-  const bool selective_, source_error_, tells_buffers_;
+  const bool selective_, source_error_, tells_buffers_, software_counts_;
   std::atomic<uint64_t> min_multi_recv_;
   RxContext rx_;
 

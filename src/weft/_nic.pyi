@@ -1687,6 +1687,16 @@ class MessageConfig:
     def delivery_complete(self, arg: bool, /) -> None: ...
 
     @property
+    def software_counts(self) -> bool:
+        """
+        Software counts receives, and the ends of pulled or match-complete sends: counters have them after the
+        application's next progress.
+        """
+
+    @software_counts.setter
+    def software_counts(self, arg: bool, /) -> None: ...
+
+    @property
     def tells_buffers(self) -> bool:
         """
         Completions of all receives have the address of the message, not only those of MULTI_RECV.

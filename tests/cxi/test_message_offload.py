@@ -16,6 +16,7 @@ from tests.cxi.support import opened
 from tests.cxi.test_counting_alone import N, Watched
 from tests.fi.msg_support import data_of, send
 from tests.fi.support import Node
+from tests.patience import Patience
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
 
@@ -36,6 +37,27 @@ def open_node(world: World) -> bytes:
 
 def close_node(world: World) -> None:
     world.more.pop("opened").__exit__(None, None, None)
+
+
+def open_counted(world: World, length: int, count: int) -> bytes:
+    """An endpoint with a counter of receives, `count` receives with tags from 0, and a watch for N of them."""
+    world.more["opened"] = opened(CAPS, enable=False)
+    node: Node = world.more["opened"].__enter__()
+    world.more["node"] = node
+    counter = node.keep(node.domain.cntr_open())
+    node.ep.bind(counter, fi.RECV)
+    node.ep.enable()
+    post(world, length, list(range(count)))
+    world.more["watched"], world.more["counter"] = Watched(counter), counter
+    return bytes(node.name)
+
+
+def progressed(world: World, how: str) -> tuple[int, int]:
+    """What the NIC has told of the counter before the program makes progress, and after."""
+    node, word = world.more["node"], world.more["watched"].word
+    before = cxi.cntr_wb_read(word)
+    node.cq.read(1) if how == "queue" else world.more["counter"].read()
+    return before, cxi.cntr_wb_read(word)
 
 
 def post(world: World, length: int, tags: list[int]) -> None:
@@ -132,6 +154,49 @@ def test_counter_of_sends_advances_without_progress_of_either_side(target: Child
             sender.ep.tsend(payload, None, peer, 1)
         assert watched.reaches() == N
         sender.wait(N)
+        target.call(close_node)
+
+
+@pytest.mark.clause("cxi.cntr.recv-never", "cxi.cntr.software-progress")
+@pytest.mark.parametrize("how", ["queue", "counter"])
+@pytest.mark.parametrize("length", [8, 1000, 20_000])
+def test_counter_of_receives_waits_for_progress_of_the_program(target: Child, length: int, how: str) -> None:
+    """fi_cxi(7) "Counters": the NIC has matched and stored N + 1 messages, and the counter is told of none."""
+    with opened(CAPS) as sender:
+        peer = sender.av.insert(cxi.Address.from_bytes(target.call(open_counted, length, N + 1)))
+        payloads = [data_of(length, seed=i) for i in range(N + 1)]
+        watching = target.start(look, [bytes(payload) for payload in payloads])
+        for i, payload in enumerate(payloads):
+            sender.ep.tsend(payload, None, peer, i)
+        assert watching.result()
+        sender.wait(N + 1)
+        before, after = target.call(progressed, how)
+        assert before == 0
+        assert after >= N
+        target.call(close_node)
+
+
+@pytest.mark.clause("cxi.cntr.software-progress")
+@pytest.mark.parametrize(("length", "flags"), [(LONG, 0), (8, int(fi.MATCH_COMPLETE))], ids=["long", "match-complete"])
+def test_counter_of_other_sends_waits_for_progress_of_the_program(target: Child, length: int, flags: int) -> None:
+    """fi_cxi(7) "Counters": of messages that are pulled, or end with their match."""
+    with opened(CAPS, enable=False) as sender:
+        counter = sender.keep(sender.domain.cntr_open())
+        sender.ep.bind(counter, fi.SEND)
+        sender.ep.enable()
+        peer = sender.av.insert(cxi.Address.from_bytes(target.call(open_node)))
+        target.call(post, length, [1] * N)
+        watched = Watched(counter)
+        payload = data_of(length)
+        for _ in range(N):
+            sender.ep.tsendmsg(fi.MsgTagged([payload], None, peer, 1), flags | int(fi.COMPLETION))
+        patience = Patience(CALL_S)
+        while sender.ep.statistics().tx_pending:  # no progress of the program
+            assert not patience.over
+        sender.ep.message_statistics()  # takes the lock under which the last one ended
+        assert cxi.cntr_wb_read(watched.word) == 0
+        assert sender.wait(N)
+        assert cxi.cntr_wb_read(watched.word) == N
         target.call(close_node)
 
 

@@ -163,6 +163,8 @@ class MessageRules:
     retry_ns_max       nanoseconds after which such a message fails.
     stop_ns            nanoseconds after which refused messages are sent again, if the receiver has not asked earlier.
     delivery_complete  FI_DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.
+    software_counts    software counts receives, and the ends of pulled or match-complete sends: a counter has them at
+                       the application's next progress.
     tells_buffers      completions of all receives have the address of the message, not only those of FI_MULTI_RECV.
 
     mode               where messages are matched: what takes list entries of a service, and what happens without them.
@@ -180,9 +182,9 @@ class MessageRules:
     data: bool = True
     eager_max: int = 16384
     eager_part: int = 0
+    copy_max: int = 256
     tagged_ids: int = 0
     untagged_ids: int = 0
-    copy_max: int = 256
     min_multi_recv: int = 64
     posted_max: int = 1 << 30
     unexpected_max: int = 1 << 30
@@ -195,6 +197,7 @@ class MessageRules:
     retry_ns_max: int = 500_000_000
     stop_ns: int = 5_000_000
     delivery_complete: bool = True
+    software_counts: bool = False
     tells_buffers: bool = True
     mode: _nic.MatchMode = _nic.MatchMode.unlimited
     size: int = (1 << 32) - 1

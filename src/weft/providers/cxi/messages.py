@@ -85,6 +85,7 @@ def rules(info: Info, options: DomainOptions) -> MessageRules:
         # Hardware sleeps so long before it sends a dropped flow control message again; 0 is the NIC's own pace.
         stop_ns=max(e.fc_retry_usec_delay, 1) * 1000,
         delivery_complete=False,
+        software_counts=True,
         tells_buffers=False,
         size=int(info.rx_attr.size),
         lossless=e.msg_lossless,
