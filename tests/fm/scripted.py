@@ -72,7 +72,7 @@ class Scripted:
             if self._context is not None:
                 peer = self._context.wrap_socket(peer, server_side=True)
             with contextlib.closing(peer):
-                self.requests.append(whole_request(peer))
+                self.requests.append(whole_message(peer))
                 found = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
                 found(peer)
 
@@ -86,11 +86,11 @@ class Scripted:
         return json.loads(self.requests[at].partition(b"\r\n\r\n")[2])
 
 
-def whole_request(peer: socket.socket) -> bytes:
-    """A request with the body that its Content-Length says."""
+def whole_message(peer: socket.socket) -> bytes:
+    """A request or an answer, with the body that its Content-Length says."""
     data = b""
-    while b"\r\n\r\n" not in data:
-        more = peer.recv(1 << 16)
+    while not data.endswith(b"\r\n\r\n"):
+        more = peer.recv(1)  # the next message stays where it is
         if not more:
             return data
         data += more
@@ -101,7 +101,7 @@ def whole_request(peer: socket.socket) -> bytes:
         if name.lower() == b"content-length":
             length = int(value)
     while len(rest) < length:
-        more = peer.recv(1 << 16)
+        more = peer.recv(length - len(rest))
         if not more:
             break
         rest, data = rest + more, data + more

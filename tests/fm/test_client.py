@@ -378,7 +378,7 @@ def test_certificate_of_another_host_is_refused(authority: trustme.CA, tmp_path:
         assert refused(lambda: create(manager.url, cacert=str(file))).prov_errno == 2054
 
 
-def test_https_at_a_manager_without_it_is_2054() -> None:
+def test_https_at_a_manager_without_it_is_2054(impatient: None) -> None:
     with scripted(answer(200, GOOD)) as manager:
         assert refused(lambda: create(manager.url.replace("http:", "https:"))).prov_errno == 2054
 

@@ -107,10 +107,10 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "matplotlib": ({"tools"}, True),
     "structlog": ({"observe", "fm", "tools"}, True),
     "nacl": ({"_sodium"}, True),
-    "fastapi": ({"fm"}, True),  # the extra [fm]
-    "starlette": ({"fm"}, True),
-    "pydantic": ({"fm"}, False),  # models.py alone, which only the service imports
-    "uvicorn": ({"fm", "tools"}, True),
+    "fastapi": ({"fm"}, False),  # the extra [fm]; models.py and server.py alone, which only the service imports
+    "starlette": ({"fm"}, False),
+    "pydantic": ({"fm"}, False),
+    "uvicorn": ({"fm"}, False),
     "torch": ({"interop", "buffers", "testing"}, True),
     "dask": ({"interop"}, False),
     "distributed": ({"interop"}, False),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
-__all__ = ["LIMIT_S", "ManagerError", "Multicast", "create_multicast", "delete_multicast"]
+__all__ = ["LIMIT_S", "ManagerError", "Multicast", "create_multicast", "delete_multicast", "exchange"]
 
 LIMIT_S = 5.0
 """Limit of one exchange: from the look-up of the host's name to the last byte of the answer."""
@@ -111,7 +111,7 @@ def create_multicast(
             "jobStepID": _NO_STEP if job_step_id is None else str(job_step_id),
         }
     ).encode()
-    status, found = _exchange("POST", url, token, body, cacert, SERVER_ERR, stop)
+    status, found = exchange("POST", url, token, body, cacert, SERVER_ERR, stop)
     if status not in CREATED:
         said = _message(found)
         raise ManagerError(
@@ -146,7 +146,7 @@ def delete_multicast(
     administrator can free what a job has left.
     """
     where = f"{url}/{int(mcast_id)}"
-    status, found = _exchange("DELETE", where, token, b"", cacert, CURL_FAILED, stop)
+    status, found = exchange("DELETE", where, token, b"", cacert, CURL_FAILED, stop)
     if status not in CREATED:
         raise ManagerError(
             f"delete: the manager answered {status} to DELETE {where}{_message(found)}",
@@ -171,10 +171,19 @@ def _advice(status: int) -> str:
 # ---- one exchange ----------------------------------------------------------------------------------------------------
 
 
-def _exchange(
-    method: str, url: str, token: str, body: bytes, cacert: str | None, no_answer: int, stop: threading.Event | None
+def exchange(
+    method: str,
+    url: str,
+    token: str,
+    body: bytes,
+    cacert: str | None,
+    no_answer: int,
+    stop: threading.Event | None = None,
 ) -> tuple[int, dict[str, Any]]:
-    """Status and JSON object of the answer that is not 409; {} if the answer has no object."""
+    """Status and JSON object of the answer that is not 409; {} if the answer has no object.
+
+    Raises ManagerError: .prov_errno is `no_answer`, or 2052 for a request that cannot be sent.
+    """
     import json
 
     secure, host, port, target = _parsed(url)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import device, service
+from . import device, fm, service
 from ._command import Command, Group
 from .fabtest import SIZES as FABTEST_SIZES
 from .fabtest import TESTS as FABTESTS
@@ -47,6 +47,7 @@ def _weft(
 
 app.add_typer(device.app, name="device")
 app.add_typer(service.app, name="service")
+app.add_typer(fm.app, name="fm")
 
 _Text = str | None  # typer reads annotations at run time
 _Many = list[str] | None

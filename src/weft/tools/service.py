@@ -68,11 +68,11 @@ def list_(
     found = [one for name in names for one in service.services(name)]
     if as_json:
         for one in found:
-            print(json.dumps(_plain(one)))
+            print(json.dumps(as_plain(one)))
         return
     table = plain_table("services", "device", "id", "", "members", "VNIs", "traffic classes", "launch", "in use by")
     for one in found:
-        said = _plain(one)
+        said = as_plain(one)
         table.add_row(
             one.device,
             str(one.id),
@@ -101,13 +101,13 @@ def show(
         raise UsageError(f"{device} has no service {id}\n  services: {there}")
     used = resources.usage(device).get(id, {})
     if as_json:
-        print(json.dumps({**_plain(one), "in_use": used}, indent=1))
+        print(json.dumps({**as_plain(one), "in_use": used}, indent=1))
         return
     table = plain_table(f"service {id} of {device}", "resource", "most", "reserved", "in use")
     for kind, (most, reserved) in one.limits.items():
         table.add_row(kind, str(most), str(reserved), str(used.get(kind, 0)))
     out = console()
-    for name, value in _plain(one).items():
+    for name, value in as_plain(one).items():
         if name not in ("id", "device", "limits"):
             out.print(f"{name}: {' '.join(value) if isinstance(value, list) else value}")
     out.print(table)
@@ -149,7 +149,7 @@ def _known(device: str) -> str:
     return device
 
 
-def _plain(one: Service) -> dict[str, Any]:
+def as_plain(one: Service) -> dict[str, Any]:
     from ..providers.cxi.service import TCLASSES
 
     return {
