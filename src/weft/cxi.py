@@ -53,6 +53,15 @@ from .providers.cxi.names import (
     ReturnCode,
 )
 from .providers.cxi.nic import NicAttr
+from .providers.cxi.structs import (
+    CollAccumulator,
+    CollCommKey,
+    CollFltMinmax,
+    CollIntMinmax,
+    CollMcastKey,
+    CollRankKey,
+    CollUnicastKey,
+)
 
 __all__ = [
     "CNTR_CACHED",
@@ -159,7 +168,10 @@ __all__ = [
     "ERRNO_RED_OP_MISMATCH",
     "ERRNO_RED_OTHER",
     "HRP",
+    "MAXNUM",
     "MINMAXLOC",
+    "MINMAXNUMLOC",
+    "MINNUM",
     "NIC_ATTR_VER",
     "OPT_CXI_GET_MR_MATCH_EVENTS",
     "OPT_CXI_GET_OPTIMIZED",
@@ -191,6 +203,13 @@ __all__ = [
     "CntrFlag",
     "CntrOps",
     "CntrType",
+    "CollAccumulator",
+    "CollCommKey",
+    "CollFltMinmax",
+    "CollIntMinmax",
+    "CollMcastKey",
+    "CollRankKey",
+    "CollUnicastKey",
     "CollectiveFlag",
     "CollectiveOp",
     "CommKeyType",
@@ -251,6 +270,9 @@ OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS = Opt.OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPT
 MINMAXLOC = CollectiveOp.MINMAXLOC
 REPSUM = CollectiveOp.REPSUM
 OP_LAST = CollectiveOp.OP_LAST
+MINNUM = CollectiveOp.MINNUM
+MAXNUM = CollectiveOp.MAXNUM
+MINMAXNUMLOC = CollectiveOp.MINMAXNUMLOC
 
 COMM_KEY_NONE = CommKeyType.COMM_KEY_NONE
 COMM_KEY_MULTICAST = CommKeyType.COMM_KEY_MULTICAST

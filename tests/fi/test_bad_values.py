@@ -33,6 +33,8 @@ class Stage:
         self.EventQueue = node.keep(node.fabric.eq_open(flags=fi.WRITE))
         self.PassiveEndpoint = node.keep(node.fabric.passive_ep(connected(node.info)))
         self.MrCache = node.keep(fi.open("mr_cache"))
+        self.AvSet = node.keep(node.av.av_set(fi.AvSetAttr()))
+        self.AvSet.insert(1)
         self.memory = np.zeros(64, np.uint8)
         self.MemoryRegion = node.reg(self.memory, requested_key=KEY)
         self.me = node.me
@@ -97,6 +99,9 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
     ("Domain", "alloc"): lambda s: {"shape": 8, "dtype": "u1"},
     ("Domain", "bind"): lambda s: {"eq": s.EventQueue, "flags": 0},
     ("Domain", "query_atomic"): lambda s: {"datatype": fi.UINT64, "op": fi.SUM, "flags": 0},
+    ("Domain", "query_collective"): lambda s: {
+        "coll": fi.ALLREDUCE, "attr": fi.CollectiveAttr(fi.SUM, fi.INT64), "flags": 0,
+    },
     ("Endpoint", "bind"): lambda s: {"fid": s.Counter, "flags": int(fi.WRITE)},
     ("Endpoint", "setname"): lambda s: {"addr": "weft://0/1/77"},
     ("Endpoint", "connect"): lambda s: {"addr": "weft://0/1/77", "param": b"", "paramlen": 0},
@@ -169,6 +174,12 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
     ("AddressVector", "insert_auth_key"): lambda s: {"auth_key": b"\1\0", "auth_key_size": 2, "flags": 0},
     ("AddressVector", "lookup_auth_key"): lambda s: {"fi_addr": 0},
     ("AddressVector", "straddr"): lambda s: {"addr": "weft://0/1/77"},
+    ("AddressVector", "av_set"): lambda s: {"attr": fi.AvSetAttr()},
+    ("AvSet", "insert"): lambda s: {"addr": len(s.AvSet) + 1},
+    ("AvSet", "remove"): lambda s: {"addr": 1},
+    ("AvSet", "union"): lambda s: {"src": s.AvSet},
+    ("AvSet", "intersect"): lambda s: {"src": s.AvSet},
+    ("AvSet", "diff"): lambda s: {"src": s.AvSet},
     ("CompletionQueue", "read"): lambda s: {"count": 1},
     ("CompletionQueue", "readfrom"): lambda s: {"count": 1},
     ("CompletionQueue", "sread"): lambda s: {"count": 1, "cond": None, "timeout": 0},
@@ -206,7 +217,7 @@ for _name in ("Domain", "Endpoint", "AddressVector", "CompletionQueue", "Counter
     CALLS[_name, "set_val"] = lambda s: {"name": 1}
 # Other names by which an argument is positional only in the extension's calls.
 WITHOUT_ARGUMENTS = {"close", "statistics", "message_statistics", "getname", "getpeer", "enable", "listen", "signal",
-                     "trywait", "pending", "count", "raw_addr"}  # fmt: skip
+                     "trywait", "pending", "count", "raw_addr", "addr"}  # fmt: skip
 # Timeouts of these calls are not tried: None, negative and very long values would wait without end.
 WAITS = {"None", "minus one", "2**40", "2**70"}
 

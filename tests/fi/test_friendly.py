@@ -60,6 +60,7 @@ def stack() -> Iterator[dict[str, Any]]:
             "EventQueue": node.keep(node.fabric.eq_open()),
             "PassiveEndpoint": node.keep(node.fabric.passive_ep(connected(node.info))),
             "MrCache": node.keep(fi.open("mr_cache")),
+            "AvSet": node.keep(node.av.av_set(fi.AvSetAttr())),
             "MemoryRegion": node.reg(np.zeros(64, np.uint8), requested_key=KEY),
         }
         yield {"node": node, **handles}
@@ -76,6 +77,7 @@ CLASSES = (
     "MemoryRegion",
     "MrCache",
     "PassiveEndpoint",
+    "AvSet",
 )
 METHODS = [
     (name, method)
@@ -136,6 +138,7 @@ def test_closed_handle_says_that_it_is_closed(name: str, method: str) -> None:
             handles["MemoryRegion"].close()
         node.ep.close()
         for other in (
+            "AvSet",
             "PassiveEndpoint",
             "MrCache",
             "MemoryRegion",
@@ -186,11 +189,15 @@ GOOD: dict[tuple[str, str], Any] = {
     ("Domain", "bind"): lambda h: (h["EventQueue"],),
     ("Domain", "map_raw"): (0, bytes(8)),
     ("AddressVector", "insert_auth_key"): (b"\1\0",),
+    ("AddressVector", "av_set"): lambda h: (fi.AvSetAttr(),),
+    **{("AvSet", name): lambda h: (h["AvSet"],) for name in ("union", "intersect", "diff")},
+    **{("AvSet", name): (0,) for name in ("insert", "remove")},
     ("AddressVector", "lookup_auth_key"): (0,),
     ("Domain", "mr_reg"): (DATA, fi.REMOTE_READ),
     ("Domain", "mr_regattr"): lambda h: (fi.MrAttr([DATA], fi.REMOTE_READ),),
     ("Domain", "mr_regv"): ([DATA], fi.REMOTE_READ),
     ("Domain", "query_atomic"): U64,
+    ("Domain", "query_collective"): (fi.BARRIER,),
     ("Domain", "unmap_key"): (1,),
     ("Endpoint", "atomic"): (WORD, None, 0, 0, KEY, *U64),
     ("Endpoint", "atomicmsg"): lambda h: (atomic_msg(),),

@@ -14,7 +14,7 @@ def test_call_of_an_endpoint_that_comes_later_is_refused(node: Node, call: str) 
         getattr(node.ep, call)(b"1", dest_addr=0)
 
 
-@pytest.mark.parametrize("call", ["scalable_ep", "stx_context", "srx_context", "query_collective"])
+@pytest.mark.parametrize("call", ["scalable_ep", "stx_context", "srx_context"])
 def test_call_of_a_domain_that_comes_later_is_refused(node: Node, call: str) -> None:
     with pytest.raises(fi.NoSys, match=rf"domain\.{call}: "):
         getattr(node.domain, call)()

@@ -55,9 +55,12 @@ _ON_USE = {
     "datatype_size": "atomic",
     "dtype_of": "atomic",
     "AddressVector": "av",
+    "AvSet": "av_set",
+    "AvSetAttr": "av_set",
     "ConnectionRequest": "cm",
     "PassiveEndpoint": "cm",
     "Counter": "cntr",
+    "CollectiveAttr": "collective",
     "CompletionQueue": "cq",
     "CqDataEntry": "cq",
     "CqEntry": "cq",
@@ -104,9 +107,12 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .atomic import datatype_size as datatype_size
     from .atomic import dtype_of as dtype_of
     from .av import AddressVector as AddressVector
+    from .av_set import AvSet as AvSet
+    from .av_set import AvSetAttr as AvSetAttr
     from .cm import ConnectionRequest as ConnectionRequest
     from .cm import PassiveEndpoint as PassiveEndpoint
     from .cntr import Counter as Counter
+    from .collective import CollectiveAttr as CollectiveAttr
     from .cq import CompletionQueue as CompletionQueue
     from .cq import CqDataEntry as CqDataEntry
     from .cq import CqEntry as CqEntry
@@ -149,9 +155,12 @@ if not TYPE_CHECKING:
         "AddressVector",
         "AsyncEndpoint",
         "AtomicAttr",
+        "AvSet",
+        "AvSetAttr",
         "CacheStatistics",
         "CachedMapping",
         "Candidate",
+        "CollectiveAttr",
         "CompletionQueue",
         "ConnectionRequest",
         "Counter",

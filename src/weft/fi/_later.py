@@ -47,7 +47,7 @@ class EndpointLater:
 
 
 class DomainLater:
-    """Scalable endpoints, shared contexts and collectives of a domain."""
+    """Scalable endpoints and shared contexts of a domain."""
 
     __slots__ = ()
     _called: ClassVar[str]
@@ -55,4 +55,3 @@ class DomainLater:
     scalable_ep = _later("scalable_ep", _CONTEXTS, "fi_endpoint(3)")
     stx_context = _later("stx_context", _CONTEXTS, "fi_endpoint(3)")
     srx_context = _later("srx_context", _CONTEXTS, "fi_endpoint(3)")
-    query_collective = _later("query_collective", _COLLECTIVES, "fi_collective(3)")

@@ -11,6 +11,7 @@ from . import _args, _handle
 from ._control import Controlled
 from .attrs import LIBRARY_VERSION
 from .auth_key import auth_key_bytes, keys_of_vector
+from .av_set import AvSet, AvSetAttr
 from .eq import EqEntry, EqErrEntry, EventQueue
 from .policy import Asked, Credential
 from .rules import Rule
@@ -372,6 +373,19 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         _handle.check(self, "av.lookup")
         _args.whole("av.lookup", fi_addr=fi_addr)
         return self.domain.provider.addresses.emit(self.lookup_address(fi_addr))
+
+    def av_set(self, attr: AvSetAttr, context: Any = None) -> AvSet:
+        """An ordered set of addresses of this vector, for collective groups (fi_av_set).
+
+        attr      the first members; `fi.AvSetAttr()` for an empty set.
+        context   kept as `AvSet.context`.
+
+        Raises InvalidArgument (a range of a vector of type AV_MAP, half a range, a communication key of a wrong size),
+        BadFlags. Source: fi_av_set(3) fi_av_set.
+        """
+        _handle.check(self, "av_set")
+        _handle.expect(attr, AvSetAttr, "av_set", "attr")
+        return AvSet(self, attr, context)
 
     # ---- authorization keys: domains opened with FI_AV_AUTH_KEY ------------------------------------------------------
 

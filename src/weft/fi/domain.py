@@ -26,6 +26,7 @@ from .attrs import DomainAttr, Info, dupinfo
 from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
+from .collective import CollectiveAttr, query_collective
 from .cq import CompletionQueue, PollingQueue, UnsignaledQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
@@ -413,6 +414,24 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
             policy.refusals,
             lambda kind, what, form: policy.atomic_limit(kind, what, form, flags & policy.query_flags),
         )
+
+    def query_collective(self, coll: int, attr: CollectiveAttr | None = None, flags: int = 0) -> CollectiveAttr:
+        """Whether a collective is supported, and its limits (fi_query_collective).
+
+        coll    `fi.BARRIER`, `fi.BROADCAST`, `fi.ALLREDUCE` ...
+        attr    the operator and the datatype; None, for a barrier only. The call writes its answer to it.
+        flags   0.
+
+        Returns attr, or a new one for None. Raises NotSupported, naming the pair; InvalidArgument (attr None).
+        Source: fi_collective(3) "Query Collective Attributes".
+        """
+        op = "query_collective"
+        _handle.check(self, op)
+        _args.whole(op, coll=coll, flags=flags)
+        if attr is not None:
+            _handle.expect(attr, CollectiveAttr, op, "attr")
+            _args.whole(op, op=attr.op, datatype=attr.datatype)
+        return query_collective(self.policy, int(coll), attr, int(flags))
 
     # ---- life --------------------------------------------------------------------------------------------------------
 

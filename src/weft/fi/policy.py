@@ -44,6 +44,7 @@ __all__ = [
     "AddressText",
     "Asked",
     "BindRules",
+    "CollectiveLimit",
     "CommandRules",
     "CounterPolicy",
     "CounterRules",
@@ -188,6 +189,20 @@ class AddressText:
 
     form: str = ""
     nic_mask: int = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class CollectiveLimit:
+    """What a provider answers about a collective, for fi_query_collective.
+
+    count         most elements of a call.
+    size          bytes of an element.
+    max_members   most members of a group.
+    """
+
+    count: int
+    size: int
+    max_members: int
 
 
 class Failure(NamedTuple):
@@ -375,6 +390,14 @@ class DomainPolicy(Extensions, Protocol):
         family   0 base, 1 fetch, 2 compare.
         flags    the flags of the call that are in `query_flags`.
         """
+        ...
+
+    def collective(self, coll: int, op: int, datatype: int) -> CollectiveLimit | None:
+        """The limits of a collective (fi.BARRIER ...); None: it is not supported. Unknown numbers may be given."""
+        ...
+
+    def operator_name(self, op: int) -> str:
+        """The name of a reduction's operator."""
         ...
 
     def key_of(self, credential: Credential) -> bytes:

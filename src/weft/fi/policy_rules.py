@@ -299,6 +299,9 @@ class VectorRules:
     binds            an event queue can be bound to a vector (fi_av_bind).
     keys_later       authorization keys may be inserted while an endpoint of the vector is enabled.
     service_alone    insertsvc takes a node without a service, and a service without a node.
+    set_count        the count of a set limits how many addresses of a range it takes, and must not be 0 with a range.
+    set_fixed        a set cannot be changed while a group uses it.
+    comm_key_bytes   bytes of a set's communication key; 0: sets have none.
     """
 
     open_flags: int = int(Flag.EVENT)
@@ -310,6 +313,9 @@ class VectorRules:
     binds: bool = True
     keys_later: bool = False
     service_alone: bool = True
+    set_count: bool = False
+    set_fixed: bool = False
+    comm_key_bytes: int = 0
 
 
 _WAITING = frozenset({Control.GETWAIT, Control.GETWAITOBJ})

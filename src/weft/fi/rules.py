@@ -142,6 +142,16 @@ class Rule(enum.Enum):
     AV_AUTH_KEY_MODE = Errno.EINVAL
     AV_AUTH_KEY_UNKNOWN = Errno.EINVAL
     AV_AUTH_KEY_BUSY = Errno.EBUSY
+    # fi_av_set(3), fi_collective(3)
+    AV_SET_FLAGS = Errno.EBADFLAGS
+    AV_SET_RANGE = Errno.EINVAL
+    AV_SET_COMM_KEY = Errno.EINVAL
+    AV_SET_MEMBER = Errno.EINVAL
+    AV_SET_VECTOR = Errno.EINVAL
+    AV_SET_JOINED = Errno.EPERM
+    COLLECTIVE_ATTR = Errno.EINVAL
+    COLLECTIVE_FLAGS = Errno.EOPNOTSUPP
+    COLLECTIVE_PAIR = Errno.EOPNOTSUPP
     # fi_cq(3), fi_cntr(3), fi_eq(3)
     CQ_OPEN_FLAGS = Errno.EBADFLAGS
     CQ_FORMAT = Errno.EINVAL

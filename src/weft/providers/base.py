@@ -24,6 +24,7 @@ from ..fi.policy import (
     AddressText,
     Asked,
     BindRules,
+    CollectiveLimit,
     CommandRules,
     CounterPolicy,
     CounterRules,
@@ -46,21 +47,33 @@ from ..fi.policy import (
 from ..fi.rules import Refusals, Rule
 from ..flags import (
     VERSION,
+    CollectiveOp,
     Control,
+    Datatype,
     EpType,
     Errno,
     Flag,
     Mode,
     MrMode,
+    Op,
     Opt,
     Progress,
     ResourceMgmt,
 )
 
-__all__ = ["PIDS", "BaseCounter", "BaseDomain", "BaseEndpoint", "BaseProvider"]
+__all__ = ["GROUP_MEMBERS_MAX", "PAYLOAD_BYTES", "PIDS", "BaseCounter", "BaseDomain", "BaseEndpoint", "BaseProvider"]
 
 PIDS = range(0x40000000, 0x80000000)
 """The range from which the NIC chooses endpoint numbers, unless a provider has another."""
+
+
+GROUP_MEMBERS_MAX = (1 << 20) - 1
+"""Members of a collective group: contributions are counted in 20 bits."""
+
+PAYLOAD_BYTES = 32
+"""Bytes of a reduction, of every provider: fi_cxi(7) "fi_reduction operations"."""
+
+_SIZED = frozenset(one for one in Datatype if one != Datatype.VOID)
 
 
 class _Unknown:
@@ -376,6 +389,22 @@ class BaseDomain(_Unknown):
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """The NIC's limits."""
         return _nic.atomic_valid(datatype, op, family)
+
+    def collective(self, coll: int, op: int, datatype: int) -> CollectiveLimit | None:
+        """The barrier, broadcasts of any datatype, and reductions by every operator that the atomics have for it."""
+        if coll == CollectiveOp.BARRIER:
+            return CollectiveLimit(0, 0, GROUP_MEMBERS_MAX)
+        if coll == CollectiveOp.BROADCAST:
+            size = _nic.atomic_valid(datatype, Op.ATOMIC_WRITE, 0)[1] if datatype in _SIZED else 0
+        elif coll in (CollectiveOp.REDUCE, CollectiveOp.ALLREDUCE):
+            size = _nic.reduction_bytes(op, datatype, 1, True) or 0
+        else:
+            return None
+        return CollectiveLimit(PAYLOAD_BYTES // size, size, GROUP_MEMBERS_MAX) if size else None
+
+    def operator_name(self, op: int) -> str:
+        """The name of enum fi_op, or the number."""
+        return str(Op(op)) if op in set(Op) else str(op)
 
     def key_of(self, credential: Credential) -> bytes:
         """The inserted bytes."""

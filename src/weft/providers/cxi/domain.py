@@ -8,13 +8,14 @@ from ... import _nic, errors
 from ...fi.attrs import Info
 from ...fi.auth_key import keys_in_force, keys_of_vector
 from ...fi.offer import Offer
-from ...fi.policy import Address, Credential, Failure, RegionFacts, RegionPolicy
+from ...fi.policy import Address, CollectiveLimit, Credential, Failure, RegionFacts, RegionPolicy
 from ...fi.rules import Rule
 from ...flags import Flag, Tc
 from ..base import BaseDomain
 from ..hosts import REMOTE_NIC
 from . import (
     auth_key,
+    collective,
     device,
     device_memory,
     env,
@@ -233,6 +234,14 @@ class CxiDomain(BaseDomain):
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """From the provider's table and the driver's remap value."""
         return op_rules.atomic_limit(datatype, op, family, flags, self.device.pcie_remap)
+
+    def collective(self, coll: int, op: int, datatype: int) -> CollectiveLimit | None:
+        """From the provider's table."""
+        return collective.limit(coll, op, datatype)
+
+    def operator_name(self, op: int) -> str:
+        """Also the operators of fi_cxi_ext.h."""
+        return collective.operator_name(op)
 
     # ---- commands and calls ------------------------------------------------------------------------------------------
 

@@ -136,11 +136,18 @@ CNTR_TYPES_END = 2528  # C1_CNTR_SIZE: the numbers are below, with gaps
 
 
 class CollectiveOp(_ExtEnum):
-    """Operations that only accelerated collectives have."""
+    """Operations that only accelerated collectives have.
+
+    The NUM variants of fi_cxi(7) prefer a number to a NaN. The present header has no numbers for them, so they have
+    those of the NIC's operations.
+    """
 
     MINMAXLOC = 32
     REPSUM = 33
     OP_LAST = 34
+    MINNUM = 0x24
+    MAXNUM = 0x25
+    MINMAXNUMLOC = 0x26
 
 
 class CommKeyType(_ExtEnum):

@@ -125,6 +125,9 @@ VECTORS = VectorRules(
     binds=False,
     keys_later=True,
     service_alone=False,
+    set_count=True,
+    set_fixed=True,
+    comm_key_bytes=16,  # struct cxip_comm_key
 )
 
 EVENT_QUEUES = QueueRules(size=256, wait_objs=frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_YIELD}))
