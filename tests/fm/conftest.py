@@ -80,3 +80,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def manager(start: Start) -> Manager:
     """A manager with the default limits."""
     return start()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
+    """One manager for all tests of a module that leave it as it was."""
+    with (
+        Store(tmp_path_factory.mktemp("fm") / "fabric.db") as store,
+        server.running(server.application(store, [TOKEN]), server.listen("127.0.0.1", 0)) as url,
+    ):
+        yield Manager(url, store)
