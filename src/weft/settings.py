@@ -37,7 +37,7 @@ __all__ = [
 
 SECRET_BYTES_MIN = 16
 
-# Values of WEFT_MR_MODE. MR_COLLECTIVE goes with collectives, which are not offered yet.
+# Values of WEFT_MR_MODE.
 _MR_MODES: dict[str, MrMode] = {
     "local": MrMode.MR_LOCAL,
     "raw": MrMode.MR_RAW,
@@ -48,6 +48,7 @@ _MR_MODES: dict[str, MrMode] = {
     "rma_event": MrMode.MR_RMA_EVENT,
     "endpoint": MrMode.MR_ENDPOINT,
     "hmem": MrMode.MR_HMEM,
+    "collective": MrMode.MR_COLLECTIVE,
     "basic": MR_BASIC_MAP,
     "scalable": MrMode.MR_UNSPEC,
 }

@@ -14,6 +14,48 @@ REDUCTIONS = (fi.REDUCE, fi.ALLREDUCE)
 MEMBERS_MAX = (1 << 20) - 1
 
 
+# ---- the capability --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.general("its offers")
+def test_collective_is_offered_for_datagrams() -> None:
+    hints = fi.Info(caps=fi.COLLECTIVE, fabric_attr=fi.FabricAttr(prov_name="weft"))
+    (info,) = fi.getinfo(hints=hints)
+    assert info.caps & fi.COLLECTIVE
+    assert info.ep_attr.type == fi.EP_RDM
+    hints.ep_attr.type = fi.EP_MSG
+    with pytest.raises(fi.NoData, match="connected endpoints have no address vector"):
+        fi.getinfo(hints=hints)
+
+
+@pytest.mark.general("WEFT_MR_MODE")
+def test_mr_collective_is_required_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fi_mr(3) FI_MR_COLLECTIVE goes with the capability; without it the bit is not required and not returned."""
+    monkeypatch.setenv("WEFT_MR_MODE", "collective")
+    hints = fi.Info(caps=fi.COLLECTIVE | fi.MSG, fabric_attr=fi.FabricAttr(prov_name="weft"))
+    with pytest.raises(fi.NoData, match="MR_COLLECTIVE"):
+        fi.getinfo(hints=hints)
+    hints.domain_attr.mr_mode = fi.MR_COLLECTIVE
+    assert fi.getinfo(hints=hints)[0].domain_attr.mr_mode == fi.MR_COLLECTIVE
+    hints.caps = fi.MSG
+    assert fi.getinfo(hints=hints)[0].domain_attr.mr_mode == 0
+
+
+@pytest.mark.general("what it checks")
+def test_endpoint_for_collectives_needs_a_transmit_queue() -> None:
+    """Completions of collectives go to the queue bound for TRANSMIT."""
+    (info,) = fi.getinfo(hints=fi.Info(caps=fi.COLLECTIVE, fabric_attr=fi.FabricAttr(prov_name="weft")))
+    with (
+        fi.Fabric(info.fabric_attr) as fabric,
+        fabric.domain(info) as domain,
+        domain.av_open() as av,
+        domain.endpoint(info) as ep,
+    ):
+        ep.bind(av)
+        with pytest.raises(fi.NoCq, match="TRANSMIT"):
+            ep.enable()
+
+
 # ---- the query -------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +201,7 @@ def test_half_a_description_is_refused(ten: fi.AddressVector, attr: dict[str, in
         ten.av_set(fi.AvSetAttr(count=4, **attr))
 
 
+@pytest.mark.general("FI_AV_MAP")
 def test_range_of_a_map_is_refused(node: Node) -> None:
     """fi_av_set(3): a range needs a vector of type FI_AV_TABLE."""
     with node.domain.av_open(type=fi.AV_MAP) as av:

@@ -68,7 +68,7 @@ def test_getinfo_rma_event_without_target_side_is_rejected() -> None:
 
 
 @pytest.mark.general("its remarks")
-@pytest.mark.parametrize("caps", [fi.TRIGGER | fi.RMA, fi.COLLECTIVE | fi.RMA])
+@pytest.mark.parametrize("caps", [fi.TRIGGER | fi.RMA])
 def test_getinfo_missing_capability_is_explained(caps: int) -> None:
     explanation = fi.getinfo(hints=fi.Info(caps=caps, fabric_attr=fi.FabricAttr(prov_name="weft")), explain=True)
     assert not explanation.infos

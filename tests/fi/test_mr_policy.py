@@ -88,7 +88,6 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
         def offers(self, asked: Asked) -> list[Any]:
             found = super().offers(asked)
             for offer in found:
-                offer.info.caps |= fi.COLLECTIVE
                 offer.required |= fi.MR_COLLECTIVE
             return found
 

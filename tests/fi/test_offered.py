@@ -45,7 +45,7 @@ def test_domain_with_more_than_is_offered_is_refused() -> None:
 
 
 EDITS: dict[str, Callable[[fi.Info], object]] = {
-    "caps": lambda i: setattr(i, "caps", i.caps | fi.COLLECTIVE),
+    "caps": lambda i: setattr(i, "caps", i.caps | fi.MULTICAST),
     "tx_attr.op_flags": lambda i: setattr(i.tx_attr, "op_flags", fi.INJECT),
     "tx_attr.size": lambda i: setattr(i.tx_attr, "size", 1 << 40),
     "tx_attr.inject_size": lambda i: setattr(i.tx_attr, "inject_size", 1 << 20),

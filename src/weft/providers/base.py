@@ -260,7 +260,7 @@ class BaseEndpoint(_Unknown):
             raise self.refusals.refuse(
                 Rule.EP_ENABLE_AV, "ep.enable: no address vector is bound\n  try: ep.bind(domain.av_open())"
             )
-        if self.info.caps & int(Flag.READ | Flag.WRITE | Flag.SEND) and not state.has_tx_cq:
+        if self.info.caps & int(Flag.READ | Flag.WRITE | Flag.SEND | Flag.COLLECTIVE) and not state.has_tx_cq:
             raise self.refusals.refuse(
                 Rule.EP_ENABLE_CQ,
                 "ep.enable: no completion queue is bound for TRANSMIT\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)",

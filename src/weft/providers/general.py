@@ -74,6 +74,7 @@ _CAPS = (
     | Flag.TAGGED_MULTI_RECV
     | Flag.MULTI_RECV
     | Flag.SOURCE_ERR
+    | Flag.COLLECTIVE
 )
 # Transfers of an endpoint reach one peer in the order in which they were posted, and so do messages, which come after
 # the writes that were posted before them. A transfer may pass a message.
@@ -105,7 +106,10 @@ _RX_OP_FLAGS = Flag.COMPLETION | Flag.MULTI_RECV
 
 _LATER = "not in this version of Weft, which has MSG, TAGGED, RMA and ATOMIC"
 _REMARKS: dict[int | str, str] = {
-    int(Flag.COLLECTIVE): f"collectives are {_LATER}",
+    int(
+        Flag.MULTICAST
+    ): "this provider has no datagrams to multicast addresses; groups are joined with join_collective",
+    int(Flag.COLLECTIVE): "connected endpoints have no address vector, whose sets make groups; use EP_RDM",
     int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
@@ -251,6 +255,8 @@ class General(BaseProvider):
         quiet = Flag.RMA_EVENT | Flag.SOURCE | Flag.SOURCE_ERR | Flag.RMA_PMEM
         connected = dupinfo(info)
         connected.ep_attr.type = EpType.EP_MSG
+        for part in (connected, connected.tx_attr, connected.rx_attr):
+            part.caps = Flag(part.caps & ~Flag.COLLECTIVE)
         return [
             Offer(info, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
             Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
