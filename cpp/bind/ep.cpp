@@ -14,7 +14,9 @@ namespace weft::bind {
 bool refuse(EndpointCore* core, const char* method, const call::Why& refused) {
   call::Why why = refused;
   call::put_state_first(*core->ep, &why);
-  set_error(core->ep->config().rules.errno_of(why.refusal), call::explain(*core->ep, method, why));
+  const int code = core->ep->config().rules.errno_of(why.refusal);
+  if (code == fi_err::kEAGAIN) core->ep->note_again();
+  set_error(code, call::explain(*core->ep, method, why));
   return false;
 }
 

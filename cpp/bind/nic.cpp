@@ -52,7 +52,7 @@ void register_nic(nb::module_& m) {
           "__init__",
           [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, bool shm, bool tcp_log,
              uint32_t mr_count_max, const std::string& cache_monitor, uint64_t cache_count_max,
-             uint64_t cache_bytes_max, const std::vector<uint32_t>& cache_off) {
+             uint64_t cache_bytes_max, const std::vector<uint32_t>& cache_off, bool viewers) {
             host::HostConfig config;
             config.cache_monitor = cache_monitor;
             config.cache = {cache_count_max, cache_bytes_max};
@@ -66,6 +66,7 @@ void register_nic(nb::module_& m) {
             config.shm.strict = isolation == "strict";
             config.shm.cma = cma;
             config.shm_link = shm;
+            config.viewers = viewers;
             config.tcp.log = tcp_log;
             config.limits.mr_count_max = mr_count_max;
             new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
@@ -75,6 +76,7 @@ void register_nic(nb::module_& m) {
           nb::arg("shm") = true, nb::arg("tcp_log") = false, nb::arg("mr_count_max") = uint32_t{1} << 21,
           nb::arg("cache_monitor") = "", nb::arg("cache_count_max") = mem::kCacheCountDefault,
           nb::arg("cache_bytes_max") = mem::kUnlimited, nb::arg("cache_off") = std::vector<uint32_t>(),
+          nb::arg("viewers") = true,
           "engine        thread: an engine thread serves peers; manual: only calls into the NIC serve them.\n"
           "isolation     shared: peers map our segments; strict: no memory is shared, and our engine makes every\n"
           "              access.\n"
@@ -84,7 +86,8 @@ void register_nic(nb::module_& m) {
           "tcp_log       write the reasons for rejected callers and lost connections to stderr.\n"
           "mr_count_max  the most regions at a time, a power of two.\n"
           "cache_*       the registration cache: the monitor of system memory (\"\": this machine's default), the\n"
-          "              limits, and the interfaces whose memory is not cached.")
+          "              limits, and the interfaces whose memory is not cached.\n"
+          "viewers       whether processes of this user may look at the NIC's state (snapshot()).")
       .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
       .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
       .def(
@@ -118,6 +121,14 @@ void register_nic(nb::module_& m) {
           "Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,\n"
           "bytes, frames served for peers, and wake-ups of the engine; and the present numbers of peers, regions\n"
           "and allocated bytes.")
+      .def(
+          "snapshot",
+          [](PyNic& n) {
+            auto box = box_of(n);
+            const ReleasedGil released;
+            return translating([&] { return box->host->nic().snapshot(); });
+          },
+          "Returns the state of domains, endpoints, queues, counters and peers, as JSON: what `weft top` shows.")
       .def(
           "missing_page",
           [](PyNic& n, uint64_t address, uint64_t length) {

@@ -64,6 +64,8 @@ HostNic::HostNic(const HostConfig& config)
   tcp.here_by_shm = config.shm_link;
   tcp_ = std::make_unique<link::TcpLink>(tcp, *table_, *clock_, *random_, *waiter_);
   parts.links.push_back(tcp_.get());
+  if (config.viewers) viewers_ = std::make_unique<ViewerSocket>(*random_, *waiter_);
+  parts.viewers = viewers_.get();
   mem::keep_fault_handler();
   nic_ = std::make_unique<nic::Nic>(std::move(parts), config.limits);
   segments_->held_by(nic_.get());
@@ -80,6 +82,7 @@ void HostNic::after_fork_in_child() noexcept {
   cache_->after_fork_in_child();
   if (monitor_ != nullptr) monitor_->after_fork_in_child();
   nic_->after_fork_in_child();
+  if (viewers_) viewers_->close();
   waiter_->close();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "host/viewers.hpp"
 #include "link/epoll.hpp"
 #include "link/self.hpp"
 #include "link/shm.hpp"
@@ -20,6 +21,7 @@ struct HostConfig {
   bool engine_thread = true;  // WEFT_ENGINE=thread; false: manual progress
   link::ShmConfig shm;
   bool shm_link = true;
+  bool viewers = true;  // WEFT_TOP: processes of this user may look at the NIC's state
   link::TcpConfig tcp;
   mem::CacheLimits cache;
   std::string cache_monitor;  // FI_MR_CACHE_MONITOR; empty: the default of this machine
@@ -62,6 +64,7 @@ class HostNic {
   std::unique_ptr<link::SelfLink> self_;
   std::unique_ptr<link::ShmLink> shm_;
   std::unique_ptr<link::TcpLink> tcp_;
+  std::unique_ptr<ViewerSocket> viewers_;
   std::unique_ptr<nic::Nic> nic_;
 };
 

@@ -4,8 +4,10 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "base/fd.hpp"
 #include "link/link.hpp"
@@ -63,18 +65,28 @@ class EpollWaiter final : public Waiter {
     const int n = set_.wait(events, 8, ms);
     for (int i = 0; i < n; ++i) {
       if (events[i].data.u64 == 0) drain_eventfd(wake_.get());
+      if (events[i].data.u64 >= kFirstFlag) {
+        flags_[events[i].data.u64 - kFirstFlag]->store(true, std::memory_order_relaxed);
+      }
     }
   }
   void wake() override { ring_eventfd(wake_.get()); }
   void watch(int fd) override { set_.add(fd, 1); }
+  // The same; sets *readable whenever it finds the descriptor readable. Call before the first wait.
+  void watch(int fd, std::atomic<bool>* readable) {
+    flags_.push_back(readable);
+    set_.add(fd, kFirstFlag + flags_.size() - 1);
+  }
   void close() noexcept {
     set_.close();
     wake_.reset();
   }
 
  private:
+  static constexpr uint64_t kFirstFlag = 2;
   UniqueFd wake_;
   EpollSet set_;
+  std::deque<std::atomic<bool>*> flags_;
 };
 
 }  // namespace weft::link

@@ -185,6 +185,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   // The model of the command queue: its counts, and the slots known to be free; all 0 without a model.
   [[nodiscard]] std::pair<CommandQueue::Counts, uint32_t> commands() const;
   [[nodiscard]] uint64_t page_requests() const noexcept { return page_requests_.load(std::memory_order_relaxed); }
+  // A call was refused, and the caller may try again.
+  void note_again() noexcept { again_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] uint64_t page_timeouts() const noexcept { return page_timeouts_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
@@ -200,6 +202,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   friend class AddressVector;
   friend class RxPort;
   [[nodiscard]] Receiver* receiver() noexcept { return this; }
+  template <typename Put>
+  void put_state(Put&& put) const;  // for viewers: snapshot.cpp
   enum class State : uint8_t { created, enabled, closed };
   enum class Direct : uint8_t { done, failed, frames, park, no_room };
 
@@ -383,9 +387,10 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint64_t atomic_bytes_max_;
   std::unique_ptr<CommandQueue> commands_;  // null: no model of the command queue
   std::atomic<uint64_t> page_requests_{0}, page_timeouts_{0};
-  std::unique_ptr<Reorder> reorder_;         // null: operations go out in the order of posting
-  std::vector<std::shared_ptr<Flow>> held_;  // FI_MORE: flows with held operations
-  std::atomic<uint32_t> outstanding_{0};     // operations that have an Op; changed under the lock, read by any thread
+  std::atomic<uint64_t> again_{0}, retries_{0};  // for viewers: refused calls, messages sent again
+  std::unique_ptr<Reorder> reorder_;             // null: operations go out in the order of posting
+  std::vector<std::shared_ptr<Flow>> held_;      // FI_MORE: flows with held operations
+  std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by any thread
   std::atomic<uint32_t> long_copies_{0};
   std::shared_ptr<CompletionQueue> rx_cq_;
   std::shared_ptr<AddressVector> av_;

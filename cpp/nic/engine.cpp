@@ -33,6 +33,7 @@ size_t Nic::progress_locked(bool events) noexcept try {
   if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
+    if (parts_.viewers != nullptr) n += parts_.viewers->answer(*this);
     if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that sleeps does this when it wakes
     if (happened != 0) {
       if (segments().resting()) segments().look_at_holds();  // a peer rings when it ends a hold

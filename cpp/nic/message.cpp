@@ -417,6 +417,7 @@ void Endpoint::stop_flow(Flow& flow, Op* refused) noexcept {
   domain_->wait_in_order(refused);
   const uint64_t now = domain_->nic_->clock().now_ns();
   if (flow.stopped_at_ns == 0) flow.stopped_at_ns = now;
+  retries_.fetch_add(1, std::memory_order_relaxed);
   flow.stopped = true;
   flow.window = 1;
   flow.retry_at_ns = now + config_.messages.stop_ns;
@@ -432,6 +433,7 @@ bool Endpoint::retry_later(Op* refused) noexcept {
   if (now >= send.give_up_at_ns) return false;
   send.retry_at_ns = now + kRetryWaitNs[std::min<size_t>(send.attempts, kRetryWaitNs.size() - 1)];
   if (send.attempts < 255) ++send.attempts;
+  retries_.fetch_add(1, std::memory_order_relaxed);
   refused->submitted = false;
   domain_->wait_in_order(refused);
   domain_->nic_->need_engine();

@@ -46,6 +46,7 @@
 #include "nic/region.hpp"
 #include "nic/rights.hpp"
 #include "nic/route.hpp"
+#include "nic/snapshot.hpp"
 #include "nic/telemetry.hpp"
 #include "wire/frame.hpp"
 
@@ -79,6 +80,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     mem::SegmentSet* segments = nullptr;
     mem::Devices* devices = nullptr;
     mem::RegistrationCache* cache = nullptr;  // null: none
+    Viewers* viewers = nullptr;               // null: none
     std::vector<link::Link*> links;
   };
   Nic(Parts parts, Limits limits)
@@ -149,6 +151,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] const std::vector<link::Link*>& links() const noexcept { return parts_.links; }
   [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
   [[nodiscard]] NicStatistics statistics();
+  // The state of domains, endpoints, queues, counters and peers, as JSON: snapshot.cpp. Throws std::bad_alloc.
+  [[nodiscard]] std::string snapshot();
   // Number of connections that have ended: at a change a poller checks its peers.
   [[nodiscard]] uint64_t downs() const noexcept { return downs_.load(std::memory_order_acquire); }
 

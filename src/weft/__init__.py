@@ -20,7 +20,21 @@ __all__ = ["__version__"]
 
 # Rooms reached as `weft.<room>`.
 _ROOMS = frozenset(
-    {"buffers", "cxi", "errors", "fi", "flags", "fm", "memory", "providers", "settings", "share", "testing", "ucp"}
+    {
+        "buffers",
+        "cxi",
+        "errors",
+        "fi",
+        "flags",
+        "fm",
+        "memory",
+        "observe",
+        "providers",
+        "settings",
+        "share",
+        "testing",
+        "ucp",
+    }
 )
 
 # Names reached as `weft.<name>`, and the room that defines each.
@@ -42,6 +56,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import flags as flags
     from . import fm as fm
     from . import memory as memory
+    from . import observe as observe
     from . import providers as providers
     from . import settings as settings
     from . import share as share

@@ -163,7 +163,7 @@ class Nic:
     The software NIC of this process: one engine, its links, its memory table.
     """
 
-    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152, cache_monitor: str = '', cache_count_max: int = 1024, cache_bytes_max: int = 18446744073709551615, cache_off: Sequence[int] = []) -> None:
+    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152, cache_monitor: str = '', cache_count_max: int = 1024, cache_bytes_max: int = 18446744073709551615, cache_off: Sequence[int] = [], viewers: bool = True) -> None:
         """
         engine        thread: an engine thread serves peers; manual: only calls into the NIC serve them.
         isolation     shared: peers map our segments; strict: no memory is shared, and our engine makes every
@@ -175,6 +175,7 @@ class Nic:
         mr_count_max  the most regions at a time, a power of two.
         cache_*       the registration cache: the monitor of system memory ("": this machine's default), the
                       limits, and the interfaces whose memory is not cached.
+        viewers       whether processes of this user may look at the NIC's state (snapshot()).
         """
 
     @property
@@ -194,6 +195,11 @@ class Nic:
         Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,
         bytes, frames served for peers, and wake-ups of the engine; and the present numbers of peers, regions
         and allocated bytes.
+        """
+
+    def snapshot(self) -> str:
+        """
+        Returns the state of domains, endpoints, queues, counters and peers, as JSON: what `weft top` shows.
         """
 
     def missing_page(self, address: int, length: int) -> int | None:

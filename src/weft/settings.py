@@ -287,6 +287,7 @@ class Settings(Environment):
     tcp_log = Variable(
         "WEFT_TCP_LOG", Switch(), False, "report on stderr peers that the tcp link refused or lost, and why"
     )
+    top = Variable("WEFT_TOP", Switch(), True, "0: `weft top` does not see this process")
     mr_mode = Variable(
         "WEFT_MR_MODE",
         MrModes(),

@@ -72,6 +72,7 @@ PY_BELOW: dict[str, set[str]] = {
         "flags",
         "fm",
         "memory",
+        "observe",
         "providers",
         "settings",
         "share",

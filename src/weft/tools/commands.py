@@ -325,3 +325,20 @@ def telemetry(
     from . import telemetry as command
 
     raise typer.Exit(command.telemetry(device, counters or [], watch, seconds, times, json))
+
+
+@app.command(cls=Command)
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Show it once, with the rates of half a second.")] = False,
+    interval: Annotated[float, typer.Option(metavar="S", help="Time between two looks.")] = 1.0,
+    pid: Annotated[list[int] | None, typer.Option(metavar="PID", help="Only this process; repeated. [all]")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object for each look.")] = False,
+) -> None:
+    """Show what this user's processes do with Weft, live: NICs, endpoints, queues, counters, retries, flow control.
+
+    Processes answer only while somebody looks. One that is stopped, or that makes no progress (WEFT_ENGINE=manual),
+    gives no answer; its last one is shown as stale.
+    """
+    from . import top as command
+
+    raise typer.Exit(command.top(once, json, interval, pid or []))

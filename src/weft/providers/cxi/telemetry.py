@@ -36,6 +36,7 @@ __all__ = [
     "Delta",
     "Reading",
     "attach",
+    "counts",
     "fresh",
     "page",
     "publish",
@@ -143,15 +144,24 @@ def show_link(device: str) -> None:
                 file.write(struct.pack("=Q", not found[0]))
 
 
+def counts(device: str) -> dict[str, int]:
+    """The counts of a device now, by name, from its page."""
+    data = page(device).read_bytes()[:PAGE_BYTES].ljust(PAGE_BYTES, b"\0")
+    return {
+        name: sum(
+            struct.unpack_from("=Q", data, at)[0] for at in (offset, *range(_BLOCKS + offset, PAGE_BYTES, _BLOCK_BYTES))
+        )
+        for name, offset in OFFSETS.items()
+    }
+
+
 def publish(device: Device) -> None:
     """Write the counts of a device to its files."""
-    data = page(device.name).read_bytes()[:PAGE_BYTES].ljust(PAGE_BYTES, b"\0")
+    found = counts(device.name)
     folder = _folder(device.name)
     with locked(folder / ".lock", "telemetry"):
         now = time.time_ns()
-        for name, offset in OFFSETS.items():
-            places = (offset, *range(_BLOCKS + offset, PAGE_BYTES, _BLOCK_BYTES))
-            value = sum(struct.unpack_from("=Q", data, place)[0] for place in places)
+        for name, value in found.items():
             replace(folder / name, f"{value}@{now // 10**9}.{now % 10**9:09d}\n")
 
 

@@ -1,0 +1,127 @@
+"""What the observed processes of these tests do (tests/procs/children.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from tests.patience import Patience
+from tests.procs.peer import World
+
+from weft import _process, cxi, fi
+
+BYTES = 8
+CALL_S = 60.0
+
+
+class Talker:
+    """An endpoint that sends to itself."""
+
+    def __init__(self, provider: str = "weft", les: int = 0, cq_size: int = 0) -> None:
+        hints = fi.Info(caps=fi.RMA | fi.MSG, fabric_attr=fi.FabricAttr(prov_name=provider))
+        if les:
+            from weft.providers.cxi import service
+
+            hints.domain_attr.auth_key = cxi.AuthKey(service.create(limits={"les": les}).id, 10)
+        info = fi.getinfo(hints=hints)[0]
+        self.domain = fi.Fabric(info.fabric_attr).domain(info)
+        self.cq, self.av, self.cntr = self.domain.cq_open(size=cq_size), self.domain.av_open(), self.domain.cntr_open()
+        self.ep = self.domain.endpoint(info)
+        self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        self.ep.bind(self.av)
+        self.ep.bind(self.cntr, fi.SEND)
+        self.ep.enable()
+        self.me = self.av.insert(self.ep.getname())
+
+    def send(self, count: int) -> None:
+        """Send messages that report no completion, and wait until all have left."""
+        before, patience = self.cntr.read(), Patience(CALL_S)
+        for _ in range(count):
+            while True:
+                with contextlib.suppress(fi.Again):
+                    self.ep.inject(bytes(BYTES), dest_addr=self.me)
+                    break
+                self.cq.read()
+                assert not patience.over
+        while self.cntr.read() < before + count:
+            self.cq.read()
+            assert not patience.over
+
+
+def talk(world: World, *args: Any) -> None:
+    """Open a talker."""
+    world.more["talker"] = Talker(*args)
+
+
+def send(world: World, count: int) -> None:
+    world.more["talker"].send(count)
+
+
+def receive(world: World, count: int) -> None:
+    """Post receives."""
+    world.more["rooms"] = [bytearray(BYTES) for _ in range(count)]
+    for room in world.more["rooms"]:
+        world.more["talker"].ep.recv(room)
+
+
+def refused(world: World, count: int) -> int:
+    """Send until calls have been refused `count` times; the messages that were sent."""
+    talker, sent, times = world.more["talker"], 0, 0
+    while times < count:
+        try:
+            talker.ep.send(bytes(BYTES), dest_addr=talker.me)
+            sent += 1
+        except fi.Again:
+            times += 1
+    return sent
+
+
+def flood(world: World, times: int) -> None:
+    """Send until flow control has begun so many times at the receive side."""
+    talker, patience = world.more["talker"], Patience(CALL_S)
+    while talker.ep.message_statistics().flow_controls < times:
+        with contextlib.suppress(fi.Again):
+            talker.ep.send(bytes(BYTES), dest_addr=talker.me)
+        talker.cq.read()
+        assert not patience.over
+
+
+def fork_talker(world: World) -> int:
+    """Fork a child, which opens a talker of its own and waits until it is killed; its pid."""
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            world.more["talker"] = Talker()
+            os.write(w, b"1")
+            os.close(r)
+            while True:
+                _process.nic().progress()
+        finally:
+            os._exit(1)
+    os.close(w)
+    assert os.read(r, 1) == b"1"
+    return pid
+
+
+def fork_idle(world: World) -> int:
+    """Fork a child that uses no NIC, and waits until it is killed; its pid."""
+    import time
+
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            time.sleep(3600)
+    return pid
+
+
+def make_progress(world: World) -> None:
+    _process.nic().progress()
+
+
+def write_to(world: World, name: str, key: int) -> None:
+    """Write into a region of another process."""
+    side = world.side
+    side.ep.write(bytes(BYTES), dest_addr=side.av.insert(name), addr=0, key=key)
+    side.done()
