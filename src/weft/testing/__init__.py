@@ -18,6 +18,7 @@ pytest loads the plugin of an installed Weft by itself (`pip install 'weft[testi
     plugin.py     weft_pair, weft_domain, weft_hints, mr_mode; cxi_pair, cxi_domain, cxi_hints, cxi_host, cxi_service
     stacks.py     Stack, Pair, opened, pair: fabric to endpoint in one object
     slingshot.py  cxi: CXI devices for one test, with limits that the test can reach
+    manager.py    fabric_manager: a Fabric Manager for one test
     modes.py      MR_MODES, requiring: the registration modes of fi_mr(3)
 
 pytest imports this package in every run, even if no test uses Weft. So the package imports no other module of Weft: a
@@ -39,11 +40,18 @@ from .plugin import weft_domain as weft_domain
 from .plugin import weft_hints as weft_hints
 from .plugin import weft_pair as weft_pair
 
-_NAMES = {"MR_MODES": "modes", "requiring": "modes", "CxiHost": "slingshot", "cxi": "slingshot"} | dict.fromkeys(
-    ("Pair", "Stack", "opened", "pair"), "stacks"
-)
+_NAMES = {
+    "FabricManager": "manager",
+    "fabric_manager": "manager",
+    "MR_MODES": "modes",
+    "requiring": "modes",
+    "CxiHost": "slingshot",
+    "cxi": "slingshot",
+} | dict.fromkeys(("Pair", "Stack", "opened", "pair"), "stacks")
 
 if TYPE_CHECKING:
+    from .manager import FabricManager as FabricManager
+    from .manager import fabric_manager as fabric_manager
     from .modes import MR_MODES as MR_MODES
     from .modes import requiring as requiring
     from .slingshot import CxiHost as CxiHost
