@@ -488,15 +488,21 @@ Partial contribution(ReduceOp op, Datatype datatype, const void* data, size_t co
 }
 
 bool check(const Partial& partial) noexcept {
+  constexpr Partial kEmpty;
+  if (partial.filled == 0) return std::memcmp(&partial, &kEmpty, sizeof kEmpty) == 0;
   if (partial.filled > 1 || static_cast<uint8_t>(partial.status) > kReduceStatusLast) return false;
+  if (partial.unused != kEmpty.unused) return false;
   const ReduceOp op = partial.op;
+  if (op != ReduceOp::repsum && partial.repsum_m != 0) return false;
   if (is_general(op)) return general_reduce_op(static_cast<uint16_t>(general_op(op)), partial.datatype) == op;
+  if (partial.datatype != Datatype{}) return false;
   if (op == ReduceOp::repsum) {
     const int bin = partial.repsum_m;
     return (bin >= kBottomBin && bin <= kTopBin) || bin >= kMinusInfinity;
   }
   switch (op) {
     case ReduceOp::barrier:
+      return partial.lanes == kEmpty.lanes;
     case ReduceOp::band:
     case ReduceOp::bor:
     case ReduceOp::bxor:
