@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import errors, fi  # noqa: F401  # first: fi registers the provider, and the modules import each other
 from ..fm.store import Nic, Refused, Store
 from ..providers.cxi import device, resources, service, telemetry, trouble
+from . import _fm_job
 from .service import as_plain
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ class Registrar:
         self._thread.start()
 
     def look(self) -> None:
-        """Register what has changed. Errors are logged, and the next look tries again."""
+        """Register what has changed; release launches that have ended. After an error the next look tries again."""
         try:
+            for name in _fm_job.sweep(self._store):
+                _log.info("job %s has ended: released", name)
             found = device.devices()
             if found == self._last:
                 return

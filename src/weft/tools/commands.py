@@ -227,6 +227,15 @@ def launch(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the job's VNIs, services and variables.")
     ] = False,
+    collectives: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Register the job with a Fabric Manager, for N multicast addresses; 0: any number.",
+            min=0,
+            max=8192,
+        ),
+    ] = None,
 ) -> None:
     """Run a job on the CXI devices with its own VNI and services: weft launch -n 4 -- PROGRAM ...
 
@@ -234,11 +243,16 @@ def launch(
     SLINGSHOT_VNIS, SLINGSHOT_DEVICES, SLINGSHOT_SVC_IDS, SLINGSHOT_TCS (and WEFT_RANK, WEFT_SIZE), passes signals on,
     and frees everything when the last process has ended, also if the launcher is killed. Exits with the status of the
     first failed process.
+
+    With --collectives the processes also get FI_CXI_COLL_FABRIC_MGR_URL, FI_CXI_COLL_MCAST_TOKEN, FI_CXI_COLL_JOB_ID:
+    of the manager at that address, if the variable is set, or of one that the launcher runs itself.
     """
     from . import launch as it
 
     raise typer.Exit(
-        it.launch(command, size, vni, vnis, device or [], tclass or [], limit or [], grace, keep_going, verbose)
+        it.launch(
+            command, size, vni, vnis, device or [], tclass or [], limit or [], grace, keep_going, verbose, collectives
+        )
     )
 
 

@@ -15,7 +15,7 @@ import typer
 from ._command import Command, Group
 from ._text import UsageError, console, plain_table
 
-__all__ = ["app"]
+__all__ = ["app", "beside", "own_token"]
 
 PORT = 7430
 _URL, _TOKEN, _CACERT = "FI_CXI_COLL_FABRIC_MGR_URL", "FI_CXI_COLL_MCAST_TOKEN", "FI_CXI_COLL_FABRIC_MGR_CACERT"
@@ -70,8 +70,8 @@ def serve(
         ) from None
     from ..fm.store import Limits, Refused, Store
 
-    db = db or _beside("fm.db")
-    tokens = _tokens(token_file or _beside("fm.token"), make=token_file is None)
+    db = db or beside("fm.db")
+    tokens = _tokens(token_file or beside("fm.token"), make=token_file is None)
     try:
         store = Store(db, Limits(addresses, addresses_per_job, groups_per_root, known_nics))
     except (ValueError, OSError, Refused) as reason:
@@ -99,7 +99,7 @@ def serve(
         store.close()
 
 
-def _beside(name: str) -> Path:
+def beside(name: str) -> Path:
     """A file in the folder of the registry of devices, which is the user's own."""
     from .. import fi  # noqa: F401  # first: it registers the provider, and the modules import each other
     from ..providers.cxi import registry
@@ -107,6 +107,12 @@ def _beside(name: str) -> Path:
     here = registry.here()
     here.read()  # makes the folder, or says why not
     return here.path / name
+
+
+def own_token() -> str | None:
+    """The administrator's token of this host's `weft fm serve`; None: there is none."""
+    file = beside("fm.token")
+    return _tokens(file, make=False)[0] if file.exists() else None
 
 
 def _tokens(file: Path, *, make: bool) -> list[str]:
@@ -131,7 +137,7 @@ def _tokens(file: Path, *, make: bool) -> list[str]:
 
 
 def _introduce(address: str, path: str, db: Path, token_file: Path | None, token: str) -> None:
-    file = token_file or _beside("fm.token")
+    file = token_file or beside("fm.token")
     page = f"{address}/#{quote(token)}" if sys.stdout.isatty() else f"{address}/"
     print(
         f"Fabric Manager at {address}, database {db}\n"
@@ -154,7 +160,7 @@ def _ask(method: str, path: str, url: _Text, token_file: Path | None) -> Any:
     parts = urlsplit(whole)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise UsageError(f"--url: {whole!r} is no http:// or https:// address")
-    tokens = _tokens(token_file or _beside("fm.token"), make=False)
+    tokens = _tokens(token_file or beside("fm.token"), make=False)
     where = f"{parts.scheme}://{parts.netloc}{path}"
     status, found = exchange(method, where, tokens[0], b"", os.environ.get(_CACERT), SERVER_ERR)
     if status != 200:

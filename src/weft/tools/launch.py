@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +23,7 @@ def launch(
     grace_s: float,
     keep_going: bool,
     verbose: bool,
+    addresses: int | None,
 ) -> int:
     """The command; its exit status is that of the first failed process. Raises UsageError and FabricError."""
     from .. import errors
@@ -38,7 +41,11 @@ def launch(
         tclasses=[word.upper() for text in tclass for word in text.split(",")] or None,
         limits=limits_of(list(limit)),
     )
-    with job:
+    with job, contextlib.ExitStack() as stack:
+        if addresses is not None:
+            from . import _fm_job, fm
+
+            stack.enter_context(_fm_job.collectives(job, addresses, fm.beside("fm.db"), fm.own_token()))
         if verbose:
             _tell(job, size)
         try:
@@ -65,7 +72,10 @@ def _tell(job: object, size: int) -> None:
 
     assert isinstance(job, Job)
     table = plain_table(f"launch {job.id}: {size} processes", "variable", "value")
-    for name, value in job.environment(0, size).items():
+    variables = {n: v for n, v in os.environ.items() if n.startswith(("FI_CXI_COLL_", "FI_CXI_HWCOLL_"))}
+    if "FI_CXI_COLL_MCAST_TOKEN" in variables:
+        variables["FI_CXI_COLL_MCAST_TOKEN"] = "(secret)"
+    for name, value in {**job.environment(0, size), **variables}.items():
         table.add_row(name, value)
     Console(stderr=True, highlight=False, markup=False, emoji=False).print(table)
 
