@@ -59,11 +59,10 @@ void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
 Status Nic::on_cm(const wire::Frame& frame, std::span<const std::byte> payload) {
   const auto kind = static_cast<CmKind>(frame.connect.message);
   if (kind < CmKind::request || kind > CmKind::shutdown || payload.size() > kCmDataMax) return Status::protocol;
-  const std::lock_guard objects(objects_mutex_);
-  if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
-  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
-  if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
+  Endpoint* const ep = live_ep(frame);
+  if (ep == nullptr) return Status::no_endpoint;
   const DomainLock guard(ep->domain_);
+  if (ep->closed()) return Status::no_endpoint;                                            // since live_ep()
   if (!ep->cm_ || (kind == CmKind::request && !ep->listens_)) return Status::no_endpoint;  // it does not listen
   CmEvent event;
   event.token = ep->cm_token_;

@@ -8,9 +8,8 @@
 
 namespace weft::nic {
 
-Domain::Domain(Nic* nic, const DomainConfig& config)
-    : nic_(nic), config_(config), index_(nic->add_domain(this)), ops_(index_, nic->next_op()) {
-  activity_ = &nic->table().own_activity(index_);
+Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config) {
+  nic->add_domain(this);  // last: from here on other threads find the domain
   mem::keep_fault_handler();
 }
 

@@ -185,10 +185,10 @@ class Domain {
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
 
-  mem::ActivityWord* activity_;  // in the cache line of `statistics`, which every operation writes
+  mem::ActivityWord* activity_ = nullptr;  // in the cache line of `statistics`, which every operation writes
   Nic* nic_;
   DomainConfig config_;
-  uint32_t index_;
+  uint32_t index_ = 0;
 #if !defined(NDEBUG)
   std::atomic<std::thread::id> holder_{};
 #endif

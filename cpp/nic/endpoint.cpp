@@ -162,6 +162,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       n.ports_[index].store(port_owner_.get(), std::memory_order_release);
     }
     n.eps_[index] = shared_from_this();
+    n.live_eps_[index].store(this, std::memory_order_release);
     state_ = State::enabled;
     set_plain();
     if (reorder_) domain_->reordering_.push_back(this);
@@ -188,6 +189,7 @@ void Endpoint::close() noexcept {
     plain_ = false;
     held_.clear();
     if (was_enabled) n.eps_[index_] = nullptr;
+    if (was_enabled) n.live_eps_[index_].store(nullptr, std::memory_order_relaxed);
     if (was_enabled) n.ports_[index_].store(nullptr, std::memory_order_release);
     if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
     // Operations under way end as canceled; late answers find no operation and are dropped.
@@ -214,11 +216,8 @@ void Endpoint::close() noexcept {
   {
     const DomainLock guard(domain_);
   }
-  if (port_owner_) {
-    // A frame for this endpoint may be in the port: frames are handled under this lock.
-    n.end_frames();
-    port_owner_->end_pulls();
-  }
+  if (was_enabled) n.end_frames();  // the frame under way may have found the endpoint, or its port
+  if (port_owner_) port_owner_->end_pulls();
   if (was_enabled && config_.messages.software_counts) {
     for (const auto& counter : {send_cntr_, recv_cntr_}) {
       if (counter) domain_->remove_late_counter(counter);

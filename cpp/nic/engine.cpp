@@ -58,10 +58,11 @@ size_t Nic::progress_locked(bool events) noexcept try {
   return 0;
 }
 
+// Requires the progress lock.
 size_t Nic::pump_all() {
   size_t n = 0;
-  const std::lock_guard objects(objects_mutex_);
-  for (Domain* domain : domains_) {
+  for (const std::atomic<Domain*>& slot : domains_) {
+    Domain* const domain = slot.load(std::memory_order_acquire);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     if (!domain->reordering_.empty()) [[unlikely]]

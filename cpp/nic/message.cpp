@@ -356,11 +356,10 @@ void Endpoint::unlend(Op* op, bool taken) noexcept {
 
 void Nic::on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
   peer->end_request();
-  const std::lock_guard objects(objects_mutex_);
-  const uint32_t index = OpTable::domain_of(frame.op_id);
-  if (index >= domains_.size() || domains_[index] == nullptr) return;
-  const DomainLock guard(domains_[index]);
-  Op* op = domains_[index]->ops_.find(frame.op_id);
+  Domain* const domain = domain_of(frame.op_id);
+  if (domain == nullptr) return;
+  const DomainLock guard(domain);
+  Op* op = domain->ops_.find(frame.op_id);
   if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get() || op->frames_out == 0) return;
   op->ep->on_reply(op, static_cast<Status>(frame.status), frame.flags, frame.reply);
 }
@@ -492,11 +491,10 @@ void Endpoint::end_message_flow(Flow& flow) noexcept {
 }
 
 void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
-  const std::lock_guard objects(objects_mutex_);
-  const uint32_t index = OpTable::domain_of(frame.op_id);
-  if (index >= domains_.size() || domains_[index] == nullptr) return;
-  const DomainLock guard(domains_[index]);
-  Op* op = domains_[index]->ops_.find(frame.op_id);
+  Domain* const domain = domain_of(frame.op_id);
+  if (domain == nullptr) return;
+  const DomainLock guard(domain);
+  Op* op = domain->ops_.find(frame.op_id);
   if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get()) return;
   if (frame.kind == wire::FrameKind::done) {
     const auto status = static_cast<Status>(frame.status);
@@ -507,7 +505,7 @@ void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fr
   Flow& flow = *op->flow;  // ready
   flow.stopped = false;
   flow.set_long_send();
-  if (flow.waits()) domains_[index]->pump(flow);
+  if (flow.waits()) domain->pump(flow);
 }
 
 void Endpoint::on_taken(Op* op) noexcept {

@@ -5,28 +5,35 @@
 
 namespace weft::nic {
 
-uint32_t Nic::add_domain(Domain* domain) {
+void Nic::add_domain(Domain* domain) {
   const std::lock_guard objects(objects_mutex_);
   for (uint32_t i = 0; i < domains_.size(); ++i) {
-    if (domains_[i] == nullptr) {
-      domains_[i] = domain;
-      return i;
-    }
+    if (domains_[i].load(std::memory_order_relaxed) != nullptr) continue;
+    domain->index_ = i;
+    domain->activity_ = &table().own_activity(i);
+    domain->ops_ = OpTable(i, next_op_);
+    // SYNC POINT: the domain is complete before a frame, or another thread, finds it here.
+    domains_[i].store(domain, std::memory_order_release);
+    return;
   }
   throw Error(fi_err::kENOSPC, "all " + std::to_string(domains_.size()) + " domains of this NIC are open: close some");
 }
 
 void Nic::remove_domain(Domain* domain) noexcept {
-  const std::lock_guard objects(objects_mutex_);
-  if (domains_[domain->index_] != domain) return;
-  domains_[domain->index_] = nullptr;
-  next_op_ = std::max(next_op_, domain->ops_.next());
+  {
+    const std::lock_guard objects(objects_mutex_);
+    if (domains_[domain->index_].load(std::memory_order_relaxed) != domain) return;
+    domains_[domain->index_].store(nullptr, std::memory_order_relaxed);
+    next_op_ = std::max(next_op_, domain->ops_.next());
+  }
+  end_frames();  // the frame under way may have found the domain
 }
 
 NicStatistics Nic::statistics() {
   NicStatistics s;
   const std::lock_guard objects(objects_mutex_);
-  for (Domain* domain : domains_) {
+  for (const std::atomic<Domain*>& slot : domains_) {
+    Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     s.direct_ops += domain->statistics.direct;

@@ -6,7 +6,7 @@
 //     │       └───── MemoryRegion (an entry of mem::Table)
 //     └── links (self, shm, ...), engine thread
 //
-// Lock order: progress lock, region-serving lock, a domain's lock, link locks.
+// Lock order: progress lock, region-serving lock, objects_mutex_, a domain's lock, link locks.
 // A domain's lock is an activity word of the memory table: taking it tells the owners of regions that we access them.
 //
 // This room opens no file, reads no clock and draws no random number itself: clock, random numbers, links, limits and
@@ -88,6 +88,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
         limits_(limits),
         eps_(mem::kEpCountMax),
         domains_(mem::kDomainCountMax),
+        live_eps_(mem::kEpCountMax),
         ports_(mem::kEpCountMax) {}
   ~Nic() override { stop_engine(); }
 
@@ -209,6 +210,12 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame);
+  // These require the progress lock, under which the result stays valid; null: closed.
+  [[nodiscard]] Domain* domain_of(uint64_t op_id) const noexcept {
+    const uint32_t index = OpTable::domain_of(op_id);
+    return index < domains_.size() ? domains_[index].load(std::memory_order_acquire) : nullptr;
+  }
+  [[nodiscard]] Endpoint* live_ep(const wire::Frame& frame) const noexcept;
   RxPort* port_of(uint32_t ep_index, uint32_t ep_generation) noexcept;
   void on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief);
   void know(const std::shared_ptr<link::Peer>& peer);
@@ -246,12 +253,9 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] bool is_cut_off(const wire::Frame& frame) noexcept;
   // Counts an access that frames of an initiator asked for.
   void count_served(const wire::Frame& frame, bool counts, uint64_t bytes) noexcept;
-  uint32_t add_domain(Domain* domain);
+  // Gives the domain its number, activity word and operation numbers. Throws ENOSPC.
+  void add_domain(Domain* domain);
   void remove_domain(Domain* domain) noexcept;
-  uint64_t next_op() {
-    const std::lock_guard objects(objects_mutex_);
-    return next_op_;
-  }
   // Waits until all accesses that began earlier have ended. Returns an empty text, or names the peer that did not end.
   std::string quiesce(uint32_t slot);
   // Whether quiesce() would have nothing to wait for. Waits for nothing itself.
@@ -286,10 +290,14 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   };
   static constexpr size_t kAnnouncedMax = 256;  // per peer; then the oldest is dropped, which harms only that peer
   std::unordered_map<link::Peer*, std::deque<Announced>> announced_;
-  mutable std::mutex objects_mutex_;  // guards eps_, domains_, counted_regions_, next_op_
+  mutable std::mutex objects_mutex_;  // guards eps_, counted_regions_, next_op_, and changes of the next three
   std::vector<std::shared_ptr<Endpoint>> eps_;
-  std::vector<Domain*> domains_;
-  std::vector<std::atomic<RxPort*>> ports_;  // by endpoint; read under the progress lock, which keeps a port alive
+  // By number: the open domains, the enabled endpoints, and the ports of those that receive messages. The handling of
+  // frames reads them under the progress lock alone. close() stores null and then takes the progress lock once, so what
+  // a frame's handler has found lives until the handler is done. Others read them under objects_mutex_.
+  std::vector<std::atomic<Domain*>> domains_;
+  std::vector<std::atomic<Endpoint*>> live_eps_;
+  std::vector<std::atomic<RxPort*>> ports_;
   struct Notice {
     std::shared_ptr<link::Peer> peer;
     wire::Frame frame;

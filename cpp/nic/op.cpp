@@ -491,10 +491,8 @@ bool Endpoint::stage(Op* op, std::span<const iovec> read_from, std::span<const i
 void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) noexcept {
   peer->end_request();  // also for an operation that has been canceled
-  const uint32_t index = OpTable::domain_of(frame.op_id);
-  const std::lock_guard objects(objects_mutex_);
-  if (index >= domains_.size() || domains_[index] == nullptr) return;
-  Domain* domain = domains_[index];
+  Domain* const domain = domain_of(frame.op_id);
+  if (domain == nullptr) return;
   const DomainLock guard(domain);
   Op* op = domain->ops_.find(frame.op_id);
   if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or another peer's operation

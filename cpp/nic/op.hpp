@@ -184,7 +184,7 @@ class OpTable {
   }
 
   // `next`: the first sequence number, where the previous domain of this index stopped.
-  OpTable(uint32_t domain, uint64_t next) noexcept : domain_(domain), next_(next) {}
+  explicit OpTable(uint32_t domain = 0, uint64_t next = 1) noexcept : domain_(domain), next_(next) {}
 
   Op* add() {
     if (free_.empty()) grow();

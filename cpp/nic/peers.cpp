@@ -29,11 +29,12 @@ bool Nic::resolve(const std::shared_ptr<Route>& route, uint32_t first) {
   return false;
 }
 
+// Requires the progress lock, as all calls of links do.
 void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                       uint32_t ep_index, uint32_t ep_generation) {
   const auto route = std::static_pointer_cast<Route>(token);
-  const std::lock_guard objects(objects_mutex_);
-  if (std::ranges::find(domains_, route->domain) == domains_.end()) return;  // the domain was closed
+  const auto is_its = [&](const auto& slot) { return slot.load(std::memory_order_acquire) == route->domain; };
+  if (std::ranges::none_of(domains_, is_its)) return;  // the domain was closed
   Domain* domain = route->domain;
   const DomainLock guard(domain);
   route->resolving = false;
@@ -68,7 +69,8 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   forget_deferred(*peer);
   const std::lock_guard objects(objects_mutex_);
   forget_messages(*peer);
-  for (Domain* domain : domains_) {
+  for (const std::atomic<Domain*>& slot : domains_) {
+    Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     const auto is_lost = [&](const Op* op) {

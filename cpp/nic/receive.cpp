@@ -60,6 +60,13 @@ void Endpoint::on_receive_room() noexcept {
 
 // ---- frames --------------------------------------------------------------------------------------------------------
 
+// The endpoint of a frame; null: it is closed.
+Endpoint* Nic::live_ep(const wire::Frame& frame) const noexcept {
+  if (frame.ep_index >= live_eps_.size()) return nullptr;
+  Endpoint* const ep = live_eps_[frame.ep_index].load(std::memory_order_acquire);
+  return ep != nullptr && ep->generation_ == frame.ep_generation ? ep : nullptr;
+}
+
 // HOT. The port of a frame's endpoint; null: the endpoint is closed, or receives no messages.
 RxPort* Nic::port_of(uint32_t ep_index, uint32_t ep_generation) noexcept {
   if (ep_index >= mem::kEpCountMax) return nullptr;
@@ -115,13 +122,7 @@ void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
   const bool credited = (frame.flags & wire::kMessageCredited) != 0;
   Status status = Status::ok;
   if (port == nullptr) [[unlikely]] {
-    bool open = frame.ep_index < mem::kEpCountMax &&
-                table().ep(frame.ep_index).generation.load(std::memory_order_acquire) == frame.ep_generation;
-    if (open) {
-      const std::lock_guard objects(objects_mutex_);
-      open = eps_[frame.ep_index] != nullptr;  // otherwise the endpoint is being closed
-    }
-    status = open ? Status::endpoint_access : Status::no_endpoint;
+    status = live_ep(frame) != nullptr ? Status::endpoint_access : Status::no_endpoint;
   } else if (const mem::EpEntry& ep = table().ep(frame.ep_index);
              (ep.flags.load(std::memory_order_relaxed) & mem::kEpConnected) != 0 && mem::peer_of(ep) != frame.source)
       [[unlikely]] {
@@ -252,35 +253,31 @@ bool Endpoint::advance_pull(Op* op) {
 // Answers a pull: bytes of a message that waits for its receiver. Requires the progress lock.
 void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) {
   Status status = Status::stale_key;
-  {
-    const std::lock_guard objects(objects_mutex_);
-    const uint32_t index = OpTable::domain_of(frame.pull.message);
-    if (index < domains_.size() && domains_[index] != nullptr) {
-      const DomainLock guard(domains_[index]);
-      const Op* op = domains_[index]->ops_.find(frame.pull.message);
-      const auto n = static_cast<uint64_t>(std::max(frame.status, 0));
-      if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->send().has_id) {
-        if (frame.pull.offset > op->total || n > op->total - frame.pull.offset || n > peer->payload_max) {
-          status = Status::protocol;
+  if (Domain* const domain = domain_of(frame.pull.message); domain != nullptr) {
+    const DomainLock guard(domain);
+    const Op* op = domain->ops_.find(frame.pull.message);
+    const auto n = static_cast<uint64_t>(std::max(frame.status, 0));
+    if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->send().has_id) {
+      if (frame.pull.offset > op->total || n > op->total - frame.pull.offset || n > peer->payload_max) {
+        status = Status::protocol;
+      } else {
+        std::vector<std::byte> bounce;
+        std::span<const std::byte> bytes;
+        status = Status::ok;
+        if (op->local.size() == 1) {
+          bytes = {static_cast<const std::byte*>(op->local[0].iov_base) + frame.pull.offset, n};
         } else {
-          std::vector<std::byte> bounce;
-          std::span<const std::byte> bytes;
-          status = Status::ok;
-          if (op->local.size() == 1) {
-            bytes = {static_cast<const std::byte*>(op->local[0].iov_base) + frame.pull.offset, n};
-          } else {
-            bounce.resize(n);
-            status = gather(op->local, frame.pull.offset, bounce.data(), n);
-            bytes = bounce;
-          }
-          if (status == Status::ok) {
-            // Copied under the lock, so that the message cannot end.
-            wire::Frame f = frame;
-            f.kind = wire::FrameKind::answer;
-            f.status = 0;
-            status = peer->link()->submit(*peer, f, bytes);
-            if (status == Status::ok) return;
-          }
+          bounce.resize(n);
+          status = gather(op->local, frame.pull.offset, bounce.data(), n);
+          bytes = bounce;
+        }
+        if (status == Status::ok) {
+          // Copied under the lock, so that the message cannot end.
+          wire::Frame f = frame;
+          f.kind = wire::FrameKind::answer;
+          f.status = 0;
+          status = peer->link()->submit(*peer, f, bytes);
+          if (status == Status::ok) return;
         }
       }
     }

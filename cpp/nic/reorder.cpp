@@ -249,7 +249,8 @@ size_t Domain::release_due(uint64_t now_ns) {
 
 void Nic::release_kept_now() {
   const std::lock_guard objects(objects_mutex_);
-  for (Domain* domain : domains_) {
+  for (const std::atomic<Domain*>& slot : domains_) {
+    Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     for (Endpoint* ep : domain->reordering_) ep->release_kept();
@@ -259,7 +260,8 @@ void Nic::release_kept_now() {
 void Nic::land_late() noexcept {
   if (late_writes_.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard objects(objects_mutex_);
-  for (Domain* domain : domains_) {
+  for (const std::atomic<Domain*>& slot : domains_) {
+    Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
     for (Endpoint* ep : domain->reordering_) ep->land_all();

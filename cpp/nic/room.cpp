@@ -87,11 +87,10 @@ bool Endpoint::held_back(uint64_t dest) {
 
 // Answers a peer's question whether an endpoint's queue has room for data.
 Status Nic::room_of(const wire::Frame& frame, uint8_t* room) const {
-  const std::lock_guard objects(objects_mutex_);
-  if (frame.ep_index >= eps_.size()) return Status::no_endpoint;
-  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
-  if (!ep || ep->generation_ != frame.ep_generation) return Status::no_endpoint;
+  Endpoint* const ep = live_ep(frame);
+  if (ep == nullptr) return Status::no_endpoint;
   const DomainLock guard(ep->domain_);
+  if (ep->closed()) return Status::no_endpoint;  // since live_ep()
   *room = ep->shut_ ? wire::kFrameNoRoom : wire::kFrameRoom;
   return Status::ok;
 }

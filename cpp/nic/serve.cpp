@@ -359,20 +359,21 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
     const bool counts = slot != mem::TableView::kNoSlot && (mem::load_relaxed(table().mr(slot).access) & notify) != 0;
     count_served(frame, counts, bytes);
   }
+  const bool of_region = slot != mem::TableView::kNoSlot && (mem::load_relaxed(table().mr(slot).access) & notify) != 0;
   if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
-      (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 &&
-      (slot == mem::TableView::kNoSlot || (mem::load_relaxed(table().mr(slot).access) & notify) == 0)) [[likely]] {
+      (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 && !of_region) [[likely]] {
     return 0;
   }
-  std::unique_lock objects(objects_mutex_);
-  if (frame.ep_index >= eps_.size()) return 0;
-  const std::shared_ptr<Endpoint> ep = eps_[frame.ep_index];
-  if (!ep || ep->generation_ != frame.ep_generation) return 0;
+  std::unique_lock objects(objects_mutex_, std::defer_lock);
+  if (of_region) objects.lock();  // for counted_regions_
+  Endpoint* const ep = live_ep(frame);
+  if (ep == nullptr) return 0;
   std::optional<DomainLock> guard(std::in_place, ep->domain_);
+  if (ep->closed()) return 0;  // since live_ep()
   const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
   // fi_mr(3) fi_mr_bind: a region's counter counts accesses through an endpoint opened with FI_RMA_EVENT.
-  if (slot != mem::TableView::kNoSlot && (ep->config_.caps & flag::kRmaEvent) != 0) {
+  if (of_region && (ep->config_.caps & flag::kRmaEvent) != 0) {
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |
@@ -393,7 +394,7 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
     const uint8_t room = ep->receive_data(*peer, entry, &over);
     if (over) {
       guard.reset();
-      objects.unlock();
+      if (objects.owns_lock()) objects.unlock();
       hang_up(peer, Status::protocol);
     }
     return room;

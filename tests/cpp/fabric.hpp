@@ -164,11 +164,12 @@ class Side {
   }
 
   [[nodiscard]] nic::Nic& nic() const { return host->nic(); }
-  uint64_t insert(const Side& other) const {
-    wire::EpAddress address = other.ep->address();
-    if (const auto at = other.host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
-    return av->insert(address);
+  [[nodiscard]] wire::EpAddress address() const {  // as other sides know it
+    wire::EpAddress address = ep->address();
+    if (const auto at = host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    return address;
   }
+  uint64_t insert(const Side& other) const { return av->insert(other.address()); }
   void progress() const { manual ? nic().progress() : nic().poll_from_app(); }
   // Makes all earlier memory accesses of this side's engine visible to the test, and the reverse. Only for tests: the
   // thread sanitizer does not see the synchronization between two processes, or two mappings of the same memory.

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.general("messages")
 Pair = tuple[Node, Node]
 CAPS = int(fi.MSG | fi.TAGGED)
 SENDERS, RECEIVERS, COUNT = 4, 2, 2000
+ELSE = 1 << 30  # a tag that no receive names
 LENGTHS = (8, 8, 8, 100, 1000, 5000, 20_000)
 
 
@@ -110,3 +111,43 @@ def test_threads_send_and_receive_on_two_endpoints(ends: Pair) -> None:
     assert found == {tag: {number: number for number in range(COUNT)} for tag in range(SENDERS)}
     assert not sender.cq.read()
     assert not receiver.cq.read()
+
+
+def test_endpoints_and_domains_close_while_messages_of_others_flow(ends: Pair) -> None:
+    """A thread makes endpoints in domains of their own, sends from them and closes them; another's messages arrive."""
+    sender, receiver = ends
+    make = opened_cxi if sender.domain.provider.name == "cxi" else opened
+    peer = sender.av.insert(receiver.name)
+    data = np.arange(20_000, dtype=np.uint8)
+    gone = threading.Event()
+    deadline = time.monotonic() + WATCHDOG_S
+
+    def come_and_go() -> None:
+        try:
+            for number in range(40):
+                with make(CAPS) as passing:
+                    to = passing.av.insert(receiver.name)
+                    passing.ep.tsend(data[:8], None, to, ELSE)
+                    passing.ep.tsend(data, None, to, ELSE)  # nobody receives it: it ends with its endpoint
+                    for _ in range(number % 8):
+                        passing.cq.read()
+        finally:
+            gone.set()
+
+    def talk() -> None:
+        number = 0
+        while not gone.is_set() or number < 20:
+            length = LENGTHS[number % len(LENGTHS)]
+            room = np.zeros(length, np.uint8)
+            receiver.ep.trecv(room, tag=number)
+            sender.ep.tsend(data[:length], None, peer, number)
+            received = sent = 0
+            while not (received and sent):
+                assert time.monotonic() < deadline, number
+                received += len(receiver.cq.read())
+                sent += len(sender.cq.read())
+            assert (received, sent) == (1, 1)
+            assert (room == data[:length]).all()
+            number += 1
+
+    run_all([come_and_go, talk])
