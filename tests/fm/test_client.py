@@ -190,6 +190,13 @@ def test_409_without_end_ends_when_told() -> None:
     assert len(seen) == 3
 
 
+def test_409_is_an_answer_where_the_asker_says_so() -> None:
+    """The commands of administrators do not wait for ever."""
+    with scripted(answer(409, {"message": "registered"})) as manager:
+        found = client.exchange("POST", manager.url, "t", b"", None, 2054, repeat_s=0)
+    assert found == (409, {"message": "registered"})
+
+
 # ---- no answer -------------------------------------------------------------------------------------------------------
 
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"

@@ -279,6 +279,27 @@ def test_peers_that_say_nothing_hold_up_nobody(manager: Manager) -> None:
         one.close()
 
 
+def test_peer_that_does_not_end_its_headers_is_hung_up_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a first request, too. A request that takes long is not cut off."""
+    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    manager = start()
+    for first in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"):
+        for rest in (b"", b"POST / HTTP/1.1\r\nHost:"):
+            with socket.create_connection(manager.at, timeout=60) as peer:
+                peer.sendall(first + rest)
+                if first:
+                    assert parsed(whole_message(peer))[0] == 200
+                assert peer.recv(1) == b""
+    monkeypatch.setattr(gate, "BODY_S", 60.0)
+    body = json.dumps(BODY).encode()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(manager.at, timeout=60) as peer:
+        peer.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+        threading.Event().wait(0.7)  # several looks; the body is within its own limit
+        peer.sendall(body)
+        assert parsed(whole_message(peer))[0] == 201
+
+
 def test_peer_that_goes_before_the_answer(manager: Manager) -> None:
     """It may have a group, which is released as any other."""
     body = json.dumps(BODY).encode()

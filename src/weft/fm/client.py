@@ -179,8 +179,11 @@ def exchange(
     cacert: str | None,
     no_answer: int,
     stop: threading.Event | None = None,
+    repeat_s: float = float("inf"),
 ) -> tuple[int, dict[str, Any]]:
-    """Status and JSON object of the answer that is not 409; {} if the answer has no object.
+    """Status and JSON object of the answer; {} if the answer has no object.
+
+    An answer 409 is one only after `repeat_s` seconds; until then the request is repeated.
 
     Raises ManagerError: .prov_errno is `no_answer`, or 2052 for a request that cannot be sent.
     """
@@ -188,6 +191,7 @@ def exchange(
 
     secure, host, port, target = _parsed(url)
     head = _head(method, host, port, secure, target, token, len(body))
+    end = time.monotonic() + repeat_s
     while True:
         if stop is not None and stop.is_set():
             raise ManagerError(f"{method} {url} was given up", prov_errno=no_answer)
@@ -199,7 +203,7 @@ def exchange(
                 "  try: `weft fm status`, which asks the manager at FI_CXI_COLL_FABRIC_MGR_URL",
                 prov_errno=no_answer,
             ) from reason
-        if status != 409:
+        if status != 409 or time.monotonic() >= end:
             break
         if stop is None:
             time.sleep(REPEAT_S)

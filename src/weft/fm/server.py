@@ -17,6 +17,7 @@ Source: fi_cxi(7) "fi_join_collective()", FI_CXI_COLL_FABRIC_MGR_URL, FI_CXI_COL
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -58,6 +59,8 @@ PUBLIC = frozenset({"/", "/openapi.json", "/health", "/test"})
 LIVE_S = 0.25
 """The host is asked at most as often as this, however many pages look."""
 TREES_MAX = 256  # on the page
+HEAD_S = 10.0
+"""Limit for a request's headers, or for an idle connection."""
 CONNECTIONS_MAX = 512  # more are answered with 503
 _SHOWN = {"mcastID", "hwRoot", "vni", "timeout", "jobID", "jobStepID", "created"}
 _log = logging.getLogger("weft.fm")
@@ -426,13 +429,44 @@ def address_of(listener: socket.socket, *, secure: bool = False) -> str:
     return f"http{'s' if secure else ''}://{shown}:{port}"
 
 
+def _impatient() -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which also hangs up on a peer that for HEAD_S seconds does not come to the end of a request's
+    headers: it would occupy one of CONNECTIONS_MAX for ever.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Impatient(H11Protocol):
+        _seen: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def _watch(self) -> None:
+            self._timer = self.loop.call_later(HEAD_S, self._look)
+
+        def _look(self) -> None:
+            cycle: Any = self.cycle  # the last request whose headers have come; None before the first
+            if cycle is self._seen and (cycle is None or cycle.response_complete):
+                self.transport.close()
+            else:
+                self._seen = cycle
+                self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._timer.cancel()
+            super().connection_lost(exc)
+
+    return Impatient
+
+
 def _server(app: FastAPI, cert: str | None, key: str | None) -> uvicorn.Server:
     import uvicorn
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=_impatient(),
             loop="asyncio",
             ws="none",
             lifespan="off",

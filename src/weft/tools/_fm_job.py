@@ -32,6 +32,7 @@ __all__ = ["collectives", "prefix", "sweep"]
 URL, TOKEN = "FI_CXI_COLL_FABRIC_MGR_URL", "FI_CXI_COLL_MCAST_TOKEN"
 _CACERT = "FI_CXI_COLL_FABRIC_MGR_CACERT"
 JOBS = "/fabric/collectives/jobs"
+BUSY_S = 5.0  # a manager that is busy for longer has refused the job
 # Software endpoints share a NIC, and each may be the root of a group.
 _LIMITS = Limits(groups_per_root=8192)
 
@@ -91,7 +92,7 @@ def _registered(url: str, admin: str, name: str, addresses: int) -> Iterator[str
 
     def ask(method: str, where: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = b"" if body is None else json.dumps(body).encode()
-        status, found = exchange(method, where, admin, data, cacert, SERVER_ERR)
+        status, found = exchange(method, where, admin, data, cacert, SERVER_ERR, repeat_s=BUSY_S)
         if status not in CREATED:
             said = found.get("message", "no reason")
             raise ManagerError(

@@ -18,6 +18,7 @@ from ._text import UsageError, console, plain_table
 __all__ = ["app", "beside", "own_token"]
 
 PORT = 7430
+BUSY_S = 5.0  # a manager that is busy for longer is told of
 _URL, _TOKEN, _CACERT = "FI_CXI_COLL_FABRIC_MGR_URL", "FI_CXI_COLL_MCAST_TOKEN", "FI_CXI_COLL_FABRIC_MGR_CACERT"
 
 app = typer.Typer(
@@ -162,7 +163,7 @@ def _ask(method: str, path: str, url: _Text, token_file: Path | None) -> Any:
         raise UsageError(f"--url: {whole!r} is no http:// or https:// address")
     tokens = _tokens(token_file or beside("fm.token"), make=False)
     where = f"{parts.scheme}://{parts.netloc}{path}"
-    status, found = exchange(method, where, tokens[0], b"", os.environ.get(_CACERT), SERVER_ERR)
+    status, found = exchange(method, where, tokens[0], b"", os.environ.get(_CACERT), SERVER_ERR, repeat_s=BUSY_S)
     if status != 200:
         said = found.get("message", "no reason")
         raise ManagerError(f"the manager answered {status} to {method} {where}: {said}", status=status)
