@@ -52,7 +52,8 @@ void register_nic(nb::module_& m) {
           "__init__",
           [](PyNic* self, const std::string& engine, const std::string& isolation, bool cma, bool shm, bool tcp_log,
              uint32_t mr_count_max, const std::string& cache_monitor, uint64_t cache_count_max,
-             uint64_t cache_bytes_max, const std::vector<uint32_t>& cache_off, bool viewers) {
+             uint64_t cache_bytes_max, const std::vector<uint32_t>& cache_off, bool viewers, const std::string& trace,
+             uint64_t trace_records) {
             host::HostConfig config;
             config.cache_monitor = cache_monitor;
             config.cache = {cache_count_max, cache_bytes_max};
@@ -67,6 +68,8 @@ void register_nic(nb::module_& m) {
             config.shm.cma = cma;
             config.shm_link = shm;
             config.viewers = viewers;
+            config.trace = trace;
+            config.trace_records = trace_records;
             config.tcp.log = tcp_log;
             config.limits.mr_count_max = mr_count_max;
             new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
@@ -76,7 +79,7 @@ void register_nic(nb::module_& m) {
           nb::arg("shm") = true, nb::arg("tcp_log") = false, nb::arg("mr_count_max") = uint32_t{1} << 21,
           nb::arg("cache_monitor") = "", nb::arg("cache_count_max") = mem::kCacheCountDefault,
           nb::arg("cache_bytes_max") = mem::kUnlimited, nb::arg("cache_off") = std::vector<uint32_t>(),
-          nb::arg("viewers") = true,
+          nb::arg("viewers") = true, nb::arg("trace") = "", nb::arg("trace_records") = uint64_t{1} << 18,
           "engine        thread: an engine thread serves peers; manual: only calls into the NIC serve them.\n"
           "isolation     shared: peers map our segments; strict: no memory is shared, and our engine makes every\n"
           "              access.\n"
@@ -87,7 +90,8 @@ void register_nic(nb::module_& m) {
           "mr_count_max  the most regions at a time, a power of two.\n"
           "cache_*       the registration cache: the monitor of system memory (\"\": this machine's default), the\n"
           "              limits, and the interfaces whose memory is not cached.\n"
-          "viewers       whether processes of this user may look at the NIC's state (snapshot()).")
+          "viewers       whether processes of this user may look at the NIC's state (snapshot()).\n"
+          "trace         the folder for a file that the NIC records into, of trace_records records; \"\": none.")
       .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
       .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
       .def(

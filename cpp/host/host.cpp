@@ -66,6 +66,10 @@ HostNic::HostNic(const HostConfig& config)
   parts.links.push_back(tcp_.get());
   if (config.viewers) viewers_ = std::make_unique<ViewerSocket>(*random_, *waiter_);
   parts.viewers = viewers_.get();
+  if (!config.trace.empty()) {
+    trace_ = std::make_unique<TraceFile>(config.trace, config.trace_records, *clock_, *random_);
+    parts.trace = &trace_->trace();
+  }
   mem::keep_fault_handler();
   nic_ = std::make_unique<nic::Nic>(std::move(parts), config.limits);
   segments_->held_by(nic_.get());

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "host/trace_file.hpp"
 #include "host/viewers.hpp"
 #include "link/epoll.hpp"
 #include "link/self.hpp"
@@ -25,6 +26,8 @@ struct HostConfig {
   link::TcpConfig tcp;
   mem::CacheLimits cache;
   std::string cache_monitor;  // FI_MR_CACHE_MONITOR; empty: the default of this machine
+  std::string trace;          // WEFT_TRACE: the folder of the trace; empty: nothing is recorded
+  size_t trace_records = 1u << 18;
   nic::Limits limits;
 };
 
@@ -65,6 +68,7 @@ class HostNic {
   std::unique_ptr<link::ShmLink> shm_;
   std::unique_ptr<link::TcpLink> tcp_;
   std::unique_ptr<ViewerSocket> viewers_;
+  std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<nic::Nic> nic_;
 };
 

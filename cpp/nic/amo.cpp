@@ -178,6 +178,15 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
 }
 
 PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
+  if (trace_ != nullptr) [[unlikely]] {
+    const uint64_t began_ns = trace_->now_ns();
+    return traced(OpKind::atomic, asked.dest, sum_bytes(asked.remote), asked.remote.empty() ? 0 : asked.remote[0].key,
+                  began_ns, post_atomic_untraced(asked));
+  }
+  return post_atomic_untraced(asked);
+}
+
+PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
   AtomicArgs args = asked;
   if (args.operand.size() > kIovMax || args.compare.size() > kIovMax || args.result.size() > kIovMax ||
       args.remote.size() > kIovMax) {

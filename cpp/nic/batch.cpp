@@ -9,6 +9,18 @@ namespace weft::nic {
 
 PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                                 uint64_t flags, uint64_t context, bool device) {
+  if (trace_ != nullptr) [[unlikely]] {
+    const uint64_t began_ns = trace_->now_ns();
+    uint64_t bytes = 0;
+    for (const BatchDesc& d : descs) bytes += d.length;
+    return traced(OpKind::batch, descs.empty() ? ~uint64_t{0} : descs[0].dest_addr, bytes, descs.size(), began_ns,
+                  post_batch_untraced(kind, local, local_length, descs, flags, context, device));
+  }
+  return post_batch_untraced(kind, local, local_length, descs, flags, context, device);
+}
+
+PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t local_length,
+                                         std::span<BatchDesc> descs, uint64_t flags, uint64_t context, bool device) {
   // Descriptors per hold of the lock, which bounds the wait of other threads and of closing regions.
   constexpr size_t kChunk = 256;
   const bool hot = !device && raw_keys_ == 0 && (flags & kLongWay) == 0;

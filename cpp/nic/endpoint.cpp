@@ -20,6 +20,7 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
       order_(order_rules(config.msg_order, config.fence_covers_all)) {
   lanes_[0] = {config.msg_order, static_cast<uint8_t>(config.tclass % kTclassCount)};
   if (config.commands.slots != 0) commands_ = std::make_unique<CommandQueue>(config.commands);
+  if (Trace* const trace = domain->nic_->trace(); trace != nullptr) trace_ = std::make_unique<EndpointTrace>(trace);
   if (config.reorder.on) reorder_ = std::make_unique<Reorder>(config.reorder);
   OpRules& rules = config_.rules;
   rules.more = rules.fence_needs_cap || rules.local_lengths || rules.key_form_count != 0 || rules.fence_also != 0 ||
@@ -157,6 +158,10 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     generation_ = generation;
     shut_number_ = uint64_t{generation} << 32;  // differs from the numbers of earlier endpoints of the slot
     address_ = address;
+    if (trace_ != nullptr) [[unlikely]] {
+      trace_->set_name(trace_->trace().name_endpoint(address.nic, address.pid, address.vni, domain_->index_,
+                                                     n.text_of(address, domain_->config_.addresses)));
+    }
     if (port_owner_) {
       port_.store(port_owner_.get(), std::memory_order_release);
       n.ports_[index].store(port_owner_.get(), std::memory_order_release);

@@ -25,6 +25,7 @@
 #include "nic/rx_buffers.hpp"
 #include "nic/rx_port.hpp"
 #include "nic/telemetry.hpp"
+#include "nic/trace.hpp"
 #include "wire/address.hpp"
 
 namespace weft::nic {
@@ -149,6 +150,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context, bool device = false);
 
+  [[nodiscard]] EndpointTrace* trace() const noexcept { return trace_.get(); }
+
   // Messages. Refused with rx_full if no more receives fit, with no_claim if the context has claimed no message.
   PostResult post_send(const SendArgs& args);
   PostResult post_receive(const ReceiveArgs& args);
@@ -202,6 +205,16 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   friend class AddressVector;
   friend class RxPort;
   [[nodiscard]] Receiver* receiver() noexcept { return this; }
+  // trace.cpp. The calls without their record; traced(): the record of a call, which returns the call's result.
+  PostResult post_untraced(const RmaArgs& asked);
+  PostResult post_atomic_untraced(const AtomicArgs& asked);
+  PostResult post_batch_untraced(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
+                                 uint64_t flags, uint64_t context, bool device);
+  PostResult post_send_untraced(const SendArgs& args);
+  PostResult traced(OpKind kind, uint64_t dest, uint64_t bytes, uint64_t arg, uint64_t began_ns, PostResult result);
+  void record(TraceKind kind, const Op& op) noexcept;
+  void record(TraceKind kind, const Route* route, uint64_t id = 0, uint64_t bytes = 0, uint64_t arg = 0,
+              Status status = Status::ok) noexcept;
   template <typename Put>
   void put_state(Put&& put) const;  // for viewers: snapshot.cpp
   enum class State : uint8_t { created, enabled, closed };
@@ -216,7 +229,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   Flow* make_flow(uint64_t fi_addr);
   void set_plain() noexcept {
     plain_ = state_ == State::enabled && !reorder_ && held_.empty() && raw_keys_ == 0 && !commands_ &&
-             config_.page_requests_max == 0;
+             config_.page_requests_max == 0 && trace_ == nullptr;
   }
   void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
   // True if the call itself may do the operation, by load and store or through the kernel.
@@ -382,6 +395,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint64_t fixed_dest_ = ~uint64_t{0};
   uint64_t length_mask_;  // 0: completions have no length
 
+  std::unique_ptr<EndpointTrace> trace_;  // null: not traced. In the line of the settings that every call reads
   EndpointConfig config_;
   std::atomic<uint64_t> batches_{0};
   uint64_t atomic_bytes_max_;

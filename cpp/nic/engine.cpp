@@ -95,6 +95,7 @@ void Nic::stop_engine() noexcept {
 }
 
 void Nic::engine_loop() {
+  (void)::pthread_setname_np(::pthread_self(), "weft-nic");
   uint64_t seen_polls = app_polls_.load(std::memory_order_relaxed);
   while (!stopping_.load(std::memory_order_acquire)) {
     size_t n = 0;

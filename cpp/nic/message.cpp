@@ -138,6 +138,14 @@ PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t to
 }
 
 PostResult Endpoint::post_send(const SendArgs& args) {
+  if (trace_ != nullptr) [[unlikely]] {
+    const uint64_t began_ns = trace_->now_ns();
+    return traced(OpKind::send, args.dest, sum_bytes(args.local), args.tag, began_ns, post_send_untraced(args));
+  }
+  return post_send_untraced(args);
+}
+
+[[gnu::always_inline]] inline PostResult Endpoint::post_send_untraced(const SendArgs& args) {
   bool asks = false;
   const PostResult result = post_message(args, &asks);
   // The answer that brings credits would otherwise wait for the application's next poll, while it sends without them.
@@ -396,6 +404,7 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
     }
   } else {
     if (flow.window != 0) [[unlikely]] {
+      if (trace_ != nullptr && flow.stopped_at_ns != 0) record(TraceKind::resumed, flow.route.get());
       flow.stopped_at_ns = 0;
       flow.window = flow.window < wire::kUnansweredMax ? 2 * flow.window : 0;
     }
@@ -415,7 +424,11 @@ void Endpoint::stop_flow(Flow& flow, Op* refused) noexcept {
   refused->submitted = false;
   domain_->wait_in_order(refused);
   const uint64_t now = domain_->nic_->clock().now_ns();
-  if (flow.stopped_at_ns == 0) flow.stopped_at_ns = now;
+  if (flow.stopped_at_ns == 0) {
+    flow.stopped_at_ns = now;
+    if (trace_ != nullptr) [[unlikely]]
+      record(TraceKind::stopped, flow.route.get());
+  }
   retries_.fetch_add(1, std::memory_order_relaxed);
   flow.stopped = true;
   flow.window = 1;
@@ -432,6 +445,8 @@ bool Endpoint::retry_later(Op* refused) noexcept {
   if (now >= send.give_up_at_ns) return false;
   send.retry_at_ns = now + kRetryWaitNs[std::min<size_t>(send.attempts, kRetryWaitNs.size() - 1)];
   if (send.attempts < 255) ++send.attempts;
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::retry, refused->flow->route.get(), refused->id, refused->total, send.attempts);
   retries_.fetch_add(1, std::memory_order_relaxed);
   refused->submitted = false;
   domain_->wait_in_order(refused);
@@ -447,6 +462,8 @@ void Endpoint::set_retry_time(uint64_t ns) noexcept {
 // The messages of the flow that were under way have been answered, and one was lost: begin with number 0 again.
 void Endpoint::restart_flow(Flow& flow) noexcept {
   end_message_flow(flow);
+  if (trace_ != nullptr && flow.stopped_at_ns != 0) [[unlikely]]
+    record(TraceKind::resumed, flow.route.get());
   flow.restart = flow.stopped = false;
   flow.stopped_at_ns = 0;
   forget_numbers(flow);

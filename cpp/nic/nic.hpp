@@ -48,6 +48,7 @@
 #include "nic/route.hpp"
 #include "nic/snapshot.hpp"
 #include "nic/telemetry.hpp"
+#include "nic/trace.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::nic {
@@ -81,6 +82,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     mem::Devices* devices = nullptr;
     mem::RegistrationCache* cache = nullptr;  // null: none
     Viewers* viewers = nullptr;               // null: none
+    Trace* trace = nullptr;                   // null: nothing is recorded
     std::vector<link::Link*> links;
   };
   Nic(Parts parts, Limits limits)
@@ -146,6 +148,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
   [[nodiscard]] mem::Devices& devices() noexcept { return *parts_.devices; }
   [[nodiscard]] mem::RegistrationCache* cache() noexcept { return parts_.cache; }
+  [[nodiscard]] Trace* trace() noexcept { return parts_.trace; }
   [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
   [[nodiscard]] Random& random() noexcept { return *parts_.random; }
   [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }
@@ -194,6 +197,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   bool serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                    std::span<const std::byte> payload);
   void serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  void take_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                  std::span<const std::byte> payload);
   // Out of memory the answer is no_memory: a peer's request neither ends the process nor throws out of this room.
   void serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) noexcept;

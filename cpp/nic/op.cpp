@@ -36,6 +36,8 @@ Op* Endpoint::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint6
     tx_cq_->reserve();
     op->holds_cq_room = true;
   }
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::begin, *op);
   return op;
 }
 
@@ -137,6 +139,8 @@ bool Endpoint::cut_off(const Route& route) const noexcept {
 // Ends an operation that is in no waiting list: reports it, returns its buffers, recycles the Op.
 void Endpoint::finish(Op* op) noexcept {
   domain_->assert_held();
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::end, *op);
   const std::shared_ptr<Flow> flow = std::move(op->flow);
   if (op->counted) flow->end(class_of(op->kind));
   if (op->parent == nullptr && op->kind != OpKind::pull) --outstanding_;

@@ -192,6 +192,15 @@ std::span<const wire::RmaRange> Endpoint::named(std::span<const wire::RmaRange> 
 }
 
 PostResult Endpoint::post(const RmaArgs& asked) {
+  if (trace_ != nullptr) [[unlikely]] {
+    const uint64_t began_ns = trace_->now_ns();
+    return traced(asked.kind, asked.dest, sum_bytes(asked.remote), asked.remote.empty() ? 0 : asked.remote[0].key,
+                  began_ns, post_untraced(asked));
+  }
+  return post_untraced(asked);
+}
+
+PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   RmaArgs args = asked;
   const uint64_t total = args.local.size() == 1 ? args.local[0].iov_len : sum_bytes(args.local);
   const uint64_t remote_total = args.remote.size() == 1 ? args.remote[0].length : sum_bytes(args.remote);
@@ -421,6 +430,8 @@ void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
 void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
                     const wire::RmaRange& range, const Route* route) noexcept {
   ++domain_->statistics.failed;
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::failed, route, 0, total, range.key, status);
   CqEntry entry;
   entry.context = context;
   entry.flags = flags;

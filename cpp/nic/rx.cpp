@@ -193,6 +193,8 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
              epoch,        from.index,  message.flags};
   std::copy(bytes.begin(), bytes.end(), room.memory + sizeof(Parked));
   ++kept_;
+  if (config_.traced) [[unlikely]]
+    sink_->kept(message);
   return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;
 }
 

@@ -119,6 +119,8 @@ class RxSink {
   // RxContext::settle() has to be called soon, from a thread that makes progress.
   virtual void unsettled() noexcept = 0;
   virtual uint64_t now_ns() noexcept = 0;
+  // Only with Config::traced: a message has found no receive, and is kept.
+  virtual void kept(const RxMessage&) noexcept {}
   // The flow may send the refused message again.
   // op_id: of a refused message.
   virtual void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept = 0;
@@ -141,6 +143,7 @@ class RxContext {
     RxBuffers::Config requests;  // buffers of messages in software
     // A receive without a list entry waits so long for one, and then fails (FI_PROTO_CXI_RNR); 0: by the mode.
     uint64_t append_retry_ns = 0;
+    bool traced = false;  // the sink hears of kept messages
   };
   RxContext(const Config& config, RxSink* sink)
       : config_(config),

@@ -17,7 +17,7 @@ namespace {
 // In Receive::flags, beside libfabric's: the application asked for a completion.
 constexpr uint64_t kWants = 1ull << 62;
 
-RxContext::Config config_of(const MessageConfig& m, uint64_t seed) noexcept {
+RxContext::Config config_of(const MessageConfig& m, uint64_t seed, bool traced) noexcept {
   RxContext::Config c;
   c.limits = {m.posted_max, m.unexpected_max};
   c.buffers = m.buffers;
@@ -27,6 +27,7 @@ RxContext::Config config_of(const MessageConfig& m, uint64_t seed) noexcept {
   c.mode = m.mode;
   c.requests = m.requests;
   c.append_retry_ns = m.append_retry_ns;
+  c.traced = traced;
   return c;
 }
 
@@ -40,13 +41,14 @@ RxPort::RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_pt
       cq_(std::move(cq)),
       counter_(std::move(counter)),
       sources_(sources),
+      trace_(ep->trace()),
       generation_(ep->generation()),
       selective_(selective),
       source_error_(ep->config().messages.source_error),
       tells_buffers_(ep->config().messages.tells_buffers),
       software_counts_(ep->config().messages.software_counts),
       min_multi_recv_(ep->config().messages.min_multi_recv),
-      rx_(config_of(ep->config().messages, seed), this) {}
+      rx_(config_of(ep->config().messages, seed, ep->trace() != nullptr), this) {}
 
 RxReply RxPort::arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                        std::span<const std::byte> payload) {
@@ -148,6 +150,8 @@ PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
     return {refusal};
   }
   if (discard && r.extra != kNoExtra) release(r.extra, 0);
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::post, length, args.tag, 0, args.context);
   if (has_pulls()) [[unlikely]]
     run_pulls();
   return {Refusal::none, true};
@@ -236,6 +240,8 @@ void RxPort::completed(const RxCompletion& c) noexcept {
     }
   }
   if (status == Status::ok && c.cut != 0) status = Status::truncated;
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::received, c.length, c.tag, c.source.pid, c.context, status);
   if (counter_) [[unlikely]] {
     const uint64_t errors = status != Status::ok ? 1 : 0;
     const uint64_t n = errors != 0 || !(c.ends || c.multi) ? 0 : counter_->counts_bytes ? c.length : 1;
@@ -304,6 +310,21 @@ void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexce
   });
 }
 
+void RxPort::kept(const RxMessage& message) noexcept {
+  record(TraceKind::kept, message.length, message.tag, message.source.pid, message.op_id);
+}
+
+void RxPort::record(TraceKind kind, uint64_t bytes, uint64_t tag, uint32_t peer, uint64_t id, Status status) noexcept {
+  TraceRecord r;
+  r.kind = kind;
+  r.id = id;
+  r.bytes = bytes;
+  r.arg = tag;
+  r.peer = peer;
+  r.status = static_cast<int32_t>(status);
+  trace_->add(r);
+}
+
 void RxPort::done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept {
   tell_done(peer, op_id, Status::ok, bytes);
 }
@@ -344,6 +365,8 @@ void RxPort::ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept {
 }
 
 void RxPort::pull(const RxPull& pull) noexcept {
+  if (trace_ != nullptr) [[unlikely]]
+    record(TraceKind::matched, pull.bytes, pull.completion.tag, pull.completion.source.pid, pull.op_id);
   const std::lock_guard guard(held_lock_);
   try {
     pulls_.push_back(pull);
@@ -366,6 +389,14 @@ uint64_t RxPort::now_ns() noexcept {
 
 void RxPort::settle() noexcept {
   if (unsettled_.exchange(false, std::memory_order_relaxed) && rx_.settle()) {
+    if (trace_ != nullptr) [[unlikely]] {
+      const RxMode::Statistics mode = rx_.statistics().mode;
+      TraceRecord r;
+      r.kind = TraceKind::match_mode;
+      r.what = static_cast<uint8_t>(mode.state);
+      r.arg = static_cast<uint64_t>(mode.cause);
+      trace_->add(r);
+    }
     domain_->tell(ep_->address().pid, News::match_mode);
   }
 }

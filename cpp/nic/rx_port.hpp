@@ -19,6 +19,7 @@
 #include "nic/counter.hpp"
 #include "nic/queue.hpp"
 #include "nic/rx.hpp"
+#include "nic/trace.hpp"
 
 namespace weft::nic {
 
@@ -78,6 +79,9 @@ class RxPort final : private RxSink {
   void dropped(uint64_t context, bool multi) noexcept override;
   void unsettled() noexcept override;
   uint64_t now_ns() noexcept override;
+  void kept(const RxMessage& message) noexcept override;
+  void record(TraceKind kind, uint64_t bytes, uint64_t tag, uint32_t peer, uint64_t id = 0,
+              Status status = Status::ok) noexcept;
   void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept override;
 
   uint32_t hold(const ReceiveArgs& args, uint64_t length);  // throws std::bad_alloc
@@ -96,6 +100,7 @@ class RxPort final : private RxSink {
   const std::shared_ptr<CompletionQueue> cq_;
   const std::shared_ptr<Counter> counter_;
   const AddressVector* const sources_;
+  EndpointTrace* const trace_;  // null: not traced
   const uint32_t generation_;
   const bool selective_, source_error_, tells_buffers_, software_counts_;
   std::atomic<uint64_t> min_multi_recv_;

@@ -16,6 +16,26 @@ using mem::copy_guarded;
 void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                    std::span<const std::byte> payload) {
   count_frame();
+  if (parts_.trace != nullptr) [[unlikely]] {
+    TraceRecord r;
+    r.t_ns = parts_.trace->now_ns();
+    take_frame(peer, frame, payload);
+    if (!wire::is_request(frame.kind)) return;
+    r.duration_ns = parts_.trace->now_ns() - r.t_ns;
+    r.kind = TraceKind::served;
+    r.what = static_cast<uint8_t>(frame.kind);
+    r.id = frame.op_id;
+    r.bytes = payload.size();
+    r.peer = frame.source.pid;
+    r.endpoint = TraceRecord::kNoEndpoint;
+    parts_.trace->add(r);
+    return;
+  }
+  take_frame(peer, frame, payload);
+}
+
+[[gnu::always_inline]] inline void Nic::take_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                                                   std::span<const std::byte> payload) {
   switch (frame.kind) {
     case wire::FrameKind::answer:
       on_answer(peer, frame, payload);

@@ -163,7 +163,7 @@ class Nic:
     The software NIC of this process: one engine, its links, its memory table.
     """
 
-    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152, cache_monitor: str = '', cache_count_max: int = 1024, cache_bytes_max: int = 18446744073709551615, cache_off: Sequence[int] = [], viewers: bool = True) -> None:
+    def __init__(self, *, engine: str = 'thread', isolation: str = 'shared', cma: bool = True, shm: bool = True, tcp_log: bool = False, mr_count_max: int = 2097152, cache_monitor: str = '', cache_count_max: int = 1024, cache_bytes_max: int = 18446744073709551615, cache_off: Sequence[int] = [], viewers: bool = True, trace: str = '', trace_records: int = 262144) -> None:
         """
         engine        thread: an engine thread serves peers; manual: only calls into the NIC serve them.
         isolation     shared: peers map our segments; strict: no memory is shared, and our engine makes every
@@ -176,6 +176,7 @@ class Nic:
         cache_*       the registration cache: the monitor of system memory ("": this machine's default), the
                       limits, and the interfaces whose memory is not cached.
         viewers       whether processes of this user may look at the NIC's state (snapshot()).
+        trace         the folder for a file that the NIC records into, of trace_records records; "": none.
         """
 
     @property

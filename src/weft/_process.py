@@ -74,6 +74,8 @@ def nic() -> Nic:
                     cache_count_max=cache.cache_max_count,
                     cache_bytes_max=2**64 - 1 if cache.cache_max_size is None else cache.cache_max_size,
                     viewers=s.top,
+                    trace=s.trace,
+                    trace_records=s.trace_records,
                     cache_off=[iface for iface, on in enumerate(switches, 1) if not on],
                 )
                 made.tcp_timeout(s.tcp_timeout)

@@ -287,6 +287,18 @@ class Settings(Environment):
     tcp_log = Variable(
         "WEFT_TCP_LOG", Switch(), False, "report on stderr peers that the tcp link refused or lost, and why"
     )
+    trace = Variable(
+        "WEFT_TRACE",
+        Text("path; of a folder", str),
+        "",
+        "the folder in which the NIC records what it does, in a file for each process; `weft trace` sets this variable",
+    )
+    trace_records = Variable(
+        "WEFT_TRACE_RECORDS",
+        Whole("a whole number, at most 67108864", 1 << 26),
+        1 << 18,
+        "records of a trace, of 64 bytes each, rounded up to a power of two; then the newest replace the oldest",
+    )
     top = Variable("WEFT_TOP", Switch(), True, "0: `weft top` does not see this process")
     mr_mode = Variable(
         "WEFT_MR_MODE",

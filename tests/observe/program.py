@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 from typing import Any
 
+import numpy as np
 from tests.patience import Patience
-from tests.procs.peer import World
+from tests.procs.peer import Side, World
 
 from weft import _process, cxi, fi
 
@@ -125,3 +129,91 @@ def write_to(world: World, name: str, key: int) -> None:
     side = world.side
     side.ep.write(bytes(BYTES), dest_addr=side.av.insert(name), addr=0, key=key)
     side.done()
+
+
+# ---- traced programs: `python -m tests.observe.program NAME` ---------------------------------------------------------
+
+
+def _messages() -> None:
+    """Three messages that wait for their receives, two receives that wait for their messages."""
+    talker = Talker()
+    talker.send(3)
+    rooms = [bytearray(BYTES) for _ in range(5)]
+    for room in rooms:
+        talker.ep.recv(room)
+    talker.send(2)
+    done, patience = 0, Patience(CALL_S)
+    while done < 5:
+        done += len(talker.cq.read(8))
+        assert not patience.over
+
+
+def _rma() -> None:
+    """Writes and a read that load and store do; a write with a bad key, which fails."""
+    side = Side()
+    side.region(side.domain.alloc(4096, "uint8"), key=1)
+    me = side.av.insert(side.name)
+    for _ in range(4):
+        side.ep.write(bytes(64), dest_addr=me, addr=0, key=1)
+    side.ep.read(bytearray(32), src_addr=me, addr=0, key=1)
+    side.ep.atomic(np.ones(1, "uint64"), dest_addr=me, addr=0, key=1, datatype=fi.UINT64, op=fi.SUM)
+    side.done(6)
+    side.ep.write(bytes(64), dest_addr=me, addr=0, key=99)
+    side.failed()
+
+
+def _stall() -> None:
+    """Calls that a full completion queue refuses, and one more that it does not; prints the number of refused ones."""
+    talker, times, patience = Talker("weft", 0, 4), 0, Patience(CALL_S)
+    while True:
+        assert not patience.over
+        try:
+            talker.ep.send(bytes(BYTES), dest_addr=talker.me)
+            if times:
+                break
+        except fi.Again:
+            times += 1
+            if times >= 20:
+                talker.cq.read(8)
+    print(times)
+
+
+def _flow_control() -> None:
+    world = World()
+    talk(world, "cxi", 20)
+    flood(world, 2)
+
+
+def _many() -> None:
+    Talker().send(2000)
+
+
+def _children() -> None:
+    """A forked child, and one that is started with exec; each uses Weft."""
+    Talker().send(1)
+    pid = os.fork()
+    if pid == 0:
+        Talker().send(1)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    subprocess.run([sys.executable, "-m", "tests.observe.program", "messages"], check=True)
+
+
+def _killed() -> None:
+    """Killed with SIGKILL in the middle: an operation is under way, for which nobody answers."""
+    _rma()
+    talker = Talker()
+    talker.ep.send(bytes(1 << 20), dest_addr=talker.me)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exit() -> None:
+    sys.exit(7)
+
+
+def _nothing() -> None:
+    pass
+
+
+if __name__ == "__main__":
+    globals()[f"_{sys.argv[1]}"]()

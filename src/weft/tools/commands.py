@@ -356,3 +356,22 @@ def top(
     from . import top as command
 
     raise typer.Exit(command.top(once, json, interval, pid or []))
+
+
+@app.command(cls=Command)
+def trace(
+    out: Annotated[Path, typer.Argument(metavar="OUT.json", help="The timeline.", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENT...]", show_default=False)],
+    records: Annotated[
+        int, typer.Option(metavar="N", help="The newest records that each process keeps, of 64 bytes.")
+    ] = 1 << 18,
+) -> None:
+    """Run a program, and write a timeline of what its processes do with Weft: weft trace run.json -- PROGRAM ...
+
+    ui.perfetto.dev and chrome://tracing open it: operations from post to completion, calls by thread, matches,
+    triggers, stalls, flow control. Child processes are included, and processes that were killed. Exits with the
+    program's status.
+    """
+    from . import trace as it
+
+    raise typer.Exit(it.trace(out, command, records))
