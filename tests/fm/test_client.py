@@ -17,6 +17,7 @@ from tests.fm.scripted import Answer, answer, bytes_of, dripping, scripted, sile
 
 from weft import cxi, fi
 from weft.fm import ManagerError, client, create_multicast, delete_multicast
+from weft.settings import Secret
 
 MACS = [0x00840, 0x00841, 0xFFFFF]
 GOOD = {"mcastID": 17, "hwRoot": "02:00:00:00:08:41"}
@@ -62,6 +63,16 @@ def test_create_sends_the_documented_request() -> None:
         "jobID": "j",
         "jobStepID": "4",
     }
+
+
+def test_token_that_is_not_to_be_shown_is_sent_and_not_shown() -> None:
+    """FI_CXI_COLL_MCAST_TOKEN comes from the settings as a Secret."""
+    token = Secret("hidden-word")
+    with scripted(answer(401, {"message": "who?"})) as manager:
+        found = refused(lambda: create(manager.url, token=token))
+        refused(lambda: delete_multicast(manager.url, token, 1))
+    assert all(b"Authorization: Bearer hidden-word\r\n" in one for one in manager.requests)
+    assert "hidden-word" not in str(found)
 
 
 def test_create_without_step_sends_null_in_parentheses() -> None:

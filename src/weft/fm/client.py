@@ -245,7 +245,7 @@ def _head(method: str, host: str, port: int, secure: bool, target: str, token: s
         "Accept: application/json",
         "Content-Type: application/json",
         "charset: utf-8",
-        f"Authorization: Bearer {token}",
+        "Authorization: Bearer " + token,  # not formatted: a weft.settings.Secret formats as "not shown"
         f"Content-Length: {length}",
         "Connection: close",
     ]
