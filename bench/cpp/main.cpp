@@ -31,6 +31,7 @@ constexpr Bench kBenches[] = {
     {"units", bench_units},
     {"match", bench_match},
     {"messages", bench_messages},
+    {"trigger", bench_trigger},
 };
 
 }  // namespace

@@ -138,5 +138,6 @@ void bench_oversubscribed();
 void bench_units();
 void bench_match();
 void bench_messages();
+void bench_trigger();
 
 }  // namespace weft::bench

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "bind/arglist.hpp"
+#include "bind/deferred.hpp"
 
 namespace weft::bind {
 
@@ -184,7 +185,7 @@ struct ListAtomic {
 };
 
 PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily family, const ListAtomic& p, uint64_t flags,
-                      bool message) {
+                      bool message, Deferral* later = nullptr) {
   if (!usable(core, method)) return nullptr;
   call::Atomic a;
   call::Why why;
@@ -217,6 +218,14 @@ PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily famil
   a.compare = compare.span();
   a.result = result.span();
   a.remote = {remote.data(), remote_count};
+  if (later != nullptr) {
+    std::array<const Buf*, 3 * nic::kIovMax> all;
+    size_t count = 0;
+    for (const BufList* list : {&operand, &compare, &result}) {
+      for (size_t i = 0; i < list->count; ++i) all[count++] = list->pointers[i];
+    }
+    return queue(core, method, a, p.context, std::span(all).first(count), *later);
+  }
   return run(core, method, a, p.context, {result.pointers.data(), result.count});
 }
 
@@ -287,9 +296,13 @@ Signature g_fetch_atomicmsg{"fetch_atomicmsg", {"msg", "resultv", "result_desc",
 Signature g_compare_atomicmsg{
     "compare_atomicmsg", {"msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"}, 6, 2, {}};
 
-// p: the arguments of the call besides the message.
-PyObject* atomic_message(EndpointCore* core, const char* method, AtomicFamily family, PyObject* msg,
-                         PyObject* flags_arg, ListAtomic p) {
+}  // namespace
+
+PyObject* atomic_msg(EndpointCore* core, const char* method, AtomicFamily family, PyObject* msg, PyObject* flags_arg,
+                     const AtomicLists& lists, Deferral* later) {
+  ListAtomic p;
+  p.comparev = lists.comparev, p.compare_desc = lists.compare_desc;
+  p.resultv = lists.resultv, p.result_desc = lists.result_desc;
   uint64_t flags = 0;
   if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
   const Attr iov(msg, "msg_iov"), iov_count(msg, "iov_count"), rma(msg, "rma_iov"), rma_count(msg, "rma_iov_count"),
@@ -302,33 +315,29 @@ PyObject* atomic_message(EndpointCore* core, const char* method, AtomicFamily fa
   p.rma = rma.value, p.rma_count = rma_count.value;
   p.dest = addr.value, p.datatype = datatype.value, p.op = op.value;
   p.context = context.value, p.data = data.value;
-  return list_atomic(core, method, family, p, flags, true);
+  return list_atomic(core, method, family, p, flags, true, later);
 }
-
-}  // namespace
 
 PyObject* ep_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_atomicmsg, args, nargs, kwnames, a)) return nullptr;
   const auto& [msg, flags] = a;
-  return atomic_message(self_of(self), "atomicmsg", AtomicFamily::base, msg, flags, {});
+  return atomic_msg(self_of(self), "atomicmsg", AtomicFamily::base, msg, flags, {});
 }
 PyObject* ep_fetch_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
   if (!parse(g_fetch_atomicmsg, args, nargs, kwnames, a)) return nullptr;
   const auto& [msg, resultv, result_desc, flags] = a;
-  ListAtomic p;
-  p.resultv = resultv, p.result_desc = result_desc;
-  return atomic_message(self_of(self), "fetch_atomicmsg", AtomicFamily::fetch, msg, flags, p);
+  const AtomicLists lists{.resultv = resultv, .result_desc = result_desc};
+  return atomic_msg(self_of(self), "fetch_atomicmsg", AtomicFamily::fetch, msg, flags, lists);
 }
 PyObject* ep_compare_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[6];
   if (!parse(g_compare_atomicmsg, args, nargs, kwnames, a)) return nullptr;
   const auto& [msg, comparev, compare_desc, resultv, result_desc, flags] = a;
   if (!present("compare_atomicmsg", {{resultv, "resultv"}})) return nullptr;
-  ListAtomic p;
-  p.comparev = comparev, p.compare_desc = compare_desc, p.resultv = resultv, p.result_desc = result_desc;
-  return atomic_message(self_of(self), "compare_atomicmsg", AtomicFamily::compare, msg, flags, p);
+  const AtomicLists lists{comparev, compare_desc, resultv, result_desc};
+  return atomic_msg(self_of(self), "compare_atomicmsg", AtomicFamily::compare, msg, flags, lists);
 }
 
 void register_atomic(nb::module_& m) {

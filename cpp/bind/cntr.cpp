@@ -15,6 +15,7 @@ constexpr int64_t kPageLook = 1'000'000;  // interval at which a waiting thread 
 struct CounterPageCore {
   std::shared_ptr<nic::CounterPage> page;
   std::weak_ptr<nic::Counter> counter;
+  std::shared_ptr<DomainBox> box;
 };
 
 int page_getbuffer(PyObject* self, Py_buffer* view, int flags) {
@@ -168,7 +169,7 @@ void set_wb_buffer(CounterCore& c, nb::handle buffer) {
 
 CounterPageCore get_mmio(CounterCore& c) {
   nic::ClientMemory& memory = memory_of(c);
-  CounterPageCore page{translating([&] { return memory.page(); }), c.counter};
+  CounterPageCore page{translating([&] { return memory.page(); }), c.counter, c.box};
   c.box->domain->nic()->watch(c.counter);
   return page;
 }
@@ -195,7 +196,10 @@ void register_cntr(nb::module_& m) {
                 offset != Page::kResetErrors) {
               raise(fi_err::kEINVAL, "offset " + std::to_string(offset) + ": the page has words at 0, 64, 128 and 192");
             }
-            if (const auto counter = p.counter.lock()) counter->memory()->store(offset, value);
+            const auto counter = p.counter.lock();
+            if (counter == nullptr) return;
+            counter->memory()->store(offset, value);
+            run_triggers(*p.box);
           },
           nb::arg("offset"), nb::arg("value"),
           "Has the effect of a plain store, at once. No store made by this call is lost.");
@@ -247,6 +251,7 @@ void register_cntr(nb::module_& m) {
             const uint64_t n = number_of(value, "cntr.add", "value");
             check_value(c, n, "cntr.add");
             c.counter->add(n);
+            run_triggers(*c.box);
           },
           nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"),
           "Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
@@ -257,6 +262,7 @@ void register_cntr(nb::module_& m) {
             const uint64_t n = number_of(value, "cntr.set", "value");
             check_value(c, n, "cntr.set");
             c.counter->set(n);
+            run_triggers(*c.box);
           },
           nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"),
           "Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
@@ -304,6 +310,8 @@ void register_cntr(nb::module_& m) {
       .def("close", [](CounterCore& c) {
         c.closed = true;
         leave(c);
+        // The NIC no longer triggers by this counter; it may still count deferred work that was queued earlier.
+        if (!c.box->forked()) c.box->domain->triggers().forget(c.counter.get());
         c.written_to.reset();
         if (!c.box->forked()) c.counter->event.tell();
       });

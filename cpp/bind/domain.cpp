@@ -271,6 +271,7 @@ void register_domain(nb::module_& m) {
           nb::sig("def regions(self) -> list[Any]"), "The open regions.")
       .def("close", [](DomainCore& d) {
         if (!d.box || d.box->closed || d.box->forked()) return;
+        d.box->domain->triggers().flush();
         d.box->drain();
         d.box->on_news = nb::object();
         d.box->closed = true;

@@ -116,6 +116,9 @@ bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool w
 
 extern PyType_Slot g_endpoint_slots[];  // ep_methods.cpp
 
+// A call with a message struct that is queued as deferred work instead of posted (trigger.cpp).
+struct Deferral;
+
 PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
@@ -156,6 +159,14 @@ PyObject* ep_tinjectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs
 PyObject* ep_trecv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_trecvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_trecvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+// The calls above whose arguments are a message struct; later: they are queued, and nothing is posted.
+PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags, bool data,
+                       Deferral* later = nullptr);
+struct AtomicLists {
+  PyObject *comparev = nullptr, *compare_desc = nullptr, *resultv = nullptr, *result_desc = nullptr;
+};
+PyObject* atomic_msg(EndpointCore* core, const char* method, nic::AtomicFamily family, PyObject* msg, PyObject* flags,
+                     const AtomicLists& lists, Deferral* later = nullptr);
 // With remote data, whether or not the ...msg call itself takes REMOTE_CQ_DATA.
 PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_tsenddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

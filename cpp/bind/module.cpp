@@ -30,4 +30,5 @@ NB_MODULE(_nic, m) {
   register_ucp(m);
   register_window(m);
   register_held(m);
+  register_triggers(m);
 }

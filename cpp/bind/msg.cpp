@@ -4,6 +4,8 @@
 // its type allows, keep the GIL for short copies, and allocate nothing.
 #include "bind/msg.hpp"
 
+#include "bind/deferred.hpp"
+
 namespace weft::bind {
 
 namespace {
@@ -199,8 +201,8 @@ bool read_tag(PyObject* msg, const char* method, const char* name, uint64_t* out
 
 }  // namespace
 
-PyObject* send_msg(PyObject* self, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data) {
-  EndpointCore* core = self_of(self);
+PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data,
+                   Deferral* later) {
   if (!usable(core, method)) return nullptr;
   call::Send s;
   if (!to_u64(flags, &s.flags, method, "flags")) return nullptr;
@@ -216,11 +218,12 @@ PyObject* send_msg(PyObject* self, const char* method, bool tagged, PyObject* ms
   s.message = true;
   s.data = data;
   s.local = list.span();
+  if (later != nullptr) return queue(core, method, s, f.context.value, {list.pointers.data(), list.count}, *later);
   return check_and_post(core, method, s, f.context.value, false, {list.pointers.data(), list.count}, s.dest, s.total);
 }
 
-PyObject* recv_msg(PyObject* self, const char* method, bool tagged, PyObject* msg, PyObject* flags) {
-  EndpointCore* core = self_of(self);
+PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
+                   Deferral* later) {
   if (!usable(core, method)) return nullptr;
   call::Receive r;
   if (!to_u64(flags, &r.flags, method, "flags")) return nullptr;
@@ -240,6 +243,12 @@ PyObject* recv_msg(PyObject* self, const char* method, bool tagged, PyObject* ms
   r.tagged = tagged;
   r.message = true;
   r.local = list.span();
+  if (later != nullptr && later->threshold != 0)
+    return queue(core, method, r, f.context.value, {list.pointers.data(), list.count}, *later);
+  if (later != nullptr) {  // posted now, as deferred work
+    r.deferred = true;
+    r.counter = later->counter;
+  }
   return check_and_receive(core, method, r, f.context.value, {list.pointers.data(), list.count});
 }
 
@@ -277,12 +286,12 @@ PyObject* ep_sendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
 PyObject* ep_sendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_sendmsg, args, nargs, kwnames, a)) return nullptr;
-  return send_msg(self, "sendmsg", false, a[0], a[1], false);
+  return send_msg(self_of(self), "sendmsg", false, a[0], a[1], false);
 }
 PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_senddatamsg, args, nargs, kwnames, a)) return nullptr;
-  return send_msg(self, "senddata", false, a[0], a[1], true);
+  return send_msg(self_of(self), "senddata", false, a[0], a[1], true);
 }
 PyObject* ep_inject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[3];
@@ -321,7 +330,7 @@ PyObject* ep_recvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
 PyObject* ep_recvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_recvmsg, args, nargs, kwnames, a)) return nullptr;
-  return recv_msg(self, "recvmsg", false, a[0], a[1]);
+  return recv_msg(self_of(self), "recvmsg", false, a[0], a[1]);
 }
 
 }  // namespace weft::bind

@@ -32,7 +32,10 @@ PyObject* recv_one(PyObject* self, const char* method, bool tagged, const OneMes
 PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageList& m);
 PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageList& m);
 // msg: an fi.Msg or fi.MsgTagged. data: the call implies remote data.
-PyObject* send_msg(PyObject* self, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data);
-PyObject* recv_msg(PyObject* self, const char* method, bool tagged, PyObject* msg, PyObject* flags);
+// later: the call is queued as deferred work, and nothing is posted.
+PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data,
+                   Deferral* later = nullptr);
+PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
+                   Deferral* later = nullptr);
 
 }  // namespace weft::bind

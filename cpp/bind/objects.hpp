@@ -65,5 +65,14 @@ void register_mr(nb::module_& m);
 void register_atomic(nb::module_& m);
 void register_rules(nb::module_& m);
 void register_message_config(nb::module_& m);
+void register_triggers(nb::module_& m);
+
+// Starts deferred work after a counter was changed. Requires the GIL, and no lock of the NIC.
+inline void run_triggers(const DomainBox& box) {
+  if (!box.domain->triggers().has_work()) [[likely]]
+    return;
+  const ReleasedGil released;
+  box.domain->triggers().run();
+}
 
 }  // namespace weft::bind

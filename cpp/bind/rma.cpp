@@ -5,6 +5,7 @@
 #include <array>
 
 #include "bind/arglist.hpp"
+#include "bind/deferred.hpp"
 
 namespace weft::bind {
 
@@ -207,9 +208,13 @@ PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* 
                    PyObject* kwnames, bool implied_data = false) {
   PyObject* a[2];
   if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
-  const auto& [msg, flags] = a;
-  EndpointCore* core = self_of(self);
-  const char* method = signature.method;
+  return transfer_msg(self_of(self), signature.method, kind, a[0], a[1], implied_data);
+}
+
+}  // namespace
+
+PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags,
+                       bool implied_data, Deferral* later) {
   if (!usable(core, method)) return nullptr;
   call::ListTransfer t;
   if (!to_u64(flags, &t.flags, method, "flags")) return nullptr;
@@ -232,10 +237,9 @@ PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* 
   t.data = implied_data;
   t.local = list.span();
   t.remote = {remote.data(), remote_count};
+  if (later != nullptr) return queue(core, method, t, context.value, {list.pointers.data(), list.count}, *later);
   return run(core, method, t, context.value, list);
 }
-
-}  // namespace
 
 PyObject* ep_readmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return msg_call(self, g_readmsg, OpKind::read, args, nargs, kwnames);

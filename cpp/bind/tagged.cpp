@@ -35,12 +35,12 @@ PyObject* ep_tsendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 PyObject* ep_tsendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_tsendmsg, args, nargs, kwnames, a)) return nullptr;
-  return send_msg(self, "tsendmsg", true, a[0], a[1], false);
+  return send_msg(self_of(self), "tsendmsg", true, a[0], a[1], false);
 }
 PyObject* ep_tsenddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_tsenddatamsg, args, nargs, kwnames, a)) return nullptr;
-  return send_msg(self, "tsenddata", true, a[0], a[1], true);
+  return send_msg(self_of(self), "tsenddata", true, a[0], a[1], true);
 }
 PyObject* ep_tinject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
@@ -84,7 +84,7 @@ PyObject* ep_trecvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 PyObject* ep_trecvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];
   if (!parse(g_trecvmsg, args, nargs, kwnames, a)) return nullptr;
-  return recv_msg(self, "trecvmsg", true, a[0], a[1]);
+  return recv_msg(self_of(self), "trecvmsg", true, a[0], a[1]);
 }
 
 }  // namespace weft::bind

@@ -154,6 +154,8 @@ PostResult post(nic::Endpoint& ep, const Receive& r) {
   args.tagged = r.tagged;
   args.device = r.device;
   args.cookies = r.cookies;
+  args.deferred = r.deferred;
+  args.counter = r.counter;
   return ep.post_receive(args);
 }
 

@@ -34,6 +34,8 @@ struct Receive {
   std::span<const Local> local;
   uint64_t source = kNoPeer, tag = 0, ignore = 0, flags = 0, context = 0;
   std::span<const uint64_t> cookies;  // the NIC's if post() refuses nothing
+  bool deferred = false;              // as of nic::ReceiveArgs
+  std::shared_ptr<nic::Counter> counter;
   // Set by check().
   uint64_t total = 0;
   uint8_t device = 0;

@@ -139,7 +139,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         (args.family == AtomicFamily::base || (!args.result.empty() && args.result[0].iov_len == total)) &&
         (args.family != AtomicFamily::compare || (!args.compare.empty() && args.compare[0].iov_len == total)) &&
         total <= atomic_bytes_max_;
-    const DomainLock guard(domain_);
+    const PostLock guard(domain_);
     const uint64_t to = dest_of(args.dest);
     if (fits && plain_ && to < flows_.size() && flows_[to]) [[likely]] {
       const Flow& flow = *flows_[to];
@@ -200,28 +200,11 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
       (args.family == AtomicFamily::compare && sum_bytes(args.compare) != total)) {
     return {Refusal::length_mismatch};
   }
-  // Host copies for device memory: operand, compare, result.
-  std::vector<std::byte> room;
-  iovec host[3];
-  Status staged = Status::ok;
+  HostCopies host;
   const mem::Devices& devices = domain_->nic_->devices();
-  const bool device = (args.operand_device | args.compare_device | args.result_device) != 0;
-  if (device) {
-    room.resize(3 * total);
-    for (size_t i = 0; i < 3; ++i) host[i] = {room.data() + i * total, total};
-    if (!args.operand.empty()) {
-      staged = copy_device(devices, args.operand, args.operand_device, room.data(), true);
-      args.operand = {&host[0], 1};
-    }
-    if (!args.compare.empty()) {
-      if (staged == Status::ok) {
-        staged = copy_device(devices, args.compare, args.compare_device, room.data() + total, true);
-      }
-      args.compare = {&host[1], 1};
-    }
-    if (!args.result.empty()) args.result = {&host[2], 1};
-  }
-  const DomainLock guard(domain_);
+  const Status staged = host.make(devices, &args, total);
+  const bool device = !host.room.empty();
+  const PostLock guard(domain_);
   const bool held = holds_or_rings(args.flags);
   bool wants;
   Flow* flow;
@@ -261,7 +244,7 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
     Status status = Status::ok;
     const Direct direct = try_direct_atomic(route, args, total, &status);
     if (device && (direct == Direct::done || direct == Direct::no_room)) {
-      status = copy_device(devices, asked.result, args.result_device, room.data() + 2 * total, false);
+      status = copy_device(devices, asked.result, args.result_device, host.room.data() + 2 * total, false);
       if (status != Status::ok) return failed(status);
     }
     switch (direct) {
@@ -283,11 +266,22 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
     return {r};
   }
   Op* op = make_op(OpKind::atomic, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
+  op->access().data_done = data_done;
+  if (!take_args(op, args, device ? asked.result : std::span<const iovec>{})) {
+    finish(op);
+    return {Refusal::none, true};
+  }
+  return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
+}
+
+// The arguments of an atomic, in host memory, in its operation. of_device: where the result goes, if some buffers are
+// device memory. False: op->status tells why not.
+bool Endpoint::take_args(Op* op, const AtomicArgs& args, std::span<const iovec> of_device) {
+  const uint64_t total = op->total;
   Op::Access& access = op->access();
   access.family = args.family;
   access.op = args.op;
   access.datatype = args.datatype;
-  access.data_done = data_done;
   access.remote.set(args.remote);
   // Copy the operands: the caller of inject may reuse them at once, and copying a few bytes is cheaper than tracking.
   op->held.resize(3 * total);
@@ -299,19 +293,36 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
     if (op->status == Status::ok) op->status = gather(args.compare, 0, op->held.data() + total, total);
     access.compare.set({op->held.data() + total, total});
   }
-  if (op->status != Status::ok) {
-    finish(op);
-    return {Refusal::none, true};
-  }
-  if (device && !data_done) {
+  if (op->status != Status::ok) return false;
+  if (!of_device.empty() && !access.data_done) {
     access.device_results = args.result_device;
-    if (!args.result.empty()) access.result.set({op->held.data() + 2 * total, total});
+    access.result.set({op->held.data() + 2 * total, total});
     access.device_at = 2 * total;
-    access.device_result.set(asked.result);
+    access.device_result.set(of_device);
   } else {
     access.result.set(args.result);
   }
-  return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
+  return true;
+}
+
+// Replaces buffers in device memory by copies.
+Status HostCopies::make(const mem::Devices& devices, AtomicArgs* args, uint64_t total) {
+  if ((args->operand_device | args->compare_device | args->result_device) == 0) return Status::ok;
+  room.resize(3 * total);
+  for (size_t i = 0; i < 3; ++i) list[i] = {room.data() + i * total, total};
+  Status staged = Status::ok;
+  if (!args->operand.empty()) {
+    staged = copy_device(devices, args->operand, args->operand_device, room.data(), true);
+    args->operand = {&list[0], 1};
+  }
+  if (!args->compare.empty()) {
+    if (staged == Status::ok) {
+      staged = copy_device(devices, args->compare, args->compare_device, room.data() + total, true);
+    }
+    args->compare = {&list[1], 1};
+  }
+  if (!args->result.empty()) args->result = {&list[2], 1};
+  return staged;
 }
 
 }  // namespace weft::nic

@@ -3,8 +3,11 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "nic/atomics.hpp"
 #include "nic/op.hpp"
@@ -42,6 +45,13 @@ struct AtomicArgs {
   uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is device memory
 };
 
+// Copies in host memory of an atomic's buffers, where some of them are device memory: operand, compare, result.
+struct HostCopies {
+  std::vector<std::byte> room;  // empty: there are no copies
+  std::array<iovec, 3> list;
+  Status make(const mem::Devices& devices, AtomicArgs* args, uint64_t total);
+};
+
 // A message to send: fi_msg(3), fi_tagged(3).
 struct SendArgs {
   uint64_t dest = 0;  // fi_addr
@@ -64,6 +74,8 @@ struct ReceiveArgs {
   bool tagged = false;
   uint8_t device = 0;                 // bit i: local[i] is device memory
   std::span<const uint64_t> cookies;  // objects that the receive needs; Domain::take_released() returns them
+  bool deferred = false;              // reports its completion only with kCompletion
+  std::shared_ptr<Counter> counter;   // counts the receive instead of the endpoint's counter
 };
 
 // One descriptor of a vectored call: weft.fi.RMA_DESC.

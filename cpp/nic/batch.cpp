@@ -32,7 +32,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
   size_t first_bad_at = 0;
   std::shared_ptr<Route> bad_route;
   for (size_t begin = 0; begin < descs.size() || begin == 0; begin += kChunk) {
-    const DomainLock guard(domain_);
+    const PostLock guard(domain_);
     if (begin == 0) {
       if (config_.holds_more) ring();
       if (reorder_) [[unlikely]]
@@ -140,7 +140,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
       }
     }
   }
-  const DomainLock guard(domain_);
+  const PostLock guard(domain_);
   if (wants) tx_cq_->unreserve();
   if (parent != nullptr) {
     parent->total = total;

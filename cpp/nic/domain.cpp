@@ -8,7 +8,8 @@
 
 namespace weft::nic {
 
-Domain::Domain(Nic* nic, const DomainConfig& config) : nic_(nic), config_(config) {
+Domain::Domain(Nic* nic, const DomainConfig& config)
+    : triggers_(std::make_shared<TriggerUnit>(this)), nic_(nic), config_(config) {
   nic->add_domain(this);  // last: from here on other threads find the domain
   mem::keep_fault_handler();
 }
@@ -19,6 +20,7 @@ Domain::~Domain() {
 
 void Domain::close() noexcept {
   if (nic_ == nullptr) return;
+  triggers_->close();
   nic_->drop_mappings_of(this);
   nic_->remove_domain(this);
 }

@@ -19,6 +19,7 @@
 #include "nic/op.hpp"
 #include "nic/region.hpp"
 #include "nic/route.hpp"
+#include "nic/trigger.hpp"
 
 namespace weft::nic {
 
@@ -133,6 +134,12 @@ class Domain {
   void note_software() noexcept { software_waits_.store(true, std::memory_order_seq_cst); }
 
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
+  [[nodiscard]] TriggerUnit& triggers() const noexcept { return *triggers_; }
+  // Starts deferred work that counters have made ready. Call it without the lock, after a counter was changed.
+  [[gnu::always_inline]] void run_triggers() noexcept {
+    if (triggers_->has_work()) [[unlikely]]
+      triggers_->run();
+  }
   [[nodiscard]] const DomainConfig& config() const noexcept { return config_; }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
   struct Statistics {
@@ -144,6 +151,7 @@ class Domain {
   friend class AddressVector;
   friend class MemoryRegion;
   friend class Nic;
+  friend class TriggerUnit;
   [[gnu::noinline, gnu::cold]] void wait_for_lock() noexcept;
   void note_holder([[maybe_unused]] std::thread::id thread) noexcept {
 #if !defined(NDEBUG)
@@ -185,6 +193,7 @@ class Domain {
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
 
+  std::shared_ptr<TriggerUnit> triggers_;
   mem::ActivityWord* activity_ = nullptr;  // in the cache line of `statistics`, which every operation writes
   Nic* nic_;
   DomainConfig config_;
@@ -216,6 +225,18 @@ struct DomainLock {
   [[gnu::always_inline]] ~DomainLock() { domain->unlock(); }
   DomainLock(const DomainLock&) = delete;
   DomainLock& operator=(const DomainLock&) = delete;
+  Domain* domain;
+};
+
+// The lock of a call that posts: then also starts the deferred work that the call's completions have triggered.
+struct PostLock {
+  [[gnu::always_inline]] explicit PostLock(Domain* d) noexcept : domain(d) { domain->lock(); }
+  [[gnu::always_inline]] ~PostLock() {
+    domain->unlock();
+    domain->run_triggers();
+  }
+  PostLock(const PostLock&) = delete;
+  PostLock& operator=(const PostLock&) = delete;
   Domain* domain;
 };
 

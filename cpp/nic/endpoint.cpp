@@ -215,6 +215,7 @@ void Endpoint::close() noexcept {
     flows_.clear();
     if (was_enabled) std::erase(av_->users_, this);
   }
+  domain_->triggers_->forget(this);
   // Wait for long copies of other threads, which use this endpoint and its domain afterwards.
   Backoff backoff;
   while (long_copies_.load(std::memory_order_acquire) != 0) backoff.pause();

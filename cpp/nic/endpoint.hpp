@@ -26,6 +26,7 @@
 #include "nic/rx_port.hpp"
 #include "nic/telemetry.hpp"
 #include "nic/trace.hpp"
+#include "nic/trigger.hpp"
 #include "wire/address.hpp"
 
 namespace weft::nic {
@@ -152,6 +153,11 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
 
   [[nodiscard]] EndpointTrace* trace() const noexcept { return trace_.get(); }
 
+  // Whether an operation to `dest` could be queued as deferred work; *flow: to it. start() starts such work; it
+  // requires the domain's lock. Defined in trigger.cpp.
+  Refusal check_deferred(uint64_t dest, std::shared_ptr<Flow>* flow);
+  Work::Outcome start(Work& work);
+
   // Messages. Refused with rx_full if no more receives fit, with no_claim if the context has claimed no message.
   PostResult post_send(const SendArgs& args);
   PostResult post_receive(const ReceiveArgs& args);
@@ -204,6 +210,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   friend class Nic;
   friend class AddressVector;
   friend class RxPort;
+  friend class TriggerUnit;
   [[nodiscard]] Receiver* receiver() noexcept { return this; }
   // trace.cpp. The calls without their record; traced(): the record of a call, which returns the call's result.
   PostResult post_untraced(const RmaArgs& asked);
@@ -282,6 +289,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   bool advance_safely(Op* op) noexcept;
   PostResult post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
                                 uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
+  bool take_args(Op* op, const RmaArgs& args);
+  bool take_args(Op* op, const AtomicArgs& args, std::span<const iovec> of_device);
+  bool take_args(Op* op, const SendArgs& args);
   // False: a page of the caller's buffers failed, and op->status is set.
   static bool keep_local(Op* op, std::span<const iovec> local);
   [[gnu::noinline]] PostResult post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest,
@@ -367,7 +377,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] std::string describe_status(std::string text, const wire::RmaRange& range, const Route& route,
                                             Status status) const;
   void end_message_flow(Flow& flow) noexcept;
-  void complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, bool late = false) noexcept;
+  void complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, Counter* counter,
+                     bool late = false) noexcept;
+  [[nodiscard]] bool lacks_id(bool tagged, uint64_t total) const noexcept;
   void report_send_failure(Op* op, Route& route) noexcept;
   [[nodiscard]] wire::Frame message_frame(const Route& route, const Flow& flow, uint64_t tag, uint64_t data,
                                           uint64_t total, bool tagged, uint64_t flags) const noexcept;
@@ -416,6 +428,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   ClassSet send_stops_ = 0;                     // bits of Flow::busy that keep a message from being sent by the call
   uint32_t tagged_ids_ = 0, untagged_ids_ = 0;  // messages that wait to be pulled
   uint64_t no_id_ = 0, no_id_bytes_ = 0, stops_seen_ = 0;
+  uint64_t full_in_pass_ = 0;   // of TriggerUnit: the pass in which this endpoint's queues were full
   std::vector<uint32_t> lent_;  // buffers of canceled messages, which peers may still be reading
   uint32_t index_ = 0, generation_ = 0;
   bool shut_ = false;         // peers have been told that rx_cq_ has no room

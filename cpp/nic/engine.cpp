@@ -51,6 +51,8 @@ size_t Nic::progress_locked(bool events) noexcept try {
   if (pulls_wait_.load(std::memory_order_relaxed)) [[unlikely]]
     n += run_pulls();
   if (waiting_ops_.load(std::memory_order_relaxed) != 0) n += pump_all();
+  if (works_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    n += run_triggers();
   if (watched_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
     n += look_at_pages();
   return n;

@@ -56,17 +56,18 @@ wire::Frame Endpoint::message_frame(const Route& route, const Flow& flow, uint64
   return f;
 }
 
-// late: the NIC has told software of the end, and software counts it.
-void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, bool late) noexcept {
+// counter: counts the message, or null. late: the NIC has told software of the end, and software counts it.
+void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, Counter* counter,
+                             bool late) noexcept {
   if (wants) tx_cq_->push_local(context, send_flags(tagged), len & length_mask_);
-  if (!send_cntr_) [[likely]]
+  if (counter == nullptr) [[likely]]
     return;
-  const uint64_t n = send_cntr_->counts_bytes ? len : 1;
+  const uint64_t n = counter->counts_bytes ? len : 1;
   if (late) {
-    send_cntr_->add_late(n, 0);
+    counter->add_late(n, 0);
     domain_->note_software();
   } else {
-    send_cntr_->add(n);
+    counter->add(n);
   }
 }
 
@@ -133,7 +134,7 @@ PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t to
     return {Refusal::not_now};  // the long way tries again, or reports the failure
   if (counts_ != nullptr) [[unlikely]]
     counts_->add_sent(lanes_[lane_of(args.flags)].tclass, packets_of(total));
-  complete_send(wants, args.context, args.tagged, total);
+  complete_send(wants, args.context, args.tagged, total, send_cntr_.get());
   return {Refusal::none, wants};
 }
 
@@ -162,7 +163,7 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
   if (total > config_.max_msg_size) return {Refusal::too_long};
   const MessageConfig& m = config_.messages;
 
-  const DomainLock guard(domain_);
+  const PostLock guard(domain_);
   const bool held = holds_or_rings(args.flags);
   bool wants;
   Flow* flow;
@@ -182,15 +183,31 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
       return sent;
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
-  const bool rendezvous = total > m.eager_max;
-  uint32_t& ids = args.tagged ? tagged_ids_ : untagged_ids_;
-  const uint32_t ids_max = args.tagged ? m.tagged_ids : m.untagged_ids;
-  if (rendezvous && ids_max != 0 && ids >= ids_max) [[unlikely]] {
+  if (lacks_id(args.tagged, total)) [[unlikely]] {
     no_id_bytes_ = std::max(no_id_bytes_, total);
     if (std::has_single_bit(++no_id_)) domain_->tell(address_.pid, News::no_id);
     return {Refusal::rdzv_full};
   }
   Op* op = make_op(OpKind::send, *flow, wants, args.flags, args.context, args.data, total, args.inject_call);
+  if (!take_args(op, args)) {
+    finish(op);
+    return {Refusal::none, true};
+  }
+  return {Refusal::none, true, held ? hold(op) : queue_op(op)};
+}
+
+// Too many messages of the kind wait to be pulled for one more of this length.
+bool Endpoint::lacks_id(bool tagged, uint64_t total) const noexcept {
+  const MessageConfig& m = config_.messages;
+  const uint32_t ids_max = tagged ? m.tagged_ids : m.untagged_ids;
+  return total > m.eager_max && ids_max != 0 && (tagged ? tagged_ids_ : untagged_ids_) >= ids_max;
+}
+
+// The arguments of a message in its operation. False: op->status tells why not.
+bool Endpoint::take_args(Op* op, const SendArgs& args) {
+  const MessageConfig& m = config_.messages;
+  const uint64_t total = op->total;
+  const bool rendezvous = total > m.eager_max;
   Op::Send& send = op->send();
   send.tag = args.tag;
   send.tagged = args.tagged;
@@ -198,12 +215,11 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
       (args.flags & flag::kMatchComplete) != 0 || (m.delivery_complete && (args.flags & flag::kDeliveryComplete) != 0);
   if (rendezvous) {
     send.has_id = true;
-    ++ids;
+    ++(args.tagged ? tagged_ids_ : untagged_ids_);
   }
-  if (const Status bar = barred(*flow->route); bar != Status::ok) [[unlikely]] {
+  if (const Status bar = barred(*op->flow->route); bar != Status::ok) [[unlikely]] {
     op->status = bar;
-    finish(op);
-    return {Refusal::none, true};
+    return false;
   }
   const bool copies = args.inject_call || (args.flags & flag::kInject) != 0 || total <= m.copy_max || total == 0;
   if (args.device != 0 || copies || (args.local.size() > 1 && !rendezvous)) {
@@ -212,14 +228,10 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
                      ? copy_device(domain_->nic_->devices(), args.local, args.device, op->held.data(), true)
                      : gather(args.local, 0, op->held.data(), total);
     op->local.set({op->held.data(), total});
-    if (op->status != Status::ok) {
-      finish(op);
-      return {Refusal::none, true};
-    }
   } else {
     op->local.set(args.local);
   }
-  return {Refusal::none, true, held ? hold(op) : queue_op(op)};
+  return op->status == Status::ok;
 }
 
 // ---- the frame of a message ----------------------------------------------------------------------------------------
@@ -541,8 +553,10 @@ void Endpoint::end_send(Op* op, Flow& flow) noexcept {
     return;
   }
   if (counts_ != nullptr) counts_->add_sent(lanes_[lane_of(op->flags)].tclass, packets_of(op->total));
-  const bool late = config_.messages.software_counts && (send.has_id || send.wants_match);
-  complete_send(op->wants_completion, op->context, send.tagged, op->total, late);
+  // A counter of deferred work belongs to the NIC.
+  const bool late = config_.messages.software_counts && (send.has_id || send.wants_match) && !op->counter;
+  complete_send(op->wants_completion, op->context, send.tagged, op->total,
+                op->counter ? op->counter.get() : send_cntr_.get(), late);
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 
@@ -568,7 +582,7 @@ void Endpoint::report_send_failure(Op* op, Route& route) noexcept {
   error.peer = route.address;
   error.own = address_;
   tx_cq_->push_error(entry, std::move(error));
-  if (send_cntr_) send_cntr_->add_errors(1);
+  if (const auto& counter = op->counter ? op->counter : send_cntr_) counter->add_errors(1);
   if (op->status == Status::no_endpoint) route.set_lost();
 }
 

@@ -188,9 +188,11 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   friend class Endpoint;
   friend class MemoryRegion;
   friend class RxPort;
+  friend class TriggerUnit;
   void engine_loop();
   size_t progress_locked(bool events) noexcept;
   size_t pump_all();
+  size_t run_triggers() noexcept;  // of all domains; requires the progress lock
   void release_kept_now();
   // Lands late writes of this process. The caller holds no lock of the NIC.
   void land_late() noexcept;
@@ -277,7 +279,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   Parts parts_;
   Limits limits_;
   alignas(kCacheLine) std::atomic<uint64_t> app_polls_{0};
-  std::atomic<uint64_t> waiting_ops_{0};                // operations that progress() must submit
+  std::atomic<uint64_t> waiting_ops_{0};                // operations that progress() must submit, and works_
+  std::atomic<uint64_t> works_{0};                      // deferred work that progress() must start
   std::atomic<uint32_t> kept_ops_{0}, late_writes_{0};  // reorder.hpp
   std::atomic<size_t> watched_count_{0};                // size of watched_: progress() reads their pages
   std::atomic<uint64_t> downs_{0};

@@ -199,7 +199,12 @@ void Endpoint::end_batch(Op* op, Route& route) noexcept {
 }
 
 void Endpoint::complete_op(Op* op, uint64_t flags) noexcept {
-  complete(op->wants_completion, op->context, flags, op->total);
+  if (op->counter) [[unlikely]] {
+    if (op->wants_completion) tx_cq_->push_local(op->context, flags, op->total & length_mask_);
+    op->counter->add(op->counter->counts_bytes ? op->total : 1);
+  } else {
+    complete(op->wants_completion, op->context, flags, op->total);
+  }
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 
@@ -247,7 +252,11 @@ std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range
 [[gnu::noinline]] void Endpoint::report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range,
                                                 Route& route) noexcept {
   fail(op->context, flags, op->status, failure_text(what, range, op->status, route), op->total, range, &route);
-  count_remote((flags & flag::kRead) != 0, true, 0);
+  if (op->counter) {
+    op->counter->add_errors(1);
+  } else {
+    count_remote((flags & flag::kRead) != 0, true, 0);
+  }
   if (op->status == Status::no_endpoint) route.set_lost();
 }
 

@@ -21,6 +21,7 @@
 
 namespace weft::nic {
 
+class Counter;
 class Endpoint;
 struct Flow;
 struct Route;
@@ -120,11 +121,12 @@ struct Op {
   OpKind kind{};
   bool wants_completion = false, inject_call = false, submitted = false, holds_cq_room = false, counted = false;
   bool asks_room = false;
-  bool held_back = false;         // FI_MORE: begins at Endpoint::ring()
-  Op* parent = nullptr;           // part of a vectored call: the call's Op
-  ShortList<iovec> local;         // the caller's buffers, or `held`
-  std::vector<std::byte> held;    // copy of the data (inject, operands of atomics, data from or to a device)
-  std::vector<uint64_t> cookies;  // objects of the caller, returned when the operation is done
+  bool held_back = false;            // FI_MORE: begins at Endpoint::ring()
+  Op* parent = nullptr;              // part of a vectored call: the call's Op
+  ShortList<iovec> local;            // the caller's buffers, or `held`
+  std::vector<std::byte> held;       // copy of the data (inject, operands of atomics, data from or to a device)
+  std::vector<uint64_t> cookies;     // objects of the caller, returned when the operation is done
+  std::shared_ptr<Counter> counter;  // of deferred work: counts the operation instead of the endpoint's counter
 
   [[nodiscard]] bool accesses() const noexcept { return kind < OpKind::batch; }
   // The body; only that of the kind exists.

@@ -103,7 +103,7 @@ void Endpoint::remember(Route& route, const mem::MrView& view, uint64_t key) {
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
                               uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
   if (length <= short_bytes_max_ && (flags & long_way_) == 0) [[likely]] {
-    const DomainLock guard(domain_);
+    const PostLock guard(domain_);
     const uint64_t to = dest_of(dest);
     if (plain_ && to < flows_.size() && flows_[to]) [[likely]] {
       const Flow& flow = *flows_[to];
@@ -208,7 +208,7 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   if (total != remote_total || total == kNoSum) return {Refusal::length_mismatch};
   if (total > config_.max_msg_size) return {Refusal::too_long};
 
-  const DomainLock guard(domain_);
+  const PostLock guard(domain_);
   const bool held = holds_or_rings(args.flags);
   bool wants;
   Flow* flow;
@@ -270,19 +270,20 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   }
   Op* op = make_op(args.kind, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
   op->access().data_done = data_done;
-  op->access().remote.set(args.remote);
-  if (args.device && !data_done) {
-    const bool write = args.kind == OpKind::write;
-    if (!stage(op, write ? args.local : std::span<const iovec>{}, write ? std::span<const iovec>{} : args.local,
-               args.device, total)) {
-      finish(op);
-      return {Refusal::none, true};
-    }
-  } else if (!keep_local(op, args.local)) {
+  if (!take_args(op, args)) {
     finish(op);
     return {Refusal::none, true};
   }
   return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
+}
+
+// The arguments of a transfer in its operation. False: op->status tells why not.
+bool Endpoint::take_args(Op* op, const RmaArgs& args) {
+  op->access().remote.set(args.remote);
+  if (args.device == 0 || op->access().data_done) return keep_local(op, args.local);
+  const bool write = args.kind == OpKind::write;
+  return stage(op, write ? args.local : std::span<const iovec>{}, write ? std::span<const iovec>{} : args.local,
+               args.device, op->total);
 }
 
 // The direct path: key check, copy, and a notice if the target counts accesses. Requires the domain's lock; with

@@ -90,14 +90,14 @@ PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
   const bool plain = args.local.size() <= 1 && args.device == 0;
   r.length = length;
   r.context = args.context;
-  r.flags =
-      (args.flags & flag::kMultiRecv) | (!selective_ || (args.flags & flag::kCompletion) != 0 ? kWants : uint64_t{0});
+  r.flags = (args.flags & flag::kMultiRecv) |
+            ((!selective_ && !args.deferred) || (args.flags & flag::kCompletion) != 0 ? kWants : uint64_t{0});
   r.multi = (args.flags & flag::kMultiRecv) != 0;
   r.min_left = min_multi_recv_.load(std::memory_order_relaxed);
   r.extra = kNoExtra;
   if (!args.local.empty()) r.address = reinterpret_cast<uint64_t>(args.local[0].iov_base);
   try {
-    if (!plain || !args.cookies.empty()) r.extra = hold(args, length);
+    if (!plain || !args.cookies.empty() || args.counter) r.extra = hold(args, length);
   } catch (const std::bad_alloc&) {
     return {Refusal::rx_full};
   }
@@ -188,6 +188,7 @@ uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length) {
   made.used = true;
   made.device = args.device;
   made.cookies.assign(args.cookies.begin(), args.cookies.end());
+  made.counter = args.counter;
   if (args.device != 0 || args.local.size() > 1) made.list.assign(args.local.begin(), args.local.end());
   if (args.device != 0) made.bounce.resize(length);
   const std::lock_guard guard(held_lock_);
@@ -231,9 +232,11 @@ bool RxPort::store(uint32_t extra, uint64_t offset, std::span<const std::byte> b
 
 void RxPort::completed(const RxCompletion& c) noexcept {
   Status status = c.status;
-  if (status == Status::ok && c.extra != kNoExtra) [[unlikely]] {
+  Counter* counter = counter_.get();
+  if (c.extra != kNoExtra) {
     Held* const h = held(c.extra);
-    if (h->device != 0) {
+    if (h->counter) counter = h->counter.get();
+    if (h->device != 0 && status == Status::ok) [[unlikely]] {
       std::byte* const from = reinterpret_cast<std::byte*>(c.buffer);
       status = copy_device_part(nic_->devices(), h->list, h->device, static_cast<uint64_t>(from - h->bounce.data()),
                                 {from, c.length}, false);
@@ -242,16 +245,16 @@ void RxPort::completed(const RxCompletion& c) noexcept {
   if (status == Status::ok && c.cut != 0) status = Status::truncated;
   if (trace_ != nullptr) [[unlikely]]
     record(TraceKind::received, c.length, c.tag, c.source.pid, c.context, status);
-  if (counter_) [[unlikely]] {
+  if (counter != nullptr) [[unlikely]] {
     const uint64_t errors = status != Status::ok ? 1 : 0;
-    const uint64_t n = errors != 0 || !(c.ends || c.multi) ? 0 : counter_->counts_bytes ? c.length : 1;
-    if (software_counts_) {
-      counter_->add_late(n, errors);
+    const uint64_t n = errors != 0 || !(c.ends || c.multi) ? 0 : counter->counts_bytes ? c.length : 1;
+    if (software_counts_ && counter == counter_.get()) {  // a counter of deferred work belongs to the NIC
+      counter->add_late(n, errors);
       domain_->note_software();
     } else if (errors != 0) {
-      counter_->add_errors(errors);
+      counter->add_errors(errors);
     } else if (n != 0) {
-      counter_->add(n);
+      counter->add(n);
     }
   }
   const bool wants = (c.flags & kWants) != 0 || status != Status::ok;

@@ -68,6 +68,7 @@ class RxPort final : private RxSink {
     std::vector<uint64_t> cookies;  // objects of the caller
     std::vector<iovec> list;        // several buffers, or device memory
     std::vector<std::byte> bounce;
+    std::shared_ptr<Counter> counter;  // counts the receive instead of counter_
   };
 
   bool is_full() noexcept override;

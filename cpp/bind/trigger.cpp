@@ -1,0 +1,198 @@
+// cpp/bind/trigger.cpp: deferred work as Python functions: fi_control with FI_QUEUE_WORK and its like, fi_trigger(3).
+#include <nanobind/stl/optional.h>
+
+#include "bind/deferred.hpp"
+#include "bind/msg.hpp"
+#include "mem/ledger.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+using nic::AtomicFamily;
+using Queued = nic::TriggerUnit::Queued;
+
+// enum fi_op_type
+enum class OpType : uint8_t {
+  recv,
+  send,
+  trecv,
+  tsend,
+  read,
+  write,
+  atomic,
+  fetch_atomic,
+  compare_atomic,
+  cntr_set,
+  cntr_add
+};
+
+const char* name_of(Queued queued) {
+  return queued == Queued::armed ? "armed" : queued == Queued::waits ? "waits" : "full";
+}
+
+nic::TriggerUnit& unit_of(DomainCore& d) {
+  return box_of(d)->domain->triggers();
+}
+
+// The result is that of queue_work() below.
+nb::object queue_op(EndpointCore& ep, int type, nb::handle msg, nb::handle flags, const AtomicLists& lists,
+                    Deferral* later) {
+  const char* const method = "queue_work";
+  PyObject* done = nullptr;
+  switch (static_cast<OpType>(type)) {
+    case OpType::send:
+    case OpType::tsend:
+      done = send_msg(&ep, method, static_cast<OpType>(type) == OpType::tsend, msg.ptr(), flags.ptr(), false, later);
+      break;
+    case OpType::recv:
+    case OpType::trecv:
+      done = recv_msg(&ep, method, static_cast<OpType>(type) == OpType::trecv, msg.ptr(), flags.ptr(), later);
+      break;
+    case OpType::read:
+    case OpType::write: {
+      const OpKind kind = static_cast<OpType>(type) == OpType::read ? OpKind::read : OpKind::write;
+      done = transfer_msg(&ep, method, kind, msg.ptr(), flags.ptr(), false, later);
+      break;
+    }
+    case OpType::atomic:
+    case OpType::fetch_atomic:
+    case OpType::compare_atomic: {
+      const AtomicFamily family = static_cast<OpType>(type) == OpType::atomic         ? AtomicFamily::base
+                                  : static_cast<OpType>(type) == OpType::fetch_atomic ? AtomicFamily::fetch
+                                                                                      : AtomicFamily::compare;
+      done = atomic_msg(&ep, method, family, msg.ptr(), flags.ptr(), lists, later);
+      break;
+    }
+    case OpType::cntr_set:
+    case OpType::cntr_add:
+      break;
+  }
+  if (done == nullptr) {
+    if (PyErr_Occurred() == nullptr) raise(fi_err::kEINVAL, "queue_work: an endpoint has no such operation");
+    throw nb::python_error();
+  }
+  return nb::steal(done);
+}
+
+Deferral deferral_of(uint64_t threshold, CounterCore& trigger, CounterCore* counter, nb::handle owner, bool write_back,
+                     bool may_wait) {
+  check_usable(trigger, "counter");
+  if (counter != nullptr) check_usable(*counter, "counter");
+  return {threshold,  trigger.counter, counter != nullptr ? counter->counter : nullptr,
+          write_back, may_wait,        owner.ptr()};
+}
+
+}  // namespace
+
+PyObject* queue_work(DomainBox& box, const char* method, std::unique_ptr<nic::Work> work, const Deferral& later) {
+  work->threshold = later.threshold;
+  work->trigger = later.trigger;
+  if (!work->counter) work->counter = later.counter;
+  work->owner = reinterpret_cast<uint64_t>(later.owner);
+  if (later.owner != nullptr) {
+    Py_INCREF(later.owner);
+    work->cookies.push_back(work->owner);
+  }
+  const Queued queued = box.domain->triggers().queue(&work, later.write_back, later.may_wait);
+  if (queued == Queued::full || queued == Queued::closed) {
+    for (const uint64_t held : work->cookies) Py_DECREF(reinterpret_cast<PyObject*>(held));
+    Py_XDECREF(reinterpret_cast<PyObject*>(work->context));
+  }
+  if (queued == Queued::closed) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": the triggering counter is of another domain");
+    return nullptr;
+  }
+  run_triggers(box);
+  return PyUnicode_FromString(name_of(queued));
+}
+
+void register_triggers(nb::module_& m) {
+  m.def(
+      "queue_work",
+      [](EndpointCore& ep, int type, nb::handle msg, nb::handle flags, nb::handle comparev, nb::handle compare_desc,
+         nb::handle resultv, nb::handle result_desc, uint64_t threshold, CounterCore& trigger, CounterCore* counter,
+         nb::handle owner, bool write_back, bool may_wait) {
+        Deferral later = deferral_of(threshold, trigger, counter, owner, write_back, may_wait);
+        const AtomicLists lists{comparev.ptr(), compare_desc.ptr(), resultv.ptr(), result_desc.ptr()};
+        return queue_op(ep, type, msg, flags, lists, &later);
+      },
+      nb::arg("ep"), nb::arg("op_type"), nb::arg("msg"), nb::arg("flags"), nb::arg("comparev").none(),
+      nb::arg("compare_desc").none(), nb::arg("resultv").none(), nb::arg("result_desc").none(), nb::arg("threshold"),
+      nb::arg("trigger"), nb::arg("counter").none(), nb::arg("owner"), nb::arg("write_back"), nb::arg("may_wait"),
+      nb::sig("def queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev: object, "
+              "compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, "
+              "counter: CounterCore | None, owner: object, write_back: bool, may_wait: bool) -> str | None"),
+      "Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`. A receive with the\n"
+      "threshold 0 is posted at once, and the result is None.\n\n"
+      "counter     counts the operation instead of the endpoint's counters.\n"
+      "owner       any object, which is kept until the work has ended: the name of the work for cancel_work().\n"
+      "write_back  the trigger is written back when it passes the threshold.\n"
+      "may_wait    the work waits if the service has no free entry.\n\n"
+      "Returns \"armed\"; \"waits\" (for an entry), or \"full\": nothing was queued.");
+  m.def(
+      "queue_counting",
+      [](DomainCore& d, CounterCore& target, bool add, uint64_t value, uint64_t threshold, CounterCore& trigger,
+         nb::handle owner, bool write_back, bool may_wait) {
+        auto& box = box_of(d);
+        check_usable(target, "counter");
+        const Deferral later = deferral_of(threshold, trigger, nullptr, owner, write_back, may_wait);
+        auto work = std::make_unique<nic::Work>();
+        work->kind = add ? nic::Work::Kind::add : nic::Work::Kind::set;
+        work->counter = target.counter;
+        work->value = value;
+        PyObject* done = queue_work(*box, "queue_work", std::move(work), later);
+        if (done == nullptr) throw nb::python_error();
+        return nb::steal(done);
+      },
+      nb::arg("domain"), nb::arg("target"), nb::arg("add"), nb::arg("value"), nb::arg("threshold"), nb::arg("trigger"),
+      nb::arg("owner"), nb::arg("write_back"), nb::arg("may_wait"),
+      nb::sig("def queue_counting(domain: DomainCore, target: CounterCore, add: bool, value: int, threshold: int, "
+              "trigger: CounterCore, owner: object, write_back: bool, may_wait: bool) -> str"),
+      "As queue_work(), for work that sets a counter, or adds to it.");
+  m.def(
+      "flush_work",
+      [](DomainCore& d) {
+        auto& box = box_of(d);
+        const size_t n = unit_of(d).flush();
+        box->drain();
+        return n;
+      },
+      nb::arg("domain"), "Drops the deferred work that has not started. Returns its number.");
+  m.def(
+      "cancel_work",
+      [](DomainCore& d, nb::handle owner) {
+        auto& box = box_of(d);
+        const bool found = unit_of(d).cancel(reinterpret_cast<uint64_t>(owner.ptr()));
+        box->drain();
+        return found;
+      },
+      nb::arg("domain"), nb::arg("owner").none(), nb::sig("def cancel_work(domain: DomainCore, owner: object) -> bool"),
+      "Drops the deferred work with this owner; False: all of it has started, or there is none.");
+  m.def(
+      "limit_work",
+      [](DomainCore& d, nb::handle_t<mem::Ledger> ledger, uint32_t slot, uint32_t kind) {
+        if (slot >= mem::Ledger::kSlotsMax || kind >= mem::Ledger::kKinds)
+          raise(fi_err::kEINVAL, "limit_work: no such slot or kind");
+        ledger.inc_ref();  // as MessageConfig.set_entries()
+        unit_of(d).set_entries({nb::cast<mem::Ledger*>(ledger), slot, kind});
+      },
+      nb::arg("domain"), nb::arg("ledger"), nb::arg("slot"), nb::arg("kind"),
+      "Deferred work takes entries of the ledger from now on. Call it before any is queued.");
+  m.def(
+      "work_statistics",
+      [](DomainCore& d) {
+        const nic::TriggerUnit::Statistics s = unit_of(d).statistics();
+        nb::dict out;
+        out["armed"] = s.armed;
+        out["waiting"] = s.waiting;
+        out["ready"] = s.ready;
+        out["started"] = s.started;
+        return out;
+      },
+      nb::arg("domain"), nb::sig("def work_statistics(domain: DomainCore) -> dict[str, int]"),
+      "Deferred work: armed (waits for its counter), waiting (for an entry), ready (for room in the queues of its\n"
+      "endpoint), and started so far.");
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,17 @@
+// cpp/call/deferred.hpp: calls that are queued as deferred work instead of posted: checked by check() as the calls of
+// call.hpp and msg.hpp, then copied into a nic::Work.
+#pragma once
+
+#include "call/msg.hpp"
+#include "nic/trigger.hpp"
+
+namespace weft::call {
+
+// Fill in the work's operation. The checks are those that post() would make, except for room in the queues. The data of
+// calls with FI_INJECT is copied. Throw std::bad_alloc.
+[[nodiscard]] Refusal fill(nic::Endpoint& ep, const ListTransfer& t, nic::Work* work);
+[[nodiscard]] Refusal fill(nic::Endpoint& ep, const Atomic& a, nic::Work* work);
+[[nodiscard]] Refusal fill(nic::Endpoint& ep, const Send& s, nic::Work* work);
+[[nodiscard]] Refusal fill(nic::Endpoint& ep, const Receive& r, nic::Work* work);
+
+}  // namespace weft::call
