@@ -2481,3 +2481,38 @@ def hold_pages(domain: DomainCore, kept: bool) -> None:
 
     kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.
     """
+
+def queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev: object, compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, counter: CounterCore | None, owner: object, write_back: bool, may_wait: bool) -> str | None:
+    """
+    Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`. A receive with the
+    threshold 0 is posted at once, and the result is None.
+
+    counter     counts the operation instead of the endpoint's counters.
+    owner       any object, which is kept until the work has ended: the name of the work for cancel_work().
+    write_back  the trigger is written back when it passes the threshold.
+    may_wait    the work waits if the service has no free entry.
+
+    Returns "armed"; "waits" (for an entry), or "full": nothing was queued.
+    """
+
+def queue_counting(domain: DomainCore, target: CounterCore, add: bool, value: int, threshold: int, trigger: CounterCore, owner: object, write_back: bool, may_wait: bool) -> str:
+    """As queue_work(), for work that sets a counter, or adds to it."""
+
+def flush_work(domain: DomainCore) -> int:
+    """Drops the deferred work that has not started. Returns its number."""
+
+def cancel_work(domain: DomainCore, owner: object) -> bool:
+    """
+    Drops the deferred work with this owner; False: all of it has started, or there is none.
+    """
+
+def limit_work(domain: DomainCore, ledger: Ledger, slot: int, kind: int) -> None:
+    """
+    Deferred work takes entries of the ledger from now on. Call it before any is queued.
+    """
+
+def work_statistics(domain: DomainCore) -> dict[str, int]:
+    """
+    Deferred work: armed (waits for its counter), waiting (for an entry), ready (for room in the queues of its
+    endpoint), and started so far.
+    """

@@ -119,12 +119,6 @@ def test_match_mode_and_request_buffers_are_set(node: Node) -> None:
     assert domain.control(cxi.OPT_CXI_GET_REQ_BUF_SIZE_OVERRIDE) > 2048 + 2049, "room for a message at the threshold"
 
 
-@pytest.mark.parametrize("command", [fi.QUEUE_WORK, fi.FLUSH_WORK])
-def test_deferred_work_comes_later(node: Node, command: int) -> None:
-    with pytest.raises(fi.NoSys, match="later version"):
-        node.domain.control(command, "work")
-
-
 # ---- calls of its own ------------------------------------------------------------------------------------------------
 
 

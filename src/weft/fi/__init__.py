@@ -92,6 +92,18 @@ _ON_USE = {
     "MsgRma": "rma",
     "RmaIov": "rma",
     "MsgTagged": "tagged",
+    "DeferredWork": "trigger",
+    "MsgCompare": "trigger",
+    "MsgFetch": "trigger",
+    "OpAtomic": "trigger",
+    "OpCntr": "trigger",
+    "OpCompareAtomic": "trigger",
+    "OpFetchAtomic": "trigger",
+    "OpMsg": "trigger",
+    "OpRma": "trigger",
+    "OpTagged": "trigger",
+    "TriggerThreshold": "trigger",
+    "TriggeredContext": "trigger",
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
@@ -144,6 +156,18 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .rma import MsgRma as MsgRma
     from .rma import RmaIov as RmaIov
     from .tagged import MsgTagged as MsgTagged
+    from .trigger import DeferredWork as DeferredWork
+    from .trigger import MsgCompare as MsgCompare
+    from .trigger import MsgFetch as MsgFetch
+    from .trigger import OpAtomic as OpAtomic
+    from .trigger import OpCntr as OpCntr
+    from .trigger import OpCompareAtomic as OpCompareAtomic
+    from .trigger import OpFetchAtomic as OpFetchAtomic
+    from .trigger import OpMsg as OpMsg
+    from .trigger import OpRma as OpRma
+    from .trigger import OpTagged as OpTagged
+    from .trigger import TriggeredContext as TriggeredContext
+    from .trigger import TriggerThreshold as TriggerThreshold
 
     RMA_DESC: np.dtype[np.void]
 
@@ -169,6 +193,7 @@ if not TYPE_CHECKING:
         "CqErrEntry",
         "CqMsgEntry",
         "CqTaggedEntry",
+        "DeferredWork",
         "Domain",
         "DomainAttr",
         "Endpoint",
@@ -194,15 +219,26 @@ if not TYPE_CHECKING:
         "MrDmabuf",
         "Msg",
         "MsgAtomic",
+        "MsgCompare",
+        "MsgFetch",
         "MsgRma",
         "MsgTagged",
         "NicAttr",
+        "OpAtomic",
+        "OpCntr",
+        "OpCompareAtomic",
+        "OpFetchAtomic",
+        "OpMsg",
+        "OpRma",
+        "OpTagged",
         "PassiveEndpoint",
         "Rejection",
         "RmaIoc",
         "RmaIov",
         "RxAttr",
         "Status",
+        "TriggerThreshold",
+        "TriggeredContext",
         "TxAttr",
         "allocinfo",
         "datatype_of",

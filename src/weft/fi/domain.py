@@ -18,7 +18,7 @@ from ..flags import (
     WaitObj,
 )
 from ..memory import hmem
-from . import _args, _handle, _offered
+from . import _args, _handle, _offered, trigger
 from ._control import Controlled
 from ._later import DomainLater
 from .atomic import AtomicAttr, family_of, query
@@ -56,6 +56,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     _commands = {  # noqa: RUF012
         int(Control.MAP_RAW_MR): lambda domain, arg: domain.map_raw(*_mapped(arg)),
         int(Control.UNMAP_KEY): lambda domain, arg: domain.unmap_key(arg),
+        **trigger.COMMANDS,
     }
 
     def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:

@@ -19,6 +19,7 @@ from ._control import Controlled
 from ._flagged import Flagged
 from ._later import EndpointLater
 from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
+from ._triggered import Triggering
 from .atomic import query
 from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
 from .av import AddressVector
@@ -66,6 +67,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
     _called = "ep"
     _commands = COMMANDS
     _enabled = False
+    _selective = 0  # sides bound with SELECTIVE_COMPLETION
     info: Info
 
     def __init__(self, domain: Domain, info: Info, context: Any) -> None:
@@ -99,6 +101,8 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
             self._become(WithoutData)
         if self.policy.messages is None:
             self._become(WithoutMessages)
+        if info.caps & Flag.TRIGGER and self.policy.triggers:
+            self._become(Triggering)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -230,7 +234,9 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
             if sides & side:
                 self._cqs[side] = cq
-                if not flags & BindFlag.SELECTIVE_COMPLETION:
+                if flags & BindFlag.SELECTIVE_COMPLETION:
+                    self._selective |= side
+                else:
                     self._op_flags[side] |= int(Flag.COMPLETION)
         return True
 
@@ -606,7 +612,12 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
 
     def _become(self, part: type) -> None:
         """Give the endpoint the calls of `part`."""
-        self.__class__ = _with(part, type(self))  # type: ignore[arg-type]
+        cls: Any = type(self)
+        triggers = issubclass(cls, Triggering)
+        if triggers:  # it stays in front of the other parts
+            cls = cls.__bases__[-1]
+        cls = _with(part, cls)
+        self.__class__ = _with(Triggering, cls) if triggers else cls
 
     # ---- life --------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from ._control import Controlled
 from ._flagged import Flagged
 from ._later import EndpointLater
 from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
+from ._triggered import Triggering
 from .policy import Extensions
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
         missing: tuple[type, ...] = () if self.policy.data_writes else (WithoutData,)
         if self.policy.messages is None:
             missing = (*missing, WithoutMessages)
+        if self.info.caps & Flag.TRIGGER and self.policy.triggers:
+            missing = (*missing, Triggering)
         if missing:
             self.__class__ = _alias_without(missing)
 

@@ -30,6 +30,7 @@ from .policy_rules import (
     RegionFacts,
     RegionRules,
     VectorRules,
+    WorkRules,
 )
 from .rules import Refusals
 
@@ -64,6 +65,7 @@ __all__ = [
     "RegionRules",
     "StatusMap",
     "VectorRules",
+    "WorkRules",
     "man_page_statuses",
 ]
 
@@ -283,6 +285,7 @@ class EndpointPolicy(Extensions, Protocol):
     messages     how messages are sent and received; None: the endpoint has no calls of messages, and refuses them
                  (fi_msg(3), fi_tagged(3)) with `no_messages`.
     cancels      transfers that have not started can be cancelled; receives always can.
+    triggers     with the capability FI_TRIGGER, operations take the flag FI_TRIGGER (fi_trigger(3)).
     inject_context   the error entry of an inject call has the endpoint's context; otherwise none.
     call_flags   flags of every operation, besides those of its call.
     op_rules     the rules of calls; None: everything that the NIC can do.
@@ -297,6 +300,7 @@ class EndpointPolicy(Extensions, Protocol):
     messages: MessageRules | None
     no_messages: str
     cancels: bool
+    triggers: bool
     inject_context: bool
     call_flags: int
     op_rules: _nic.OpRules | None
@@ -348,7 +352,7 @@ class DomainPolicy(Extensions, Protocol):
     refusals     the error numbers of refusals.
     statuses     (err, prov_errno) of failed operations.
     progress     PROGRESS_AUTO or PROGRESS_MANUAL.
-    keys, regions, queues, counters, vectors   the rules of the domain's objects.
+    keys, regions, queues, counters, vectors, work   the rules of the domain's objects.
     query_flags  flags of fi_query_atomic besides the man page's.
     text         a part of the domain's repr, after its name; "": none.
     """
@@ -366,6 +370,7 @@ class DomainPolicy(Extensions, Protocol):
     queues: QueueRules
     counters: CounterRules
     vectors: VectorRules
+    work: WorkRules
 
     def nic_config(self) -> dict[str, Any]:
         """The arguments of `_nic.DomainCore`: the rules that the NIC enforces."""
@@ -441,6 +446,18 @@ class DomainPolicy(Extensions, Protocol):
     def counter(self) -> CounterPolicy:
         """Open a counter: take its resources. Raises the refusal."""
         ...
+
+    def refuses_work(self, ep: EndpointPolicy) -> str:
+        """Why deferred work has no operations of the endpoint; "": it has."""
+        ...
+
+    def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
+        """Queue deferred work by queue(may_wait), or raise the refusal.
+
+        may_wait   the work waits if the service has no free entry; otherwise nothing is queued then.
+
+        `queue` returns "armed", "waits", "full", or None for a receive that was posted at once.
+        """
 
     def close(self) -> None:
         """Return the domain's resources."""

@@ -23,6 +23,7 @@ __all__ = [
     "RegionFacts",
     "RegionRules",
     "VectorRules",
+    "WorkRules",
 ]
 
 
@@ -325,7 +326,9 @@ _WAITING = frozenset({Control.GETWAIT, Control.GETWAITOBJ})
 class CommandRules:
     """The man pages' commands of fi_control for each kind of object; other commands go to the policy."""
 
-    domain: frozenset[int] = frozenset({Control.MAP_RAW_MR, Control.UNMAP_KEY})
+    domain: frozenset[int] = frozenset(
+        {Control.MAP_RAW_MR, Control.UNMAP_KEY, Control.QUEUE_WORK, Control.CANCEL_WORK, Control.FLUSH_WORK}
+    )
     ep: frozenset[int] = frozenset({Control.ENABLE, Control.ALIAS, Control.GETOPSFLAG, Control.SETOPSFLAG})
     mr: frozenset[int] = frozenset({Control.ENABLE, Control.GET_RAW_MR, Control.REFRESH})
     av: frozenset[int] = frozenset()
@@ -337,6 +340,24 @@ class CommandRules:
         """The commands of a kind of object."""
         found: frozenset[int] = getattr(self, called)
         return found
+
+
+@dataclass(frozen=True)
+class WorkRules:
+    """Deferred work (FI_QUEUE_WORK).
+
+    receives_wait    receives may have a threshold above 0.
+    single           an operation has at most one local buffer, and exactly one remote range.
+    flags            the most flags of an operation, besides FI_MORE; None: those of its call.
+    sends_unchecked  a send is refused only for FI_INJECT; other flags that it does not know have no effect.
+    write_back       the flag that writes the triggering counter back; 0: there is none.
+    """
+
+    receives_wait: bool = True
+    single: bool = False
+    flags: int | None = None
+    sends_unchecked: bool = False
+    write_back: int = 0
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,15 @@ class Rule(enum.Enum):
     DOMAIN_RESOURCES = Errno.ENOSPC
     DOMAIN_TCLASS = Errno.EINVAL
     DOMAIN_VALUE = Errno.EINVAL
+    # fi_trigger(3)
+    WORK_COUNTER = Errno.EINVAL
+    WORK_TYPE = Errno.EINVAL
+    WORK_ENDPOINT = Errno.EINVAL
+    WORK_RECEIVE = Errno.EINVAL
+    WORK_FLAGS = Errno.EINVAL
+    WORK_SPACE = Errno.ENOSPC
+    TRIGGER_CONTEXT = Errno.EINVAL
+    TRIGGER_EVENT = Errno.ENOSYS
     OPS_FID = Errno.EINVAL
     OPS_ARGUMENT = Errno.EINVAL
     OPS_STATE = Errno.EOPBADSTATE

@@ -42,6 +42,7 @@ from ..fi.policy import (
     RegionRules,
     StatusMap,
     VectorRules,
+    WorkRules,
     man_page_statuses,
 )
 from ..fi.rules import Refusals, Rule
@@ -148,6 +149,7 @@ class BaseEndpoint(_Unknown):
     messages: MessageRules | None = MessageRules()
     no_messages = "this provider has no messages"
     cancels = True
+    triggers = True
     call_flags = 0
     op_rules: _nic.OpRules | None = None  # the rules of calls; None: all that the NIC supports
     holds_more = False  # operations with FI_MORE wait for the next one without it
@@ -348,6 +350,7 @@ class BaseDomain(_Unknown):
     text = ""
     query_flags = 0
     counter_class: type[BaseCounter] = BaseCounter
+    work = WorkRules()
 
     def __init__(self, provider: BaseProvider, info: Info, offer: Offer) -> None:
         self.provider = provider
@@ -385,6 +388,14 @@ class BaseDomain(_Unknown):
 
     def give_queue(self) -> None:
         """Nothing was taken."""
+
+    def refuses_work(self, ep: EndpointPolicy) -> str:
+        """Deferred work has operations of every endpoint."""
+        return ""
+
+    def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
+        """Queues: there are any number of entries."""
+        queue(True)
 
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """The NIC's limits."""

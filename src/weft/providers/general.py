@@ -75,6 +75,7 @@ _CAPS = (
     | Flag.MULTI_RECV
     | Flag.SOURCE_ERR
     | Flag.COLLECTIVE
+    | Flag.TRIGGER
 )
 # Transfers of an endpoint reach one peer in the order in which they were posted, and so do messages, which come after
 # the writes that were posted before them. A transfer may pass a message.
@@ -104,13 +105,11 @@ _OP_FLAGS = (
 )
 _RX_OP_FLAGS = Flag.COMPLETION | Flag.MULTI_RECV
 
-_LATER = "not in this version of Weft, which has MSG, TAGGED, RMA and ATOMIC"
 _REMARKS: dict[int | str, str] = {
     int(
         Flag.MULTICAST
     ): "this provider has no datagrams to multicast addresses; groups are joined with join_collective",
     int(Flag.COLLECTIVE): "connected endpoints have no address vector, whose sets make groups; use EP_RDM",
-    int(Flag.TRIGGER): f"triggered operations are {_LATER}",
     int(Flag.HMEM): "this provider cannot copy device memory through the host, and FI_HMEM_DISABLE_P2P=1 is set",
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
     f"ep_attr.type={EpType.EP_DGRAM:d}": "this provider has no unreliable datagrams; use EP_RDM",
@@ -252,7 +251,7 @@ class General(BaseProvider):
             "rx_attr.op_flags": int(_RX_OP_FLAGS),
             "domain_attr.max_ep_auth_key": self.max_ep_auth_key,
         }
-        quiet = Flag.RMA_EVENT | Flag.SOURCE | Flag.SOURCE_ERR | Flag.RMA_PMEM
+        quiet = Flag.RMA_EVENT | Flag.SOURCE | Flag.SOURCE_ERR | Flag.RMA_PMEM | Flag.TRIGGER
         connected = dupinfo(info)
         connected.ep_attr.type = EpType.EP_MSG
         for part in (connected, connected.tx_attr, connected.rx_attr):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi.attrs import Info
 from ...fi.auth_key import keys_in_force, keys_of_vector
 from ...fi.offer import Offer
-from ...fi.policy import Address, CollectiveLimit, Credential, Failure, RegionFacts, RegionPolicy
+from ...fi.policy import Address, CollectiveLimit, Credential, EndpointPolicy, Failure, RegionFacts, RegionPolicy
 from ...fi.rules import Rule
 from ...flags import Flag, Tc
 from ..base import BaseDomain
@@ -34,6 +35,7 @@ from . import (
     telemetry,
     translation,
     watch,
+    work,
 )
 from .auth_key import AuthKey
 from .counter import CxiCounter
@@ -71,6 +73,7 @@ class CxiDomain(BaseDomain):
     advice = rules.ADVICE
     numbers = rules.NUMBERS
     query_flags = int(OpFlag.PCIE_AMO)
+    work = work.RULES
 
     def __init__(self, provider: Cxi, info: Info, offer: Offer) -> None:
         name = str(info.domain_attr.name)
@@ -110,6 +113,7 @@ class CxiDomain(BaseDomain):
         self.devices = device_memory.of_domain(self.nic) if self.info.caps & Flag.HMEM else None
         self.pool = self._pool()
         self.watch = watch.Watch(self.device.name, self.service.id, self.pool)
+        self._work_limited = bool(e.enable_trig_op_limit)
         logs.follow_environment()
         self._telemetry = self._counted()
 
@@ -218,6 +222,7 @@ class CxiDomain(BaseDomain):
     def opened(self, domain: _nic.DomainCore) -> None:
         """Watch the domain's regions at forks, and its messages."""
         domain.set_news(self.watch.news)
+        self.pool.lend_triggers(domain)
         pages.watch(domain, self.pages, odp=self.translation.odp)
 
     def region_takes(self) -> _nic.RegionTakes | None:
@@ -230,6 +235,14 @@ class CxiDomain(BaseDomain):
     def counter(self) -> CxiCounter:
         """A counter, which takes a hardware counter of the service."""
         return CxiCounter(self, self.pool)
+
+    def refuses_work(self, ep: EndpointPolicy) -> str:
+        """An endpoint of another VNI, or of another traffic class."""
+        return work.refuses(self, ep)  # type: ignore[arg-type]  # an endpoint of this domain
+
+    def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
+        """Queue deferred work, within the service's trigger entries."""
+        work.queue(self, domain, self._work_limited, queue)
 
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """From the provider's table and the driver's remap value."""

@@ -74,6 +74,7 @@ class CxiEndpoint(BaseEndpoint):
     pids = PIDS
     binds = rules.BINDS
     cancels = False
+    triggers = False
     inject_context = True
     fence_covers_all = True
     holds_more = True

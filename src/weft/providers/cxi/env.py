@@ -35,7 +35,7 @@ _TRUNCATED = "none: a truncated message is always an error"
 _REQUESTS = "as documented, for a message of 64 KiB at most; a buffer holds the longest eager message at least"
 _FRAME = "as documented, up to an eager message of 64 KiB, the largest frame of a NIC in software"
 _COLLECTIVES = "none: collectives are not there yet"
-_DEFERRED = "none: deferred work is not there yet"
+_TRIGGERS = "none: deferred work in software passes no command queue"
 _IDC = "none: there is no PCIe between the process and a NIC in software, so no commands with data in them"
 _COMMANDS = "as far as counts go (ep.statistics()): transfers in software pass no command queue"
 _TRANSLATION = "none: a NIC in software uses the process's own addresses: nothing is translated"
@@ -343,7 +343,7 @@ class CxiEnvironment(Environment):
         "Level Zero memory whatever EnableImplicitScaling is",
     )
     enable_trig_op_limit = Variable(
-        "FI_CXI_ENABLE_TRIG_OP_LIMIT", Flag(), False, "refuse deferred work beyond the service's limit", _DEFERRED
+        "FI_CXI_ENABLE_TRIG_OP_LIMIT", Flag(), False, "refuse deferred work beyond the service's limit"
     )
     # ---- read by the provider, not in the list of the document ----
     fork_safe = Variable("CXI_FORK_SAFE", Present(), False, "registered pages are kept from forked children")
@@ -380,7 +380,7 @@ class CxiEnvironment(Environment):
         "none: how long a wait spins follows from the number of processors",
     )
     cntr_trig_cmdq = Variable(
-        "FI_CXI_CNTR_TRIG_CMDQ", Flag(), False, "a command queue of its own for triggers", _DEFERRED, only="current"
+        "FI_CXI_CNTR_TRIG_CMDQ", Flag(), False, "a command queue of its own for triggers", _TRIGGERS, only="current"
     )
     rdzv_aligned_sw_rget = Variable(
         "FI_CXI_RDZV_ALIGNED_SW_RGET", Flag(), True, "Gets of software rendezvous begin at cache lines", _PULLS

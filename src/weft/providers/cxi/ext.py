@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import errors
 from ...fi.rules import Rule
-from ...flags import Control, Flag
-from . import env, names, telemetry
+from ...flags import Flag
+from . import env, ledger, names, telemetry
 from .env import REQ_HEADER_BYTES
 from .number import number
 
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 DOM_OPS = (names.DOM_OPS_1, names.DOM_OPS_2, names.DOM_OPS_3, names.DOM_OPS_4, names.DOM_OPS_5, names.DOM_OPS_6)
-RESERVED_TLES = 8  # triggered operations of a service for the provider's own use
 _MODES = ("hardware", "software", "hybrid")
 
 
@@ -124,22 +123,13 @@ def control(domain: CxiDomain, command: int, arg: Any) -> tuple[bool, Any]:
         options.rx_match_mode = _mode(domain, arg)
     elif command == names.Opt.OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE:
         options.req_buf_size = _buffer(domain, arg)
-    elif command in (Control.QUEUE_WORK, Control.FLUSH_WORK):
-        if arg is None and command == Control.QUEUE_WORK:
-            raise _value(domain, command, "the work, not None")
-        raise errors.NoSys(
-            f"domain.control({Control(command)!s}): deferred work comes in a later version of Weft", op="domain.control"
-        )
     else:
         return False, None
     return True, None
 
 
 def _value(domain: CxiDomain, command: int, what: str) -> errors.FabricError:
-    try:
-        name = str(names.Opt(command))
-    except ValueError:
-        name = str(Control(command))
+    name = str(names.Opt(command))
     return domain.refusals.refuse(Rule.DOMAIN_VALUE, f"domain.control({name}): it takes {what}", op="domain.control")
 
 
@@ -278,8 +268,7 @@ class DomOps:
 
     def get_dwq_depth(self, fid: Any) -> int:
         """Triggered operations that all users of the domain's service together can queue. Raises InvalidArgument."""
-        most, reserved = self._domain("get_dwq_depth", fid).service.limits["tles"]
-        return max((reserved or most) - RESERVED_TLES, 0)
+        return ledger.depth(self._domain("get_dwq_depth", fid).service.limits["tles"])
 
     def enable_mr_match_events(self, fid: Any, enable: bool) -> None:
         """Deprecated: `control(cxi.OPT_CXI_SET_MR_MATCH_EVENTS, enable)`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,10 @@ from . import processes
 from .files import explained, locked, private_folder
 from .record import TOTALS, Record
 
-__all__ = ["KINDS", "Held", "at", "drop_dead", "follow", "living", "me", "set_limits"]
+__all__ = ["KINDS", "Held", "at", "depth", "drop_dead", "follow", "living", "me", "set_limits"]
 
 KINDS = tuple(TOTALS)
+OWN_TLES = 8  # trigger entries of each service for the provider itself
 _MAGIC = b"ledger2"  # bytes 1 to 7 of the file; byte 0 is of the system's locks
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -103,9 +104,21 @@ def _identity(found: os.stat_result) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
+def depth(limit: Sequence[int]) -> int:
+    """Trigger entries that the processes of a service can have together, of its limit (most, reserved)."""
+    most, reserved = limit
+    return max((reserved or most) - OWN_TLES, 0)
+
+
+def _limit(kind: str, limit: Sequence[int]) -> Sequence[int]:
+    if kind != "tles":
+        return limit
+    return depth(limit), depth(limit) if limit[1] else 0
+
+
 def set_limits(ledger: _nic.Ledger, services: list[Record]) -> None:
     """Set the limits of all services of a device."""
-    limits = [(one["id"], [one["limits"][kind] for kind in KINDS]) for one in services]
+    limits = [(one["id"], [_limit(kind, one["limits"][kind]) for kind in KINDS]) for one in services]
     ledger.set_limits([(id, [most for most, _ in all], [reserved for _, reserved in all]) for id, all in limits])
 
 

@@ -156,6 +156,17 @@ class Pool:
         share = self._share
         messages.set_entries(share.ledger, share.slot, KINDS.index("les"))
 
+    def lend_triggers(self, domain: _nic.DomainCore) -> None:
+        """Let the NIC take trigger entries for the domain's deferred work, and return them, by itself."""
+        share = self._share
+        _nic.limit_work(domain, share.ledger, share.slot, KINDS.index("tles"))
+
+    def users(self, kind: str) -> list[tuple[str, int]]:
+        """(process, number) of all processes of the service that have entries."""
+        share, index = self._share, KINDS.index(kind)
+        mine = (one for one in ledger.living(share.ledger) if one.service == share.service)
+        return [(processes.name(one.process[0]), one.counts[index]) for one in mine if one.counts[index]]
+
     def reclaim(self, kind: str) -> bool:
         """Return the resources of dead processes; True if an entry of the kind is free then. Never waits."""
         share = self._share

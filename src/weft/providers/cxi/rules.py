@@ -76,7 +76,7 @@ REFUSALS = Refusals(
 """Where a call's error number is not the man page's. docs/reference/cxi-refusals.md lists all of them."""
 
 COMMANDS = CommandRules(
-    domain=frozenset(),
+    domain=frozenset({Control.QUEUE_WORK, Control.FLUSH_WORK}),
     mr=frozenset({Control.ENABLE}),
     cq=frozenset({Control.GETWAIT}),
     cntr=frozenset(),

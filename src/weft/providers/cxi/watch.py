@@ -1,4 +1,4 @@
-"""What keeps messages from moving: log lines about match modes, and a watchdog for programs that are stuck.
+"""What keeps messages and deferred work from moving: log lines about match modes, and a watchdog for stuck programs.
 
     watch = Watch("cxi0", service, pool)    # of a domain
     watch.add(ep)                           # an endpoint that will be enabled
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import _nic, errors
 from . import env, messages, trouble
+from .ledger import OWN_TLES
 from .logs import LOG
 from .trouble import Stuck
 
@@ -46,11 +47,17 @@ class Watch:
         self.pid = os.getpid()
         self._eps: weakref.WeakSet[_nic.EndpointCore] = weakref.WeakSet()
         self._told: dict[int, Counts] = {}  # by pid of the endpoint: counts of which a line told
+        self._domains: weakref.WeakSet[_nic.DomainCore] = weakref.WeakSet()  # whose deferred work waits for entries
         _all.add(self)
 
     def add(self, ep: _nic.EndpointCore) -> None:
         """Watch an endpoint until it is closed."""
         self._eps.add(ep)
+
+    def work_waits(self, domain: _nic.DomainCore) -> None:
+        """Deferred work of the domain waits for trigger entries."""
+        self._domains.add(domain)
+        _dog.wake()
 
     def endpoints(self) -> list[tuple[int, Counts]]:
         """(pid, counts) of each enabled endpoint."""
@@ -119,6 +126,37 @@ class Watch:
                     yield self._of_entries(pid, one)
                 else:
                     yield one._replace(device=self.device, service=self.service, endpoint=pid)
+
+        yield from self._of_work()
+
+    def _of_work(self) -> Iterator[Stuck]:
+        """Deferred work that waits for trigger entries, which hardware would never start."""
+        waiting = 0
+        for domain in list(self._domains):
+            try:
+                mine = _nic.work_statistics(domain)["waiting"]
+            except errors.FabricError:  # closed
+                mine = 0
+            waiting += mine
+            if not mine:
+                self._domains.discard(domain)
+        if not waiting:
+            return
+        self.pool.reclaim("tles")
+        held, most = self.pool.held("tles"), self.pool.limit("tles")
+        wanted = held + waiting
+        least = wanted + OWN_TLES
+        yield Stuck(
+            "trigger entries",
+            f"{waiting} deferred operations of this process wait for entries (hardware would deadlock); processes of "
+            f"the service have {held}",
+            f"{most} entries of the service, {OWN_TLES} of them the provider's own; FI_CXI_ENABLE_TRIG_OP_LIMIT=0",
+            wanted,
+            f"a service with `--limit tles={least}:{least}`, or less work at a time (get_dwq_depth), or "
+            "FI_CXI_ENABLE_TRIG_OP_LIMIT=1 to be refused",
+            self.device,
+            self.service,
+        )
 
     def _of_entries(self, pid: int, one: Stuck) -> Stuck:
         wanted, limit = self.entries_wanted(), self.pool.limit("les")
