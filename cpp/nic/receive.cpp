@@ -16,18 +16,17 @@ PostResult Endpoint::post_receive(const ReceiveArgs& args) {
                                       : Refusal::no_capability};
   }
   if (args.local.size() > kIovMax) return {Refusal::too_many_pieces};
-  uint64_t source = kAnySource;
-  if (args.source != ~uint64_t{0}) [[unlikely]] {
-    wire::EpAddress from;
-    {
-      const DomainLock guard(domain_);
-      if (args.source >= av_->entries_.size() || !av_->entries_[args.source]) return {Refusal::bad_address};
-      from = av_->entries_[args.source]->address;
-    }
-    // Frames from processes of this host have the address on this host.
-    source = port->context().source_of(domain_->nic_->local_name(from).value_or(from));
+  if (args.source == ~uint64_t{0}) [[likely]]
+    return port->post(args, nullptr);
+  wire::EpAddress from;
+  {
+    const DomainLock guard(domain_);
+    if (args.source >= av_->entries_.size() || !av_->entries_[args.source]) return {Refusal::bad_address};
+    from = av_->entries_[args.source]->address;
   }
-  return port->post(args, source);
+  // Frames from processes of this host have the address on this host.
+  from = domain_->nic_->local_name(from).value_or(from);
+  return port->post(args, &from);
 }
 
 void Endpoint::set_min_multi_recv(uint64_t bytes) noexcept {

@@ -127,11 +127,7 @@ RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcep
   if (message.sequence != 0 || (message.flags & rx_flag::kCredited) != 0) return RxAnswer::broken;
   uint32_t& flows = flows_of_[message.peer];
   if (flows >= config_.flows_max) return RxAnswer::no_memory;
-  const auto known = sources_.find(message.source);
-  if (known == sources_.end() && sources_.size() >= config_.sources_max) return RxAnswer::no_memory;
-  const uint32_t source = known != sources_.end()
-                              ? known->second
-                              : sources_.emplace(message.source, static_cast<uint32_t>(sources_.size())).first->second;
+  const uint32_t source = source_of(message.source);
   if (senders_free_.empty()) {
     senders_free_.reserve(senders_.size() + 1);
     senders_.emplace_back();
@@ -310,8 +306,20 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
 // ---- receives
 // ----------------------------------------------------------------------------------------------------------
 
-RxContext::Post RxContext::post(const Receive& receive) noexcept {
+RxContext::Post RxContext::post(const Receive& receive, const wire::EpAddress* from) noexcept {
   const std::lock_guard guard(lock_);
+  if (from == nullptr) [[likely]]
+    return post_locked(receive);
+  try {
+    Receive directed = receive;
+    directed.what.source = source_of(*from);
+    return post_locked(directed);
+  } catch (const std::bad_alloc&) {
+    return Post::full;
+  }
+}
+
+RxContext::Post RxContext::post_locked(const Receive& receive) noexcept {
   if (closed_) return Post::closed;
   if (mode_.changing()) [[unlikely]]
     return Post::changing;
@@ -472,12 +480,19 @@ RxCompletion RxContext::seen(const Unexpected& u, uint64_t context, uint64_t fla
   return c;
 }
 
-RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags) noexcept {
+RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags,
+                                 const wire::EpAddress* from) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return Found::closed;
   if (mode_.changing()) [[unlikely]]
     return Found::changing;
-  Unexpected* const u = match_.peek(what);
+  Pattern pattern = what;
+  if (from != nullptr) {
+    const auto known = sources_.find(*from);
+    if (known == sources_.end()) return Found::missing;
+    pattern.source = known->second;
+  }
+  Unexpected* const u = match_.peek(pattern);
   if (u == nullptr) return Found::missing;
   if (how == Peek::claim && !claim(u, context)) return Found::full;
   sink_->completed(seen(*u, context, flags));
@@ -532,9 +547,41 @@ RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard
 // ---- flows and ends
 // ----------------------------------------------------------------------------------------------------
 
+// The number of an address; it is in use as soon as a flow's record, a receive or a message has it. Throws
+// std::bad_alloc.
 uint32_t RxContext::source_of(const wire::EpAddress& address) {
-  const std::lock_guard guard(lock_);
-  return sources_.emplace(address, static_cast<uint32_t>(sources_.size())).first->second;
+  if (const auto known = sources_.find(address); known != sources_.end()) return known->second;
+  if (sources_.size() >= sources_kept_) forget_sources();
+  const bool again = !sources_free_.empty();
+  const uint32_t number = again ? sources_free_.back() : source_numbers_;
+  sources_.emplace(address, number);
+  again ? sources_free_.pop_back() : void(++source_numbers_);
+  return number;
+}
+
+// Peers name any addresses, so the numbers that nothing uses are given to others. What is looked at here sets how many
+// more addresses come before the next time: a new address costs a constant time, and memory in use only.
+void RxContext::forget_sources() {
+  std::vector<bool> used(source_numbers_);
+  size_t looked = 0;
+  const auto use = [&](uint64_t source) {
+    ++looked;
+    if (source < used.size()) used[source] = true;  // otherwise kAnySource
+  };
+  for (const Sender& s : senders_) {
+    if (s.peer != 0) use(s.source);
+  }
+  for (const Posted* p : match_.listed()) use(p->source);
+  for (const Waiting& w : waiting_) use(w.receive.what.source);
+  match_.each_unexpected([&](const Unexpected& u) { use(u.source); });
+  for (const Unexpected* u : claimed_) use(u->source);
+  sources_free_.reserve(source_numbers_);
+  std::erase_if(sources_, [&](const auto& known) {
+    if (used[known.second]) return false;
+    sources_free_.push_back(known.second);
+    return true;
+  });
+  sources_kept_ = sources_.size() + std::max(kSourcesMore, looked);
 }
 
 void RxContext::set_limits(const MatchUnit::Limits& limits) noexcept {
@@ -630,6 +677,7 @@ RxContext::Statistics RxContext::statistics() noexcept {
   s.buffers = buffers_.statistics();
   s.flows = senders_.size() - senders_free_.size();
   s.flows_by_index = indexed_;
+  s.sources = sources_.size();
   s.matched = matched_;
   s.unexpected = kept_;
   s.refused = refused_;

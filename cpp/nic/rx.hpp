@@ -137,7 +137,6 @@ class RxContext {
     uint32_t credited_bytes_max = 256;  // of a credited message
     uint32_t credits = 32;              // of one flow
     uint32_t flows_max = 4096;          // records of one connection
-    uint32_t sources_max = 1u << 20;    // addresses that have a number
     uint64_t seed = 0;                  // for the match unit
     RxModeConfig mode;
     RxBuffers::Config requests;  // buffers of messages in software
@@ -167,7 +166,8 @@ class RxContext {
   // HOT. Posts a receive; completes it at once if an unexpected message matches.
   // full: there are posted_max receives, or no memory. changing: the match mode changes. no_entry: the service has no
   // list entry for it.
-  Post post(const Receive& receive) noexcept;
+  // from: only messages of this address; Pattern::source is of no use outside the context.
+  Post post(const Receive& receive, const wire::EpAddress* from = nullptr) noexcept;
   // A pull has ended. ok: all its bytes are there.
   void pulled(const RxPull& pull, Status status) noexcept;
   // Completes the oldest receive with this context that has no message, as canceled. False: there is none.
@@ -177,13 +177,12 @@ class RxContext {
   // context; discard: ends it. missing: nothing matches. full: no memory, or posted_max.
   enum class Peek : uint8_t { look, claim, discard };
   enum class Found : uint8_t { found, missing, full, closed, changing };
-  Found peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags) noexcept;
+  Found peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags,
+             const wire::EpAddress* from = nullptr) noexcept;
   // FI_CLAIM: receives the message that receive.context has claimed, or (discard) ends it. missing: it has claimed
   // none.
   Found receive_claimed(const Receive& receive, bool discard) noexcept;
 
-  // The number that stands for a peer's address in Pattern::source. Throws std::bad_alloc.
-  uint32_t source_of(const wire::EpAddress& address);
   // Flows that were refused may send again, for as long as there is room. The caller has raised a limit or freed
   // memory.
   void set_limits(const MatchUnit::Limits& limits) noexcept;
@@ -204,6 +203,7 @@ class RxContext {
     MatchUnit::Statistics match;
     RxBuffers::Statistics buffers;
     size_t flows = 0, flows_by_index = 0;  // flows_by_index: whose sender names itself by its fi_addr
+    size_t sources = 0;                    // addresses that have a number
     uint64_t matched = 0;                  // messages that found a posted receive
     uint64_t unexpected = 0;               // messages that were kept
     uint64_t refused = 0;
@@ -218,6 +218,8 @@ class RxContext {
   std::vector<RxCompletion> unexpected_messages(size_t max, size_t* total);
 
  private:
+  static constexpr size_t kSourcesMore = 4096;
+
   // A flow of a peer.
   struct alignas(kCacheLine) Sender {
     uint64_t peer = 0;  // 0: the record is unused
@@ -248,6 +250,8 @@ class RxContext {
     std::vector<std::byte> bytes;
   };
 
+  uint32_t source_of(const wire::EpAddress& address);
+  [[gnu::noinline]] void forget_sources();
   RxAnswer admit(const RxMessage& message, uint32_t* number) noexcept;
   [[gnu::noinline]] RxAnswer add_flow(const RxMessage& message, uint32_t* number) noexcept;
   RxAnswer take_credited(Sender* from, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
@@ -256,6 +260,7 @@ class RxContext {
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
   bool deliver(const Match& match, const RxMessage& message, uint32_t index, std::span<const std::byte> bytes) noexcept;
   void end(Posted* posted, RxCompletion& completion) noexcept;
+  Post post_locked(const Receive& receive) noexcept;
   Post append(const Receive& receive) noexcept;
   [[gnu::noinline]] Post wait_for_entry(const Receive& receive) noexcept;
   [[gnu::noinline]] bool cancel_waiting(uint64_t context) noexcept;
@@ -279,7 +284,12 @@ class RxContext {
   std::vector<Sender> senders_;
   std::vector<uint32_t> senders_free_;
   size_t indexed_ = 0;  // senders that have an index
+  // The numbers that stand for addresses in Pattern::source and Arrival::source. forget_sources() frees those that
+  // nothing uses when there are sources_kept_.
   std::unordered_map<wire::EpAddress, uint32_t, wire::EpAddressHash> sources_;
+  std::vector<uint32_t> sources_free_;
+  uint32_t source_numbers_ = 0;  // that were ever given
+  size_t sources_kept_ = kSourcesMore;
   std::unordered_map<uint64_t, uint32_t> flows_of_;  // records of each connection
   std::vector<Early> early_;                         // few, and only under flow control
   bool untold_ = false;                              // a flow was refused, and ready() not called since

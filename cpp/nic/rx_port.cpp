@@ -80,10 +80,10 @@ RxAnswer RxPort::arrive(const link::Peer& peer, const wire::BriefView& brief) no
 
 // ---- receives ------------------------------------------------------------------------------------------------------
 
-PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
+PostResult RxPort::post(const ReceiveArgs& args, const wire::EpAddress* from) {
   Receive r;
-  r.what = {args.tag, args.ignore, source, args.tagged};
-  if ((args.flags & flag::kPeek) != 0) return peek(args, r.what);
+  r.what = {args.tag, args.ignore, kAnySource, args.tagged};
+  if ((args.flags & flag::kPeek) != 0) return peek(args, r.what, from);
   const uint64_t length = sum_bytes(args.local);
   if (length == kNoSum) return {Refusal::length_mismatch};
   const bool discard = (args.flags & flag::kDiscard) != 0;
@@ -125,7 +125,7 @@ PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
         break;
     }
   } else {
-    switch (rx_.post(r)) {
+    switch (rx_.post(r, from)) {
       case RxContext::Post::ok:
         break;
       case RxContext::Post::full:
@@ -157,11 +157,11 @@ PostResult RxPort::post(const ReceiveArgs& args, uint64_t source) {
   return {Refusal::none, true};
 }
 
-PostResult RxPort::peek(const ReceiveArgs& args, const Pattern& what) noexcept {
+PostResult RxPort::peek(const ReceiveArgs& args, const Pattern& what, const wire::EpAddress* from) noexcept {
   const auto how = (args.flags & flag::kClaim) != 0     ? RxContext::Peek::claim
                    : (args.flags & flag::kDiscard) != 0 ? RxContext::Peek::discard
                                                         : RxContext::Peek::look;
-  switch (rx_.peek(what, how, args.context, kWants)) {
+  switch (rx_.peek(what, how, args.context, kWants, from)) {
     case RxContext::Found::found:
       break;
     case RxContext::Found::missing: {

@@ -38,8 +38,8 @@ class RxPort final : private RxSink {
   // HOT. Requires the progress lock.
   RxReply arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
   RxAnswer arrive(const link::Peer& peer, const wire::BriefView& brief) noexcept;
-  // HOT. source: RxContext::source_of(), or kAnySource.
-  PostResult post(const ReceiveArgs& args, uint64_t source);
+  // HOT. from: only messages of this address; null: of any.
+  PostResult post(const ReceiveArgs& args, const wire::EpAddress* from);
   // Takes the list entries that the endpoint needs. False: its service has too few.
   [[nodiscard]] bool open() noexcept { return rx_.open(); }
   [[nodiscard]] RxContext& context() noexcept { return rx_; }
@@ -91,7 +91,7 @@ class RxPort final : private RxSink {
   void release(uint32_t extra, uint64_t context) noexcept;
   void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
-  PostResult peek(const ReceiveArgs& args, const Pattern& what) noexcept;
+  PostResult peek(const ReceiveArgs& args, const Pattern& what, const wire::EpAddress* from) noexcept;
   enum class Pulled : uint8_t { ended, later, by_frames };
   Pulled pull_now(const RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept;
 

@@ -68,9 +68,7 @@ BOOST_AUTO_TEST_CASE(test_longer_message_is_cut) {
 BOOST_AUTO_TEST_CASE(test_directed_receive_takes_messages_of_its_address) {
   Rx rx;
   const wire::EpAddress other{1, 9, 3, 0};
-  Receive r = receive(5, nullptr, 0);
-  r.what.source = rx.source_of(other);
-  rx.post(r);
+  rx.post(receive(5, nullptr, 0), &other);
   Flow first{rx}, second{rx, 12, other};
   first.send(5, 0);
   BOOST_TEST(rx.completions.empty());
@@ -85,11 +83,71 @@ BOOST_AUTO_TEST_CASE(test_two_flows_of_one_address_are_one_source) {
   second.send(2, 0);
   BOOST_TEST(first.sender != second.sender);
   for (const uint64_t tag : {1, 2}) {
-    Receive r = receive(tag, nullptr, 0);
-    r.what.source = rx.source_of(kFrom);
-    rx.post(r);
+    rx.post(receive(tag, nullptr, 0), &kFrom);
     BOOST_TEST(rx.next().tag == tag);
   }
+}
+
+// ---- addresses that peers name
+// ----------------------------------------------------------------------------------------
+
+// A flow that one message begins, and that ends.
+void visit(Rx& rx, uint64_t peer, uint32_t address, uint64_t tag) {
+  Flow flow{rx, peer, {1, address, 9, 0}};
+  BOOST_REQUIRE((flow.send(tag).answer == RxAnswer::done));
+  rx.end_flow(peer, flow.sender);
+}
+
+BOOST_AUTO_TEST_CASE(test_peer_that_names_addresses_without_end_keeps_nobody_out) {
+  Rx rx;
+  constexpr uint32_t kNamed = (1u << 20) + 10;
+  for (uint32_t i = 0; i < kNamed; ++i) {
+    rx.post(receive(5, nullptr, 0));
+    visit(rx, kPeer, i, 5);
+    rx.completions.clear();
+    rx.matched.clear();
+  }
+  BOOST_TEST(rx.statistics().sources < 10'000U);
+  Flow other{rx, 12};
+  BOOST_TEST((other.send(5).answer == RxAnswer::done));
+  BOOST_TEST((other.send(5).answer == RxAnswer::done));
+}
+
+BOOST_AUTO_TEST_CASE(test_addresses_in_use_keep_their_numbers) {
+  Rx rx(config(1000, 30'000));
+  const wire::EpAddress posted{1, 500'001, 9, 0}, kept{1, 500'002, 9, 0}, claimed{1, 500'003, 9, 0};
+  rx.post(receive(1, nullptr, 0, 1), &posted);
+  visit(rx, kPeer, kept.pid, 2);
+  visit(rx, kPeer, claimed.pid, 3);
+  BOOST_REQUIRE(
+      (rx.peek({3, 0, kAnySource, true}, RxContext::Peek::claim, 33, 0, &claimed) == RxContext::Found::found));
+  Flow lasting{rx, 12};
+  BOOST_REQUIRE((lasting.send(4).answer == RxAnswer::done));
+  rx.completions.clear();
+  for (uint32_t i = 0; i < 20'000; ++i) visit(rx, kPeer, i, 1000);  // the receive and the messages are not of these
+  const auto others = rx.completions.size();
+  BOOST_TEST(others == 0U);
+  const auto is_from = [&](const wire::EpAddress& address) { return rx.next().source == address; };
+  visit(rx, kPeer, posted.pid, 1);
+  BOOST_TEST(is_from(posted));
+  for (const auto& [tag, address] : {std::pair<uint64_t, wire::EpAddress>{2, kept}, {4, kFrom}}) {
+    BOOST_TEST((rx.post(receive(tag, nullptr, 0), &posted) == RxContext::Post::ok));
+    BOOST_TEST(rx.completions.empty());
+    rx.post(receive(tag, nullptr, 0), &address);
+    BOOST_TEST(is_from(address));
+  }
+  BOOST_TEST((rx.receive_claimed(receive(0, nullptr, 0, 33), false) == RxContext::Found::found));
+  BOOST_TEST(is_from(claimed));
+  // The messages are gone, and so are their addresses after some others.
+  while (rx.statistics().match.unexpected != 0) {
+    rx.post(receive(1000, nullptr, 0));
+    rx.completions.clear();
+  }
+  for (uint32_t i = 0; i < 50'000; ++i) {
+    rx.post(receive(7, nullptr, 0));
+    visit(rx, kPeer, 1'000'000 + i, 7);
+  }
+  BOOST_TEST(rx.statistics().sources < 10'000U);
 }
 
 // ---- several messages to a buffer, peek, cancel

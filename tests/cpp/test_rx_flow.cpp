@@ -300,12 +300,12 @@ BOOST_AUTO_TEST_CASE(test_flows_keep_order_under_every_mix_of_protocols) {
       }
       if (below(2) == 0) {
         Receive r = receive(0, nullptr, 1000, ++context);
-        r.what.source = below(2) == 0 ? kAnySource : rx.source_of(senders[below(3)].flow.source);
+        const wire::EpAddress* from = below(2) == 0 ? nullptr : &senders[below(3)].flow.source;
         r.multi = below(4) == 0;
         r.min_left = 300;
         auto& memory = buffers[context] = std::make_unique<std::byte[]>(1000);
         r.address = reinterpret_cast<uint64_t>(memory.get());
-        if (rx.post(r) == RxContext::Post::ok) posted.push_back(context);
+        if (rx.post(r, from) == RxContext::Post::ok) posted.push_back(context);
       }
       if (below(8) == 0 && !posted.empty()) {  // also of receives that wait for a flow that has ended
         std::swap(posted[below(posted.size())], posted.back());
