@@ -60,6 +60,10 @@ def test_wheel_has_the_package_and_nothing_else(names: list[str]) -> None:
     assert sources <= set(names)
 
 
+def test_wheel_has_the_page_of_the_fabric_manager(names: list[str]) -> None:
+    assert "weft/fm/page.html" in names
+
+
 def test_wheel_has_licence_script_and_pytest_plugin(wheel: Path, names: list[str]) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
