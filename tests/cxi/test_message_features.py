@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cxi.support import hints, opened
-from tests.fi.msg_support import TAG, data_of, kinds, of_kind, recv, recvmsg, refused, send, sendmsg
+from tests.fi.msg_support import TAG, check_truncation, data_of, kinds, of_kind, recv, recvmsg, send, sendmsg
 from tests.fi.support import WATCHDOG_S, Node
 
 from weft import fi
@@ -214,17 +214,5 @@ def test_remote_data_is_among_the_operation_flags_that_are_offered_and_accepted(
 @pytest.mark.parametrize("first", ["receive", "message"])
 def test_receive_of_a_longer_message_ends_with_etrunc(first: str, length: int, tagged: bool) -> None:
     """fi_cxi(7) "CQ Error Event Errno" FI_ETRUNC; the send succeeds."""
-    with talkers() as (sender, receiver, peer):
-        room, payload = np.zeros(64, np.uint8), data_of(length)
-        if first == "receive":
-            recv(receiver, tagged, room[:60], "r")
-        sendmsg(sender, tagged, payload, peer, int(fi.REMOTE_CQ_DATA | fi.COMPLETION), "s", data=7)
-        if first == "message":
-            recv(receiver, tagged, room[:60], "r")
-        entry = refused(receiver)
-        assert (entry.op_context, entry.err, entry.len, entry.olen) == ("r", fi.ETRUNC, 60, length - 60)
-        assert entry.flags == of_kind(tagged) | fi.RECV | fi.REMOTE_CQ_DATA
-        assert (entry.data, entry.tag) == (7, TAG if tagged else 0)
-        assert np.array_equal(room[:60], payload[:60])
-        assert not room[60:].any()
-        assert sender.wait()[0].op_context == "s"
+    with talkers() as duo:
+        check_truncation(duo, tagged, first, length)

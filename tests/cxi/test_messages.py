@@ -12,6 +12,7 @@ from tests.cxi.support import BOTH, opened
 from tests.fi.msg_support import (
     LENGTHS,
     TAG,
+    check_arrival,
     data_of,
     kinds,
     nothing,
@@ -44,19 +45,9 @@ def talkers(caps: int = CAPS, **more: Any) -> Iterator[tuple[Node, Node, int]]:
 @pytest.mark.parametrize("first", ["receive", "message"])
 def test_messages_pass_between_endpoints(length: int, first: str, tagged: bool) -> None:
     """fi_cxi(7) "Data transfer operations": FI_MSG and FI_TAGGED."""
-    with talkers() as (sender, receiver, peer):
-        assert sender.info.caps & CAPS == CAPS
-        payload, room = data_of(length), np.zeros(length + 8, np.uint8)
-        if first == "receive":
-            recv(receiver, tagged, room, "r")
-        send(sender, tagged, payload, peer, "s")
-        if first == "message":
-            recv(receiver, tagged, room, "r")
-        (entry,) = receiver.wait()
-        assert (entry.op_context, entry.len) == ("r", length)
-        assert np.array_equal(room[:length], payload)
-        assert not room[length:].any()
-        assert sender.wait()[0].op_context == "s"
+    with talkers() as duo:
+        assert duo[0].info.caps & CAPS == CAPS
+        check_arrival(duo, tagged, first, length, 0)
 
 
 @pytest.mark.clause("cxi.msg.unexpected", "cxi.msg.unexpected-transparent")

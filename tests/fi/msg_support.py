@@ -119,6 +119,44 @@ RECEIVES: dict[str, Receive] = {
 receive_calls = pytest.mark.parametrize("name", RECEIVES)
 
 
+def check_arrival(duo: Duo, tagged: bool, first: str, length: int, sent_len: int) -> None:
+    """A message and its receive, of which the receive or the message is `first`, and the completions of both.
+
+    sent_len   as the completion of the send has it.
+    """
+    sender, receiver, peer = duo
+    payload, room = data_of(length), np.zeros(length + 8, np.uint8)
+    if first == "receive":
+        recv(receiver, tagged, room, "r")
+    send(sender, tagged, payload if length else None, peer, "s")
+    if first == "message":
+        recv(receiver, tagged, room, "r")
+    (entry,) = receiver.wait()
+    assert (entry.op_context, entry.len) == ("r", length)
+    assert np.array_equal(room[:length], payload)
+    assert not room[length:].any()
+    (sent,) = sender.wait()
+    assert (sent.op_context, sent.len) == ("s", sent_len)
+
+
+def check_truncation(duo: Duo, tagged: bool, first: str, length: int) -> None:
+    """A message with data, and its receive of 60 bytes, of which the receive or the message is `first`."""
+    sender, receiver, peer = duo
+    payload, memory = data_of(length), np.zeros(length, np.uint8)
+    if first == "receive":
+        recv(receiver, tagged, memory[:60], "r")
+    sendmsg(sender, tagged, payload, peer, int(fi.REMOTE_CQ_DATA | fi.COMPLETION), "s", data=5)
+    if first == "message":
+        recv(receiver, tagged, memory[:60], "r")
+    entry = refused(receiver)
+    assert (entry.op_context, entry.err, entry.len, entry.olen) == ("r", fi.ETRUNC, 60, length - 60)
+    assert entry.flags == of_kind(tagged) | fi.RECV | fi.REMOTE_CQ_DATA
+    assert (entry.data, entry.tag) == (5, TAG if tagged else 0)
+    assert np.array_equal(memory[:60], payload[:60])
+    assert not memory[60:].any()
+    assert sender.wait()[0].op_context == "s"
+
+
 def nothing(node: Node) -> bool:
     """True if no completion waits, after progress."""
     return not node.cq.read()

@@ -15,6 +15,8 @@ from tests.fi.msg_support import (
     Receive,
     Send,
     alone,
+    check_arrival,
+    check_truncation,
     data_of,
     kinds,
     nothing,
@@ -83,19 +85,8 @@ def test_every_call_that_receives_takes_the_message(name: str, first: str) -> No
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("first", ["receive", "message"])
 def test_messages_of_every_length_arrive(length: int, first: str, tagged: bool) -> None:
-    with talkers() as (sender, receiver, peer):
-        payload, room = data_of(length), np.zeros(length + 8, np.uint8)
-        if first == "receive":
-            recv(receiver, tagged, room, "r")
-        send(sender, tagged, payload if length else None, peer, "s")
-        if first == "message":
-            recv(receiver, tagged, room, "r")
-        (entry,) = receiver.wait()
-        assert (entry.op_context, entry.len) == ("r", length)
-        assert np.array_equal(room[:length], payload)
-        assert not room[length:].any()
-        (sent,) = sender.wait()
-        assert (sent.op_context, sent.len) == ("s", length)
+    with talkers() as duo:
+        check_arrival(duo, tagged, first, length, length)
 
 
 @kinds
@@ -165,20 +156,8 @@ def test_messages_of_one_sender_arrive_in_order_whatever_their_lengths(tagged: b
 @pytest.mark.parametrize("first", ["receive", "message"])
 def test_message_longer_than_its_receive_is_cut(length: int, first: str, tagged: bool) -> None:
     """fi_cq(3) FI_ETRUNC: len is what was stored, olen what did not fit; the sender succeeds."""
-    with talkers() as (sender, receiver, peer):
-        payload, memory = data_of(length), np.zeros(length, np.uint8)
-        if first == "receive":
-            recv(receiver, tagged, memory[:60], "r")
-        sendmsg(sender, tagged, payload, peer, int(fi.REMOTE_CQ_DATA | fi.COMPLETION), "s", data=5)
-        if first == "message":
-            recv(receiver, tagged, memory[:60], "r")
-        entry = refused(receiver)
-        assert (entry.op_context, entry.err, entry.len, entry.olen) == ("r", fi.ETRUNC, 60, length - 60)
-        assert entry.flags == of_kind(tagged) | fi.RECV | fi.REMOTE_CQ_DATA
-        assert (entry.data, entry.tag) == (5, TAG if tagged else 0)
-        assert np.array_equal(memory[:60], payload[:60])
-        assert not memory[60:].any()
-        assert sender.wait()[0].op_context == "s"
+    with talkers() as duo:
+        check_truncation(duo, tagged, first, length)
 
 
 @kinds

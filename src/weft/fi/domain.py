@@ -270,7 +270,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
             _handle.check(self, "mr_reg")
             buf, keep = cut(self, "mr_reg", buf, len, access)
         if of_device(flags):
-            mr = register_described(self, "mr_reg", (buf,), access, offset, requested_key, flags, context)
+            described = MrAttr((buf,), access=access, offset=offset, requested_key=requested_key, context=context)
+            mr = register_described(self, "mr_reg", described, flags)
             if keep is not None:
                 mr._keep = keep
             return mr
@@ -299,7 +300,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         if count is not None and count > len(buffers):
             raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
         if of_device(flags):
-            return register_described(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
+            described = MrAttr(buffers, access=access, offset=offset, requested_key=requested_key, context=context)
+            return register_described(self, "mr_regv", described, flags)
         return register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:

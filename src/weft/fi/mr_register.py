@@ -251,22 +251,13 @@ def _made(cls: type[MemoryRegion], domain: Domain, buffers: Sequence[Any], **how
         raise domain.policy.refusals.refuse(Rule.MR_READ_ONLY, readonly.message, op=readonly.op) from None
 
 
-def register_described(
-    domain: Domain,
-    op: str,
-    buffers: Sequence[Any],
-    access: int,
-    offset: int,
-    requested_key: int,
-    flags: int,
-    context: Any,
-) -> MemoryRegion:
-    """fi_mr_reg and fi_mr_regv with a flag of device memory: the attribute that fi_mr_regattr would get.
+def register_described(domain: Domain, op: str, attr: MrAttr, flags: int) -> MemoryRegion:
+    """fi_mr_reg and fi_mr_regv with a flag of device memory: fi_mr_regattr with what their arguments leave out.
 
     Under FI_MR_DMABUF the buffer is a MrDmabuf; otherwise the runtimes say which device has the memory.
     """
     _args.whole(op, flags=flags)
-    attr = MrAttr(buffers, access=access, offset=offset, requested_key=requested_key, context=context)
+    buffers = attr.mr_iov
     if flags & MrFlag.MR_DMABUF:
         attr = replace(attr, dmabuf=buffers[0] if len(buffers) == 1 else None)
     elif domain._hmem and buffers:
