@@ -443,11 +443,11 @@ void register_cq(nb::module_& m) {
             check_usable(c, "completion queue");
             {
               const nic::DomainLock guard(c.box->domain.get());
-              if (c.cq->unread() != 0) return false;
+              if (c.cq->unread() != 0 || c.box->domain->software_waits()) return false;
             }
             c.box->domain->nic()->prepare_app_sleep();
             const nic::DomainLock guard(c.box->domain.get());
-            return c.cq->unread() == 0;
+            return c.cq->unread() == 0 && !c.box->domain->software_waits();
           },
           "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) "
           "fi_trywait.")

@@ -114,6 +114,16 @@ void register_message_config(nb::module_& m) {
           "Nanoseconds after which refused messages are sent again, if the receiver has not asked for them earlier.")
       .def_rw("delivery_complete", &MessageConfig::delivery_complete,
               "DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.")
+      .def_rw(
+          "control_slots", &MessageConfig::control_slots,
+          "Slots of the queue in which control messages wait for the application's progress; more are dropped, and\n"
+          "the refused message is sent again after stop_ns. 0: no queue.")
+      .def_rw(
+          "reads_max", &MessageConfig::reads_max,
+          "The rest of a long message is read by operations that start at the application's progress, so many at a\n"
+          "time; 0: the NIC fetches it at once.")
+      .def_rw("registers_buffers", &MessageConfig::registers_buffers,
+              "The buffers for messages without a receive are registered with the runtimes of devices.")
       .def_rw("software_counts", &MessageConfig::software_counts,
               "Software counts receives, and the ends of pulled or match-complete sends: counters have them after the\n"
               "application's next progress.")

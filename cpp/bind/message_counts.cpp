@@ -19,6 +19,9 @@ nb::dict message_statistics(nic::Endpoint& ep) {
   d["stopped"] = send.stopped;
   d["stopped_s"] = static_cast<double>(send.stopped_ns) * 1e-9;
   d["stopped_dest"] = send.stopped_dest;
+  d["control_slots"] = ep.config().messages.control_slots;
+  d["controls"] = send.controls;
+  d["controls_dropped"] = send.controls_dropped;
   nic::RxPort* const port = ep.closed() ? nullptr : ep.port();
   const nic::RxContext::Statistics rx = port != nullptr ? port->context().statistics() : nic::RxContext::Statistics{};
   d["posted"] = rx.match.posted + rx.waiting;
@@ -31,6 +34,11 @@ nb::dict message_statistics(nic::Endpoint& ep) {
   d["buffers"] = rx.buffers.buffers;
   d["buffers_posted"] = rx.buffers.posted;
   d["buffers_most"] = rx.buffers.buffers_most;
+  d["buffers_registered"] = rx.buffers.registered;
+  const nic::RxPort::Pulls pulls = port != nullptr ? port->pulls() : nic::RxPort::Pulls{};
+  d["gets"] = pulls.gets;
+  d["reads"] = pulls.reads;
+  d["reads_most"] = pulls.reads_most;
   const nic::RxModeConfig& mode = ep.config().messages.mode;
   d["mode"] = kModes[static_cast<size_t>(mode.mode)];
   d["state"] = port != nullptr ? kStates[static_cast<size_t>(rx.mode.state)] : "";

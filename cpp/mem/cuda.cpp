@@ -34,6 +34,7 @@ constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kIpcLazyPeerAccess = 1;
 constexpr int kHandleTypeDmabuf = 1;
 constexpr unsigned kAttachGlobal = 1;
+constexpr unsigned kHostRegisterPortable = 1;  // for all contexts
 
 // All functions that Weft uses, in the versions that a driver of CUDA 11.7 or later exports.
 struct Api {
@@ -56,7 +57,9 @@ struct Api {
   CUresult (*mem_alloc)(CUdeviceptr*, size_t);
   CUresult (*mem_alloc_managed)(CUdeviceptr*, size_t, unsigned);
   CUresult (*mem_free)(CUdeviceptr);
-  CUresult (*mem_get_handle_for_address_range)(void*, CUdeviceptr, size_t, int, unsigned long long);  // may be missing
+  CUresult (*mem_host_register)(void*, size_t, unsigned);  // these two and the next one may be missing
+  CUresult (*mem_host_unregister)(void*);
+  CUresult (*mem_get_handle_for_address_range)(void*, CUdeviceptr, size_t, int, unsigned long long);
 };
 
 class CudaRuntime final : public DeviceRuntime {
@@ -130,6 +133,17 @@ class CudaRuntime final : public DeviceRuntime {
   void release(uint64_t address) noexcept override {
     const Entered entered(*this, devices_[0]);
     if (entered.ok) api_.mem_free(address);
+  }
+
+  bool register_host(void* memory, size_t length) noexcept override {
+    if (api_.mem_host_register == nullptr || api_.mem_host_unregister == nullptr) return false;
+    const Entered entered(*this, devices_[0]);
+    return entered.ok && api_.mem_host_register(memory, length, kHostRegisterPortable) == kSuccess;
+  }
+
+  void unregister_host(void* memory) noexcept override {
+    const Entered entered(*this, devices_[0]);
+    if (entered.ok) api_.mem_host_unregister(memory);
   }
 
   void prepare(uint64_t address) noexcept override {
@@ -271,6 +285,8 @@ std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string
       !from.find("cuMemAllocManaged", api.mem_alloc_managed) || !from.find("cuMemFree_v2", api.mem_free) ||
       !from.find("cuIpcCloseMemHandle", api.ipc_close_mem_handle) ||
       !from.find("cuGetErrorString", api.get_error_string) ||
+      !from.find("cuMemHostRegister_v2", api.mem_host_register, false) ||
+      !from.find("cuMemHostUnregister", api.mem_host_unregister, false) ||
       !from.find("cuMemGetHandleForAddressRange", api.mem_get_handle_for_address_range, false)) {
     return nullptr;
   }

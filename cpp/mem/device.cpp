@@ -168,6 +168,22 @@ std::shared_ptr<Devices::Opened> Devices::open(const void* owner, const DeviceNo
   return known_.front().opened;
 }
 
+bool Devices::register_host(void* memory, size_t length) const noexcept {
+  bool taken = false;
+  for (const auto& known : runtimes_) {
+    DeviceRuntime* const runtime = known.load(std::memory_order_acquire);
+    if (runtime != nullptr && runtime->register_host(memory, length)) taken = true;
+  }
+  return taken;
+}
+
+void Devices::unregister_host(void* memory) const noexcept {
+  for (const auto& known : runtimes_) {
+    if (DeviceRuntime* const runtime = known.load(std::memory_order_acquire); runtime != nullptr)
+      runtime->unregister_host(memory);
+  }
+}
+
 void Devices::forget(const void* owner) {
   const std::lock_guard lock(mutex_);
   known_.remove_if([&](const Known& k) { return k.owner == owner; });

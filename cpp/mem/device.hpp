@@ -84,6 +84,13 @@ class DeviceRuntime {
     return 0;
   }
   virtual void release(uint64_t address) noexcept { (void)address; }
+  // Page-locks host memory of this process, so that the device's copies from and to it are fast. False: refused, or the
+  // runtime has no such call.
+  virtual bool register_host(void* memory, size_t length) noexcept {
+    (void)memory, (void)length;
+    return false;
+  }
+  virtual void unregister_host(void* memory) noexcept { (void)memory; }
 };
 
 class Devices;
@@ -139,6 +146,9 @@ class Devices {
   // Copies `length` bytes. Status::device: the runtime refuses, or does not know the device memory of a side. Such
   // memory was freed, and a load or store to it, as to host memory, would end the process.
   Status copy(Side to, Side from, size_t length) const noexcept;
+  // Registers host memory with all runtimes that take it. True: one has, and unregister_host() must follow.
+  bool register_host(void* memory, size_t length) const noexcept;
+  void unregister_host(void* memory) const noexcept;
   // The processor's window into device memory: a mapping of it (base, length) at `at`. Copies of up to near_bytes bytes
   // whose device memory lies in windows are loads and stores, and spare the device's copy engine. buffer_id: the
   // allocation that the window shows; other memory at these addresses is not reached through it.

@@ -279,8 +279,29 @@ bool Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies) {
 
 void Domain::run_software() noexcept {
   software_waits_.store(false, std::memory_order_seq_cst);  // before the look: what comes meanwhile is noted again
+  std::vector<std::shared_ptr<Endpoint>> all;
+  {
+    const std::lock_guard guard(late_lock_);
+    for (const auto& counter : late_counters_) counter->fold();
+    try {
+      for (const WithSoftware& known : software_) {
+        if (auto ep = known.ep.lock()) all.push_back(std::move(ep));
+      }
+    } catch (const std::bad_alloc&) {
+      note_software();  // the next call tries again
+    }
+  }
+  for (const auto& ep : all) ep->software_progress();
+}
+
+void Domain::add_software(const std::shared_ptr<Endpoint>& ep) {
   const std::lock_guard guard(late_lock_);
-  for (const auto& counter : late_counters_) counter->fold();
+  software_.push_back({ep.get(), ep});
+}
+
+void Domain::remove_software(const Endpoint* ep) noexcept {
+  const std::lock_guard guard(late_lock_);
+  std::erase_if(software_, [&](const WithSoftware& known) { return known.at == ep; });
 }
 
 void Domain::add_late_counter(const std::shared_ptr<Counter>& counter) {

@@ -124,14 +124,16 @@ class Domain {
   void tell(uint32_t pid, News what) noexcept;
   std::vector<std::pair<uint32_t, News>> take_news();
 
-  // HOT. What the provider's software does on hardware, when the application makes progress: counts of receives.
-  // The application's calls make it. Any thread, without a lock of the NIC.
+  // HOT. What the provider's software does on hardware, when the application makes progress: counts of receives,
+  // control messages, reads of the rest of messages. The application's calls make it. Any thread, without a lock of the
+  // NIC.
   void software_progress() noexcept {
     if (software_waits_.load(std::memory_order_relaxed)) [[unlikely]]
       run_software();
   }
   // Software has something to do. Any thread, under any lock.
   void note_software() noexcept { software_waits_.store(true, std::memory_order_seq_cst); }
+  [[nodiscard]] bool software_waits() const noexcept { return software_waits_.load(std::memory_order_seq_cst); }
 
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
   [[nodiscard]] TriggerUnit& triggers() const noexcept { return *triggers_; }
@@ -188,6 +190,8 @@ class Domain {
     }
   }
   [[gnu::noinline]] void run_software() noexcept;
+  void add_software(const std::shared_ptr<Endpoint>& ep);
+  void remove_software(const Endpoint* ep) noexcept;
   void add_late_counter(const std::shared_ptr<Counter>& counter);
   void remove_late_counter(const std::shared_ptr<Counter>& counter) noexcept;
   void release_cookies(Op* op) noexcept;
@@ -213,7 +217,12 @@ class Domain {
   Flow* waiting_ = nullptr;            // flows in which operations wait
   std::vector<Endpoint*> reordering_;  // enabled endpoints whose operations overtake each other
   std::atomic<bool> software_waits_{false};
-  SpinLock late_lock_;  // guards late_counters_
+  SpinLock late_lock_;  // guards late_counters_ and software_
+  struct WithSoftware {
+    const Endpoint* at;
+    std::weak_ptr<Endpoint> ep;
+  };
+  std::vector<WithSoftware> software_;  // enabled endpoints whose software makes progress
   std::vector<std::shared_ptr<Counter>> late_counters_;
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;

@@ -152,6 +152,8 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
         if (counter) domain_->add_late_counter(counter);
       }
     }
+    if (config_.messages.control_slots != 0 || config_.messages.reads_max != 0 || reorder_)
+      domain_->add_software(shared_from_this());
     av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
@@ -213,6 +215,8 @@ void Endpoint::close() noexcept {
       if (flow) end_message_flow(*flow);
     }
     flows_.clear();
+    control_.clear();
+    if (was_enabled) domain_->remove_software(this);
     if (was_enabled) std::erase(av_->users_, this);
   }
   domain_->triggers_->forget(this);

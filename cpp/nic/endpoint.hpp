@@ -68,8 +68,13 @@ struct MessageConfig {
   uint64_t retry_ns_max = 500'000'000;  // such a message fails if it has found no receive for so long
   uint64_t stop_ns = 5'000'000;         // after a refusal messages are sent again after this time, if not told earlier
   bool delivery_complete = true;        // FI_DELIVERY_COMPLETE of a send waits for the receiver's buffer
-  bool software_counts = false;         // receives, and the ends of long sends, are counted by software_progress()
-  bool tells_buffers = true;            // completions of plain receives have the buffer's address
+  // Control messages (the receiver takes messages again) wait in a queue of so many slots for software_progress();
+  // those without room are dropped. 0: no queue, they take effect at once.
+  uint32_t control_slots = 0;
+  uint32_t reads_max = 0;          // software_progress() starts pulls, so many at a time; 0: the NIC pulls at once
+  bool registers_buffers = false;  // buffers of unexpected messages are known to the runtimes of devices
+  bool software_counts = false;    // receives, and the ends of long sends, are counted by software_progress()
+  bool tells_buffers = true;       // completions of plain receives have the buffer's address
   bool source = false, source_error = false;  // FI_SOURCE, FI_SOURCE_ERR
 };
 
@@ -167,12 +172,13 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] bool set_match_mode(const MessageConfig& config) noexcept;
   // What keeps messages from being sent.
   struct SendState {
-    uint32_t tagged_ids = 0, untagged_ids = 0;  // messages that wait to be pulled
-    uint64_t no_id = 0, no_id_bytes = 0;        // sends refused for want of an id, and the longest of them
-    uint64_t stops = 0;                         // refusals by receivers
-    uint32_t stopped = 0;                       // peers that take no messages at present
-    uint64_t stopped_ns = 0;                    // for how long the oldest of them has taken none
-    uint64_t stopped_dest = 0;                  // its fi_addr
+    uint32_t tagged_ids = 0, untagged_ids = 0;    // messages that wait to be pulled
+    uint64_t no_id = 0, no_id_bytes = 0;          // sends refused for want of an id, and the longest of them
+    uint64_t stops = 0;                           // refusals by receivers
+    uint32_t stopped = 0;                         // peers that take no messages at present
+    uint64_t stopped_ns = 0;                      // for how long the oldest of them has taken none
+    uint64_t stopped_dest = 0;                    // its fi_addr
+    uint64_t controls = 0, controls_dropped = 0;  // control messages that arrived, and those of them without room
   };
   [[nodiscard]] SendState send_state() const;
   // The oldest messages that no receive has taken, with the senders' fi_addr; *total: their number. Empty for an
@@ -369,6 +375,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void unlend(Op* op, bool taken) noexcept;
   void restart_flow(Flow& flow) noexcept;
   void stop_flow(Flow& flow, Op* refused) noexcept;
+  void on_ready(Flow& flow) noexcept;
+  void resume_flow(Flow& flow) noexcept;
+  void software_progress() noexcept;  // called by Domain::run_software()
   bool retry_later(Op* refused) noexcept;
   void on_reply(Op* op, Status status, uint8_t flags, const wire::Reply& reply) noexcept;
   void on_taken(Op* op) noexcept;
@@ -429,6 +438,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint32_t tagged_ids_ = 0, untagged_ids_ = 0;  // messages that wait to be pulled
   uint64_t no_id_ = 0, no_id_bytes_ = 0, stops_seen_ = 0;
   uint64_t full_in_pass_ = 0;   // of TriggerUnit: the pass in which this endpoint's queues were full
+  std::vector<std::shared_ptr<Flow>> control_;  // control messages that wait for software: flows that may go on
+  uint64_t controls_ = 0, controls_dropped_ = 0;
   std::vector<uint32_t> lent_;  // buffers of canceled messages, which peers may still be reading
   uint32_t index_ = 0, generation_ = 0;
   bool shut_ = false;         // peers have been told that rx_cq_ has no room

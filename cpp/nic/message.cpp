@@ -489,6 +489,8 @@ Endpoint::SendState Endpoint::send_state() const {
   s.no_id = no_id_;
   s.no_id_bytes = no_id_bytes_;
   s.stops = stops_seen_;
+  s.controls = controls_;
+  s.controls_dropped = controls_dropped_;
   const uint64_t now = domain_->nic_->clock().now_ns();
   for (size_t dest = 0; dest < flows_.size(); ++dest) {
     if (!flows_[dest] || flows_[dest]->stopped_at_ns == 0) continue;
@@ -531,10 +533,44 @@ void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fr
     op->ep->on_taken(op);
     return;
   }
-  Flow& flow = *op->flow;  // ready
+  op->ep->on_ready(*op->flow);
+}
+
+// A control message: the receiver takes messages of the flow again. Without room in the queue it is dropped; the NIC
+// then sends the refused message again at retry_at_ns, and if that is refused too, a control message follows later.
+void Endpoint::on_ready(Flow& flow) noexcept {
+  ++controls_;
+  const uint32_t slots = config_.messages.control_slots;
+  if (slots == 0) {
+    resume_flow(flow);
+    return;
+  }
+  try {
+    if (control_.size() >= slots) {
+      ++controls_dropped_;
+      return;
+    }
+    control_.push_back(flow.shared_from_this());
+  } catch (const std::bad_alloc&) {
+    ++controls_dropped_;
+    return;
+  }
+  domain_->note_software();
+  tx_cq_->event.notify();  // a waiting reader makes the progress
+}
+
+void Endpoint::resume_flow(Flow& flow) noexcept {
   flow.stopped = false;
   flow.set_long_send();
-  if (flow.waits()) domain->pump(flow);
+  if (flow.waits()) domain_->pump(flow);
+}
+
+void Endpoint::software_progress() noexcept {
+  {
+    const DomainLock guard(domain_);
+    for (const auto& flow : std::exchange(control_, {})) resume_flow(*flow);
+  }
+  if (RxPort* const port = port_.load(std::memory_order_acquire); port != nullptr) port->software_progress();
 }
 
 void Endpoint::on_taken(Op* op) noexcept {

@@ -225,6 +225,7 @@ bool RxContext::release_early(uint32_t number) noexcept {
 }
 
 // Copies a message to its receive, and completes the receive unless the rest has to be pulled. False: it has.
+// Config::relaxed: the sink copies the message and completes the receive; the sender of an eager one does not wait.
 bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t index,
                         std::span<const std::byte> bytes) noexcept {
   Posted* const p = match.posted;
@@ -243,26 +244,37 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t i
   c.has_data = (message.flags & rx_flag::kHasData) != 0;
   c.multi = p->multi;
   const size_t here = std::min<size_t>(bytes.size(), match.stored);
-  if (here != 0 &&
+  const bool pulls = match.stored > here;
+  RxPull pull;
+  if (config_.relaxed && match.stored != 0 && (p->flags & kRxScattered) == 0) [[unlikely]]
+    pull.carried = carried(bytes.first(here));
+  if (pull.carried == nullptr && here != 0 &&
       !((p->flags & kRxScattered) == 0 ? mem::copy_guarded(reinterpret_cast<std::byte*>(c.buffer), bytes.data(), here)
                                        : sink_->store(p->extra, 0, bytes.first(here)))) [[unlikely]] {
     c.status = Status::fault;
     c.length = 0;
-  } else if (match.stored > here) {
-    RxPull pull;
+  } else if (pulls || pull.carried != nullptr) {
     pull.peer = message.peer;
     pull.key = message.key;
-    pull.op_id = message.op_id;
+    pull.op_id = pulls ? message.op_id : 0;
     pull.from = here;
     pull.to = c.buffer + here;
     pull.bytes = match.stored - here;
     pull.posted = p;
     pull.completion = c;
     sink_->pull(pull);
-    return false;
+    return !pulls;
   }
   end(p, c);
   return true;
+}
+
+std::shared_ptr<RxCarried> RxContext::carried(std::span<const std::byte> bytes) noexcept try {
+  auto made = std::make_shared<RxCarried>();
+  made->bytes.assign(bytes.begin(), bytes.end());
+  return made;
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 // Completes one message of a receive.
@@ -296,6 +308,7 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
     c.length = 0;
   }
   end(pull.posted, c);
+  if (pull.op_id == 0) return;  // an eager message
   if (closed_ && status != Status::ok) {
     sink_->lost(pull.peer, pull.op_id);
   } else {
@@ -653,12 +666,14 @@ void RxContext::close() noexcept {
   match_.each_unexpected(lose);
   for (const Unexpected* u : claimed_) lose(*u);
   mode_.close();
+  buffers_.close();
 }
 
 std::vector<RxCompletion> RxContext::unexpected_messages(size_t max, size_t* total) {
   const std::lock_guard guard(lock_);
   std::vector<RxCompletion> all;
   *total = 0;
+  if (closed_) return all;  // the messages are gone
   match_.each_unexpected([&](const Unexpected& u) {
     if (++*total <= max) all.push_back(seen(u, 0, 0));
   });
@@ -667,7 +682,9 @@ std::vector<RxCompletion> RxContext::unexpected_messages(size_t max, size_t* tot
 
 bool RxContext::open() noexcept {
   const std::lock_guard guard(lock_);
-  return mode_.open();
+  if (!mode_.open()) return false;
+  buffers_.open();
+  return true;
 }
 
 RxContext::Statistics RxContext::statistics() noexcept {

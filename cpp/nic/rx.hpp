@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -90,14 +91,22 @@ struct RxCompletion {
   bool ends = false;        // the receive's last completion. Not of a peek
 };
 
+// WEFT_CXI_REORDER: bytes that a frame has brought, and that are not in the receive's buffer yet.
+struct RxCarried {
+  std::vector<std::byte> bytes;
+  bool begun = false;  // some packets of the message are in the buffer
+  uint64_t due_ns = 0;
+};
+
 // The rest of a rendezvous message: `bytes` from `from` on in the sender's buffer, to `to`. The sink passes the pull to
-// pulled() when the bytes have arrived.
+// pulled() when the bytes have arrived. op_id 0: no sender waits for that.
 struct RxPull {
   uint64_t peer = 0;  // may have ended
   uint64_t key = 0, op_id = 0;
   uint64_t from = 0, to = 0, bytes = 0;
   Posted* posted = nullptr;
   RxCompletion completion;
+  std::shared_ptr<RxCarried> carried = nullptr;  // the sink stores these bytes too, in front of `to`
 };
 
 // Calls of the context, under its lock: they must not call the context, and take only locks below it.
@@ -137,6 +146,7 @@ class RxContext {
     uint32_t credited_bytes_max = 256;  // of a credited message
     uint32_t credits = 32;              // of one flow
     uint32_t flows_max = 4096;          // records of one connection
+    bool relaxed = false;               // the packets of a message come into the buffer in any order: RxPull::carried
     uint64_t seed = 0;                  // for the match unit
     RxModeConfig mode;
     RxBuffers::Config requests;  // buffers of messages in software
@@ -259,6 +269,7 @@ class RxContext {
   [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
   bool deliver(const Match& match, const RxMessage& message, uint32_t index, std::span<const std::byte> bytes) noexcept;
+  static std::shared_ptr<RxCarried> carried(std::span<const std::byte> bytes) noexcept;
   void end(Posted* posted, RxCompletion& completion) noexcept;
   Post post_locked(const Receive& receive) noexcept;
   Post append(const Receive& receive) noexcept;

@@ -5,26 +5,38 @@
 
 #include <new>
 
+#include "mem/device.hpp"
+
 namespace weft::nic {
 
-RxBuffers::~RxBuffers() {
+void RxBuffers::close() noexcept {
   for (uint32_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].memory != nullptr) unmap(i);
   }
+  posted_.clear();
+  current_ = kNone;
 }
 
 // Makes another buffer the current one; the old one is retired until its messages have been taken.
 bool RxBuffers::next(bool promised) noexcept {
-  while (posted_.size() < config_.posted_min || posted_.empty()) {
-    const uint32_t made = map(promised && posted_.empty());
-    if (made == kNone) break;
-    posted_.push_back(made);  // map() has reserved room
-  }
+  post_ahead(promised);
   if (posted_.empty()) return false;
   // The buffer that was posted last: its memory is the most likely to be in the processor's cache.
   current_ = posted_.back();
   posted_.pop_back();
   return true;
+}
+
+void RxBuffers::post_ahead(bool promised) noexcept {
+  while (posted_.size() < config_.posted_min || posted_.empty()) {
+    const uint32_t made = map(promised && posted_.empty());
+    if (made == kNone) break;
+    posted_.push_back(made);  // map() has reserved room
+  }
+}
+
+void RxBuffers::open() noexcept {
+  if (config_.devices != nullptr && config_.posted_min != 0) post_ahead(false);
 }
 
 uint32_t RxBuffers::map(bool promised) noexcept try {
@@ -43,6 +55,8 @@ uint32_t RxBuffers::map(bool promised) noexcept try {
   const uint32_t i = unused_.back();
   unused_.pop_back();
   buffers_[i] = {static_cast<std::byte*>(memory), 0, 0, kind_, config_.bytes};
+  if (config_.devices != nullptr && config_.devices->register_host(memory, config_.bytes))
+    buffers_[i].registered = config_.devices;
   ++mapped_;
   if (mapped_ > mapped_most_) mapped_most_ = mapped_;
   return i;
@@ -51,6 +65,7 @@ uint32_t RxBuffers::map(bool promised) noexcept try {
 }
 
 void RxBuffers::unmap(uint32_t buffer) noexcept {
+  if (buffers_[buffer].registered != nullptr) buffers_[buffer].registered->unregister_host(buffers_[buffer].memory);
   munmap(buffers_[buffer].memory, buffers_[buffer].bytes);
   buffers_[buffer] = {};
   unused_.push_back(buffer);
@@ -74,13 +89,17 @@ void RxBuffers::change(const Config& config) noexcept {
   current_ = kNone;
   config_ = config;
   ++kind_;
+  open();
 }
 
 RxBuffers::Statistics RxBuffers::statistics() const noexcept {
   Statistics s;
   s.buffers = mapped_;
   s.posted = static_cast<uint32_t>(posted_.size()) + (current_ != kNone ? 1 : 0);
-  for (const Buffer& b : buffers_) s.messages += b.messages;
+  for (const Buffer& b : buffers_) {
+    s.messages += b.messages;
+    if (b.registered != nullptr) ++s.registered;
+  }
   s.buffers_most = mapped_most_;
   return s;
 }

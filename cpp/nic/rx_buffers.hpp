@@ -13,6 +13,10 @@
 
 #include "base/cache.hpp"
 
+namespace weft::mem {
+class Devices;
+}
+
 namespace weft::nic {
 
 class RxBuffers {
@@ -22,6 +26,7 @@ class RxBuffers {
     uint32_t posted_min = 3;                // buffers that are ready for messages, the current one included
     uint32_t cached_max = 0;                // buffers that are kept when no message needs them; 0: all
     uint32_t count_max = ~uint32_t{0} - 1;  // buffers at a time
+    mem::Devices* devices = nullptr;        // the buffers are registered with their runtimes
   };
   // Room in a buffer; `memory` is aligned to a cache line. null: none.
   struct Room {
@@ -30,10 +35,13 @@ class RxBuffers {
   };
 
   explicit RxBuffers(const Config& config) noexcept : config_(config) {}
-  ~RxBuffers();
+  ~RxBuffers() { close(); }
   RxBuffers(const RxBuffers&) = delete;
   RxBuffers& operator=(const RxBuffers&) = delete;
 
+  // Makes the buffers that are ready in advance, if making them takes long: with `devices`.
+  void open() noexcept;
+  void close() noexcept;  // frees all buffers, with the messages in them
   // HOT. Room for one message. None: the message is longer than a buffer, there are count_max buffers, or no memory.
   // promised: the receiver has promised to take the message, so count_max does not count.
   [[nodiscard]] Room take(size_t bytes, bool promised = false) noexcept {
@@ -64,6 +72,7 @@ class RxBuffers {
     uint32_t posted = 0;    // of these, ready for messages
     uint32_t messages = 0;  // in all buffers
     uint32_t buffers_most = 0;
+    uint32_t registered = 0;  // buffers that a runtime knows
   };
   [[nodiscard]] Statistics statistics() const noexcept;
   [[nodiscard]] const Config& config() const noexcept { return config_; }
@@ -75,7 +84,9 @@ class RxBuffers {
     size_t used = 0;
     uint32_t messages = 0, kind = 0;
     size_t bytes = 0;
+    mem::Devices* registered = nullptr;  // with whose runtimes
   };
+  void post_ahead(bool promised) noexcept;
   [[gnu::noinline]] bool next(bool promised) noexcept;
   uint32_t map(bool promised) noexcept;
   void unmap(uint32_t buffer) noexcept;

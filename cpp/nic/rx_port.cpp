@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/backoff.hpp"
+#include "mem/guard.hpp"
 #include "nic/iov.hpp"
 #include "nic/nic.hpp"
 #include "nic/reach.hpp"
@@ -17,17 +18,25 @@ namespace {
 // In Receive::flags, beside libfabric's: the application asked for a completion.
 constexpr uint64_t kWants = 1ull << 62;
 
-RxContext::Config config_of(const MessageConfig& m, uint64_t seed, bool traced) noexcept {
+// The packets of a message come into memory in any order: each of them has PCIe's Relaxed Order bit.
+bool is_relaxed(const EndpointConfig& config) noexcept {
+  return config.reorder.on && config.messages.reads_max == 0;
+}
+
+RxContext::Config config_of(const EndpointConfig& config, mem::Devices* devices, uint64_t seed, bool traced) noexcept {
+  const MessageConfig& m = config.messages;
   RxContext::Config c;
   c.limits = {m.posted_max, m.unexpected_max};
   c.buffers = m.buffers;
   c.credits = m.credits;
   c.credited_bytes_max = wire::kInlinePayloadMax;
   c.seed = seed;
+  c.relaxed = is_relaxed(config);
   c.mode = m.mode;
   c.requests = m.requests;
   c.append_retry_ns = m.append_retry_ns;
   c.traced = traced;
+  if (m.registers_buffers) c.buffers.devices = c.requests.devices = devices;
   return c;
 }
 
@@ -48,7 +57,12 @@ RxPort::RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_pt
       tells_buffers_(ep->config().messages.tells_buffers),
       software_counts_(ep->config().messages.software_counts),
       min_multi_recv_(ep->config().messages.min_multi_recv),
-      rx_(config_of(ep->config().messages, seed, ep->trace() != nullptr), this) {}
+      reads_max_(ep->config().messages.reads_max),
+      rx_(config_of(ep->config(), &nic_->devices(), seed, ep->trace() != nullptr), this) {
+  if (!is_relaxed(ep->config())) return;
+  relaxed_ = std::make_unique<Reorder>(ep->config().reorder);
+  relaxed_->limits.target = TargetOrder::relaxed;
+}
 
 RxReply RxPort::arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                        std::span<const std::byte> payload) {
@@ -370,12 +384,18 @@ void RxPort::ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept {
 void RxPort::pull(const RxPull& pull) noexcept {
   if (trace_ != nullptr) [[unlikely]]
     record(TraceKind::matched, pull.bytes, pull.completion.tag, pull.completion.source.pid, pull.op_id);
-  const std::lock_guard guard(held_lock_);
-  try {
-    pulls_.push_back(pull);
-    pull_count_.fetch_add(1, std::memory_order_relaxed);
-  } catch (const std::bad_alloc&) {
-    // The receive stays open until its endpoint is closed.
+  {
+    const std::lock_guard guard(held_lock_);
+    try {
+      pulls_.push_back(pull);
+      pull_count_.fetch_add(1, std::memory_order_relaxed);
+    } catch (const std::bad_alloc&) {
+      // The receive stays open until its endpoint is closed.
+    }
+  }
+  if (reads_max_ != 0 || relaxed_) [[unlikely]] {
+    domain_->note_software();
+    cq_->event.notify();  // a waiting reader makes the progress
   }
 }
 
@@ -406,13 +426,26 @@ void RxPort::settle() noexcept {
 
 // ---- pulls ---------------------------------------------------------------------------------------------------------
 
-size_t RxPort::run_pulls() noexcept {
+size_t RxPort::run_pulls(bool at_once) noexcept {
   size_t n = 0;
+  std::unique_lock<SpinLock> alone;
+  if (relaxed_) [[unlikely]] {
+    alone = std::unique_lock(relaxed_lock_, std::try_to_lock);
+    if (!alone.owns_lock()) {
+      domain_->note_software();
+      return 0;
+    }
+  }
   for (uint32_t left = pull_count_.load(std::memory_order_relaxed); left != 0; --left) {
     RxPull next;
     {
       const std::lock_guard guard(held_lock_);
       if (pulls_.empty() || closed_.load(std::memory_order_relaxed)) break;
+      if (reads_max_ != 0) [[unlikely]] {
+        if (reads_now_ == reads_max_) break;  // end_read() goes on
+        if (++reads_now_ > reads_most_.load(std::memory_order_relaxed))
+          reads_most_.store(reads_now_, std::memory_order_relaxed);
+      }
       next = pulls_.front();
       pulls_.pop_front();
       pulling_.fetch_add(1, std::memory_order_relaxed);
@@ -420,29 +453,95 @@ size_t RxPort::run_pulls() noexcept {
     }
     const std::shared_ptr<link::Peer> peer = nic_->peer_of(next.peer);
     Status status = Status::peer_gone;
-    Pulled how = peer ? pull_now(next, peer, &status) : Pulled::ended;
+    if (next.carried != nullptr) [[unlikely]] {
+      RxCarried& carried = *next.carried;
+      const uint64_t now = now_ns();
+      const bool waits = !carried.begun || (!at_once && now < carried.due_ns);
+      if (!carried.begun) {
+        land_some(next, peer);
+        carried.begun = true;
+        carried.due_ns = now + Reorder::kDueNs;
+      }
+      if (waits && put_back(next)) {
+        domain_->note_software();
+        pulling_.fetch_sub(1, std::memory_order_release);
+        continue;
+      }
+      status = mem::copy_guarded(reinterpret_cast<std::byte*>(next.to) - next.from, carried.bytes.data(), next.from)
+                   ? Status::ok
+                   : Status::fault;
+      if (next.bytes == 0 || status != Status::ok) {
+        pulled(next, status);
+        ++n;
+        pulling_.fetch_sub(1, std::memory_order_release);
+        continue;
+      }
+      status = Status::peer_gone;
+    }
+    Pulled how = !peer ? Pulled::ended : reads_max_ != 0 ? Pulled::by_frames : pull_now(next, peer, &status);
+    if (how != Pulled::later) (reads_max_ != 0 ? reads_ : gets_).fetch_add(1, std::memory_order_relaxed);
     if (how == Pulled::by_frames && !ep_->pull_by_frames(next, peer)) {
       status = Status::no_memory;
       how = Pulled::ended;
     }
-    if (how == Pulled::later) {
-      const std::lock_guard guard(held_lock_);
-      try {
-        pulls_.push_back(next);
-        pull_count_.fetch_add(1, std::memory_order_relaxed);
-      } catch (const std::bad_alloc&) {
-        status = Status::no_memory;
-        how = Pulled::ended;
-      }
+    if (how == Pulled::later && !put_back(next)) {
+      status = Status::no_memory;
+      how = Pulled::ended;
     }
     if (how == Pulled::ended) {
-      rx_.pulled(next, status);
+      pulled(next, status);
       ++n;
     }
     pulling_.fetch_sub(1, std::memory_order_release);
   }
   if (has_pulls()) nic_->wake_pulls();
   return n;
+}
+
+// False: out of memory.
+bool RxPort::put_back(const RxPull& pull) noexcept try {
+  const std::lock_guard guard(held_lock_);
+  pulls_.push_back(pull);
+  pull_count_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+// WEFT_CXI_REORDER: copies some packets of a message, while the others are late.
+void RxPort::land_some(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept try {
+  const std::vector<bool> late = relaxed_->land_some(pull.from + pull.bytes, false);
+  auto* const start = reinterpret_cast<std::byte*>(pull.to) - pull.from;
+  for (size_t i = 0; i < late.size(); ++i) {
+    if (late[i]) continue;
+    const uint64_t at = i * kPacketBytes, end = std::min(at + kPacketBytes, pull.from + pull.bytes);
+    const uint64_t carried = std::clamp(pull.from, at, end);  // up to here the frame has brought it
+    if (carried != at) (void)mem::copy_guarded(start + at, pull.carried->bytes.data() + at, carried - at);
+    if (carried == end || !peer) continue;
+    RxPull part = pull;
+    part.from = carried;
+    part.to = reinterpret_cast<uint64_t>(start + carried);
+    part.bytes = end - carried;
+    Status status = Status::ok;  // the pull of everything reports failures
+    (void)pull_now(part, peer, &status);
+  }
+} catch (const std::bad_alloc&) {  // then all of them are late
+}
+
+void RxPort::pulled(const RxPull& pull, Status status) noexcept {
+  rx_.pulled(pull, status);
+  if (reads_max_ != 0) [[unlikely]]
+    end_read();
+}
+
+void RxPort::end_read() noexcept {
+  {
+    const std::lock_guard guard(held_lock_);
+    --reads_now_;
+    if (pulls_.empty()) return;
+  }
+  domain_->note_software();
+  cq_->event.notify();
 }
 
 std::vector<iovec> RxPort::buffers_of(const RxPull& pull) {

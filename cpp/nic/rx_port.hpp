@@ -18,6 +18,7 @@
 #include "nic/args.hpp"
 #include "nic/counter.hpp"
 #include "nic/queue.hpp"
+#include "nic/reorder.hpp"
 #include "nic/rx.hpp"
 #include "nic/trace.hpp"
 
@@ -47,12 +48,27 @@ class RxPort final : private RxSink {
   void set_min_multi_recv(uint64_t bytes) noexcept { min_multi_recv_.store(bytes, std::memory_order_relaxed); }
 
   // Makes the pulls that wait. Any thread, without a lock of the NIC. Returns the number of pulls that ended.
-  size_t run_pulls() noexcept;
-  [[nodiscard]] bool has_pulls() const noexcept { return pull_count_.load(std::memory_order_relaxed) != 0; }
+  // at_once: also what WEFT_CXI_REORDER delays.
+  size_t run_pulls(bool at_once = false) noexcept;
+  // Called by Endpoint::software_progress().
+  void software_progress() noexcept {
+    if (reads_max_ != 0 || relaxed_) run_pulls(true);
+  }
+  [[nodiscard]] bool has_pulls() const noexcept {
+    return pull_count_.load(std::memory_order_relaxed) != 0 && reads_max_ == 0;
+  }
+  struct Pulls {
+    uint64_t gets = 0, reads = 0;  // messages whose rest the NIC has fetched, and software
+    uint32_t reads_most = 0;       // reads at a time
+  };
+  [[nodiscard]] Pulls pulls() const noexcept {
+    return {gets_.load(std::memory_order_relaxed), reads_.load(std::memory_order_relaxed),
+            reads_most_.load(std::memory_order_relaxed)};
+  }
   // The receiver's buffers of a pull. Throws std::bad_alloc.
   std::vector<iovec> buffers_of(const RxPull& pull);
   // A pull by frames has ended.
-  void pulled(const RxPull& pull, Status status) noexcept { rx_.pulled(pull, status); }
+  void pulled(const RxPull& pull, Status status) noexcept;
   // As for pulls: changes of the match mode, and receives that wait for a list entry.
   void settle() noexcept;
   [[nodiscard]] bool is_unsettled() const noexcept { return unsettled_.load(std::memory_order_relaxed); }
@@ -91,6 +107,9 @@ class RxPort final : private RxSink {
   void release(uint32_t extra, uint64_t context) noexcept;
   void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
+  void end_read() noexcept;
+  bool put_back(const RxPull& pull) noexcept;
+  void land_some(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept;
   PostResult peek(const ReceiveArgs& args, const Pattern& what, const wire::EpAddress* from) noexcept;
   enum class Pulled : uint8_t { ended, later, by_frames };
   Pulled pull_now(const RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept;
@@ -105,6 +124,9 @@ class RxPort final : private RxSink {
   const uint32_t generation_;
   const bool selective_, source_error_, tells_buffers_, software_counts_;
   std::atomic<uint64_t> min_multi_recv_;
+  const uint32_t reads_max_;  // not 0: pulls are reads, which software_progress() starts
+  std::unique_ptr<Reorder> relaxed_;
+  SpinLock relaxed_lock_;  // guards relaxed_, and keeps eager messages in order
   RxContext rx_;
 
   SpinLock held_lock_;  // guards held_, held_free_ and pulls_
@@ -112,6 +134,9 @@ class RxPort final : private RxSink {
   std::vector<uint32_t> held_free_;
   std::deque<RxPull> pulls_;
   std::atomic<uint32_t> pull_count_{0}, pulling_{0};
+  uint32_t reads_now_ = 0;  // requires held_lock_
+  std::atomic<uint32_t> reads_most_{0};
+  std::atomic<uint64_t> gets_{0}, reads_{0};
   std::atomic<bool> closed_{false}, unsettled_{false};
 };
 

@@ -1694,6 +1694,35 @@ class MessageConfig:
     def delivery_complete(self, arg: bool, /) -> None: ...
 
     @property
+    def control_slots(self) -> int:
+        """
+        Slots of the queue in which control messages wait for the application's progress; more are dropped, and
+        the refused message is sent again after stop_ns. 0: no queue.
+        """
+
+    @control_slots.setter
+    def control_slots(self, arg: int, /) -> None: ...
+
+    @property
+    def reads_max(self) -> int:
+        """
+        The rest of a long message is read by operations that start at the application's progress, so many at a
+        time; 0: the NIC fetches it at once.
+        """
+
+    @reads_max.setter
+    def reads_max(self, arg: int, /) -> None: ...
+
+    @property
+    def registers_buffers(self) -> bool:
+        """
+        The buffers for messages without a receive are registered with the runtimes of devices.
+        """
+
+    @registers_buffers.setter
+    def registers_buffers(self, arg: bool, /) -> None: ...
+
+    @property
     def software_counts(self) -> bool:
         """
         Software counts receives, and the ends of pulled or match-complete sends: counters have them after the

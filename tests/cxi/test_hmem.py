@@ -62,6 +62,78 @@ def test_cuda_memory_is_registered_and_transferred(node: Node, gpu: fake.Gpu, na
     assert array.get() == PATTERN[::-1], "and as a local buffer"
 
 
+# ---- buffers of messages without a receive ---------------------------------------------------------------------------
+
+MESSAGES = int(fi.MSG | fi.TAGGED)
+OFLOW_BYTES, OFLOW, REQUEST_BYTES, REQUESTS = 2 << 20, 3, 2 << 20, 4
+
+
+def registered(gpu: fake.Gpu) -> tuple[int, int]:
+    """Pieces of host memory that the driver has, and their bytes."""
+    return gpu.counts["registered"], gpu.counts["registered_bytes"]
+
+
+@pytest.mark.clause("cxi.env.disable-host-register-default")
+@pytest.mark.parametrize(
+    ("mode", "count", "each"), [("hardware", OFLOW, OFLOW_BYTES), ("software", REQUESTS, REQUEST_BYTES)]
+)
+def test_overflow_and_request_buffers_are_registered_with_the_gpu(
+    gpu: fake.Gpu, monkeypatch: pytest.MonkeyPatch, mode: str, count: int, each: int
+) -> None:
+    monkeypatch.setenv("FI_CXI_RX_MATCH_MODE", mode)
+    before = registered(gpu)
+    with opened(MESSAGES | fi.HMEM) as node:
+        assert registered(gpu) == (before[0] + count, before[1] + count * each)
+        assert node.ep.message_statistics().buffers_registered == count
+    assert registered(gpu) == before
+
+
+def test_buffer_that_is_added_later_is_registered_until_it_is_freed(
+    gpu: fake.Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FI_CXI_OFLOW_BUF_SIZE", "8192")
+    monkeypatch.setenv("FI_CXI_OFLOW_BUF_MIN_POSTED", "1")
+    monkeypatch.setenv("FI_CXI_OFLOW_BUF_MAX_CACHED", "1")
+    monkeypatch.setenv("FI_CXI_RDZV_GET_MIN", "0")
+    before = registered(gpu)[0]
+    with opened(MESSAGES | fi.HMEM) as receiver, opened(MESSAGES) as sender:
+        peer = sender.av.insert(receiver.name)
+        assert registered(gpu)[0] == before + 1
+        for _ in range(40):
+            sender.ep.tsend(bytes(2000), None, peer, 1)
+            sender.wait()
+        assert registered(gpu)[0] > before + 5
+        for _ in range(40):
+            receiver.ep.trecv(bytearray(2000), tag=1)
+            receiver.wait()
+        assert registered(gpu)[0] - before == receiver.ep.message_statistics().buffers <= 2
+    assert registered(gpu)[0] == before
+
+
+@pytest.mark.clause("cxi.env.disable-host-register")
+@pytest.mark.parametrize("mode", ["hardware", "software"])
+def test_variable_keeps_the_buffers_from_the_gpu(gpu: fake.Gpu, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("FI_CXI_DISABLE_HOST_REGISTER", "1")
+    monkeypatch.setenv("FI_CXI_RX_MATCH_MODE", mode)
+    before = registered(gpu)
+    with opened(MESSAGES | fi.HMEM) as receiver, opened(MESSAGES) as sender:
+        peer = sender.av.insert(receiver.name)
+        sender.ep.tsend(PATTERN[:1000], None, peer, 1)
+        sender.wait()
+        assert registered(gpu) == before
+        array = gpu.array(1000)
+        receiver.ep.trecv(array, tag=1)
+        receiver.wait()
+        assert array.get() == PATTERN[:1000]
+
+
+def test_buffers_without_hmem_are_not_registered(gpu: fake.Gpu) -> None:
+    before = registered(gpu)
+    with opened(MESSAGES) as node:
+        assert registered(gpu) == before
+        assert node.ep.message_statistics().buffers_registered == 0
+
+
 @pytest.mark.parametrize("iface", [fi.HMEM_ZE, fi.HMEM_NEURON, 77])
 def test_interface_and_device_of_the_attribute_are_ignored(gpu: fake.Gpu, iface: int) -> None:
     with opened(CAPS | fi.HMEM) as node:

@@ -6,6 +6,7 @@ The receiver is another process. Between its last call and the end of the test i
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,10 @@ from tests.fi.support import Node
 from tests.patience import Patience
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
+from tests.share.owner import stop
 
 from weft import cxi, fi
+from weft.providers.cxi import device
 
 CAPS = int(fi.MSG | fi.TAGGED)
 LONG = 200_000
@@ -29,7 +32,8 @@ LONG = 200_000
 # ---- the other process -----------------------------------------------------------------------------------------------
 
 
-def open_node(world: World) -> bytes:
+def open_node(world: World, rdzv_get_en: int = 1) -> bytes:
+    device.set_values("cxi0", rdzv_get_en=rdzv_get_en)
     world.more["opened"] = opened(CAPS)
     world.more["node"] = world.more["opened"].__enter__()
     return bytes(world.more["node"].name)
@@ -71,6 +75,24 @@ def post(world: World, length: int, tags: list[int]) -> None:
             node.ep.trecv(room, tag=tag)
 
 
+def pulls(world: World, count: int, reads: bool) -> tuple[int, int]:
+    """Messages whose rest the NIC has fetched, and the program's reads, at the end of `count` receives.
+
+    reads   nothing is fetched before the program makes progress.
+    """
+    node: Node = world.more["node"]
+    patience = Patience(CALL_S)
+    while node.ep.message_statistics().matched < count:
+        assert not patience.over
+    if reads:
+        found = node.ep.message_statistics()
+        assert (found.gets, found.reads) == (0, 0)
+        assert not any(room[-1000:].any() for room in world.more["rooms"])
+    node.wait(count)
+    found = node.ep.message_statistics()
+    return found.gets, found.reads
+
+
 def look(world: World, wanted: list[bytes]) -> bool:
     """Whether the receives come to have these bytes. No call of Weft's objects."""
     deadline = time.monotonic() + CALL_S / 2
@@ -89,6 +111,14 @@ def send_all(world: World, name: bytes, lengths: list[int]) -> None:
     for i, length in enumerate(lengths):
         node.ep.tsend(data_of(length, seed=i), None, peer, i)
     node.wait(len(lengths))
+
+
+def begin_all(world: World, name: bytes, length: int, count: int) -> None:
+    """Messages with tags from 0; their ends are not waited for."""
+    node: Node = world.more["node"]
+    peer = node.av.insert(cxi.Address.from_bytes(name))
+    for i in range(count):
+        node.ep.tsend(data_of(length, seed=i), None, peer, i)
 
 
 # ---- this process ----------------------------------------------------------------------------------------------------
@@ -135,6 +165,61 @@ def test_rest_of_a_message_is_fetched_while_neither_side_calls_anything(
         assert watching.result()
         sender.wait(3)
         target.call(close_node)
+
+
+@pytest.mark.clause("cxi.env.rdzv-proto", "cxi.env.rdzv-proto-driver", "cxi.env.rdzv-rdma")
+@pytest.mark.parametrize(("protocol", "rdzv_get_en", "reads"), [
+    ("default", 1, 0), ("default", 0, 0), ("alt_read", 1, 0), ("alt_read", 0, 3),
+])  # fmt: skip
+def test_alternate_protocol_reads_when_the_receivers_program_makes_progress(
+    monkeypatch: pytest.MonkeyPatch, registry: Path, protocol: str, rdzv_get_en: int, reads: int
+) -> None:
+    """FI_CXI_RDZV_PROTO: alt_read needs the driver's rdzv_get_en=0; the sender's program takes no part in either."""
+    monkeypatch.setenv("FI_CXI_RDZV_PROTO", protocol)
+    with Child() as target, opened(CAPS) as sender:
+        peer = sender.av.insert(cxi.Address.from_bytes(target.call(open_node, rdzv_get_en)))
+        target.call(post, LONG, [-1, 1, 2])
+        payloads = [data_of(LONG, seed=i) for i in range(3)]
+        for payload, tag in zip(payloads, (-1, 1, 2), strict=True):
+            send(sender, tag >= 0, payload, peer, tag=tag)
+        assert target.call(pulls, 3, reads != 0) == (3 - reads, reads)
+        assert target.call(look, [bytes(payload) for payload in payloads])
+        sender.wait(3)
+        target.call(close_node)
+
+
+@pytest.mark.clause("cxi.env.sw-rx-tx-init-max")
+@pytest.mark.parametrize(("limit", "most"), [(None, 200), ("100", 100), ("64", 64), ("3", 64)])
+def test_variable_limits_the_reads_that_software_starts(
+    monkeypatch: pytest.MonkeyPatch, registry: Path, limit: str | None, most: int
+) -> None:
+    """FI_CXI_SW_RX_TX_INIT_MAX, 1024 by default and 64 at least: at a time, of the alternate rendezvous protocol."""
+    monkeypatch.setenv("FI_CXI_RDZV_PROTO", "alt_read")
+    if limit is not None:
+        monkeypatch.setenv("FI_CXI_SW_RX_TX_INIT_MAX", limit)
+    device.set_values("cxi0", rdzv_get_en=0)
+    count, length = 200, 5000
+    with Child() as sender, opened(CAPS) as receiver:
+        sender.call(open_node, 0)
+        sender.call(begin_all, bytes(receiver.name), length, count)
+        patience = Patience(CALL_S)
+        while receiver.ep.message_statistics().unexpected < count:
+            assert not patience.over
+        stop(sender.pid)  # reads that have begun do not end
+        rooms = [np.zeros(length, np.uint8) for _ in range(count)]
+        for i, room in enumerate(rooms):
+            receiver.ep.trecv(room, tag=i)
+        assert receiver.ep.message_statistics().reads == 0
+        for _ in range(100):
+            assert not receiver.cq.read()
+        found = receiver.ep.message_statistics()
+        assert (found.reads, found.reads_most) == (most, most)
+        os.kill(sender.pid, signal.SIGCONT)
+        receiver.wait(count)
+        found = receiver.ep.message_statistics()
+        assert (found.gets, found.reads, found.reads_most) == (0, count, most)
+        assert all(np.array_equal(room, data_of(length, seed=i)) for i, room in enumerate(rooms))
+        sender.call(close_node)
 
 
 @pytest.mark.clause("cxi.cntr.send-small")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cxi.support import opened
-from tests.fi.msg_support import TAG, data_of, kinds, recv, recvmsg, send, sendmsg
+from tests.fi.msg_support import TAG, data_of, kinds, recv, recvmsg, refused, send, sendmsg
 from tests.fi.support import Node
 
 from weft import fi
-from weft.providers.cxi import profile
+from weft.providers.cxi import device, profile
 
 CAPS = int(fi.MSG | fi.TAGGED)
 THRESHOLD, GET_MIN = 2048, 2049  # of the document's releases
@@ -257,6 +257,34 @@ def test_tagged_rendezvous_messages_have_32512_ids(monkeypatch: pytest.MonkeyPat
         receiver.wait()
         sender.wait()
         sender.ep.tsend(payload, None, peer, TAG)
+
+
+def test_sender_that_leaves_ends_the_reads_of_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    device.set_values("cxi0", rdzv_get_en=0)
+    monkeypatch.setenv("FI_CXI_RDZV_PROTO", "alt_read")
+    monkeypatch.setenv("FI_CXI_SW_RX_TX_INIT_MAX", "64")
+    with opened(CAPS) as receiver:
+        with opened(CAPS) as sender:
+            peer = sender.av.insert(receiver.name)
+            for i in range(100):
+                sender.ep.tsend(data_of(100_000), None, peer, i)
+            reached(sender, receiver, peer)
+        for i in range(100):
+            receiver.ep.trecv(bytearray(100_000), tag=i)
+        for _ in range(100):
+            assert refused(receiver).err == fi.EIO
+
+
+def test_endpoint_closes_with_reads_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    device.set_values("cxi0", rdzv_get_en=0)
+    monkeypatch.setenv("FI_CXI_RDZV_PROTO", "alt_read")
+    with opened(CAPS) as sender:
+        with opened(CAPS) as receiver:
+            peer = sender.av.insert(receiver.name)
+            sender.ep.tsend(data_of(100_000), None, peer, 1)
+            reached(sender, receiver, peer)
+            receiver.ep.trecv(bytearray(100_000), tag=1)
+        assert refused(sender).err == fi.EIO
 
 
 @pytest.mark.clause("cxi.env.sw-rx-tx-init-max-hw")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.cxi.support import opened, register
 from tests.fi.support import Node
+from tests.patience import Patience
 
 from weft import cxi, fi
 
@@ -131,6 +132,80 @@ def test_ordered_write_packets_do_not_pass_the_last_one(monkeypatch: pytest.Monk
     assert not any(landed[-1] for landed in found), "with the last packet all are there"
     assert not all(in_sequence(landed) for landed in found)
     assert {landed.index(False) for landed in found} > {0}, "any of the others may be late"
+
+
+@pytest.mark.clause("cxi.pcie.msg-ro")
+@pytest.mark.parametrize("threshold", [60_000, 2048], ids=["eager", "rendezvous"])
+@pytest.mark.parametrize("expected", [True, False])
+def test_packets_of_messages_come_into_memory_in_any_order(
+    monkeypatch: pytest.MonkeyPatch, expected: bool, threshold: int
+) -> None:
+    """fi_cxi(7) "PCIe Ordering": any packet may be late, the last one may be there first; the completion tells."""
+    monkeypatch.setenv("FI_CXI_RDZV_THRESHOLD", str(threshold))
+    found = set()
+    payload, room = np.ones(8 * PACKET, np.uint8), np.zeros(8 * PACKET, np.uint8)
+    for number in SEEDS:
+        monkeypatch.setenv("WEFT_CXI_REORDER", str(number))
+        with opened(int(fi.TAGGED)) as receiver, opened(int(fi.TAGGED)) as sender:
+            peer = sender.av.insert(receiver.name)
+            for _ in range(ROUNDS):
+                room[:] = 0
+                steps = [
+                    lambda: receiver.ep.trecv(room, tag=1),
+                    lambda: sender.ep.tsend(payload, None, peer, 1),  # noqa: B023
+                ]
+                for step in steps if expected else reversed(steps):
+                    step()
+                patience = Patience(0.005)
+                while not room.any() and not patience.over:  # without a call of the receiver
+                    sender.cq.read()
+                found.add(tuple(bool(packet.all()) for packet in room.reshape(8, PACKET)))
+                receiver.wait()
+                assert room.all()
+    found -= {(True,) * 8, (False,) * 8}
+    assert not all(in_sequence(landed) for landed in found)
+    assert {i for landed in found for i in range(8) if landed[i]} == set(range(8)), "any packet may be early"
+    assert {i for landed in found for i in range(8) if not landed[i]} == set(range(8)), "any packet may be late"
+
+
+def test_messages_of_all_kinds_arrive_whole_in_any_order_of_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CXI_REORDER", "3")
+    lengths = [0, 1, 8, 192, 2048, 2049, 4097, 4098, 100_000] * 4
+    with opened(int(fi.MSG | fi.TAGGED | fi.MULTI_RECV)) as receiver, opened(int(fi.MSG | fi.TAGGED)) as sender:
+        peer = sender.av.insert(receiver.name)
+        rooms = [np.zeros(n, np.uint8) for n in lengths]
+        for i, room in enumerate(rooms[::2]):
+            receiver.ep.trecv(room, tag=2 * i)
+        payloads = [np.full(n, i + 1, np.uint8) for i, n in enumerate(lengths)]
+        for i, payload in enumerate(payloads):
+            sender.ep.tsend(payload, None, peer, i)
+        for i, room in enumerate(rooms[1::2]):
+            receiver.ep.trecv(room, tag=2 * i + 1)
+        receiver.wait(len(lengths)), sender.wait(len(lengths))
+        assert all(np.array_equal(room, payload) for room, payload in zip(rooms, payloads, strict=True))
+        buffer = np.zeros(sum(lengths), np.uint8)
+        receiver.ep.recvmsg(fi.Msg([buffer]), int(fi.MULTI_RECV | fi.COMPLETION))
+        for payload in payloads:
+            sender.ep.send(payload, None, peer)
+        receiver.wait(len(lengths)), sender.wait(len(lengths))
+        assert bytes(buffer) == b"".join(map(bytes, payloads))
+        receiver.ep.trecv(bytearray(100), tag=77)
+        sender.ep.tsend(payloads[-1], None, peer, 77)
+        assert receiver.wait_error().olen == 100_000 - 100
+
+
+def test_endpoint_closes_while_packets_of_a_message_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CXI_REORDER", "1")
+    with opened(int(fi.TAGGED)) as sender:
+        for length in (2000, 100_000):
+            with opened(int(fi.TAGGED)) as receiver:
+                peer = sender.av.insert(receiver.name)
+                receiver.ep.trecv(bytearray(length), tag=1)
+                sender.ep.tsend(bytes(length), None, peer, 1)
+                patience = Patience(30.0)
+                while not receiver.ep.message_statistics().matched:
+                    sender.cq.read()
+                    assert not patience.over
 
 
 # ---- High Rate Put ---------------------------------------------------------------------------------------------------

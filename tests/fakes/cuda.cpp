@@ -40,6 +40,7 @@ struct Block {
 
 std::mutex g_mutex;
 std::map<uint64_t, Block> g_blocks;
+std::map<uint64_t, uint64_t> g_registered;  // host memory that the program has registered: address, bytes
 bool g_ready = false;
 uint64_t g_next_id = 1;
 uint64_t g_copies = 0, g_opens = 0, g_closes = 0, g_queries = 0, g_dmabufs = 0;
@@ -53,6 +54,12 @@ int device_count() {
 bool says(const char* name, const char* value) {
   const char* found = std::getenv(name);
   return found != nullptr && std::strcmp(found, value) == 0;
+}
+
+uint64_t registered_bytes() {
+  uint64_t sum = 0;
+  for (const auto& [address, bytes] : g_registered) sum += bytes;
+  return sum;
 }
 
 const std::pair<const uint64_t, Block>* block_of(uint64_t address) {
@@ -246,11 +253,25 @@ int cuMemFree_v2(uint64_t address) {
   drop(it);
   return kSuccess;
 }
+int cuMemHostRegister_v2(void* address, size_t n, unsigned flags) {
+  const std::lock_guard lock(g_mutex);
+  if (g_depth == 0) return kInvalidContext;
+  const auto at = reinterpret_cast<uint64_t>(address);
+  if (n == 0 || flags != 1 || g_registered.contains(at)) return kInvalidValue;
+  g_registered[at] = n;
+  return kSuccess;
+}
+int cuMemHostUnregister(void* address) {
+  const std::lock_guard lock(g_mutex);
+  if (g_depth == 0) return kInvalidContext;
+  return g_registered.erase(reinterpret_cast<uint64_t>(address)) != 0 ? kSuccess : kInvalidValue;
+}
 int cuMemFreeHost(void* address) { return cuMemFree_v2(reinterpret_cast<uint64_t>(address)); }
 
-// ---- what the tests ask: copies, opens, closes, queries, DMA-bufs
+// ---- what the tests ask: copies, opens, closes, queries, DMA-bufs; pieces of registered host memory, and their bytes
 uint64_t fake_cuda_count(int which) {
   const std::lock_guard lock(g_mutex);
-  return which == 0 ? g_copies : which == 1 ? g_opens : which == 2 ? g_closes : which == 3 ? g_queries : g_dmabufs;
+  return which == 0 ? g_copies : which == 1 ? g_opens : which == 2 ? g_closes : which == 3 ? g_queries
+         : which == 4 ? g_dmabufs : which == 5 ? g_registered.size() : registered_bytes();
 }
 }

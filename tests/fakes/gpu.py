@@ -105,7 +105,9 @@ class Gpu:
         """Counts of the driver's calls."""
         return {
             name: self.lib.fake_cuda_count(i)
-            for i, name in enumerate(("copies", "opens", "closes", "queries", "dmabufs"))
+            for i, name in enumerate(
+                ("copies", "opens", "closes", "queries", "dmabufs", "registered", "registered_bytes")
+            )
         }
 
 

@@ -58,9 +58,14 @@ class MessageStatistics:
     flows         peers that have sent a message, each by address.
     flows_by_index   of these, peers that name themselves by their fi_addr (FI_SYMMETRIC).
 
+    gets          messages whose rest the NIC has fetched from the sender's buffer.
+    reads         messages whose rest was read by operations that the application's progress started.
+    reads_most    the most of these operations at a time.
+
     Buffers of messages without a receive (overflow buffers; request buffers when messages are matched by software):
 
     buffers, buffers_posted, buffers_most   buffers that exist; of these, buffers ready for messages; the most so far.
+    buffers_registered   of the buffers that exist, those that the runtime of a device knows.
 
     List entries of the service. All are 0 for an endpoint without a limit.
 
@@ -83,6 +88,9 @@ class MessageStatistics:
     stopped          peers that take no messages at present.
     stopped_s        seconds that the oldest of these has taken none.
     stopped_dest     its fi_addr.
+    controls         control messages that arrived: a peer takes messages again.
+    control_slots    control messages that may wait for the application's progress; 0: none waits.
+    controls_dropped   control messages that found no slot: after a while the NIC sends the refused message again.
     """
 
     tagged_ids: int = 0
@@ -93,6 +101,9 @@ class MessageStatistics:
     stopped: int = 0
     stopped_s: float = 0.0
     stopped_dest: int = 0
+    controls: int = 0
+    control_slots: int = 0
+    controls_dropped: int = 0
     posted: int = 0
     unexpected: int = 0
     matched: int = 0
@@ -103,6 +114,10 @@ class MessageStatistics:
     buffers: int = 0
     buffers_posted: int = 0
     buffers_most: int = 0
+    buffers_registered: int = 0
+    gets: int = 0
+    reads: int = 0
+    reads_most: int = 0
     mode: str = "unlimited"
     state: str = ""
     cause: str = ""

@@ -164,6 +164,11 @@ class MessageRules:
     retry_ns_max       nanoseconds after which such a message fails.
     stop_ns            nanoseconds after which refused messages are sent again, if the receiver has not asked earlier.
     delivery_complete  FI_DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.
+    control_slots      control messages (a peer takes messages again) that wait for the application's progress; more are
+                       dropped, and the refused message is sent again after stop_ns. 0: they take effect at once.
+    reads_max          the rest of a pulled message is read by operations that start at the application's progress, so
+                       many at a time; 0: the NIC fetches it at once.
+    registers_buffers  the buffers for messages without a receive are registered with the runtimes of devices.
     software_counts    software counts receives, and the ends of pulled or match-complete sends: a counter has them at
                        the application's next progress.
     tells_buffers      completions of all receives have the address of the message, not only those of FI_MULTI_RECV.
@@ -198,6 +203,9 @@ class MessageRules:
     retry_ns_max: int = 500_000_000
     stop_ns: int = 5_000_000
     delivery_complete: bool = True
+    control_slots: int = 0
+    reads_max: int = 0
+    registers_buffers: bool = False
     software_counts: bool = False
     tells_buffers: bool = True
     mode: _nic.MatchMode = _nic.MatchMode.unlimited

@@ -91,7 +91,7 @@ class CxiHost:
             return services.create(device, **wanted)
 
     def set_device(self, name: str = "cxi0", **values: Any) -> devices.Device:
-        """Change a device: up, nic, topology, speed, mtu, amo_remap_to_pcie_fadd.
+        """Change a device: up, nic, topology, speed, mtu, amo_remap_to_pcie_fadd, rdzv_get_en.
 
         Raises NoDevice, InvalidArgument, Busy.
         """

@@ -124,7 +124,8 @@ def get(
 def set_(
     name: _Name,
     values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="nic, topology, speed, mtu, "
-                      "amo_remap_to_pcie_fadd (-1: PCIe fetch-add off; 10: on, no other operation is lost).")],
+                      "amo_remap_to_pcie_fadd (-1: PCIe fetch-add off; 10: on, no other operation is lost), "
+                      "rdzv_get_en (0: FI_CXI_RDZV_PROTO=alt_read is possible).")],
 ) -> None:  # fmt: skip
     """Change values of a device, for example `weft device set cxi0 amo_remap_to_pcie_fadd=10`."""
     from ..providers.cxi import device

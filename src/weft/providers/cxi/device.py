@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import errors
 from . import fabrics, registry
-from .record import Record, default_service, first_device
+from .record import LATER_VALUES, Record, default_service, first_device
 
 __all__ = [
     "FABRIC_SHIFT",
@@ -46,6 +46,8 @@ class Device:
     up          True if the link is up; getinfo does not offer a device whose link is down.
     speed       bits a second.   mtu    bytes.
     amo_remap_to_pcie_fadd    the driver's parameter: the atomic operation that PCIe fetch-add replaces; -1: off.
+    rdzv_get_en   the driver's property: 1: the NIC fetches the rest of long messages itself; 0: alt_read may
+                  (FI_CXI_RDZV_PROTO).
     fabric      number of the registry, 1 to 1023.
     """
 
@@ -56,6 +58,7 @@ class Device:
     speed: int
     mtu: int
     amo_remap_to_pcie_fadd: int
+    rdzv_get_en: int
     fabric: int
 
     @property
@@ -110,7 +113,8 @@ def by_nic(nic: int) -> Device | None:
 
 def _all(record: Record) -> tuple[Device, ...]:
     names = [field.name for field in fields(Device) if field.name != "fabric"]
-    made = (Device(**{name: one[name] for name in names}, fabric=record["fabric"]) for one in record["devices"])
+    found = ({**LATER_VALUES, **one} for one in record["devices"])
+    made = (Device(**{name: one[name] for name in names}, fabric=record["fabric"]) for one in found)
     return tuple(sorted(made, key=lambda one: one.name))
 
 
@@ -181,7 +185,7 @@ def set_up(name: str, up: bool) -> Device:
 
 
 def set_values(name: str, /, **values: Any) -> Device:
-    """Change fields of a device: nic, topology, up, speed, mtu, amo_remap_to_pcie_fadd.
+    """Change fields of a device: nic, topology, up, speed, mtu, amo_remap_to_pcie_fadd, rdzv_get_en.
 
     Raises NoDevice, InvalidArgument (a bad value), Busy (the address is another device's).
     """
@@ -205,6 +209,8 @@ def _one(record: Record, name: str) -> Record:
 
 
 def _set(record: Record, made: Record, values: dict[str, Any]) -> None:
+    for field, default in LATER_VALUES.items():
+        made.setdefault(field, default)
     for field, value in values.items():
         if field not in made or field == "name":
             raise errors.InvalidArgument(
@@ -232,6 +238,8 @@ def _rule(field: str, value: Any) -> str:
         return "True or False"
     if field in ("speed", "mtu") and not (whole and 0 < value < 1 << 63):
         return "a whole number above 0"
+    if field == "rdzv_get_en" and not (whole and value in (0, 1)):
+        return "0 or 1"
     if field == "amo_remap_to_pcie_fadd" and not (whole and value in PCIE_REMAPS):
         return '-1, 0, 1, 2 or 4 to 10 (fi_cxi(7) "PCIe Atomics"); 10 costs no other operation, -1 is off'
     return ""

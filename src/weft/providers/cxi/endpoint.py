@@ -84,7 +84,7 @@ class CxiEndpoint(BaseEndpoint):
     numbers = rules.NUMBERS
 
     def __init__(self, domain: CxiDomain, info: Info) -> None:
-        self.messages = self._of_messages = messages.rules(info, domain.options)
+        self.messages = self._of_messages = messages.rules(info, domain.options, domain.device)
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
         self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)

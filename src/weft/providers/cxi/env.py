@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ...settings import Secret
 from .variable import Count, Environment, Flag, Names, Present, Text, Variable, Words, shown
 
-__all__ = ["CxiEnvironment", "Row", "load", "release", "table"]
+__all__ = ["CxiEnvironment", "Row", "load", "release", "table", "whole_pages"]
 
 _MIB = 1 << 20
 _EQ_ALIGN = 4096
@@ -29,8 +29,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 # Why a value has no effect in software.
 _PULLS = "none: a NIC in software pulls all messages in one way, without commands and Gets"
-_NO_GPU_BUFFERS = "none: the buffers of messages without a receive are ordinary memory of the process"
-_SIDE_BAND = "none: flow control in software needs no event queue of its own"
+_CONTROL = "as documented: the event queue of control messages, which end flow control; 64 bytes for each process"
 _TRUNCATED = "none: a truncated message is always an error"
 _REQUESTS = "as documented, for a message of 64 KiB at most; a buffer holds the longest eager message at least"
 _FRAME = "as documented, up to an eager message of 64 KiB, the largest frame of a NIC in software"
@@ -95,7 +94,7 @@ class CxiEnvironment(Environment):
         Words("default", "alt_read"),
         "default",
         "how the part that is not eager is moved; alt_read needs the driver's rdzv_get_en=0",
-        _PULLS,
+        "as documented: alt_read starts reads when the receiver's program makes progress; else the NIC pulls at once",
     )
     disable_non_inject_msg_idc = Variable(
         "FI_CXI_DISABLE_NON_INJECT_MSG_IDC",
@@ -109,7 +108,7 @@ class CxiEnvironment(Environment):
         Flag(),
         False,
         "overflow and request buffers are not registered with the GPU",
-        _NO_GPU_BUFFERS,
+        "as documented, for CUDA and endpoints with FI_HMEM",
     )
     # ---- buffers of unexpected messages ----
     oflow_buf_size = Variable(
@@ -246,14 +245,14 @@ class CxiEnvironment(Environment):
         Count(1),
         256,
         "processes of the whole application; the size of the control event queue follows from it",
-        _SIDE_BAND,
+        _CONTROL,
     )
     ctrl_rx_eq_max_size = Variable(
         "FI_CXI_CTRL_RX_EQ_MAX_SIZE",
         Count(1, unit="bytes"),
         64 * _MIB,
         "the largest event queue of control messages, rounded up to 4 KiB",
-        _SIDE_BAND,
+        _CONTROL,
     )
     default_cq_size = Variable(
         "FI_CXI_DEFAULT_CQ_SIZE",
@@ -280,7 +279,7 @@ class CxiEnvironment(Environment):
         _int(1024, 64, below=64),
         1024,
         "operations under way that software matching has started",
-        _PULLS,
+        "as documented, for the reads of FI_CXI_RDZV_PROTO=alt_read; the NIC's own Gets have no limit",
     )
     device_name = Variable(
         "FI_CXI_DEVICE_NAME", Names("names joined by ',', cxi0 to cxi99", "cxi[0-9]{1,2}"), (), "devices that are used"
@@ -555,9 +554,14 @@ class CxiEnvironment(Environment):
         least = REQ_HEADER_BYTES + self.rdzv_threshold + self.rdzv_get_min
         if self.req_buf_size < least:
             self.instead(cls.req_buf_size, least, "does not hold a header and an eager message")
-        aligned = -(-self.ctrl_rx_eq_max_size // _EQ_ALIGN) * _EQ_ALIGN
+        aligned = whole_pages(self.ctrl_rx_eq_max_size)
         if aligned != self.ctrl_rx_eq_max_size:
             self.instead(cls.ctrl_rx_eq_max_size, aligned, "is no multiple of 4 KiB")
+
+
+def whole_pages(bytes: int) -> int:
+    """The bytes of an event queue, rounded up to 4 KiB."""
+    return -(-bytes // _EQ_ALIGN) * _EQ_ALIGN
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -11,15 +11,17 @@ receive and each overflow buffer; FI_CXI_RX_MATCH_MODE says what happens when th
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from ..._nic import MatchMode
 from ...fi.attrs import Info
 from ...fi.policy import MessageRules
-from ...flags import Protocol
+from ...flags import Flag, Protocol
 from . import env
 
 if TYPE_CHECKING:
+    from .device import Device
     from .ext import DomainOptions
 
 __all__ = ["MIN_MULTI_RECV", "MIN_MULTI_RECV_MAX", "TAG_BITS", "TAG_BITS_RNR", "match_mode", "rules", "tag_format"]
@@ -35,6 +37,9 @@ FRAME_MAX = 64 << 10
 """Bytes of the longest message that is one frame of the software NIC. Longer ones are pulled, in both protocols."""
 APPEND_RETRY_US = 2_000_000
 """How long a receive of FI_PROTO_CXI_RNR waits for a list entry in releases without the variable."""
+_U32_MAX = (1 << 32) - 1
+EVENT_BYTES = 64
+"""Bytes of an event in a queue of the NIC."""
 PARKED_BYTES = 64
 """What a message without a receive occupies in a buffer besides its eager bytes."""
 MIN_MULTI_RECV, MIN_MULTI_RECV_MAX = 64, (1 << 24) - 1
@@ -45,9 +50,13 @@ def tag_format(bits: int) -> int:
     return 0xAAAAAAAAAAAAAAAA >> 64 - bits
 
 
-def rules(info: Info, options: DomainOptions) -> MessageRules:
+_log = logging.getLogger("weft.cxi")
+
+
+def rules(info: Info, options: DomainOptions, device: Device) -> MessageRules:
     """The rules of an endpoint's messages."""
     e = env.load()
+    registers = bool(info.caps & Flag.HMEM) and not e.disable_host_register
     copy_max = 0 if e.disable_non_inject_msg_idc else IDC_BYTES
     if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
         return MessageRules(
@@ -75,6 +84,9 @@ def rules(info: Info, options: DomainOptions) -> MessageRules:
         eager_max=eager_max,
         eager_part=e.rdzv_eager_size,
         copy_max=copy_max,
+        control_slots=control_slots(),
+        reads_max=e.sw_rx_tx_init_max if _reads(device) else 0,
+        registers_buffers=registers,
         tagged_ids=TAGGED_IDS,
         untagged_ids=UNTAGGED_IDS,
         min_multi_recv=MIN_MULTI_RECV,
@@ -91,6 +103,27 @@ def rules(info: Info, options: DomainOptions) -> MessageRules:
         lossless=e.msg_lossless,
         **match_mode(options),
     )
+
+
+def control_slots() -> int:
+    """Events in the queue of control messages: one for each process of the application, in whole pages of 4 KiB, and at
+    most FI_CXI_CTRL_RX_EQ_MAX_SIZE bytes."""
+    e = env.load()
+    return min(env.whole_pages(e.universe_size * EVENT_BYTES), e.ctrl_rx_eq_max_size, _U32_MAX) // EVENT_BYTES
+
+
+def _reads(device: Device) -> bool:
+    """True if FI_CXI_RDZV_PROTO=alt_read is in force: the driver does not let the NIC fetch the rest of messages."""
+    if env.load().rdzv_proto != "alt_read":
+        return False
+    if device.rdzv_get_en:
+        _log.warning(
+            "device %s: FI_CXI_RDZV_PROTO=alt_read needs the driver's property rdzv_get_en=0, and it is 1: the default "
+            "protocol is used (try: weft device set %s rdzv_get_en=0)",
+            device.name,
+            device.name,
+        )
+    return not device.rdzv_get_en
 
 
 def match_mode(options: DomainOptions) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from . import fabrics
 __all__ = [
     "DEFAULT_TLES",
     "FORMAT",
+    "LATER_VALUES",
     "TOTALS",
     "Record",
     "check",
@@ -41,6 +42,10 @@ TOTALS = {
 DEFAULT_TLES = 512  # reserved by the default service; FI_QUEUE_WORK of all its processes shares them
 
 
+LATER_VALUES: Record = {"rdzv_get_en": 1}
+"""Values of a device that registries of earlier versions do not have."""
+
+
 def first_device(name: str, nic: int) -> Record:
     """The record of a new device."""
     return {
@@ -51,6 +56,7 @@ def first_device(name: str, nic: int) -> Record:
         "speed": 200_000_000_000,
         "mtu": 2112,
         "amo_remap_to_pcie_fadd": 10,
+        **LATER_VALUES,
     }
 
 
@@ -101,6 +107,7 @@ _DEVICE: dict[str, Callable[[Any], bool]] = {
     "mtu": _NUMBER,
     "amo_remap_to_pcie_fadd": lambda x: type(x) is int,
 }
+_DEVICE_LATER: dict[str, Callable[[Any], bool]] = {"rdzv_get_en": lambda x: x in (0, 1) and type(x) is int}
 _SERVICE: dict[str, Callable[[Any], bool]] = {
     "id": lambda x: _NUMBER(x) and x > 0,
     "enabled": lambda x: type(x) is bool,
@@ -142,7 +149,8 @@ def _faults(record: Record) -> Iterator[str]:
         yield "devices, services or launches are missing"
         return
     for one in devices:
-        yield from _wrong_fields("device", one, _DEVICE)
+        later = {name: good for name, good in _DEVICE_LATER.items() if isinstance(one, dict) and name in one}
+        yield from _wrong_fields("device", one, _DEVICE | later)
         if isinstance(one, dict) and one.get("name") not in services:
             yield f"device {one.get('name')!r} has no services"
     for name, part in services.items():
