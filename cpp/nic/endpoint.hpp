@@ -437,7 +437,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   ClassSet send_stops_ = 0;                     // bits of Flow::busy that keep a message from being sent by the call
   uint32_t tagged_ids_ = 0, untagged_ids_ = 0;  // messages that wait to be pulled
   uint64_t no_id_ = 0, no_id_bytes_ = 0, stops_seen_ = 0;
-  uint64_t full_in_pass_ = 0;   // of TriggerUnit: the pass in which this endpoint's queues were full
+  uint64_t full_in_pass_ = 0;                   // of TriggerUnit: the pass in which this endpoint's queues were full
   std::vector<std::shared_ptr<Flow>> control_;  // control messages that wait for software: flows that may go on
   uint64_t controls_ = 0, controls_dropped_ = 0;
   std::vector<uint32_t> lent_;  // buffers of canceled messages, which peers may still be reading

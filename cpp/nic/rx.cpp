@@ -28,8 +28,7 @@ RxMessage RxContext::message_of(const Unexpected& u) noexcept {
   return m;
 }
 
-// ---- messages
-// ----------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 // HOT. Lines: the lock and the heads of this object; the flow's record; match() of the match unit; the buffer, or the
 // room of an unexpected message; the completion entry.
@@ -247,7 +246,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t i
   const bool pulls = match.stored > here;
   RxPull pull;
   if (config_.relaxed && match.stored != 0 && (p->flags & kRxScattered) == 0) [[unlikely]]
-    pull.carried = carried(bytes.first(here));
+    pull.carried = RxCarried::make(bytes.first(here));
   if (pull.carried == nullptr && here != 0 &&
       !((p->flags & kRxScattered) == 0 ? mem::copy_guarded(reinterpret_cast<std::byte*>(c.buffer), bytes.data(), here)
                                        : sink_->store(p->extra, 0, bytes.first(here)))) [[unlikely]] {
@@ -267,14 +266,6 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t i
   }
   end(p, c);
   return true;
-}
-
-std::shared_ptr<RxCarried> RxContext::carried(std::span<const std::byte> bytes) noexcept try {
-  auto made = std::make_shared<RxCarried>();
-  made->bytes.assign(bytes.begin(), bytes.end());
-  return made;
-} catch (const std::bad_alloc&) {
-  return nullptr;
 }
 
 // Completes one message of a receive.
@@ -316,8 +307,7 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
   }
 }
 
-// ---- receives
-// ----------------------------------------------------------------------------------------------------------
+// ---- receives -------------------------------------------------------------------------------------------------------
 
 RxContext::Post RxContext::post(const Receive& receive, const wire::EpAddress* from) noexcept {
   const std::lock_guard guard(lock_);
@@ -557,8 +547,7 @@ RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard
   return Found::found;
 }
 
-// ---- flows and ends
-// ----------------------------------------------------------------------------------------------------
+// ---- flows and ends -------------------------------------------------------------------------------------------------
 
 // The number of an address; it is in use as soon as a flow's record, a receive or a message has it. Throws
 // std::bad_alloc.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -96,6 +97,15 @@ struct RxCarried {
   std::vector<std::byte> bytes;
   bool begun = false;  // some packets of the message are in the buffer
   uint64_t due_ns = 0;
+
+  // null: out of memory.
+  static std::shared_ptr<RxCarried> make(std::span<const std::byte> bytes) noexcept try {
+    auto made = std::make_shared<RxCarried>();
+    made->bytes.assign(bytes.begin(), bytes.end());
+    return made;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 };
 
 // The rest of a rendezvous message: `bytes` from `from` on in the sender's buffer, to `to`. The sink passes the pull to
@@ -269,7 +279,6 @@ class RxContext {
   [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
   bool deliver(const Match& match, const RxMessage& message, uint32_t index, std::span<const std::byte> bytes) noexcept;
-  static std::shared_ptr<RxCarried> carried(std::span<const std::byte> bytes) noexcept;
   void end(Posted* posted, RxCompletion& completion) noexcept;
   Post post_locked(const Receive& receive) noexcept;
   Post append(const Receive& receive) noexcept;
