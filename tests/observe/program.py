@@ -38,6 +38,10 @@ class Talker:
         self.ep.enable()
         self.me = self.av.insert(self.ep.getname())
 
+    def close(self) -> None:
+        for one in (self.ep, self.cq, self.cntr, self.av, self.domain):
+            one.close()
+
     def send(self, count: int) -> None:
         """Send messages that report no completion, and wait until all have left."""
         before, patience = self.cntr.read(), Patience(CALL_S)
@@ -182,6 +186,20 @@ def _flow_control() -> None:
     world = World()
     talk(world, "cxi", 20)
     flood(world, 2)
+
+
+def _trigger() -> None:
+    """A write that a counter triggers at 3."""
+    side, patience = Side(caps=fi.RMA | fi.TRIGGER), Patience(CALL_S)
+    side.region(side.domain.alloc(64, "uint8"), key=1)
+    me = side.av.insert(side.name)
+    trigger, done = side.domain.cntr_open(), side.domain.cntr_open()
+    msg = fi.MsgRma([bytes(BYTES)], [fi.RmaIov(0, BYTES, 1)], me)
+    side.domain.control(fi.QUEUE_WORK, fi.DeferredWork(3, trigger, done, fi.OP_WRITE, fi.OpRma(side.ep, msg, 0)))
+    for _ in range(3):
+        trigger.add(1)
+    while not done.read():
+        assert not patience.over
 
 
 def _many() -> None:

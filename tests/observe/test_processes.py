@@ -17,8 +17,9 @@ from tests.observe import program
 from tests.patience import Patience
 from tests.procs.children import Child
 
-from weft import observe
+from weft import _process, observe
 from weft.observe import Process, View
+from weft.observe.views import parse
 
 WAIT_S = 60.0
 
@@ -80,6 +81,16 @@ def test_endpoint_queue_and_counter_are_shown(viewer: observe.Viewer, provider: 
         assert ep.receive is not None
         assert ep.receive.messages == 5
         assert ep.receive.unexpected == 2
+
+
+def test_own_snapshot_is_what_a_viewer_gets(viewer: observe.Viewer) -> None:
+    talker = program.Talker()
+    own = parse(_process.nic().snapshot().encode())
+    patience = Patience(WAIT_S)
+    while not any(one.view and one.view.endpoints == own.endpoints for one in viewer.look() if one.pid == os.getpid()):
+        assert not patience.over
+    assert talker.ep.getname() in {one.address for one in own.endpoints}
+    talker.close()
 
 
 def test_rates_are_differences(viewer: observe.Viewer) -> None:

@@ -103,7 +103,7 @@ def test_flow_control_is_a_span_of_each_peer() -> None:
         ("failed", {"arg": 3, "status": 1}, "failed", {"key": "0x3", "status": "no_key"}),
         ("retry", {"id": 4, "arg": 2}, "sent again later", {"id": 4, "attempt": 2}),
         ("match_mode", {"what": 2}, "match mode", {"matching": "software"}),
-        ("triggered", {"what": 5, "arg": 40, "id": 9}, "triggered", {"work": "add", "threshold": 40, "id": 9}),
+        ("triggered", {"what": 5, "arg": 40, "id": 9}, "triggered", {"operation": "send", "threshold": 40, "id": 9}),
         ("peer_lost", {"arg": 4711}, "peer lost", {"process": 4711}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -150,6 +150,18 @@ def test_flow_control_is_a_span(out: Path) -> None:
     assert traced.names("i")["match mode"] >= 2
 
 
+def test_trigger_is_a_moment_and_its_operation_a_span(out: Path) -> None:
+    traced = Traced(out, *program("trigger"))
+    assert traced.code == 0, traced.err
+    check(traced.events)
+    (moment,) = traced.named("triggered", "i")
+    assert moment["args"]["operation"] == "write"
+    assert moment["args"]["threshold"] == 3
+    (span,) = traced.named("write", "b")
+    assert span["args"]["id"] == moment["args"]["id"]
+    assert span["args"]["bytes"] == BYTES
+
+
 def test_children_are_included(out: Path) -> None:
     traced = Traced(out, *program("children"))
     assert traced.code == 0, traced.err

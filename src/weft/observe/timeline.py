@@ -25,9 +25,6 @@ Event = dict[str, Any]
 OPERATIONS = ("write", "read", "atomic", "vectored call", "connect", "send", "pull")
 """Names of OpKind, by number."""
 
-WORK = ("transfer", "atomic", "send", "receive", "set", "add", "write_back")
-"""Names of Work::Kind, by number."""
-
 FRAMES = (
     "", "write", "read", "atomic", "check", "answer", "notice", "connect", "message", "reply", "pull", "done", "ready",
     "leave",
@@ -220,7 +217,7 @@ class _Events:
             case "match_mode":
                 args |= {"matching": _named(MATCHING, record.what)}
             case "triggered":
-                args |= {"work": _named(WORK, record.what), "threshold": record.arg, "id": record.id}
+                args |= {"operation": _named(OPERATIONS, record.what), "threshold": record.arg, "id": record.id}
             case "peer_lost":
                 args |= {"process": record.arg}
         event = self._event("i", _INSTANTS[record.kind], record, args)
