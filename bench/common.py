@@ -137,20 +137,31 @@ def peers() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
-    """(name, (command, environment)) of each program."""
-    here, prefix = HERE / "peers", sysconfig.get_path("data")
-    mpi = [sys.executable, str(here / "mpi_rma.py")]
-    root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
+def _mpi(name: str, program: str, ranks: int, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a program of peers/ under one of the two MPIs."""
     # Both wheels install an mpirun, and the last one installed wins: these launchers belong to one MPI each. Open MPI's
     # wheel is linked for /usr and needs its actual prefix.
-    yield "MPICH", (["mpiexec.hydra", "-n", "2", *mpi], {})
+    run = ["-n", str(ranks), sys.executable, str(HERE / "peers" / program), *arguments]
+    if name == "MPICH":
+        return ["mpiexec.hydra", *run], {}
+    prefix = sysconfig.get_path("data")
+    root = {f"{one}_ALLOW_RUN_AS_ROOT{end}": "1" for one in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
     open_mpi = {"MPI4PY_MPIABI": "openmpi", "OPAL_PREFIX": prefix, "LD_LIBRARY_PATH": f"{prefix}/lib"}
     open_mpi |= root if os.geteuid() == 0 else {}
-    yield "Open MPI", (["prterun", "-n", "2", *mpi], open_mpi)
-    messages = [sys.executable, str(here / "mpi_messages.py"), "match"]
-    yield "MPICH", (["mpiexec.hydra", "-n", "2", *messages], {})
-    yield "Open MPI", (["prterun", "-n", "2", *messages], open_mpi)
+    return ["prterun", *(["--map-by", ":OVERSUBSCRIBE"] if ranks > 2 else []), *run], open_mpi
+
+
+def mpi_of(name: str, program: str, ranks: int) -> dict[str, Any] | None:
+    """What a program of peers/ prints under "MPICH" or "Open MPI"; None: it does not run here."""
+    return _peer(f"{name}, {ranks} ranks", *_mpi(name, program, ranks))
+
+
+def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
+    """(name, (command, environment)) of each program."""
+    here = HERE / "peers"
+    for program, arguments in (("mpi_rma.py", ()), ("mpi_messages.py", ("match",))):
+        for name in ("MPICH", "Open MPI"):
+            yield name, _mpi(name, program, 2, *arguments)
     yield "libfabric shm (C)", ([sys.executable, str(here / "libfabric_shm.py")], {})
     yield "pyzmq", ([sys.executable, str(here / "zmq_pair.py")], {})
     yield "shared_memory", ([sys.executable, str(here / "shared_memory.py")], {})

@@ -11,7 +11,10 @@ void register_cm(nb::module_& m) {
       .value("shutdown", nic::CmKind::shutdown)
       .value("delivered", nic::CmKind::delivered, "The peer's NIC has received our message.")
       .value("failed", nic::CmKind::failed, "Our message could not be delivered.")
-      .value("lost", nic::CmKind::lost, "The peer's process or host is gone.");
+      .value("lost", nic::CmKind::lost, "The peer's process or host is gone.")
+      .value("group_agreed", nic::CmKind::group_agreed, "All members of a group have joined: member 0 may supply().")
+      .value("group_joined", nic::CmKind::group_joined, "A join has succeeded.")
+      .value("group_failed", nic::CmKind::group_failed, "A join has failed.");
   nb::class_<CmQueueCore>(m, "CmQueue", "The queue of received connection messages.")
       .def(
           "__init__",

@@ -392,7 +392,7 @@ void register_cq(nb::module_& m) {
               if (c.notifier && c.cq->unread() == 0) c.notifier->drain();
             }
             if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
-            if (!decide.is_none() && error.status != Status::canceled) {
+            if (!decide.is_none() && !error.decided && error.status != Status::canceled) {
               const auto tuple = [](const wire::EpAddress& a) { return nb::make_tuple(a.nic, a.pid, a.vni); };
               const nb::object peer = error.peer.vni != 0 ? nb::object(tuple(error.peer)) : nb::none();
               try {

@@ -119,7 +119,7 @@ void register_endpoint(nb::module_& m) {
              const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths,
              const std::optional<std::pair<uint8_t, uint8_t>>& commands, uint32_t page_requests, bool own_vni,
              bool tells_context, uint8_t target_order, const nic::MessageConfig* messages, uint64_t rx_op_flags,
-             uint64_t rx_iov_limit) {
+             uint64_t rx_iov_limit, std::optional<std::pair<bool, bool>> collectives) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -149,6 +149,7 @@ void register_endpoint(nb::module_& m) {
             of_messages.receive_flags = rx_op_flags;
             of_messages.recv_iov_max = limit(rx_iov_limit, of_messages.recv_iov_max);
             config.rules.mr_local = d.box->mr_local;
+            if (collectives) std::tie(config.accelerated, config.rules.mr_collective) = *collectives;
             config.rules.mr_hmem = d.box->mr_hmem;
             config.rules.hmem = d.box->hmem;
             config.rules.desc_ignored = desc_ignored.value_or(d.box->desc_ignored);
@@ -179,6 +180,7 @@ void register_endpoint(nb::module_& m) {
           nb::arg("tells_lengths") = true, nb::arg("commands").none() = nb::none(), nb::arg("page_requests") = 0,
           nb::arg("own_vni") = false, nb::arg("tells_context") = false, nb::arg("target_order") = 0,
           nb::arg("messages").none() = nb::none(), nb::arg("rx_op_flags") = 0, nb::arg("rx_iov_limit") = 0,
+          nb::arg("collectives").none() = nb::none(),
           "fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.\n"
           "iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the\n"
           "                          rules; 0: the rules alone.\n"
@@ -201,7 +203,9 @@ void register_endpoint(nb::module_& m) {
           "                          order, 2 none.\n"
           "messages                  how messages are sent and received; None: the defaults of MessageConfig.\n"
           "rx_op_flags               flags of receives whose call takes no flags.\n"
-          "rx_iov_limit              as iov_limit, for receives.")
+          "rx_iov_limit              as iov_limit, for receives.\n"
+          "collectives               (accelerated, mr_collective): with Slingshot's operators, accumulators and\n"
+          "                          errors; buffers must be registered for collectives. None: neither.")
       .def(
           "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
           nb::arg("bytes"),

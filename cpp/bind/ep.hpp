@@ -159,6 +159,11 @@ PyObject* ep_tinjectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs
 PyObject* ep_trecv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_trecvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_trecvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_barrier(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_barrier2(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_broadcast(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_reduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_allreduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 // The calls above whose arguments are a message struct; later: they are queued, and nothing is posted.
 PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags, bool data,
                        Deferral* later = nullptr);

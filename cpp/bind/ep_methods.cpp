@@ -208,6 +208,50 @@ PyMethodDef g_methods[] = {
         "       PEEK | DISCARD, CLAIM | DISCARD: drops the message that is found, or claimed.\n\n"
         "Raises BadFlags, InvalidArgument (CLAIM with a context that has claimed nothing), and as recv.\n"
         "Source: fi_tagged(3) fi_trecvmsg."),
+    WEFT_METHOD(
+        barrier,
+        "Completes when all members of a group have called it (fi_barrier).\n\n"
+        "coll_addr  a group of this endpoint: its addr, or the group itself (join_collective).\n"
+        "context    any object; the completion returns it as op_context.\n"
+        "flags      COMPLETION, where the queue is bound with SELECTIVE_COMPLETION.\n\n"
+        "All members make the same calls on a group in the same order. Completions come in that order, to the\n"
+        "queue bound with TRANSMIT. Raises Again (8 calls of the group are under way, or the queue is full: read the\n"
+        "queue, retry), BadState (the group is not joined yet, or closed), InvalidArgument (no group of this\n"
+        "endpoint). A member that is lost is a failed completion. Source: fi_collective(3) fi_barrier."),
+    WEFT_METHOD(barrier2,
+                "As barrier, with flags in front of the context (fi_barrier2).\n\n"
+                "Source: fi_collective(3) fi_barrier2."),
+    WEFT_METHOD(
+        broadcast,
+        "Copies the root's buf into that of every other member (fi_broadcast).\n\n"
+        "buf        C-contiguous buffer of up to 32 bytes, writable but for the root. Held until completion.\n"
+        "count      number of elements; None: all of buf.\n"
+        "desc       mr.desc of a region that covers buf (required under MR_LOCAL, MR_COLLECTIVE), or None.\n"
+        "coll_addr  as for barrier.\n"
+        "root_addr  the root's fi_addr.\n"
+        "datatype   fi.INT64, fi.DOUBLE ...; None: that of the array buf.\n"
+        "flags, context   as for barrier.\n\n"
+        "Raises as barrier, and InvalidArgument (more than 32 bytes, no such member). Source: fi_collective(3)\n"
+        "fi_broadcast."),
+    WEFT_METHOD(reduce,
+                "As allreduce, with the result at one member only, the root (fi_reduce).\n\n"
+                "root_addr  the root's fi_addr; other members may leave result None.\n\n"
+                "Source: fi_collective(3) fi_reduce."),
+    WEFT_METHOD(
+        allreduce,
+        "Combines all members' elements by an operation; every member receives the result (fi_allreduce).\n\n"
+        "buf        C-contiguous buffer of up to 32 bytes, copied by the call.\n"
+        "count      number of elements; None: all of buf.\n"
+        "desc, result_desc   mr.desc of regions that cover buf and result (required under MR_LOCAL,\n"
+        "           MR_COLLECTIVE), or None.\n"
+        "result     writable C-contiguous buffer of as many elements; may be buf. Held until completion.\n"
+        "coll_addr  as for barrier.\n"
+        "datatype   fi.INT64, fi.DOUBLE ...; None: that of the array buf.\n"
+        "op         fi.SUM, fi.MIN ...; Domain.query_collective() knows which pairs exist.\n"
+        "flags, context   as for barrier. Provider cxi: MORE folds buf into the accumulator result and returns at\n"
+        "           once, without a group; with cxi.PRE_REDUCED buf is such an accumulator.\n\n"
+        "Raises as barrier, and InvalidArgument (no such pair, more than 32 bytes). Overflow, members that disagree,\n"
+        "and a lost member are failed completions. Source: fi_collective(3) fi_allreduce."),
     {"_writedatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_writedatamsg)),
      METH_FASTCALL | METH_KEYWORDS, "writemsg with remote data, whether or not writemsg itself takes REMOTE_CQ_DATA."},
     {"_senddatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_senddatamsg)),

@@ -24,6 +24,7 @@ NB_MODULE(_nic, m) {
   register_rules(m);
   register_message_config(m);
   register_endpoint(m);
+  register_collective(m);
   register_probes(m);
   register_numpy_memory(m);
   register_cache(m);

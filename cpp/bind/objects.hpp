@@ -58,6 +58,7 @@ void register_telemetry(nb::module_& m, nb::class_<PyNic>& nic);
 void register_takes(nb::module_& m);
 void register_domain(nb::module_& m);
 void register_cm(nb::module_& m);
+void register_collective(nb::module_& m);
 void register_av(nb::module_& m);
 void register_cq(nb::module_& m);
 void register_cntr(nb::module_& m);

@@ -114,6 +114,13 @@ std::string of_local(const Why& why) {
              "  try: register the buffer and pass that region's desc, or a slice of the region as the buffer";
     }
     case Refusal::desc_no_right:
+      if (why.use == LocalUse::give || why.use == LocalUse::take) {
+        return std::string(
+                   "the region of desc was registered without the right to serve in collectives\n"
+                   "  rule: fi_mr(3) access: FI_COLLECTIVE, with ") +
+               (source ? "FI_SEND for the data" : "FI_RECV for the result") +
+               " of a collective\n  try: register it with fi.COLLECTIVE | fi." + (source ? "SEND" : "RECV");
+      }
       if (why.use == LocalUse::send || why.use == LocalUse::receive) {
         return std::string("the region of desc was registered without the right to be ") +
                (source ? "sent from" : "received into") + "\n  rule: fi_mr(3) access: " +

@@ -7,6 +7,10 @@ namespace weft::call {
 
 namespace {
 
+constexpr bool of_collective(LocalUse use) {
+  return use == LocalUse::give || use == LocalUse::take;
+}
+
 // Whether these buffers contain all of [at, at + length); the range may cross the border of two adjacent buffers.
 bool covers(std::span<const mem::MrBuffer> buffers, uint64_t at, uint64_t length) {
   for (;;) {
@@ -27,14 +31,17 @@ Refusal check_region(const nic::Endpoint& ep, const nic::MemoryRegion& mr, const
   if (mr.domain() != ep.domain()) return Refusal::desc_foreign;
   if (local.length == 0) return Refusal::none;
   if (!covers(mr.buffers(), reinterpret_cast<uint64_t>(local.data), local.length)) return Refusal::desc_elsewhere;
-  const uint64_t needed = reads(use) ? nic::flag::kWrite | nic::flag::kSend : nic::flag::kRead | nic::flag::kRecv;
+  uint64_t needed = reads(use) ? nic::flag::kWrite | nic::flag::kSend : nic::flag::kRead | nic::flag::kRecv;
+  if (of_collective(use)) {
+    needed = ep.config().rules.mr_collective ? nic::flag::kCollective : needed | nic::flag::kCollective;
+  }
   return (mr.access() & needed) != 0 ? Refusal::none : Refusal::desc_no_right;
 }
 
 Refusal check_desc(const nic::Endpoint& ep, const Local& local, LocalUse use, bool device) {
   const nic::OpRules& rules = ep.config().rules;
   if (!local.desc_given) {
-    const bool needed = device ? rules.mr_hmem : rules.mr_local;
+    const bool needed = device ? rules.mr_hmem : rules.mr_local || (rules.mr_collective && of_collective(use));
     if (!needed || local.length == 0) return Refusal::none;
     if (local.own != nullptr) return check_region(ep, *local.own, local, use);
     return device ? Refusal::no_device_desc : Refusal::no_desc;

@@ -18,11 +18,11 @@ namespace weft::call {
 
 using nic::Refusal;
 
-// source, send: the NIC reads the buffer; result, receive: the NIC writes it.
-enum class LocalUse : uint8_t { source, result, send, receive };
+// source, send, give: the NIC reads the buffer; result, receive, take: the NIC writes it. give, take: of collectives.
+enum class LocalUse : uint8_t { source, result, send, receive, give, take };
 
 constexpr bool reads(LocalUse use) noexcept {
-  return use == LocalUse::source || use == LocalUse::send;
+  return use == LocalUse::source || use == LocalUse::send || use == LocalUse::give;
 }
 
 struct Local {

@@ -27,6 +27,10 @@ enum class CmKind : uint16_t {
   delivered = 16,
   failed = 17,
   lost = 18,  // the peer's process or host is gone
+  // Of collective groups (group.hpp), whose number is `connection`. Agreed: member 0 may supply() the address.
+  group_agreed = 32,
+  group_joined = 33,
+  group_failed = 34,
 };
 
 struct CmEvent {

@@ -25,6 +25,8 @@ namespace weft::nic {
 
 class Nic;
 class AddressVector;
+class Group;
+class Groups;
 
 // The form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers. Empty: the links' form.
 struct AddressText {
@@ -151,6 +153,8 @@ class Domain {
  private:
   friend class Endpoint;
   friend class AddressVector;
+  friend class Group;
+  friend class Groups;
   friend class MemoryRegion;
   friend class Nic;
   friend class TriggerUnit;
@@ -194,6 +198,7 @@ class Domain {
   void remove_software(const Endpoint* ep) noexcept;
   void add_late_counter(const std::shared_ptr<Counter>& counter);
   void remove_late_counter(const std::shared_ptr<Counter>& counter) noexcept;
+  void tell_groups(const Route& route, Status status) noexcept;
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
 
@@ -224,6 +229,7 @@ class Domain {
   };
   std::vector<WithSoftware> software_;  // enabled endpoints whose software makes progress
   std::vector<std::shared_ptr<Counter>> late_counters_;
+  std::vector<Groups*> groups_;                      // of endpoints that have joined a group
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;
   std::vector<std::unique_ptr<TelemetryWriter>> telemetry_;  // one for each page in which this domain counts

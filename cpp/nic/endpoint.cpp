@@ -4,6 +4,7 @@
 
 #include "base/backoff.hpp"
 #include "nic/fast.inl"
+#include "nic/group.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::nic {
@@ -210,6 +211,7 @@ void Endpoint::close() noexcept {
       op->status = Status::canceled;
       finish(op);
     }
+    if (groups_) groups_->close_all();
     if (port_owner_) port_owner_->close();
     for (const auto& flow : flows_) {
       if (flow) end_message_flow(*flow);

@@ -35,6 +35,9 @@ class Nic;
 class Hold;
 class Domain;
 class AddressVector;
+class Group;
+class Groups;
+struct GroupConfig;
 
 // Settings of an alias: its order, and its traffic class for telemetry.
 struct Lane {
@@ -98,6 +101,7 @@ struct EndpointConfig {
   PidRange pids;
   MessageConfig messages;
   CommandQueueConfig commands;
+  bool accelerated = false;        // collectives as on Slingshot: its operators, accumulators and errors
   uint32_t page_requests_max = 0;  // missing pages that one transfer gets in time (paging.cpp); 0: all
   OpRules rules;                   // enforced by cpp/call before post()
 };
@@ -188,6 +192,10 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
     uint64_t source;  // FI_ADDR_NOTAVAIL: not in the address vector
   };
   [[nodiscard]] std::vector<Unreceived> unreceived(size_t max, size_t* total);
+  // Begins to join a collective group (group.hpp). Throws EINVAL, EOPBADSTATE.
+  std::shared_ptr<Group> join(GroupConfig config);
+  // The group that calls name by this number; null: none of this endpoint's.
+  [[nodiscard]] std::shared_ptr<Group> group(uint64_t address) const noexcept;
   // MessageConfig::retry_ns_max, for messages that are refused for the first time later.
   void set_retry_time(uint64_t ns) noexcept;
 
@@ -213,6 +221,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
 
  private:
   friend class Domain;
+  friend class Group;
+  friend class Groups;
   friend class Nic;
   friend class AddressVector;
   friend class RxPort;
@@ -451,6 +461,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   std::array<Lane, kLaneCount> lanes_{};
   uint32_t lanes_used_ = 1;     // one bit a lane; lane 0 is the endpoint itself
   std::vector<uint16_t> vnis_;  // all VNIs of this endpoint
+  Groups& make_groups();
+  std::shared_ptr<Groups> groups_;  // null: none was ever joined, nor has a peer called
   std::shared_ptr<CmQueue> cm_;
   bool listens_ = false;
   uint64_t cm_token_ = 0, cm_request_ = 0;  // cm_request_: of the last connection request

@@ -186,6 +186,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
  private:
   friend class Domain;
   friend class Endpoint;
+  friend class Group;
+  friend class Groups;
   friend class MemoryRegion;
   friend class RxPort;
   friend class TriggerUnit;
@@ -228,7 +230,11 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void know(const std::shared_ptr<link::Peer>& peer);
   std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
   void forget_messages(const link::Peer& peer) noexcept;
-  void send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice) noexcept;
+  void on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                 std::span<const std::byte> payload) noexcept;
+  // payload: at most kNoticePayloadMax bytes.
+  void send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
+                   std::span<const std::byte> payload = {}) noexcept;
   size_t send_notices() noexcept;
   void wake_pulls() noexcept;
   size_t run_pulls() noexcept;
@@ -306,9 +312,12 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::vector<std::atomic<Domain*>> domains_;
   std::vector<std::atomic<Endpoint*>> live_eps_;
   std::vector<std::atomic<RxPort*>> ports_;
+  static constexpr size_t kNoticePayloadMax = 64;
   struct Notice {
     std::shared_ptr<link::Peer> peer;
     wire::Frame frame;
+    std::array<std::byte, kNoticePayloadMax> payload;
+    size_t payload_bytes;
   };
   SpinLock notice_lock_;  // guards notices_
   std::deque<Notice> notices_;

@@ -1,6 +1,7 @@
 // cpp/nic/peers.cpp: finding and losing peers.
 #include <algorithm>
 
+#include "nic/group.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::nic {
@@ -40,7 +41,10 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   route->resolving = false;
   try {
     if (status != Status::ok && status != Status::canceled && resolve(route, route->asked + 1)) {
-      if (route->ready) domain->pump_route(*route);
+      if (route->ready) {
+        domain->pump_route(*route);
+        domain->tell_groups(*route, Status::ok);
+      }
       return;
     }
   } catch (const std::exception&) {
@@ -49,6 +53,7 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   if (status == Status::ok) {
     route->set_ready(peer, ep_index, ep_generation);
     domain->pump_route(*route);
+    domain->tell_groups(*route, Status::ok);
     return;
   }
   for (Flow *flow = domain->waiting_, *next = nullptr; flow != nullptr; flow = next) {
@@ -61,6 +66,7 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
       op->ep->finish(op);
     }
   }
+  domain->tell_groups(*route, status);
 }
 
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
@@ -100,6 +106,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
       if (first == nullptr) break;
       end(first);
     }
+    for (size_t i = 0; i < domain->groups_.size(); ++i) domain->groups_[i]->on_peer_down(*peer);
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
       if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->flows_.size()) continue;
       const auto& flow = ep->flows_[ep->fixed_dest_];

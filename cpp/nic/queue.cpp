@@ -337,8 +337,15 @@ bool CompletionQueue::read_error(CqEntry* entry, CqError* error) {
   if (e == nullptr || e->error == 0) return false;
   *entry = *e;
   if (e->error == kNoText) {
-    *error = {
-        static_cast<int>(e->buf), static_cast<int>(e->tag), static_cast<Status>(e->reserved), e->data, {}, 0, {}, {}};
+    *error = {static_cast<int>(e->buf),
+              static_cast<int>(e->tag),
+              static_cast<Status>(e->reserved),
+              e->data,
+              false,
+              {},
+              0,
+              {},
+              {}};
     entry->buf = entry->tag = entry->data = 0;
     entry->reserved = 0;
   } else {

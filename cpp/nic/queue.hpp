@@ -29,11 +29,11 @@ namespace flag {
 constexpr uint64_t kMsg = 1ull << 1, kRma = 1ull << 2, kTagged = 1ull << 3, kAtomic = 1ull << 4, kRead = 1ull << 8,
                    kWrite = 1ull << 9, kRecv = 1ull << 10, kSend = 1ull << 11, kRemoteRead = 1ull << 12,
                    kRemoteWrite = 1ull << 13, kRemoteCqData = 1ull << 17, kMore = 1ull << 18, kFence = 1ull << 21,
-                   kMultiRecv = 1ull << 16, kPeek = 1ull << 19, kDiscard = 1ull << 58, kClaim = 1ull << 59,
-                   kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56, kInjectComplete = 1ull << 26,
-                   kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28, kCommitComplete = 1ull << 30,
-                   kMatchComplete = 1ull << 31, kMrSingleUse = 1ull << 41, kRmaPmem = 1ull << 49,
-                   kSelectiveCompletion = 1ull << 59;
+                   kCollective = 1ull << 6, kMultiRecv = 1ull << 16, kPeek = 1ull << 19, kDiscard = 1ull << 58,
+                   kClaim = 1ull << 59, kCompletion = 1ull << 24, kInject = 1ull << 25, kRmaEvent = 1ull << 56,
+                   kInjectComplete = 1ull << 26, kTransmitComplete = 1ull << 27, kDeliveryComplete = 1ull << 28,
+                   kCommitComplete = 1ull << 30, kMatchComplete = 1ull << 31, kMrSingleUse = 1ull << 41,
+                   kRmaPmem = 1ull << 49, kPreReduced = 1ull << 57, kSelectiveCompletion = 1ull << 59;
 // Ours, in bits that no flag of an operation has, neither libfabric's nor a provider's. For endpoints with selective
 // completion: an operation that is not done when the call returns reports its completion (IfUnfinished), or is not
 // begun (OnlyNow). Merged: the fabric merges its response with an earlier one's. Lane: which of the endpoint's aliases
@@ -66,8 +66,9 @@ struct CqError {
   int err = 0;         // FI_ code
   int prov_errno = 0;  // the provider's number of the status (StatusMap)
   Status status = Status::ok;
-  uint64_t olen = 0;  // bytes that did not arrive
-  std::string text;   // what was asked, what was found
+  uint64_t olen = 0;     // bytes that did not arrive
+  bool decided = false;  // err and prov_errno stand; otherwise the provider may replace them by what else it knows
+  std::string text;      // what was asked, what was found
   // For a provider that decides by more than the status: the key, the operation's target (pid 0: none), its initiator.
   uint64_t key = 0;
   wire::EpAddress peer, own;

@@ -151,6 +151,7 @@ const AtomicTable& all_atomics() noexcept;  // what the atomics unit can do
 
 // The defaults are the general provider's rules.
 struct OpRules {
+  bool mr_collective = false;         // FI_MR_COLLECTIVE: buffers of collectives need one, registered for that use
   bool mr_local = false;              // FI_MR_LOCAL: every local buffer needs a descriptor
   bool mr_hmem = false;               // FI_MR_HMEM: local buffers in device memory need one
   bool hmem = false;                  // FI_HMEM: local buffers may be device memory

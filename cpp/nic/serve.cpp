@@ -57,6 +57,9 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
     case wire::FrameKind::leave:
       on_leave(peer, frame);
       return;
+    case wire::FrameKind::reduce:
+      on_reduce(peer, frame, payload);
+      return;
     case wire::FrameKind::notice: {
       mem::MrView view;
       const bool read = (frame.flags & wire::kFrameIsRead) != 0;

@@ -30,8 +30,9 @@ enum class FrameKind : uint8_t {
                 // ends with the status. No answer
   ready = 12,   // a flow whose message was refused may send again. No answer
   leave = 13,   // a flow has ended at its sender. No answer
+  reduce = 14,  // a step of a join or a reduction, from a neighbour in a collective group's tree. No answer
 };
-constexpr uint8_t kFrameKindMax = static_cast<uint8_t>(FrameKind::leave);
+constexpr uint8_t kFrameKindMax = static_cast<uint8_t>(FrameKind::reduce);
 // Requests have an answer, and count against the limits of unanswered requests.
 constexpr bool is_answer(FrameKind kind) noexcept {
   return kind == FrameKind::answer || kind == FrameKind::reply;
@@ -101,6 +102,30 @@ struct Pull {
   uint64_t place;    // where the bytes belong in the puller's buffer
   uint64_t reserved[2];
 };
+// The body of reduce: from one member of a collective group to a neighbour in its tree (nic/group.hpp).
+struct Reduce {
+  uint64_t group;     // tier 0: the join's key; tier 1: the group's number
+  uint64_t value;     // by `what`
+  uint32_t from, to;  // members' numbers: of the sender, of the receiver
+  uint32_t sequence;  // part, result: of the reduction, from 0; wraps. welcome: the tree's radix
+  uint32_t block;     // welcome: consecutive members that share a host
+  uint16_t error;     // ready, joined: the largest error so far
+  uint8_t what;       // ReduceWhat
+  uint8_t tier;       // 0: the tree of the join; 1: the group's own
+  uint32_t reserved;
+};
+// up, call, part: `value` is the sender's endpoint, slot in the upper half, generation in the lower.
+enum class ReduceWhat : uint8_t {
+  up = 1,       // the sender and the members below have joined; sequence: that of the parent's call
+  call = 2,     // the sender has joined. To a child: say `up`. To the parent: call me. sequence: the sender's attempt
+  welcome = 3,  // tier 0, downwards: all members have joined; value: the group's number
+  joined = 4,   // tier 1, downwards: the join has ended; value: the multicast address, and its root's number << 32
+  part = 5,     // upwards: contributions
+  result = 6,   // downwards
+  lost = 7,     // the member `value` is gone: the group is at its end. Frame::status says why
+  gone = 8,     // no such endpoint: answers up and call
+};
+constexpr uint8_t kReduceWhatMax = static_cast<uint8_t>(ReduceWhat::gone);
 
 struct Frame {
   FrameKind kind{};
@@ -124,12 +149,13 @@ struct Frame {
     Reply reply;
     Connect connect;
     Pull pull;
+    Reduce reduce;
   };
 };
 static_assert(sizeof(Frame) == 88 && alignof(Frame) == 8);
 static_assert(offsetof(Frame, op_id) == 16 && offsetof(Frame, source) == 32 && offsetof(Frame, access) == 48);
 static_assert(sizeof(Access) == 40 && sizeof(MessageBody) == 40 && sizeof(Reply) == 40 && sizeof(Connect) == 40 &&
-              sizeof(Pull) == 40);
+              sizeof(Pull) == 40 && sizeof(Reduce) == 40);
 
 struct RmaRange {
   uint64_t addr = 0;
@@ -162,6 +188,10 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
   const auto kind = static_cast<uint8_t>(f.kind);
   if (kind < 1 || kind > kFrameKindMax) return std::nullopt;
   if (f.flags > kFrameFlagsMask || f.family > kFrameFamilyMax || f.source.reserved != 0 || f.reserved != 0) {
+    return std::nullopt;
+  }
+  if (f.kind == FrameKind::reduce &&
+      (f.reduce.what < 1 || f.reduce.what > kReduceWhatMax || f.reduce.tier > 1 || f.reduce.reserved != 0)) {
     return std::nullopt;
   }
   switch (f.where) {

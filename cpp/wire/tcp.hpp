@@ -31,7 +31,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 6;
+constexpr uint16_t kTcpVersion = 7;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}
@@ -271,6 +271,11 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
     case FrameKind::ready:
     case FrameKind::leave:
       if (payload_length != 0 || f->staged_chunk != 0) return std::nullopt;
+      break;
+    case FrameKind::reduce:
+      if (f->status < 0 || f->status > 64 || payload_length > kInlinePayloadMax || f->staged_chunk != 0) {
+        return std::nullopt;
+      }
       break;
     case FrameKind::notice:  // reports an access by load or store, which no peer of this link can make
       return std::nullopt;

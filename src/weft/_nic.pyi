@@ -690,6 +690,15 @@ class CmKind(enum.IntEnum):
     lost = 18
     """The peer's process or host is gone."""
 
+    group_agreed = 32
+    """All members of a group have joined: member 0 may supply()."""
+
+    group_joined = 33
+    """A join has succeeded."""
+
+    group_failed = 34
+    """A join has failed."""
+
 class CmQueue:
     """The queue of received connection messages."""
 
@@ -1744,7 +1753,7 @@ class MessageConfig:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0) -> None:
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0, collectives: tuple[bool, bool] | None = None) -> None:
         """
         fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.
         iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the
@@ -1768,6 +1777,8 @@ class EndpointCore:
         messages                  how messages are sent and received; None: the defaults of MessageConfig.
         rx_op_flags               flags of receives whose call takes no flags.
         rx_iov_limit              as iov_limit, for receives.
+        collectives               (accelerated, mr_collective): with Slingshot's operators, accumulators and
+                                  errors; buffers must be registered for collectives. None: neither.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
@@ -1997,6 +2008,16 @@ class EndpointCore:
 
     trecvmsg: types.MethodDescriptorType = ...
 
+    barrier: types.MethodDescriptorType = ...
+
+    barrier2: types.MethodDescriptorType = ...
+
+    broadcast: types.MethodDescriptorType = ...
+
+    reduce: types.MethodDescriptorType = ...
+
+    allreduce: types.MethodDescriptorType = ...
+
     def set_min_multi_recv(self, bytes: int) -> None:
         """
         OPT_MIN_MULTI_RECV of receives that are posted later: bytes that a buffer for several messages must have
@@ -2082,6 +2103,43 @@ class EndpointCore:
         """
 
     def close(self) -> None: ...
+
+class GroupCore:
+    """The NIC's side of a collective group: one member."""
+
+    def __init__(self, ep: EndpointCore, members: Sequence[tuple[int, int, int]], member: int, names: Sequence[int], name: int, key: int, join_radix: int, radix: int, block: int, asks: bool) -> None:
+        """
+        Begins to join a group of the endpoints at the addresses `members` (nic, pid, vni), in an order that all
+        members use. The endpoint's event queue learns how it goes: CmKind.group_agreed, group_joined,
+        group_failed, with `addr` as the connection.
+
+        member       this one's place in members.
+        names, name  how calls name the members, and this one (root_addr).
+        key          the same for all members of this join, another for other sets.
+        join_radix   children of a member in the tree of the join, the same for all members.
+        radix, block the group's own tree, which member 0 decides: children of a member within a block of
+                     `block` members that follow each other (0: all).
+        asks         of member 0: the join waits for supply().
+
+        Raises BadState (the endpoint is not enabled), InvalidArgument.
+        """
+
+    @property
+    def addr(self) -> int:
+        """The number that calls take."""
+
+    def supply(self, multicast: int, root: int, error: int) -> None:
+        """
+        Member 0, after group_agreed: the multicast address and its root's member, or every member's error.
+        """
+
+    def look(self) -> dict[str, Any]:
+        """The group as this member sees it."""
+
+    def close(self) -> None:
+        """
+        Leaves the group: its other members' reductions fail from now on, and this one's are canceled.
+        """
 
 def probe_memcpy(dst: object, src: object, rounds: int, piece: int = 0, stride: int = 0) -> float:
     """

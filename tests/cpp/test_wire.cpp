@@ -125,6 +125,27 @@ BOOST_AUTO_TEST_CASE(test_frame_of_a_message_is_these_bytes) {
   BOOST_TEST(std::memcmp(out + 48, kMessageBytes, sizeof(kMessageBytes)) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(test_reduce_frame_with_a_field_out_of_range_is_refused) {
+  Frame good;
+  good.kind = FrameKind::reduce;
+  good.where = PayloadWhere::none;
+  good.reduce = {};
+  good.reduce.what = kReduceWhatMax;
+  good.reduce.tier = 1;
+  const auto parses = [](const Frame& f) {
+    std::byte bytes[sizeof(Frame)];
+    emit(f, bytes);
+    return parse(bytes).has_value();
+  };
+  BOOST_TEST(parses(good));
+  for (auto break_it : {+[](Frame& f) { f.reduce.what = 0; }, +[](Frame& f) { f.reduce.what = kReduceWhatMax + 1; },
+                        +[](Frame& f) { f.reduce.tier = 2; }, +[](Frame& f) { f.reduce.reserved = 1; }}) {
+    Frame f = good;
+    break_it(f);
+    BOOST_TEST(!parses(f));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(test_frame_parse_is_the_inverse_of_emit) {
   std::vector<std::byte> in(91);
   std::memcpy(in.data(), kFrameBytes, sizeof(kFrameBytes));

@@ -162,6 +162,20 @@ CALLS: dict[tuple[str, str], Callable[[Stage], dict[str, Any]]] = {
         "msg": fi.MsgAtomic([s.word], rma_iov=[fi.RmaIoc(0, 1, KEY)], addr=s.me, datatype=fi.UINT64, op=fi.CSWAP),
         "comparev": [s.word], "compare_desc": None, "resultv": [s.word], "result_desc": None, "flags": 0,
     },
+    ("Endpoint", "barrier"): lambda s: {"coll_addr": 1, "flags": 0},
+    ("Endpoint", "barrier2"): lambda s: {"coll_addr": 1, "flags": 0},
+    ("Endpoint", "broadcast"): lambda s: {
+        "buf": s.word, "count": 1, "desc": None, "coll_addr": 1, "root_addr": s.me, "datatype": fi.UINT64, "flags": 0,
+    },
+    ("Endpoint", "reduce"): lambda s: {
+        "buf": s.word, "count": 1, "desc": None, "result": s.word, "result_desc": None, "coll_addr": 1,
+        "root_addr": s.me, **ATOMIC, "flags": 0,
+    },
+    ("Endpoint", "allreduce"): lambda s: {
+        "buf": s.word, "count": 1, "desc": None, "result": s.word, "result_desc": None, "coll_addr": 1, **ATOMIC,
+        "flags": 0,
+    },
+    ("Endpoint", "join_collective"): lambda s: {"coll_addr": fi.ADDR_NOTAVAIL, "set": s.AvSet, "flags": 0},
     ("Endpoint", "alias"): lambda s: {"flags": 0},
     ("AddressVector", "bind"): lambda s: {"eq": s.EventQueue, "flags": 0},
     ("AddressVector", "insert"): lambda s: {"addr": "weft://0/1/77", "count": 1, "flags": 0, "fi_addr": None},

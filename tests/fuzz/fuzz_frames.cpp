@@ -1,12 +1,15 @@
 // tests/fuzz/fuzz_frames.cpp: a properly connected peer sends frames with any content, changes them while they lie in
 // the
 // ring, and overwrites the memory that it shares with its victim.
+#include "nic/group.hpp"
 #include "target.hpp"
 
 using namespace weft;
 using namespace weft::fuzz;
 
 namespace {
+
+constexpr uint64_t kSetKey = 77;  // of a collective group that the victim wants to join with its peer
 
 // The number of one of the victim's first operations, in a slot and with a sequence number.
 uint64_t operation(Input& in) {
@@ -45,6 +48,17 @@ wire::Frame frame_from(Input& in, Node& victim, uint64_t op_id) {
                  .sender = in.below(2)};
   }
   if (f.kind == wire::FrameKind::pull) f.pull.message = operation(in);
+  if (f.kind == wire::FrameKind::reduce) {
+    f.reduce = {};
+    f.reduce.group = kSetKey + in.below(2);
+    f.reduce.value = in.number(kSmall);
+    f.reduce.from = in.below(3);
+    f.reduce.to = in.below(2);
+    f.reduce.sequence = static_cast<uint32_t>(in.number(kSmall));
+    f.reduce.block = in.below(4);
+    f.reduce.what = static_cast<uint8_t>(1 + in.below(wire::kReduceWhatMax));
+    f.reduce.tier = static_cast<uint8_t>(in.below(2));
+  }
   const bool known = in.below(8) != 0;
   f.ep_index = known ? victim.ep().index() : in.take<uint8_t>();
   f.ep_generation = known ? victim.generation() : in.take<uint8_t>();
@@ -74,6 +88,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::vector<Shared> own = shared_memory();
     Node victim({.strict = (mode & 1) != 0});
     must(victim.serves(rogue), "the handshake of two good nodes");
+    nic::GroupConfig group;
+    group.members = {victim.ep().address(), rogue.ep().address()};
+    group.key = kSetKey;
+    (void)victim.ep().join(std::move(group));
     link::Link* way = nullptr;
     std::shared_ptr<link::Peer> peer;
     for (link::Link* l : rogue.nic().links()) {

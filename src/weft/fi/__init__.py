@@ -61,6 +61,8 @@ _ON_USE = {
     "PassiveEndpoint": "cm",
     "Counter": "cntr",
     "CollectiveAttr": "collective",
+    "CollectiveGroup": "group",
+    "GroupStatistics": "group",
     "CompletionQueue": "cq",
     "CqDataEntry": "cq",
     "CqEntry": "cq",
@@ -142,6 +144,8 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .eq import EventQueue as EventQueue
     from .fabric import Fabric as Fabric
     from .fabric import trywait as trywait
+    from .group import CollectiveGroup as CollectiveGroup
+    from .group import GroupStatistics as GroupStatistics
     from .mr import MemoryRegion as MemoryRegion
     from .mr_attr import MrAttr as MrAttr
     from .mr_attr import MrAuthKey as MrAuthKey
@@ -185,6 +189,7 @@ if not TYPE_CHECKING:
         "CachedMapping",
         "Candidate",
         "CollectiveAttr",
+        "CollectiveGroup",
         "CompletionQueue",
         "ConnectionRequest",
         "Counter",
@@ -207,6 +212,7 @@ if not TYPE_CHECKING:
         "Explanation",
         "Fabric",
         "FabricAttr",
+        "GroupStatistics",
         "Info",
         "Ioc",
         "MemMonitor",

@@ -1,6 +1,6 @@
 """Calls of libfabric that this version of Weft does not have: each raises NoSys.
 
-Source: fi_endpoint(3), fi_collective(3).
+Source: fi_endpoint(3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ def _refuse(fid: Any, call: str, what: str) -> errors.FabricError:
 
 
 _CONTEXTS = "scalable endpoints and shared contexts are not supported"
-_COLLECTIVES = "collectives come in a later version of Weft"
 
 
 def _later(name: str, what: str, source: str) -> Any:
@@ -33,13 +32,11 @@ def _later(name: str, what: str, source: str) -> Any:
 
 
 class EndpointLater:
-    """Collectives and contexts of an endpoint."""
+    """Contexts of an endpoint."""
 
     __slots__ = ()
     _called: ClassVar[str]
 
-    join_collective = _later("join_collective", _COLLECTIVES, "fi_collective(3)")
-    barrier = _later("barrier", _COLLECTIVES, "fi_collective(3)")
     tx_context = _later("tx_context", _CONTEXTS, "fi_endpoint(3)")
     rx_context = _later("rx_context", _CONTEXTS, "fi_endpoint(3)")
     tx_size_left = _later("tx_size_left", "this deprecated call is not supported", "fi_endpoint(3)")

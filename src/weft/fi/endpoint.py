@@ -29,6 +29,7 @@ from .cq import CompletionQueue, CqTaggedEntry
 from .ep_alias import EndpointAlias
 from .ep_statistics import EndpointStatistics, MessageStatistics
 from .eq import EventQueue
+from .group import Joins, on_event
 from .policy import Address, AddressCodec, Extensions
 from .rules import Rule
 
@@ -43,7 +44,7 @@ _LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
 _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
 
 
-class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
+class Endpoint(OpFlags, Controlled, Joins, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
     """An endpoint (struct fid_ep), reliable-datagram or connected. Made by `Domain.endpoint`.
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
@@ -53,6 +54,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         read readv readmsg write writev writemsg inject_write writedata inject_writedata        fi_rma(3)
         read_batch write_batch                                                                  many in one call
         atomic atomicv atomicmsg inject_atomic fetch_atomic* compare_atomic*                    fi_atomic(3)
+        barrier barrier2 broadcast reduce allreduce                                             fi_collective(3)
         cancel(context)                                                                         fi_cancel
 
     caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   the values that it was opened with.
@@ -461,7 +463,7 @@ class Endpoint(OpFlags, Controlled, EndpointLater, _handle.LifeInDomain, _nic.En
         return connection.peer
 
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
-        if not self._closed:
+        if not self._closed and not on_event(self, eq, found[1], found[4]):
             self._connection.on_cm(self, eq, CmEvent.of(found))
 
     def unreceived(self, max: int) -> tuple[list[CqTaggedEntry], list[int], int]:  # type: ignore[override]

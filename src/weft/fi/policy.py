@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .. import _nic, errors
 from .._nic import Status
-from ..flags import AddrFormat, MrMode, Progress
+from ..flags import AddrFormat, Errno, MrMode, Progress
 from .policy_rules import (
     BindRules,
     CommandRules,
@@ -35,6 +35,8 @@ from .policy_rules import (
 from .rules import Refusals
 
 if TYPE_CHECKING:
+    import threading
+
     from .attrs import FabricAttr, Info
     from .offer import Candidate, Offer, Rejection
 
@@ -55,6 +57,7 @@ __all__ = [
     "EndpointState",
     "Extensions",
     "Failure",
+    "GroupPlan",
     "KeyRules",
     "MessageRules",
     "Option",
@@ -207,6 +210,34 @@ class CollectiveLimit:
     max_members: int
 
 
+@dataclass(frozen=True)
+class GroupPlan:
+    """How a provider joins one collective group.
+
+    member       this member's number, of a group whose members are all one endpoint; None: its place in the set.
+    join_radix   children of a member in the tree of the join.
+    radix        most children of a member in the group's tree, among members of one host.
+    ask          member 0, when all have joined: a multicast address, and the number of the member at its root. Gets
+                 the members' addresses, and an event that is set when the group is closed. Raises FabricError, with
+                 the number of the error that every member gets as prov_errno. None: groups have no such addresses.
+    blocks       ask() waits for others: it runs in a thread of its own.
+    release      gives the address back. Raises FabricError.
+    failed_err   err of a failed join.
+    other_errno  prov_errno where no other number fits: a member is lost.
+    explain      the meaning of a prov_errno.
+    """
+
+    member: int | None = None
+    join_radix: int = 2
+    radix: int = 16
+    ask: Callable[[Sequence[tuple[int, int, int]], threading.Event], tuple[int, int]] | None = None
+    blocks: bool = False
+    release: Callable[[int], None] | None = None
+    failed_err: int = int(Errno.ECONNREFUSED)
+    other_errno: int = int(Errno.ECONNRESET)
+    explain: Callable[[int], str] = str
+
+
 class Failure(NamedTuple):
     """An operation that failed, for `DomainPolicy.outcome`.
 
@@ -323,6 +354,10 @@ class EndpointPolicy(Extensions, Protocol):
 
     def close(self) -> None:
         """Return the endpoint's resources: it is closed, or enabling failed and may be repeated."""
+
+    def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
+        """How the endpoint at `own` joins a group of `count` members; comm_key: of its set. Raises the refusal."""
+        ...
 
     def op_flags(self, side: int, flags: int) -> int:
         """The default flags of operations after FI_SETOPSFLAG, or of a new alias. Raises the refusal.

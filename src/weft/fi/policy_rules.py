@@ -136,11 +136,13 @@ class BindRules:
     nothing         binding a queue or counter with flags 0 succeeds without effect.
     remote_counts   a counter of peers' accesses needs FI_RMA_EVENT; False: it may be bound without, and never counts.
     named           fi_setname is allowed.
+    join_flags      the flags of fi_join_collective are ignored; otherwise they have to be 0.
     """
 
     nothing: bool = False
     remote_counts: bool = True
     named: bool = True
+    join_flags: bool = False
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,12 @@ class Rule(enum.Enum):
     COLLECTIVE_ATTR = Errno.EINVAL
     COLLECTIVE_FLAGS = Errno.EOPNOTSUPP
     COLLECTIVE_PAIR = Errno.EOPNOTSUPP
+    JOIN_NO_CAP = Errno.EOPNOTSUPP
+    JOIN_ADDR = Errno.EINVAL
+    JOIN_FLAGS = Errno.EBADFLAGS
+    JOIN_STATE = Errno.EOPBADSTATE
+    JOIN_SET = Errno.EINVAL
+    JOIN_KEY = Errno.EINVAL
     # fi_cq(3), fi_cntr(3), fi_eq(3)
     CQ_OPEN_FLAGS = Errno.EBADFLAGS
     CQ_FORMAT = Errno.EINVAL

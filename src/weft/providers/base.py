@@ -33,6 +33,7 @@ from ..fi.policy import (
     EndpointPolicy,
     EndpointState,
     Failure,
+    GroupPlan,
     KeyRules,
     MessageRules,
     Option,
@@ -157,6 +158,7 @@ class BaseEndpoint(_Unknown):
     iov_max = _nic.limits().iov_count
     inject_context = False  # the entry of a failed inject call has the endpoint's context
     fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
+    accelerated = False  # collectives as on Slingshot: its operators, accumulators and errors
     min_multi_recv = 0  # OPT_MIN_MULTI_RECV
     min_multi_recv_max = (1 << 63) - 1
 
@@ -244,6 +246,10 @@ class BaseEndpoint(_Unknown):
             "messages": None if self.messages is None else self.messages.nic_config(),
             "rx_op_flags": int(self.info.rx_attr.op_flags),
             "rx_iov_limit": int(self.info.rx_attr.iov_limit or self.domain.offer.info.rx_attr.iov_limit),
+            "collectives": (
+                self.accelerated,
+                bool(self.info.caps & Flag.COLLECTIVE and self.domain.info.domain_attr.mr_mode & MrMode.MR_COLLECTIVE),
+            ),
         }
 
     def _rules(self) -> _nic.OpRules | None:
@@ -255,6 +261,10 @@ class BaseEndpoint(_Unknown):
         rules.messages.tag_mask = messages.tag_mask
         rules.messages.data = messages.data
         return rules
+
+    def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
+        """A group without a multicast address."""
+        return GroupPlan()
 
     def check_enable(self, state: EndpointState) -> None:
         """An address vector, and a completion queue for each direction that the endpoint has, fi_endpoint(3)."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors, settings
 from ...fi.attrs import Info
 from ...fi.auth_key import keys_of_vector
-from ...fi.policy import Credential, EndpointState, Option
+from ...fi.policy import Address, Credential, EndpointState, GroupPlan, Option
 from ...fi.rules import Rule
 from ...flags import Flag, Opt, Order, Protocol, Tc
 from ..base import BaseEndpoint
-from . import env, messages, op_rules, profile, rules, traffic
+from . import env, join, messages, op_rules, profile, rules, traffic
 from .address import PID_ANY
 from .names import OpFlag
 from .names import Opt as CxiOpt
@@ -77,6 +77,7 @@ class CxiEndpoint(BaseEndpoint):
     triggers = False
     inject_context = True
     fence_covers_all = True
+    accelerated = True
     holds_more = True
     min_multi_recv_max = messages.MIN_MULTI_RECV_MAX
     commands = rules.COMMANDS
@@ -245,6 +246,10 @@ class CxiEndpoint(BaseEndpoint):
             )
         except Exhausted as none:
             raise self.refusals.refuse(Rule.EP_RESOURCES, f"ep.enable: {none.message}") from none
+
+    def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
+        """By the set's communication key."""
+        return join.plan(self, own, comm_key, count)
 
     def close(self) -> None:
         """Return the portal entries."""

@@ -33,7 +33,8 @@ _CONTROL = "as documented: the event queue of control messages, which end flow c
 _TRUNCATED = "none: a truncated message is always an error"
 _REQUESTS = "as documented, for a message of 64 KiB at most; a buffer holds the longest eager message at least"
 _FRAME = "as documented, up to an eager message of 64 KiB, the largest frame of a NIC in software"
-_COLLECTIVES = "none: collectives are not there yet"
+_COLLECTIVES = "none: the links between NICs in software lose nothing, so no reduction is tried again or told apart"
+_PASSED_ON = "passed to the fabric manager; a reduction in software waits for its members without a limit"
 _TRIGGERS = "none: deferred work in software passes no command queue"
 _IDC = "none: there is no PCIe between the process and a NIC in software, so no commands with data in them"
 _COMMANDS = "as far as counts go (ep.statistics()): transfers in software pass no command queue"
@@ -315,14 +316,13 @@ class CxiEnvironment(Environment):
         Text("http:// or https:// address", r"https?://.*"),
         "",
         "the fabric manager, which makes multicast trees",
-        _COLLECTIVES,
     )
     coll_timeout_usec = Variable(
         "FI_CXI_COLL_TIMEOUT_USEC",
         Count(1, 20_000_000, below=1, above=20_000_000, unit="us"),
         32_000,
         "timeout of the reduction engine",
-        _COLLECTIVES,
+        _PASSED_ON,
         current=20_000_000,
     )
     coll_use_dma_put = Variable(
@@ -452,19 +452,17 @@ class CxiEnvironment(Environment):
         _int(2, 2, below=2),
         2,
         "children of a process in a tree of zero-byte messages",
-        _COLLECTIVES,
     )
-    coll_job_id = Variable("FI_CXI_COLL_JOB_ID", Text("text"), "", "the job, for the fabric manager", _COLLECTIVES)
-    coll_job_step_id = Variable("FI_CXI_COLL_JOB_STEP_ID", Text("text"), "", "the job's step", _COLLECTIVES)
+    coll_job_id = Variable("FI_CXI_COLL_JOB_ID", Text("text"), "", "the job, for the fabric manager")
+    coll_job_step_id = Variable("FI_CXI_COLL_JOB_STEP_ID", Text("text"), "", "the job's step")
     coll_mcast_token = Variable(
-        "FI_CXI_COLL_MCAST_TOKEN", Text("text", kind=Secret), "", "proof for the fabric manager", _COLLECTIVES
+        "FI_CXI_COLL_MCAST_TOKEN", Text("text", kind=Secret), "", "proof for the fabric manager"
     )
     coll_fabric_mgr_cacert = Variable(
         "FI_CXI_COLL_FABRIC_MGR_CACERT",
         Text("no, yes, or a path"),
         "no",
         "whether and by what the fabric manager's certificate is checked",
-        _COLLECTIVES,
     )
     coll_retry_usec = Variable(
         "FI_CXI_COLL_RETRY_USEC",
@@ -474,7 +472,11 @@ class CxiEnvironment(Environment):
         _COLLECTIVES,
     )
     hwcoll_addrs_per_job = Variable(
-        "FI_CXI_HWCOLL_ADDRS_PER_JOB", Count(), 0, "multicast addresses of a job", _COLLECTIVES
+        "FI_CXI_HWCOLL_ADDRS_PER_JOB",
+        Count(),
+        0,
+        "multicast addresses of a job",
+        "of a process whose job has no fabric manager",
     )
     hwcoll_min_nodes = Variable(
         "FI_CXI_HWCOLL_MIN_NODES", Count(), (1 << 64) - 1, "nodes from which collectives are accelerated", _COLLECTIVES

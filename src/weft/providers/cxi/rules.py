@@ -101,7 +101,7 @@ ADVICE: Mapping[str, str] = {
 }
 """Call -> the last line of its refusal of an unknown command, name or value."""
 
-BINDS = BindRules(nothing=True, remote_counts=False, named=False)
+BINDS = BindRules(nothing=True, remote_counts=False, named=False, join_flags=True)
 
 REGIONS = RegionRules(
     bytes_min=0,

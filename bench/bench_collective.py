@@ -1,0 +1,126 @@
+"""Collective groups of 2 to 16 processes: a barrier, and an allreduce of 8 bytes, beside mpi4py where it is installed.
+
+The members poll. With more processes than cores a reduction costs turns of the scheduler, of every library: each polls
+its queue and yields.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from common import Row, mpi_of, publish
+from weft import fi
+
+COUNTS = (2, 4, 8, 16)
+CALLS, BATCHES = 100, 20
+
+
+class Member:
+    """One process's membership of the group of all."""
+
+    def __init__(self) -> None:
+        hints = fi.Info(caps=fi.MSG | fi.COLLECTIVE, fabric_attr=fi.FabricAttr(prov_name="weft"))
+        info = fi.getinfo(hints=hints)[0]
+        self.fabric = fi.Fabric(info.fabric_attr)
+        self.domain = self.fabric.domain(info)
+        self.eq, self.cq, self.av = self.fabric.eq_open(), self.domain.cq_open(), self.domain.av_open()
+        self.ep = self.domain.endpoint(info)
+        self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        self.ep.bind(self.av)
+        self.ep.bind(self.eq)
+        self.ep.enable()
+
+    def join(self, names: list[str]) -> None:
+        self.av.insert(names)
+        self.set = self.av.av_set(fi.AvSetAttr(flags=fi.UNIVERSE))
+        self.group = self.ep.join_collective(fi.ADDR_NOTAVAIL, self.set)
+        self.eq.sread(60)
+        self.addr = self.group.addr
+
+    def wait(self) -> None:
+        read = self.cq.read
+        while not read():
+            os.sched_yield()
+
+    def barriers(self, count: int) -> None:
+        barrier, addr, wait = self.ep.barrier, self.addr, self.wait
+        for _ in range(count):
+            barrier(addr)
+            wait()
+
+    def sums(self, count: int) -> None:
+        allreduce, addr, wait = self.ep.allreduce, self.addr, self.wait
+        value, out = np.ones(1), np.zeros(1)
+        for _ in range(count):
+            allreduce(value, 1, None, out, None, addr, fi.DOUBLE, fi.SUM)
+            wait()
+
+    def close(self) -> None:
+        self.barriers(1)
+        for one in (self.group, self.set, self.ep, self.av, self.cq, self.eq, self.domain, self.fabric):
+            one.close()
+
+
+def member() -> None:
+    """A process of the group: joins, measures, and prints microseconds of one call, by batch."""
+    me = Member()
+    print(json.dumps(me.ep.getname()), flush=True)
+    me.join(json.loads(sys.stdin.readline()))
+    found: dict[str, list[float]] = {}
+    for name, run in (("barrier", me.barriers), ("allreduce", me.sums)):
+        run(CALLS)
+        found[name] = []
+        for _ in range(BATCHES):
+            start = time.perf_counter()
+            run(CALLS)
+            found[name].append((time.perf_counter() - start) / CALLS * 1e6)
+    me.close()
+    print(json.dumps(found), flush=True)
+
+
+def measure(count: int) -> dict[str, list[float]]:
+    """Batches of the first member of a group."""
+    command = [sys.executable, __file__, "member"]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    try:
+        names = [json.loads(one.stdout.readline()) for one in running]  # type: ignore[union-attr]
+        for one in running:
+            print(json.dumps(names), file=one.stdin, flush=True)
+        said: list[Any] = [json.loads(one.stdout.readline()) for one in running]  # type: ignore[union-attr]
+        for one in running:
+            one.wait(60)
+        return said[0]
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def main() -> None:
+    rows = []
+    for count in COUNTS:
+        found = measure(count)
+        others = {name: mpi_of(name, "mpi_collective.py", count) for name in ("MPICH", "Open MPI")}
+        for call, what in (("barrier", "barrier"), ("allreduce", "allreduce of 8 B")):
+            beside = {name: min(one[call]) if one else None for name, one in others.items()}
+            best, usual = min(found[call]), statistics.median(found[call])
+            known = [one for one in beside.values() if one is not None]
+            rows.append(
+                Row(f"{what}, {count} processes", "faster than MPI", best, "us", best < min(known) if known else None,
+                    peers=beside, median=usual)
+            )  # fmt: skip
+    publish("collective", rows)
+
+
+if __name__ == "__main__":
+    member() if "member" in sys.argv else main()
