@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.fi.group_support import join_all, members
 from tests.fm.browser import Browser, Page, program
 from tests.fm.conftest import TOKEN, Manager, Start
 
@@ -216,6 +217,24 @@ def test_page_says_that_the_manager_is_gone_and_goes_on_when_it_is_back(
         assert page.value("document.querySelector('#all').hidden") is False  # what was known stays, marked as old
         with server.running(server.application(store, [TOKEN]), server.listen("127.0.0.1", port)):
             page.until("document.querySelector('#state').textContent === 'live'")
+
+
+def test_groups_without_a_manager_are_shown(start: Start, look: Callable[[str], Page]) -> None:
+    """On one host a join needs no server; the page of one shows its groups all the same."""
+    with weft.testing.cxi() as host, host.active(), members(3, "cxi") as found:
+        page = look(f"{address(start(live=_fm_host.live))}/#{TOKEN}")
+        page.until("document.querySelector('#state').textContent === 'live'")
+        assert page.value("document.querySelector('#own').hidden")
+        (group, *_) = join_all(found)
+        page.until("document.querySelectorAll('#owned td').length === 6")
+        row = page.text("#owned tr:nth-child(2)").split()
+        assert row[0] == str(group.statistics().multicast)
+        assert row[2] == "3"
+        assert str(os.getpid()) in row
+        for one in found:
+            one.groups.pop().close()
+        page.until("document.querySelector('#own').hidden")
+        assert page.faults == []
 
 
 def test_button_releases_a_job(manager: Manager, look: Callable[[str], Page]) -> None:

@@ -8,8 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import errors, fi  # noqa: F401  # first: fi registers the provider, and the modules import each other
+from ..fm.addresses import mac_text
 from ..fm.store import Nic, Refused, Store
-from ..providers.cxi import device, resources, service, telemetry, trouble
+from ..providers.cxi import device, join, registry, resources, service, telemetry, trouble
 from . import _fm_job
 from .service import as_plain
 
@@ -23,7 +24,7 @@ _log = logging.getLogger("weft.fm")
 
 
 def live() -> dict[str, Any]:
-    """Devices, their services with the resources in use, counters as [value, time in ns], and what is stuck."""
+    """Devices, their services with the resources in use, counters as [value, time in ns], what is stuck, own groups."""
     found = device.devices()
     devices, services, counters = [], [], {}
     for one in found:
@@ -46,7 +47,30 @@ def live() -> dict[str, Any]:
                 {**as_plain(each), "in_use": used.get(each.id, {}), "users": resources.users(one.name, each.id)}
             )
     stuck = [{"process": one.process, "since": one.since, **one.stuck._asdict()} for one in trouble.read()]
-    return {"devices": devices, "services": services, "counters": counters, "stuck": stuck}
+    return {"devices": devices, "services": services, "counters": counters, "stuck": stuck, "groups": _own_groups()}
+
+
+def _own_groups() -> list[dict[str, Any]]:
+    """Groups of this host that were joined without a manager: their processes keep them in a file."""
+    file = registry.here().path / join.FILE
+    if not file.exists():
+        return []
+    try:
+        with Store(file, wait_s=0.2) as store:
+            found = store.groups()
+    except (Refused, ValueError):  # busy, or of another version: the page shows the rest
+        return []
+    return [
+        {
+            "mcastID": one.mcast_id,
+            "hwRoot": mac_text(one.hw_root),
+            "members": len(one.macs),
+            "vni": one.vni,
+            "process": one.job_id,
+            "created": one.created_ns / 1e9,
+        }
+        for one in found
+    ]
 
 
 class Registrar:

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from ...fm.store import Store
     from .endpoint import CxiEndpoint
 
-__all__ = ["plan"]
+__all__ = ["FILE", "plan"]
 
 RANKS_MAX = 32
 """Members of a group that are one endpoint (COMM_KEY_RANK)."""
-_FILE = "multicast.db"
+FILE = "multicast.db"
+"""The host's own manager, in the registry's folder: groups that were joined without a Fabric Manager's address."""
 _MCAST_MAX = 8191
 _TEXTS = {
     Why.ERRNO_JOIN_MCAST_INUSE: "the system or the job has as many multicast addresses as it may have\n"
@@ -174,7 +175,7 @@ class _Own:
 
         # Endpoints of one software NIC may each be the root of a group.
         limits = Limits(addresses_per_job=self._most, groups_per_root=_MCAST_MAX + 1)
-        return Store(self._folder / _FILE, limits, wait_s=30)
+        return Store(self._folder / FILE, limits, wait_s=30)
 
 
 def _own_job() -> str:
