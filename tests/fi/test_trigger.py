@@ -324,6 +324,29 @@ def test_queued_work_keeps_its_buffers(duo: Duo) -> None:
     assert memory == b"abcdefgh"
 
 
+def test_endpoint_with_work_is_collected_and_its_work_dropped(duo: Duo) -> None:
+    initiator, target, peer = duo
+    memory = bytearray(8)
+    target.reg(memory, requested_key=KEY)
+    trigger, done = counters(initiator, 2)
+    ep = initiator.domain.endpoint(initiator.info)
+    ep.bind(initiator.cq, fi.TRANSMIT | fi.RECV)
+    ep.bind(initiator.av)
+    ep.enable()
+    op = fi.OpRma(ep, fi.MsgRma([b"12345678"], [fi.RmaIov(0, 8, KEY)], peer))
+    queue(initiator, fi.OP_WRITE, op, trigger, 1, done)
+    gone = weakref.ref(ep)
+    del op
+    owner = [ep]
+    del ep
+    with pytest.warns(ResourceWarning, match="was never closed"):
+        owner.clear()
+    gc.collect()
+    assert gone() is None
+    trigger.add(1)
+    assert (done.read(), done.readerr(), memory) == (0, 0, bytes(8))
+
+
 def test_cancel_of_work_that_does_not_wait_is_not_found(duo: Duo) -> None:
     initiator, target, peer = duo
     target.reg(bytearray(8), requested_key=KEY)

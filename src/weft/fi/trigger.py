@@ -12,7 +12,7 @@ Source: fi_trigger(3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
@@ -171,6 +171,9 @@ class DeferredWork:
     completion_cntr: Counter | None = None
     op_type: int = OpType.OP_WRITE
     op: Operation | None = None
+    # The name of the work in the NIC, which does not keep the work itself: that would keep its endpoint from being
+    # collected.
+    _token: object = field(default_factory=object, init=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -264,7 +267,7 @@ def queue(domain: Domain, work: Any) -> None:
     def start(may_wait: bool) -> str | None:
         return _nic.queue_work(
             op.ep._core, kind, op.msg, flags, comparev, compare_desc, resultv, result_desc, int(work.threshold),
-            trigger, completion, work, back, may_wait,
+            trigger, completion, work._token, back, may_wait,
         )  # fmt: skip
 
     domain.policy.queue_work(domain, start)
@@ -290,7 +293,7 @@ def _queue_counting(domain: Domain, work: DeferredWork, trigger: Counter) -> Non
 
     def start(may_wait: bool) -> str | None:
         return _nic.queue_counting(
-            domain, op.cntr, adds, int(op.value), int(work.threshold), trigger, work, False, may_wait
+            domain, op.cntr, adds, int(op.value), int(work.threshold), trigger, work._token, False, may_wait
         )
 
     domain.policy.queue_work(domain, start)
@@ -305,7 +308,7 @@ def flush(domain: Domain, arg: Any) -> None:
 def cancel(domain: Domain, work: Any) -> None:
     """FI_CANCEL_WORK. Raises FabricError (ENOENT) if the work has started, or was not queued."""
     _handle.expect(work, DeferredWork, "domain.control(CANCEL_WORK)", "arg")
-    if not _nic.cancel_work(domain, work):
+    if not _nic.cancel_work(domain, work._token):
         raise errors.make(
             int(Errno.ENOENT), "domain.control(CANCEL_WORK): no such work waits: it has started, or was not queued",
             op="domain.control",
