@@ -249,6 +249,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   // Frames for a peer without room: deferred.cpp.
   void defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload,
              bool serve_again) noexcept;
+  bool defer_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   size_t retry_deferred() noexcept;
   void forget_deferred(link::Peer& peer) noexcept;
   [[nodiscard]] static bool must_follow(const link::Peer& peer) noexcept;

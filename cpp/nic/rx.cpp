@@ -109,6 +109,11 @@ std::optional<wire::EpAddress> RxContext::source_of_flow(uint64_t peer, uint32_t
   return senders_[sender].address;
 }
 
+uint32_t RxContext::credits_of_flow(uint64_t peer, uint32_t sender) noexcept {
+  const std::lock_guard guard(lock_);
+  return sender < senders_.size() && senders_[sender].peer == peer && peer != 0 ? senders_[sender].credits : 0;
+}
+
 // Finds the flow's record, or makes one. none: *number is the record.
 RxAnswer RxContext::admit(const RxMessage& message, uint32_t* number) noexcept {
   if ((message.flags & rx_flag::kFirst) != 0) [[unlikely]]

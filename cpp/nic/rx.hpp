@@ -182,6 +182,8 @@ class RxContext {
   RxAnswer arrive_brief(RxMessage& message, std::span<const std::byte> bytes) noexcept;
   // The address of the flow's sender; nullopt: the connection has no such flow.
   std::optional<wire::EpAddress> source_of_flow(uint64_t peer, uint32_t sender) noexcept;
+  // Further credited messages that the flow's sender may send; 0: the connection has no such flow.
+  uint32_t credits_of_flow(uint64_t peer, uint32_t sender) noexcept;
   enum class Post : uint8_t { ok, full, closed, changing, no_entry };
   // HOT. Posts a receive; completes it at once if an unexpected message matches.
   // full: there are posted_max receives, or no memory. changing: the match mode changes. no_entry: the service has no

@@ -55,7 +55,7 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       on_done(peer, frame);
       return;
     case wire::FrameKind::leave:
-      on_leave(peer, frame);
+      if (owed_.empty() || !defer_leave(peer, frame)) on_leave(peer, frame);
       return;
     case wire::FrameKind::reduce:
       on_reduce(peer, frame, payload);
@@ -86,6 +86,8 @@ void Nic::serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Fram
   try {
     if (frame.kind == wire::FrameKind::message) {
       on_message(peer, frame, payload);
+    } else if (frame.kind == wire::FrameKind::leave) {
+      on_leave(peer, frame);
     } else {
       serve(peer, frame, payload);
     }

@@ -165,7 +165,8 @@ struct RmaRange {
 static_assert(sizeof(RmaRange) == 24);
 
 // Limit of unanswered requests from one NIC to another. The initiator keeps to the limit; the target hangs up on a peer
-// for which more answers than that are waiting. The limit bounds the memory that a stopped peer occupies: a request on
+// for which more answers than that are waiting. Credited messages, which have no answer, are limited by the credits of
+// their flows. The limit bounds the memory that a stopped peer occupies: a request on
 // shm carries up to 64 KiB, so at most 16 MiB wait for one peer.
 constexpr uint32_t kUnansweredMax = 256;
 

@@ -1,6 +1,6 @@
 // tests/cpp/test_nic_bounds.cpp: the memory that a peer can make a NIC keep is bounded, and at the bound only that peer
 // is harmed.
-#include "fabric.hpp"
+#include "messaging.hpp"
 
 namespace {
 
@@ -172,6 +172,115 @@ BOOST_AUTO_TEST_CASE(test_stopped_peer_is_kept_and_gets_all_its_answers) {
   BOOST_TEST(std::memcmp(long_room.data(), data.data() + 65536, 65536) == 0);
   BOOST_TEST(std::memcmp(room.data(), data.data(), 8) == 0);
   BOOST_TEST(pair.b->nic().statistics().deferred == 0U);
+}
+
+// A peer that does not take the answers of its reads, so its later requests wait at the target, and among them messages
+// that it has sent with credits. Another peer has stopped too, and holds all the memory for long answers.
+struct Stopped {
+  static constexpr size_t kTalkers = 4, kReads = 300;
+  static PairConfig config() {
+    PairConfig c = message_pair(Path::ring, true);
+    for (SideConfig* side : {&c.a, &c.b}) side->ep.tx_size = side->cq_capacity = 4096;
+    c.bytes = 1 << 17;
+    return c;
+  }
+  Stopped() : pair(config()), holder(config_of_holder()), room(65536), next(kTalkers) {
+    const uint64_t held = holder.insert(*pair.b);
+    for (size_t i = 0; i < wire::kUnansweredMax; ++i) {
+      BOOST_REQUIRE(post(*holder.ep, read_of(held, room.data(), 65536, 0, pair.key())).refusal == Refusal::none);
+      if (i == 0) {  // connects
+        pair.until([&] { return holder.progress(), try_completion(holder).has_value(); }, "the holder's first read");
+      }
+      pair.b->nic().progress();
+    }
+    for (size_t i = 0; i < kTalkers; ++i) {
+      talkers.push_back(pair.a->extra_endpoint(config().a));
+      BOOST_REQUIRE(talk(i));
+      BOOST_REQUIRE(pair.wait().error == 0);  // the answer brings credits
+    }
+    for (size_t i = 0; i < kReads; ++i) {
+      const Access read = read_of(pair.dest, room.data(), 65536, 0, pair.key());
+      BOOST_REQUIRE(post(*pair.a->ep, read).refusal == Refusal::none);
+      pair.b->nic().progress();
+    }
+    for (size_t i = 0; i < kTalkers; ++i) {
+      for (int k = 0; k < 12; ++k) BOOST_REQUIRE(talk(i));
+      pair.b->nic().progress();
+    }
+    for (int i = 0; i < 2000; ++i) pair.b->nic().progress();
+  }
+  bool talk(size_t talker) {
+    const uint64_t tag = talker << 32 | next[talker]++;
+    return send(*talkers[talker], pair.dest, &tag, 8, {.tag = tag, .context = 5}).refusal == Refusal::none;
+  }
+  // The peer goes on: every read and every send ends, and the messages arrive, those of a talker in order.
+  void go_on() {
+    std::vector<uint64_t> came(kTalkers);
+    uint64_t messages = 0, sent = 0, word = 0;
+    for (const uint64_t n : next) sent += n;
+    while (holder.nic().progress() != 0) pair.b->nic().progress();
+    while (messages != sent) {
+      BOOST_REQUIRE(receive(*pair.b->ep, &word, 8, {.ignore = ~uint64_t{0}}).refusal == Refusal::none);
+      const Completion c = pair.wait(pair.b.get());
+      BOOST_REQUIRE(c.error == 0);
+      BOOST_REQUIRE(c.entry.tag == word);
+      BOOST_REQUIRE((word & 0xffffffff) == came[word >> 32]++);
+      ++messages;
+    }
+    for (size_t i = 0; i < kReads + sent - kTalkers; ++i) BOOST_REQUIRE(pair.wait().error == 0);
+    for (size_t i = 1; i < wire::kUnansweredMax; ++i) {
+      pair.until([&] { return holder.progress(), try_completion(holder).has_value(); }, "the holder's reads");
+    }
+    BOOST_TEST(pair.b->nic().statistics().deferred == 0U);
+    BOOST_TEST(pair.b->nic().statistics().peers == 2U);
+  }
+  static SideConfig config_of_holder() {
+    SideConfig c = config().a;
+    c.host.engine_thread = false;
+    c.host.shm.cma = false;
+    return c;
+  }
+  Pair pair;
+  Side holder;
+  std::vector<std::byte> room;
+  std::vector<std::shared_ptr<nic::Endpoint>> talkers;
+  std::vector<uint64_t> next;  // number of each talker's next message
+};
+
+/// A stopped peer may have kUnansweredMax requests without an answer, and besides them credited messages, as many as it
+/// has credits.
+BOOST_AUTO_TEST_CASE(test_stopped_peer_may_use_its_credits_beside_its_requests) {
+  Stopped s;
+  BOOST_TEST(s.pair.b->nic().statistics().deferred > wire::kUnansweredMax);
+  s.go_on();
+}
+
+/// The end of a flow waits behind the flow's messages.
+BOOST_AUTO_TEST_CASE(test_endpoint_of_a_stopped_peer_closes_behind_its_messages) {
+  Stopped s;
+  s.talkers[0]->close();
+  s.talkers[3]->close();
+  for (int i = 0; i < 100; ++i) s.pair.b->nic().progress();
+  s.go_on();
+}
+
+/// A stopped peer that sends more messages than it has credits is hung up on.
+BOOST_AUTO_TEST_CASE(test_stopped_peer_that_sends_without_credits_is_hung_up_on) {
+  Stopped s;
+  const auto peer = peer_of(*s.pair.a);
+  wire::Frame f = frame_to(s.pair, wire::FrameKind::message, 0);
+  f.flags = wire::kMessageTagged | wire::kMessageCredited;
+  f.op_id = 0;
+  f.source = s.talkers[0]->address();
+  int sent = 0;
+  while (sent < 1000 && s.pair.b->nic().statistics().peers == 2) {
+    f.message = {
+        .tag = 9, .data = 0, .length = 0, .key = 0, .sequence = 13u + static_cast<uint32_t>(sent), .sender = 0};
+    sent += peer->link()->submit(*peer, f, {}) == Status::ok;
+    s.pair.b->nic().progress();
+  }
+  BOOST_TEST(s.pair.b->nic().statistics().peers == 1U);
+  BOOST_TEST(sent <= 32);
 }
 
 // Writes with data until the transmit queue refuses; returns the number of accepted writes.
