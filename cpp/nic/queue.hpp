@@ -233,16 +233,35 @@ class CompletionQueue {
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool in_huge_pages() const noexcept { return huge_.data() != nullptr; }
   [[nodiscard]] int huge_error() const noexcept { return huge_error_; }  // the kernel's refusal of huge pages; 0: none
+  // A poll without the lock, for readers that would find nothing: true is no promise that a moment later nothing comes.
+  [[nodiscard]] bool looks_empty() const noexcept {
+    return count_ == 0 && count_overflow_ == 0 && !overrun.load(std::memory_order_relaxed) &&
+           received_events_.load(std::memory_order_acquire) == received_seen_ && received() == 0;
+  }
   [[nodiscard]] uint32_t unread() const noexcept { return count_ + count_overflow_ + received(); }
   [[nodiscard]] uint32_t reserved() const noexcept { return reserved_ - unacked_; }
   [[nodiscard]] uint32_t unacknowledged() const noexcept { return unacked_; }
 
   Event event;
   std::atomic<bool> signaled{false};
-  bool overrun = false;  // entries were lost: the present ones can be read, and the queue takes no more
+  std::atomic<bool> overrun{false};  // entries were lost: the present ones can be read, and the queue takes no more
   const bool may_overrun;
 
  private:
+  // A number that changes under the domain's lock and is also read without the lock.
+  class Number {
+   public:
+    operator uint32_t() const noexcept { return n_.load(std::memory_order_relaxed); }
+    Number& operator=(uint32_t n) noexcept {
+      n_.store(n, std::memory_order_relaxed);
+      return *this;
+    }
+    Number& operator++() noexcept { return *this = *this + 1; }
+    Number& operator--() noexcept { return *this = *this - 1; }
+
+   private:
+    std::atomic<uint32_t> n_{0};
+  };
   static constexpr uint32_t kNoText = ~uint32_t{0};  // CqEntry::error of an error without a CqError (out of memory)
   // Moves the entries of receives behind the other entries.
   void collect() noexcept {
@@ -280,9 +299,10 @@ class CompletionQueue {
 
   uint32_t capacity_;
   uint32_t mask_ = 0;
-  uint32_t head_ = 0, count_ = 0, reserved_ = 0, count_overflow_ = 0;
+  uint32_t head_ = 0, reserved_ = 0;
+  Number count_, count_overflow_;
   bool has_more_to_do_ = false;           // read() has more to do than to take entries: ack_batch_, shut_
-  uint32_t received_seen_ = 0;            // received_events_ when the reader had done everything
+  Number received_seen_;                  // received_events_ when the reader had done everything
   uint32_t ack_batch_ = 1, unacked_ = 0;  // unacked_: entries that were read and still take their slots
   uint64_t acks_ = 0;
   CqEntry* ring_ = nullptr;  // in one of the next two

@@ -434,7 +434,7 @@ BOOST_AUTO_TEST_CASE(test_queue_without_resource_management_overruns) {
       access.imm = i;
       BOOST_REQUIRE(pair.run(access).error == 0);
     }
-    pair.until([&] { return pair.b->cq->overrun; }, "the overrun");
+    pair.until([&] { return pair.b->cq->overrun.load(); }, "the overrun");
     BOOST_TEST(pair.b->unread() == 8U);
     CqEntry entry{};
     bool error_waits = false;
