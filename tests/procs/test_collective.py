@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from tests.fi.group_support import Member, until
 from tests.procs.children import Child
+from tests.procs.hosts import Wire
 from tests.procs.peer import World
+from tests.procs.test_hosts import child
 
 from weft import fi
 
@@ -176,3 +178,29 @@ def test_kill_at_a_random_instant_leaves_nobody_waiting() -> None:
                     if i != victim:
                         assert call.result(120)[1] == str(int(fi.ECONNRESET))
             found[victim].destroy()
+
+
+@pytest.fixture
+def wire(seed: int) -> Iterator[Wire]:
+    with Wire(seed) as made:
+        yield made
+
+
+def tree(world: World) -> tuple[int, int]:
+    statistics = world.more["m"].groups[-1].statistics()
+    return statistics.block, statistics.children
+
+
+def test_members_on_two_hosts_reduce_together_until_one_is_killed(wire: Wire) -> None:
+    """Members of a host are a block: one frame each way crosses the wire."""
+    with child(wire, "a") as a, child(wire, "a") as b, child(wire, "b") as c, child(wire, "b") as d:
+        found = [a, b, c, d]
+        names = [one.call(open_member, "weft") for one in found]
+        assert all_of([one.start(join, names) for one in found]) == [""] * 4
+        assert all_of([one.start(reduce, 50, i) for i, one in enumerate(found)]) == [(50, "")] * 4
+        assert [one.call(last) for one in found] == [6 + 4 * 49] * 4
+        assert [one.call(tree) for one in found] == [(2, 2), (2, 0), (2, 1), (2, 0)]
+        calls = [one.start(reduce, 1, 1) for one in (a, b, c)]
+        d.kill()
+        assert [right for right, _ in all_of(calls)] == [0, 0, 0]
+        d.destroy()

@@ -19,6 +19,7 @@ import struct
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from .. import _nic, errors
 from .._nic import CmKind
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["CollectiveGroup", "GroupStatistics", "Joins"]
 
 _KINDS = frozenset((int(CmKind.group_agreed), int(CmKind.group_joined), int(CmKind.group_failed)))
-_REMOTE_NIC = 0x80000000  # NICs of other hosts have such numbers in the engine (wire/address.hpp)
 _BLOCKLESS_RADIX = 4  # of members that are spread over hosts in no order
 
 
@@ -293,7 +293,7 @@ def _join(ep: Endpoint, coll_addr: int, av_set: AvSet, flags: int, context: Any)
     key = hashlib.blake2b(
         b"".join([bytes([plan.member is not None]), *(struct.pack("<I", pid) for _, pid, _ in members)]), digest_size=8
     )
-    radix, block = _tree(members, plan.radix)
+    radix, block = _tree(ep, members, plan.radix)
     with ep._eq._changed:  # nobody reads messages of the group before it is known
         core = _nic.GroupCore(
             ep,
@@ -348,13 +348,13 @@ def _members(
     return members, mine[0]
 
 
-def _tree(members: list[tuple[int, int, int]], radix: int) -> tuple[int, int]:
-    """Radix and block of the group's tree, of which member 0's are used. A block is the members of one host, if they
-    follow each other."""
-    here = [nic < _REMOTE_NIC for nic, _, _ in members]
-    if all(here):
+def _tree(ep: Endpoint, members: list[tuple[int, int, int]], radix: int) -> tuple[int, int]:
+    """Radix and block of the group's tree, of which member 0's are used. A block is the members of one host, if each
+    host has as many, and they follow each other."""
+    hosts = [urlsplit(ep._codec.text(one)).hostname for one in members]
+    block = next((i for i, one in enumerate(hosts) if one != hosts[0]), 0)
+    if not block:
         return radix, 0
-    first = here.index(False)
-    if first and not any(here[first:]):
-        return radix, first
+    if all(one == hosts[i - i % block] for i, one in enumerate(hosts)):
+        return radix, block
     return _BLOCKLESS_RADIX, 0
