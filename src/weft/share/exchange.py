@@ -1,0 +1,160 @@
+"""What a group moves data with: an endpoint, the group's collectives, and a window of memory in every member.
+
+A window has two halves, used in turn. In one phase a member writes its half, all members meet at a barrier, and then
+they read each other's halves. A member that writes the same half two phases later has passed the barrier between the two, and
+every member came to that barrier after its reads: so nothing is overwritten that a member still reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import errors, fi
+from ..fi import _handle
+from ..memory.arrays import zeros
+from .arrays import Array
+
+if TYPE_CHECKING:
+    from .node import Node
+
+__all__ = ["CHUNK", "HEADER", "Exchange"]
+
+CHUNK = 2 << 20  # bytes of a half, without its header
+HEADER = 256  # what the member is doing, as text: members that do different things notice
+_HALF = HEADER + CHUNK
+_SLICE_S = 1.0  # a waiting thread checks again after this time
+# Columns of fi.RMA_DESC.
+_LOCAL, _LENGTH, _DEST, _REMOTE, _KEY = range(5)
+
+
+class Exchange:
+    """One member's side of a group's traffic; used by one thread at a time."""
+
+    def __init__(self, node: Node) -> None:
+        info = fi.getinfo(
+            hints=fi.Info(
+                caps=fi.RMA | fi.ATOMIC | fi.MSG | fi.COLLECTIVE,
+                domain_attr=fi.DomainAttr(mr_mode=node._info.domain_attr.mr_mode),
+                addr_format=fi.ADDR_STR,
+            )
+        )[0]
+        domain = node._domain
+        self._virtual = domain.virt_addr
+        self.window: Array = zeros(2 * _HALF, np.uint8)
+        self.cq = domain.cq_open(size=64, format=fi.CQ_FORMAT_CONTEXT)
+        self.eq = node._fabric.eq_open()
+        self.av = domain.av_open()
+        self.ep = domain.endpoint(info)
+        self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
+        self.ep.bind(self.av)
+        self.ep.bind(self.eq)
+        self.ep.enable()
+        self.mr = domain.mr_reg(self.window, fi.REMOTE_READ)
+        _handle.owned(self.cq, self.eq, self.av, self.ep, self.mr)
+        self.set: Any = None
+        self.mc: Any = None
+        self.phase = 0
+        self._keys: Array = np.zeros(0, np.uint64)
+        self._bases: Array = np.zeros(0, np.uint64)
+        self._ranks: Array = np.zeros(0, np.uint64)
+
+    def record(self) -> dict[str, Any]:
+        """What the other members must know."""
+        return {"address": str(self.ep.getname()), "key": self.mr.key, "base": self.mr.address if self._virtual else 0}
+
+    def join(self, records: list[dict[str, Any]], deadline: float) -> None:
+        """Join the group of these members. Raises TimedOut, ConnectionRefused (the join failed)."""
+        for record in records:
+            self.av.insert(str(record["address"]))
+        self._keys = np.array([int(record["key"]) for record in records], np.uint64)
+        self._bases = np.array([int(record["base"]) for record in records], np.uint64)
+        self._ranks = np.arange(len(records), dtype=np.uint64)
+        self.set = self.av.av_set(fi.AvSetAttr(count=len(records), start_addr=0, end_addr=len(records) - 1, stride=1))
+        self.mc = self.ep.join_collective(fi.ADDR_NOTAVAIL, self.set)
+        while True:
+            try:
+                if self.eq.sread(_SLICE_S)[0] == fi.JOIN_COMPLETE:
+                    return
+            except errors.Available:
+                entry = self.eq.readerr()
+                raise errors.from_code(abs(entry.err), f"Group: {self.eq.strerror(entry.prov_errno, entry.err_data)}") from None
+            except errors.Again:
+                if time.monotonic() > deadline:
+                    raise errors.TimedOut(
+                        "Group: all members have come, but not all have joined in time\n  try: a longer wait="
+                    ) from None
+
+    # ---- phases -----------------------------------------------------------------------------------------------------
+
+    def half(self) -> Array:
+        """The bytes of this phase's half, without the header."""
+        at = (self.phase & 1) * _HALF + HEADER
+        return self.window[at : at + CHUNK]
+
+    def announce(self, what: str) -> None:
+        """Write what this member is doing into the half's header."""
+        at = (self.phase & 1) * _HALF
+        text = f"{self.phase} {what}".encode()[:HEADER]
+        self.window[at : at + HEADER] = 0
+        self.window[at : at + len(text)] = np.frombuffer(text, np.uint8)
+
+    def announced(self, ranks: Array) -> list[str]:
+        """What other members are doing in this phase, by rank; "" for a member that is not in this phase."""
+        heads = np.empty((len(ranks), HEADER), np.uint8)
+        self.read(heads, ranks, np.full(len(ranks), -HEADER), np.full(len(ranks), HEADER))
+        found = []
+        for head in heads:
+            phase, _, what = bytes(head).rstrip(b"\\0").decode(errors="replace").partition(" ")
+            found.append(what if phase == str(self.phase) else "")
+        return found
+
+    def read(self, out: Array, ranks: Array, offsets: Array, lengths: Array) -> None:
+        """Read from the halves of members: `lengths` bytes each from `offsets` on, one after another into `out`."""
+        descs = np.zeros((len(ranks), 6), np.uint64)
+        np.cumsum(lengths[:-1], out=descs[1:, _LOCAL], casting="unsafe")
+        descs[:, _LENGTH] = lengths
+        descs[:, _DEST] = ranks
+        half = (self.phase & 1) * _HALF + HEADER
+        descs[:, _REMOTE] = self._bases[ranks] + (half + offsets).astype(np.uint64)
+        descs[:, _KEY] = self._keys[ranks]
+        self.ep.read_batch(out, descs)
+        self.wait(None)
+
+    # ---- the group's collectives ------------------------------------------------------------------------------------
+
+    def run(self, post: Callable[[], None], deadline: float | None) -> None:
+        """Post one collective and wait for its end."""
+        while True:
+            try:
+                post()
+                break
+            except errors.Again:
+                self.cq.read(0)
+        self.wait(deadline)
+
+    def barrier(self, deadline: float | None) -> None:
+        """Wait until all members have come to their barrier."""
+        self.run(lambda: self.ep.barrier(self.mc.addr), deadline)
+
+    def wait(self, deadline: float | None) -> None:
+        """Wait for the completion of what was posted. Raises Available for an error entry, TimedOut."""
+        if self.cq.read(1):
+            return
+        while True:
+            try:
+                if self.cq.sread(1, None, _SLICE_S):
+                    return
+            except errors.Again:
+                pass
+            if deadline is not None and time.monotonic() > deadline:
+                raise errors.TimedOut("the other members have not come to the same call in time")
+
+    def close(self) -> None:
+        """Leave: close everything, as far as it exists."""
+        for part in (self.mc, self.set, self.ep, self.mr, self.av, self.cq, self.eq):
+            if part is not None:
+                part.close()

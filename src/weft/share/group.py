@@ -1,0 +1,442 @@
+"""Groups: processes that share arrays and combine values: barrier, broadcast, reduce, allreduce."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import errors, fi
+from ..fi import _handle
+from ._default import default_node
+from .arrays import Array, alias, type_name
+from .exchange import CHUNK, Exchange
+from .meeting import SEATS_MAX, Meeting, new_table
+from .node import Node
+from .reducing import combine, operation
+from .waiting import deadline_in, seconds
+
+__all__ = ["Group"]
+
+T = TypeVar("T")
+
+_WHOLE_MAX = 1 << 16  # bytes of all members together up to which each member reads everything and combines it itself
+_OFFLOAD_MAX = 32  # bytes of a reduction that the NICs make
+_OFFLOADED = {
+    "sum": fi.SUM, "prod": fi.PROD, "min": fi.MIN, "max": fi.MAX, "and": fi.BAND, "or": fi.BOR, "xor": fi.BXOR
+}  # fmt: skip
+
+
+class Group:
+    """Processes that make collective calls together.
+
+    with weft.Group("training", size=4) as group:        # in each of four processes
+        mean = group.allreduce(gradient) / group.size
+
+    name      the group's name on this host; or, for members of several hosts, the ticket of a table that any process
+              shares: node.share(weft.Group.table(size)).ticket.
+    size      members, 1 to 4096.
+    rank      this member's number, below size; None: a free one. Ranks that a launcher gives: int(os.environ["RANK"]).
+    node      the node to use; None: the default node of the process.
+    wait      seconds that the other members may take to come.
+    timeout   seconds that a call may wait for the other members, then TimedOut; None: no limit.
+
+    Every member makes the same calls in the same order. Small values (up to 32 bytes of int64 or float64, or of bits)
+    are combined by the NICs; larger ones move by reads of each other's memory, and each member combines a part.
+    When a member dies, calls of the others raise an error; a group that has raised one is of no further use.
+
+    Thread safety: one call at a time. The awaitable calls (abarrier, aallreduce ...) run in a thread of the group.
+    Raises TimedOut (the message names the missing ranks), AddressInUse (the rank or the name is taken),
+    InvalidArgument (size, rank, another size in another member), ConnectionRefused (joining failed).
+    """
+
+    def __init__(
+        self,
+        name: Any,
+        size: int,
+        rank: int | None = None,
+        *,
+        node: Node | None = None,
+        wait: float = 30.0,
+        timeout: float | None = None,
+    ) -> None:
+        self.size = _whole(size, "size", 1, SEATS_MAX)
+        if rank is not None:
+            rank = _whole(rank, "rank", 0, self.size - 1)
+        deadline = time.monotonic() + seconds(wait, "Group: wait")
+        if timeout is not None:
+            seconds(timeout, "Group: timeout")
+        self.timeout = timeout
+        self.name = name if isinstance(name, str) else ""
+        self.rank = -1
+        self._broken = ""
+        self._thread: ThreadPoolExecutor | None = None
+        self._site = _handle.here(2)
+        self._offloads: dict[tuple[str, str, int], tuple[int, int] | None] = {}
+        self._node = default_node() if node is None else node
+        self._node._check("Group")
+        self._exchange: Exchange | None = Exchange(self._node)
+        meeting = Meeting(self._node, name, self.size, deadline)
+        try:
+            self.rank = meeting.take_seat(rank)
+            meeting.sit(self.rank, self._exchange.record())
+            self._exchange.join(meeting.records(), deadline)
+        except BaseException:
+            exchange, self._exchange = self._exchange, None
+            exchange.close()
+            raise
+        finally:
+            meeting.leave()
+        # The NICs need these 64 bytes to stay where they are while a collective is under way.
+        self._source, self._result = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+
+    @staticmethod
+    def table(size: int) -> Array:
+        """The table in which `size` members meet: share it, and give its ticket to the members as the group's name."""
+        return new_table(_whole(size, "size", 1, SEATS_MAX))
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """Return when every member has called barrier()."""
+        self._call("barrier", self._barrier)
+
+    def broadcast(self, value: Any = None, root: int = 0, out: Any = None) -> Any:
+        """The root's value, in every member.
+
+        value   an array or a number; read in the root only.
+        root    the member that has the value.
+        out     where to put it: a writable C-contiguous array of the same shape and dtype; None: a new array.
+
+        Returns a NumPy array (a scalar for a number), or `out`.
+        """
+        root = _whole(root, "broadcast: root", 0, self.size - 1)
+        return self._call("broadcast", lambda: self._broadcast(value, root, out))
+
+    def allreduce(self, value: Any, op: str = "sum", out: Any = None, *, reproducible: bool = False) -> Any:
+        """Combine the values of all members, element by element; every member gets the result.
+
+        value          an array or a number; of the same shape and dtype in every member.
+        op             "sum", "prod", "min", "max", "and", "or", "xor".
+        out            where to put the result: a writable C-contiguous array of the same shape and dtype; None: a new one.
+        reproducible   sums of floating-point numbers have the same bits whichever member has which value.
+
+        Returns a NumPy array (a scalar for a number), or `out`. Without `reproducible`, a sum's last bits may depend
+        on which member has which value. Raises TypeError (op and dtype), InvalidArgument (op; calls that differ).
+        """
+        return self._call("allreduce", lambda: self._reduce("allreduce", value, op, None, out, reproducible))
+
+    def reduce(
+        self, value: Any, op: str = "sum", root: int = 0, out: Any = None, *, reproducible: bool = False
+    ) -> Any:
+        """As `allreduce`, but only the root gets the result; the others get None.
+
+        root   the member that gets the result; `out` is used there only.
+        """
+        root = _whole(root, "reduce: root", 0, self.size - 1)
+        return self._call("reduce", lambda: self._reduce("reduce", value, op, root, out, reproducible))
+
+    # ---- awaitable calls --------------------------------------------------------------------------------------------
+
+    async def abarrier(self) -> None:
+        """`barrier`, awaitable."""
+        await self._await(self.barrier)
+
+    async def abroadcast(self, value: Any = None, root: int = 0, out: Any = None) -> Any:
+        """`broadcast`, awaitable."""
+        return await self._await(lambda: self.broadcast(value, root, out))
+
+    async def aallreduce(self, value: Any, op: str = "sum", out: Any = None, *, reproducible: bool = False) -> Any:
+        """`allreduce`, awaitable. `value` must not change until the call is done."""
+        return await self._await(lambda: self.allreduce(value, op, out, reproducible=reproducible))
+
+    async def areduce(
+        self, value: Any, op: str = "sum", root: int = 0, out: Any = None, *, reproducible: bool = False
+    ) -> Any:
+        """`reduce`, awaitable. `value` must not change until the call is done."""
+        return await self._await(lambda: self.reduce(value, op, root, out, reproducible=reproducible))
+
+    async def _await(self, call: Callable[[], T]) -> T:
+        import asyncio
+
+        if self._thread is None:
+            # One thread: the calls of a group have an order.
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="weft-group")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    # ---- how --------------------------------------------------------------------------------------------------------
+
+    def _call(self, call: str, run: Callable[[], T]) -> T:
+        """Run a call; after an error of the fabric the group is broken, because the members are out of step."""
+        if self._exchange is None:
+            raise errors.BadState(f"{call}: the group is closed\n  try: weft.Group(...) for a new one")
+        if self._broken:
+            raise errors.BadState(
+                f"{call}: the group is broken: an earlier call failed: {self._broken}\n"
+                "  rule: the members of a group make the same calls in the same order\n  try: a new group"
+            )
+        try:
+            return run()
+        except errors.Available:
+            entry = self._exchange.cq.readerr()
+            reason = self._exchange.cq.strerror(entry.prov_errno, entry.err_data)
+            self._broken = reason
+            raise errors.from_code(abs(entry.err), f"{call}: {reason}") from None
+        except errors.FabricError as reason:
+            self._broken = str(reason).partition("\n")[0]
+            raise
+
+    def _deadline(self) -> float | None:
+        return deadline_in(self.timeout, "Group: timeout")
+
+    def _barrier(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        exchange.barrier(self._deadline())
+
+    def _offload(self, op: str, dtype: np.dtype[Any], n: int) -> tuple[int, int] | None:
+        """(op, datatype) if the NICs combine n elements; else None."""
+        key = op, dtype.str, n
+        if key in self._offloads:
+            return self._offloads[key]
+        found = None
+        # The NICs' minimum of a number and NaN is the number; NumPy's is NaN, for arrays of every length.
+        exact = dtype.kind in "iu" or (dtype.kind == "f" and op in ("sum", "prod"))
+        if exact and dtype.isnative and 0 < n * dtype.itemsize <= _OFFLOAD_MAX:
+            try:
+                attr = fi.CollectiveAttr(op=_OFFLOADED[op], datatype=fi.datatype_of(dtype))
+                most = self._node._domain.query_collective(fi.ALLREDUCE, attr).datatype_attr.count
+                if n <= most:
+                    found = int(attr.op), int(attr.datatype)
+            except (errors.FabricError, TypeError):
+                pass  # no such operation: by memory
+        self._offloads[key] = found
+        return found
+
+    def _reduce(self, call: str, value: Any, op: str, root: int | None, out: Any, reproducible: bool) -> Any:
+        source, scalar = _value(value, call)
+        function = operation(op, source.dtype, call)
+        binned = bool(reproducible) and op == "sum" and source.dtype.kind == "f"
+        if reproducible and op == "sum" and source.dtype.kind == "c":
+            raise TypeError(f"{call}: reproducible sums are of real numbers\n  try: the real and the imaginary part")
+        mine = root is None or root == self.rank
+        target = _target(out, source, call) if mine else None
+        offload = None if binned else self._offload(op, source.dtype, source.size)
+        if offload is not None:
+            self._reduce_in_nics(source, target, offload)
+        else:
+            self._reduce_in_windows(call, source, op, function, root, target, binned)
+        if not mine:
+            return None
+        if out is not None:
+            return out
+        return target[()] if scalar and target is not None else target
+
+    def _reduce_in_nics(self, source: Array, target: Array | None, offload: tuple[int, int]) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        op, datatype = offload
+        n = source.nbytes
+        self._source[:n] = source.reshape(-1).view(np.uint8)
+        post = exchange.ep.allreduce
+        exchange.run(
+            lambda: post(
+                self._source, source.size, None, self._result, None, exchange.mc.addr, datatype, op
+            ),
+            self._deadline(),
+        )
+        if target is not None:
+            target.reshape(-1).view(np.uint8)[:] = self._result[:n]
+
+    def _reduce_in_windows(
+        self,
+        call: str,
+        source: Array,
+        op: str,
+        function: np.ufunc,
+        root: int | None,
+        target: Array | None,
+        binned: bool,
+    ) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        what = f"{call} {op} {source.dtype.str} {source.shape} {root} {int(binned)}"
+        flat, dtype = source.reshape(-1), source.dtype
+        whole = source.nbytes * self.size <= _WHOLE_MAX
+        step = max(CHUNK // dtype.itemsize, 1)
+        everyone = np.arange(self.size)
+        for first in range(0, max(flat.size, 1), step):
+            part = flat[first : first + step]
+            result = None if target is None else target.reshape(-1)[first : first + step]
+            cuts = np.linspace(0, part.size, self.size + 1).astype(np.int64)
+            if whole:
+                cuts[:] = 0
+                cuts[1:] = part.size
+            mine = slice(0, part.size) if whole else slice(int(cuts[self.rank]), int(cuts[self.rank + 1]))
+            self._meet(what, part.view(np.uint8))
+            # Combine my part of all members' values.
+            count = mine.stop - mine.start
+            rows = np.empty((self.size, count), dtype)
+            if count and (not whole or result is not None):
+                exchange.read(
+                    rows,
+                    everyone,
+                    np.full(self.size, mine.start * dtype.itemsize),
+                    np.full(self.size, count * dtype.itemsize),
+                )
+            exchange.phase += 1
+            if whole:
+                if result is not None and count:
+                    combine(rows, function, result, reproducible=binned)
+                continue
+            half = exchange.half().view(dtype) if CHUNK % dtype.itemsize == 0 else None
+            if half is None:
+                reduced = np.empty(count, dtype)
+            else:
+                reduced = half[mine]
+            if count:
+                combine(rows, function, reduced, reproducible=binned)
+            if half is None:
+                at = mine.start * dtype.itemsize
+                exchange.half()[at : at + reduced.nbytes] = reduced.view(np.uint8)
+            # Collect the parts of all members.
+            self._meet(what, None)
+            if result is not None:
+                exchange.read(result, everyone, cuts[:-1] * dtype.itemsize, np.diff(cuts) * dtype.itemsize)
+            exchange.phase += 1
+
+    def _broadcast(self, value: Any, root: int, out: Any) -> Any:
+        exchange = self._exchange
+        assert exchange is not None
+        scalar = False
+        source: Array | None = None
+        what = f"broadcast {root}"
+        if root == self.rank:
+            source, scalar = _value(value, "broadcast")
+            what += f" {source.dtype.str} {','.join(map(str, source.shape))} {int(scalar)}"
+        target: Array | None = None
+        first = 0
+        while True:
+            part = None if source is None else source.reshape(-1).view(np.uint8)[first : first + CHUNK]
+            told = self._meet(what, part, only=root)
+            if target is None:
+                if source is not None:
+                    target = source if out is None else _target(out, source, "broadcast")
+                    if out is not None:
+                        target[...] = source
+                else:
+                    fields = told.split(" ")
+                    shape = tuple(int(n) for n in fields[3].split(",") if n)
+                    scalar = fields[4] == "1"
+                    target = _target(out, np.empty(shape, np.dtype(fields[2])), "broadcast")
+            raw = target.reshape(-1).view(np.uint8)[first : first + CHUNK]
+            if source is None and raw.size:
+                exchange.read(raw, np.array([root]), np.array([0]), np.array([raw.size]))
+            exchange.phase += 1
+            first += CHUNK
+            if first >= target.nbytes:
+                break
+        if out is not None:
+            return out
+        if scalar:
+            return target[()]
+        return target.copy() if source is not None else target
+
+    def _meet(self, what: str, data: Array | None, only: int | None = None) -> str:
+        """One phase up to its reads: write this member's half, wait for all, and see that all do the same.
+
+        only   the member whose header counts; it decides what the others do. Returns that member's header.
+        """
+        exchange = self._exchange
+        assert exchange is not None
+        if data is not None and data.size:
+            exchange.half()[: data.size] = data
+        exchange.announce(what)
+        exchange.barrier(self._deadline())
+        others = np.array([only]) if only is not None else np.arange(self.size)
+        told = exchange.announced(others)
+        for rank, theirs in zip(others.tolist(), told, strict=True):
+            same = theirs.split(" ")[:2] == what.split(" ")[:2] if only is not None else theirs == what
+            if not same:
+                raise errors.InvalidArgument(
+                    f"{what.split(' ')[0]}: rank {rank} does something else: {theirs or 'another call'!r}, this member "
+                    f"{what!r}\n  rule: all members make the same calls in the same order, with the same op, shape, "
+                    "dtype and root"
+                )
+        return told[0]
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._exchange is None
+
+    def close(self) -> None:
+        """Leave the group. Later calls of the other members fail. Closing again does nothing."""
+        exchange, self._exchange = self._exchange, None
+        if self._thread is not None:
+            self._thread.shutdown()
+        if exchange is not None:
+            exchange.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._exchange is None else f"broken: {self._broken}" if self._broken else "open"
+        return f"<weft.Group {self.name!r}, rank {self.rank} of {self.size}, {state}>"
+
+
+def _whole(value: Any, what: str, least: int, most: int) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"Group: {what} is an integer, not {value!r}") from None
+    if not least <= found <= most:
+        raise errors.InvalidArgument(f"Group: {what} is {found}; it must be {least} to {most}")
+    return found
+
+
+def _value(value: Any, call: str) -> tuple[Array, bool]:
+    """A member's value as a C-contiguous array, and whether it is a scalar."""
+    if value is None:
+        raise TypeError(f"{call}: a value is needed, an array or a number")
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        found = np.asarray(value)
+        scalar = True
+    elif isinstance(value, np.ndarray):
+        found, scalar = np.ascontiguousarray(value).reshape(value.shape), False
+    elif isinstance(value, (list, tuple)):
+        found, scalar = np.asarray(value), False
+    else:
+        try:
+            found, scalar = alias(value, call), False
+        except errors.InvalidArgument:
+            found, scalar = np.ascontiguousarray(value), False
+    if found.dtype.hasobject:
+        raise TypeError(f"{call}: {type_name(value)} has elements that are Python objects")
+    return found, scalar
+
+
+def _target(out: Any, like: Array, call: str) -> Array:
+    if out is None:
+        return np.empty(like.shape, like.dtype)
+    target = alias(out, f"{call}: out", writable=True)
+    if target.dtype != like.dtype:
+        raise TypeError(f"{call}: out is {target.dtype}, the values are {like.dtype}")
+    if target.shape != like.shape:
+        raise ValueError(f"{call}: out has shape {target.shape}, the values have {like.shape}")
+    return target
