@@ -39,6 +39,7 @@ _ROOMS = frozenset(
 
 # Names reached as `weft.<name>`, and the room that defines each.
 _NAMES: dict[str, str] = {
+    "Group": "share",
     "Node": "share",
     "RemoteArray": "share",
     "allocator": "memory",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .memory import allocator as allocator
     from .memory import empty as empty
     from .memory import zeros as zeros
+    from .share import Group as Group
     from .share import Node as Node
     from .share import RemoteArray as RemoteArray
     from .share import open as open

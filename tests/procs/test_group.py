@@ -1,4 +1,4 @@
-"""Groups of processes: every member gets the right values, on every path; the death of a member ends the others' calls."""
+"""Groups of processes: every member gets the right values; the death of a member ends the others' calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Members:
         self.children = children
         self.name = name
         calls = [
-            child.start(group_facts.join, name, len(children), rank if rank % 2 else None)
+            child.start(group_facts.join, name, len(children), rank if len(children) > 2 else None)
             for rank, child in enumerate(children)
         ]
         self.ranks = [call.result() for call in calls]

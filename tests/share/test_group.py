@@ -40,7 +40,9 @@ def test_group_of_one_needs_nobody(node: weft.Node, name: Callable[[str], str]) 
 
 
 def test_numbers_come_back_as_scalars(name: Callable[[str], str]) -> None:
-    found = together(name("g"), 2, lambda g: (g.allreduce(g.rank + 1), g.allreduce(0.5), g.broadcast(7 if g.rank else None, 1)))
+    found = together(
+        name("g"), 2, lambda g: (g.allreduce(g.rank + 1), g.allreduce(0.5), g.broadcast(7 if g.rank else None, 1))
+    )
     assert found == [(3, 1.0, 7)] * 2
     assert isinstance(found[0][0], np.int64)
     assert isinstance(found[0][1], np.float64)
@@ -117,7 +119,7 @@ def test_a_rank_joins_once(name: Callable[[str], str]) -> None:
                 pass
             table = node.attach(shown)
             table.wait_until((1, 0), lambda word: word != 0, timeout=60)
-            with pytest.raises(errors.AddressInUse, match="rank 0 of .* has come already"):
+            with pytest.raises(errors.AddressInUse, match=r"rank 0 of .* has come already"):
                 weft.Group(shown, 2, 0, node=node, wait=0)
             with pytest.raises(errors.InvalidArgument, match="has 2 members"):
                 weft.Group(shown, 3, 1, node=node, wait=0)
@@ -129,7 +131,7 @@ def test_a_rank_joins_once(name: Callable[[str], str]) -> None:
 
 
 def test_members_that_do_not_come_are_named(node: weft.Node, name: Callable[[str], str]) -> None:
-    with pytest.raises(errors.TimedOut, match="2 of 3 members .* have not come: ranks 0, 2"):
+    with pytest.raises(errors.TimedOut, match=r"2 of 3 members .* have not come: ranks 0, 2"):
         weft.Group(name("g"), 3, 1, node=node, wait=0.05)
 
 
@@ -140,9 +142,9 @@ def test_members_may_meet_at_a_table_by_its_ticket(node: weft.Node) -> None:
 
 
 def test_a_shared_array_that_is_no_table_is_refused(node: weft.Node, name: Callable[[str], str]) -> None:
-    with node.share(np.zeros(3), name=name("a")) as shared:
-        with pytest.raises(errors.InvalidArgument, match="not the table of a group"):
-            weft.Group(shared.name, 2, node=node, wait=0)
+    node.share(np.zeros(3), name=name("a"))
+    with pytest.raises(errors.InvalidArgument, match="not the table of a group"):
+        weft.Group(name("a"), 2, node=node, wait=0)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_useless_arguments_are_refused(node: weft.Node, arguments: tuple[Any, ..
 
 def test_useless_values_are_refused_and_the_group_goes_on(node: weft.Node, name: Callable[[str], str]) -> None:
     with weft.Group(name("g"), 1, node=node) as group:
-        for call, error in (
+        refused: list[tuple[Callable[[], Any], type[Exception]]] = [
             (lambda: group.allreduce(None), TypeError),
             (lambda: group.allreduce("text"), TypeError),
             (lambda: group.allreduce([object()]), TypeError),
@@ -174,7 +176,8 @@ def test_useless_values_are_refused_and_the_group_goes_on(node: weft.Node, name:
             (lambda: group.allreduce(np.ones(2), out=np.ones(2, "f4")), TypeError),
             (lambda: group.allreduce(1j, reproducible=True), TypeError),
             (lambda: group.broadcast(1, root=1), errors.InvalidArgument),
-        ):
+        ]
+        for call, error in refused:
             with pytest.raises(error):
                 call()
         assert group.allreduce(2) == 2

@@ -17,6 +17,7 @@ with weft.open() as node:                       # in any other process of the sa
 from __future__ import annotations
 
 from ._default import default_node as default_node
+from .group import Group as Group
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
 from .node import open as open
@@ -24,4 +25,4 @@ from .remote import RemoteArray as RemoteArray
 from .shared import Shared as Shared
 from .ticket import Ticket as Ticket
 
-__all__ = ["Node", "NodeStatistics", "RemoteArray", "Shared", "Ticket", "default_node", "open"]
+__all__ = ["Group", "Node", "NodeStatistics", "RemoteArray", "Shared", "Ticket", "default_node", "open"]

@@ -1,8 +1,8 @@
 """What a group moves data with: an endpoint, the group's collectives, and a window of memory in every member.
 
 A window has two halves, used in turn. In one phase a member writes its half, all members meet at a barrier, and then
-they read each other's halves. A member that writes the same half two phases later has passed the barrier between the two, and
-every member came to that barrier after its reads: so nothing is overwritten that a member still reads.
+they read each other's halves. Two phases later the member writes the same half. It has then passed the barrier of the
+phase between, to which every member came after its reads: nothing is overwritten that a member still reads.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Exchange:
         self.set: Any = None
         self.mc: Any = None
         self.phase = 0
+        self.begun = False  # the present call has begun to move data, and an error leaves the members out of step
         self._keys: Array = np.zeros(0, np.uint64)
         self._bases: Array = np.zeros(0, np.uint64)
         self._ranks: Array = np.zeros(0, np.uint64)
@@ -81,7 +82,8 @@ class Exchange:
                     return
             except errors.Available:
                 entry = self.eq.readerr()
-                raise errors.from_code(abs(entry.err), f"Group: {self.eq.strerror(entry.prov_errno, entry.err_data)}") from None
+                why = self.eq.strerror(entry.prov_errno, entry.err_data)
+                raise errors.make(entry.err, f"Group: {why}") from None
             except errors.Again:
                 if time.monotonic() > deadline:
                     raise errors.TimedOut(
@@ -108,14 +110,14 @@ class Exchange:
         self.read(heads, ranks, np.full(len(ranks), -HEADER), np.full(len(ranks), HEADER))
         found = []
         for head in heads:
-            phase, _, what = bytes(head).rstrip(b"\\0").decode(errors="replace").partition(" ")
+            phase, _, what = bytes(head).rstrip(b"\0").decode(errors="replace").partition(" ")
             found.append(what if phase == str(self.phase) else "")
         return found
 
     def read(self, out: Array, ranks: Array, offsets: Array, lengths: Array) -> None:
         """Read from the halves of members: `lengths` bytes each from `offsets` on, one after another into `out`."""
         descs = np.zeros((len(ranks), 6), np.uint64)
-        np.cumsum(lengths[:-1], out=descs[1:, _LOCAL], casting="unsafe")
+        descs[1:, _LOCAL] = np.cumsum(lengths[:-1])
         descs[:, _LENGTH] = lengths
         descs[:, _DEST] = ranks
         half = (self.phase & 1) * _HALF + HEADER
@@ -128,6 +130,7 @@ class Exchange:
 
     def run(self, post: Callable[[], None], deadline: float | None) -> None:
         """Post one collective and wait for its end."""
+        self.begun = True
         while True:
             try:
                 post()

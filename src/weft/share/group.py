@@ -48,7 +48,8 @@ class Group:
 
     Every member makes the same calls in the same order. Small values (up to 32 bytes of int64 or float64, or of bits)
     are combined by the NICs; larger ones move by reads of each other's memory, and each member combines a part.
-    When a member dies, calls of the others raise an error; a group that has raised one is of no further use.
+    When a member dies, calls of the others raise an error, and the group is of no further use; so it is after a call
+    that failed in the middle. Arguments that are refused do no harm.
 
     Thread safety: one call at a time. The awaitable calls (abarrier, aallreduce ...) run in a thread of the group.
     Raises TimedOut (the message names the missing ranks), AddressInUse (the rank or the name is taken),
@@ -123,7 +124,8 @@ class Group:
 
         value          an array or a number; of the same shape and dtype in every member.
         op             "sum", "prod", "min", "max", "and", "or", "xor".
-        out            where to put the result: a writable C-contiguous array of the same shape and dtype; None: a new one.
+        out            where to put the result: a writable C-contiguous array of the same shape and dtype; None: a new
+                       array.
         reproducible   sums of floating-point numbers have the same bits whichever member has which value.
 
         Returns a NumPy array (a scalar for a number), or `out`. Without `reproducible`, a sum's last bits may depend
@@ -131,9 +133,7 @@ class Group:
         """
         return self._call("allreduce", lambda: self._reduce("allreduce", value, op, None, out, reproducible))
 
-    def reduce(
-        self, value: Any, op: str = "sum", root: int = 0, out: Any = None, *, reproducible: bool = False
-    ) -> Any:
+    def reduce(self, value: Any, op: str = "sum", root: int = 0, out: Any = None, *, reproducible: bool = False) -> Any:
         """As `allreduce`, but only the root gets the result; the others get None.
 
         root   the member that gets the result; `out` is used there only.
@@ -172,7 +172,7 @@ class Group:
     # ---- how --------------------------------------------------------------------------------------------------------
 
     def _call(self, call: str, run: Callable[[], T]) -> T:
-        """Run a call; after an error of the fabric the group is broken, because the members are out of step."""
+        """Run a call; an error after its beginning breaks the group, because the members are out of step."""
         if self._exchange is None:
             raise errors.BadState(f"{call}: the group is closed\n  try: weft.Group(...) for a new one")
         if self._broken:
@@ -180,15 +180,18 @@ class Group:
                 f"{call}: the group is broken: an earlier call failed: {self._broken}\n"
                 "  rule: the members of a group make the same calls in the same order\n  try: a new group"
             )
+        exchange = self._exchange
+        exchange.begun = False
         try:
             return run()
         except errors.Available:
-            entry = self._exchange.cq.readerr()
-            reason = self._exchange.cq.strerror(entry.prov_errno, entry.err_data)
+            entry = exchange.cq.readerr()
+            reason = exchange.cq.strerror(entry.prov_errno, entry.err_data)
             self._broken = reason
-            raise errors.from_code(abs(entry.err), f"{call}: {reason}") from None
-        except errors.FabricError as reason:
-            self._broken = str(reason).partition("\n")[0]
+            raise errors.make(entry.err, f"{call}: {reason}") from None
+        except BaseException as error:
+            if exchange.begun:
+                self._broken = str(error).partition("\n")[0] or type(error).__name__
             raise
 
     def _deadline(self) -> float | None:
@@ -245,9 +248,7 @@ class Group:
         self._source[:n] = source.reshape(-1).view(np.uint8)
         post = exchange.ep.allreduce
         exchange.run(
-            lambda: post(
-                self._source, source.size, None, self._result, None, exchange.mc.addr, datatype, op
-            ),
+            lambda: post(self._source, source.size, None, self._result, None, exchange.mc.addr, datatype, op),
             self._deadline(),
         )
         if target is not None:
@@ -295,10 +296,7 @@ class Group:
                     combine(rows, function, result, reproducible=binned)
                 continue
             half = exchange.half().view(dtype) if CHUNK % dtype.itemsize == 0 else None
-            if half is None:
-                reduced = np.empty(count, dtype)
-            else:
-                reduced = half[mine]
+            reduced = np.empty(count, dtype) if half is None else half[mine]
             if count:
                 combine(rows, function, reduced, reproducible=binned)
             if half is None:
@@ -377,13 +375,24 @@ class Group:
         """True after close()."""
         return self._exchange is None
 
-    def close(self) -> None:
-        """Leave the group. Later calls of the other members fail. Closing again does nothing."""
-        exchange, self._exchange = self._exchange, None
+    def close(self, wait: float = 10.0) -> None:
+        """Leave the group, when all members have come to their close(): others may still read this member's memory.
+
+        wait   seconds to wait for the other members; after that, calls of the others fail.
+
+        Closing again does nothing.
+        """
+        if self._exchange is None:
+            return
         if self._thread is not None:
             self._thread.shutdown()
-        if exchange is not None:
-            exchange.close()
+        if wait > 0:
+            try:
+                self._exchange.barrier(deadline_in(wait, "close: wait"))
+            except errors.FabricError:
+                pass  # the others have died, or do not come
+        exchange, self._exchange = self._exchange, None
+        exchange.close()
 
     def __enter__(self) -> Group:
         return self
@@ -391,7 +400,7 @@ class Group:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(10.0 if kind is None else 0.0)
 
     def __repr__(self) -> str:
         state = "closed" if self._exchange is None else f"broken: {self._broken}" if self._broken else "open"

@@ -7,7 +7,6 @@ them has shared, by its ticket.
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from .. import errors
 from ..memory.arrays import zeros
 from .remote import RemoteArray
 from .shared import Shared
-from .ticket import PREFIX, Ticket
+from .ticket import PREFIX
 
 if TYPE_CHECKING:
     from .node import Node
@@ -78,7 +77,17 @@ class Meeting:
         self._table.swap((1 + rank, 0), np.uint64(len(body)))  # last: a reader who sees the length sees the record
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of all members, by rank, when all have come. Raises TimedOut, which names the missing ranks."""
+        """The records of all members, by rank, when all have come. Raises TimedOut, which names the missing ranks;
+        ConnectionReset."""
+        try:
+            return self._records()
+        except (errors.ConnectionReset, errors.KeyRejected):
+            raise errors.ConnectionReset(
+                f"Group: {self._shown()} has ended: the member that made the table failed, or its process died\n"
+                "  try: start all members again"
+            ) from None
+
+    def _records(self) -> list[dict[str, Any]]:
         while True:
             lengths = self._table[1:, 0]
             missing = np.flatnonzero((lengths == 0) | (lengths == _TAKEN))
@@ -112,7 +121,8 @@ class Meeting:
     # ---- the table --------------------------------------------------------------------------------------------------
 
     def _shown(self) -> str:
-        return repr(self._source) if isinstance(self._source, str) and not self._source.startswith(PREFIX) else "the table"
+        by_name = isinstance(self._source, str) and not self._source.startswith(PREFIX)
+        return repr(self._source) if by_name else "the table"
 
     def _find(self) -> None:
         source = self._source
