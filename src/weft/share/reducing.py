@@ -27,7 +27,7 @@ _KINDS = {"sum": "iufc", "prod": "iufc", "min": "biuf", "max": "biuf", "and": "b
 _BITS, _BINS = 40, 4
 
 
-def operation(op: str, dtype: np.dtype[Any], call: str) -> np.ufunc:
+def operation(op: Any, dtype: np.dtype[Any], call: str) -> np.ufunc:
     """The function of an operation's name. Raises InvalidArgument (name), TypeError (a dtype without the operation)."""
     found = OPS.get(op) if isinstance(op, str) else None
     if found is None:
