@@ -11,7 +11,6 @@ receive and each overflow buffer; FI_CXI_RX_MATCH_MODE says what happens when th
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from ..._nic import MatchMode
@@ -48,9 +47,6 @@ MIN_MULTI_RECV, MIN_MULTI_RECV_MAX = 64, (1 << 24) - 1
 def tag_format(bits: int) -> int:
     """ep_attr.mem_tag_format of tags with this number of bits."""
     return 0xAAAAAAAAAAAAAAAA >> 64 - bits
-
-
-_log = logging.getLogger("weft.cxi")
 
 
 def rules(info: Info, options: DomainOptions, device: Device) -> MessageRules:
@@ -117,7 +113,9 @@ def _reads(device: Device) -> bool:
     if env.load().rdzv_proto != "alt_read":
         return False
     if device.rdzv_get_en:
-        _log.warning(
+        import logging  # here: the offers of `weft info` need no log
+
+        logging.getLogger("weft.cxi").warning(
             "device %s: FI_CXI_RDZV_PROTO=alt_read needs the driver's property rdzv_get_en=0, and it is 1: the default "
             "protocol is used (try: weft device set %s rdzv_get_en=0)",
             device.name,
