@@ -14,6 +14,8 @@ from tests.fi.support import KEY, WATCHDOG_S, Node, opened, pair
 
 from weft import fi
 
+pytestmark = pytest.mark.general("messages")
+
 CAPS = fi.MSG | fi.TAGGED | fi.RMA | fi.ATOMIC | fi.RMA_EVENT
 TAG = 0x77
 
