@@ -476,7 +476,7 @@ class CxiEnvironment(Environment):
         Count(),
         0,
         "multicast addresses of a job",
-        "of a process whose job has no fabric manager",
+        "as documented, for a process whose job has no fabric manager",
     )
     hwcoll_min_nodes = Variable(
         "FI_CXI_HWCOLL_MIN_NODES", Count(), (1 << 64) - 1, "nodes from which collectives are accelerated", _COLLECTIVES
