@@ -375,17 +375,22 @@ bool plan_all(std::array<Plan, kFunctionCount>* plans, std::string* why) {
 bool make_stubs(const uint8_t* near, std::string* why) {
   if (g_stubs != nullptr) return true;
   constexpr size_t kBytes = kFunctionCount * 2 * kStubBytes;
-  constexpr uintptr_t kStep = uintptr_t{1} << 24;
-  for (uintptr_t i = 1; i < 100; ++i) {
-    void* hint = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(near) & ~uintptr_t{0xfff}) - i * kStep);
-    void* got = ::mmap(hint, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (got == MAP_FAILED) break;
-    const int64_t distance = static_cast<uint8_t*>(got) - near;
-    if (distance > -(int64_t{1} << 30) && distance < (int64_t{1} << 30)) {
-      g_stubs = static_cast<uint8_t*>(got);
-      return true;
+  // Below libc lie the process's mappings, and a large one may fill the whole reach; above are the loader and, at least
+  // 128 MiB farther, the stack.
+  constexpr intptr_t kStep = intptr_t{1} << 24, kAbove = intptr_t{1} << 26;
+  for (intptr_t i = 1; i < 64; ++i) {
+    for (const intptr_t away : {-i * kStep, i * kStep}) {
+      if (away > kAbove) continue;
+      void* hint = reinterpret_cast<void*>((reinterpret_cast<intptr_t>(near) & ~intptr_t{0xfff}) + away);
+      void* got = ::mmap(hint, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (got == MAP_FAILED) continue;
+      const int64_t distance = static_cast<uint8_t*>(got) - near;
+      if (distance > -(int64_t{1} << 30) && distance < (int64_t{1} << 30)) {
+        g_stubs = static_cast<uint8_t*>(got);
+        return true;
+      }
+      ::munmap(got, kBytes);
     }
-    ::munmap(got, kBytes);
   }
   *why = "no room for a page near libc";
   return false;
