@@ -240,6 +240,61 @@ def test_accumulators_are_reduced_over_the_group(three: list[Member]) -> None:
     assert [out[0] for out in result] == [135, 135, 135]
 
 
+_EVERY = [
+    (op, name, np.array([12, 10], name), np.array([6, 3], name))
+    for op in (fi.BOR, fi.BAND, fi.BXOR)
+    for name in ("uint8", "uint16", "uint32", "uint64")
+]
+_EVERY += [
+    (op, name, np.array([3, -4], name), np.array([-5, 6], name))
+    for op in (fi.MIN, fi.MAX, fi.SUM)
+    for name in ("int64", "float64")
+]
+_FUNCTIONS: dict[int, Any] = {
+    int(fi.BOR): np.bitwise_or, int(fi.BAND): np.bitwise_and, int(fi.BXOR): np.bitwise_xor,
+    int(fi.MIN): np.minimum, int(fi.MAX): np.maximum, int(fi.SUM): np.add,
+}  # fmt: skip
+
+
+@pytest.mark.clause("cxi.coll.more-all-ops", "cxi.coll.more-pure")
+def test_more_folds_with_every_operator_and_without_other_state(three: list[Member]) -> None:
+    """FI_MORE: every operator; an accumulator depends on the calls' arguments alone, whichever endpoint they name."""
+    mixed = [cxi.CollAccumulator() for _ in _EVERY]
+    for at in (2, 3):  # all first values, then all second ones, by different endpoints
+        for accumulator, case in zip(mixed, _EVERY, strict=True):
+            three[at - 2].ep.allreduce(case[at], result=accumulator, op=case[0], flags=fi.MORE)
+    for accumulator, (op, name, one, two) in zip(mixed, _EVERY, strict=True):
+        alone = cxi.CollAccumulator()
+        for values in (one, two):
+            three[2].ep.allreduce(values, result=alone, op=op, flags=fi.MORE)
+        assert bytes(alone) == bytes(accumulator), (op, name)
+        out = np.zeros(2, name)
+        accumulator.result(out, 2, fi.datatype_of(name))
+        assert out.tolist() == _FUNCTIONS[int(op)](one, two).tolist(), (op, name)
+    repsum, extremes = cxi.CollAccumulator(), cxi.CollAccumulator()
+    for rank, value in enumerate((1.5, -2.0, 4.0)):
+        three[0].ep.allreduce(np.array([value]), result=repsum, op=cxi.REPSUM, flags=fi.MORE)
+        extremes.fold(cxi.CollFltMinmax(value, rank, value, rank), 1, fi.DOUBLE, cxi.MINMAXLOC)
+    total, found = np.zeros(1), cxi.CollFltMinmax()
+    repsum.result(total, 1, fi.DOUBLE)
+    extremes.result(found, 1, fi.DOUBLE)
+    assert total[0] == 3.5
+    assert bytes(found) == bytes(cxi.CollFltMinmax(-2.0, 1, 4.0, 2))
+
+
+@pytest.mark.clause("cxi.coll.more-consistent")
+def test_operators_that_differ_on_one_accumulator_fail_the_reduction(three: list[Member]) -> None:
+    """All calls on one accumulator have the same op: otherwise the fabric reduction ends with a mismatch."""
+    for one in three:
+        accumulator = cxi.CollAccumulator()
+        one.ep.allreduce(np.ones(1), result=accumulator, op=fi.SUM, flags=fi.MORE)
+        one.ep.allreduce(np.ones(1), result=accumulator, op=fi.MAX, flags=fi.MORE)
+        one.ep.allreduce(accumulator, result=np.zeros(1), coll_addr=one.groups[0], op=fi.SUM, flags=cxi.PRE_REDUCED)
+    for (entry,) in completions(three):
+        assert isinstance(entry, fi.CqErrEntry)
+        assert entry.prov_errno == cxi.ERRNO_RED_OP_MISMATCH
+
+
 def test_accumulator_that_is_empty_is_refused(three: list[Member]) -> None:
     with pytest.raises(fi.InvalidArgument, match="no accumulator"):
         three[0].ep.allreduce(
