@@ -63,6 +63,31 @@ def test_out_takes_the_result(name: Callable[[str], str]) -> None:
     assert together(name("g"), 2, work) == [True, True]
 
 
+def test_broadcast_keeps_fields_and_shapes(name: Callable[[str], str]) -> None:
+    sent = np.array([[(1, 2.5)], [(3, -1.0)]], [("count", "i4"), ("mean value", "f8")])
+
+    def work(group: weft.Group) -> tuple[np.ndarray[Any, Any], str]:
+        found = group.broadcast(sent if group.rank == 0 else None)
+        dates = group.broadcast(np.array("2026-11-23", "M8[D]") if group.rank == 1 else None, root=1)
+        return found, str(dates)
+
+    for found, dates in together(name("g"), 2, work):
+        assert found.dtype == sent.dtype
+        assert found.shape == sent.shape
+        assert (found == sent).all()
+        assert dates == "2026-11-23"
+
+
+def test_a_call_that_cannot_be_described_is_refused_and_the_group_goes_on(
+    node: weft.Node, name: Callable[[str], str]
+) -> None:
+    with weft.Group(name("g"), 1, node=node) as group:
+        wide = np.zeros(2, [(f"a field with a long name {n}", "f8") for n in range(20)])
+        with pytest.raises(errors.TooSmall, match="try: the bytes of the array"):
+            group.broadcast(wide)
+        assert group.allreduce(2) == 2
+
+
 def test_members_that_differ_are_told(name: Callable[[str], str]) -> None:
     def work(group: weft.Group) -> str:
         try:
@@ -181,6 +206,15 @@ def test_useless_values_are_refused_and_the_group_goes_on(node: weft.Node, name:
             with pytest.raises(error):
                 call()
         assert group.allreduce(2) == 2
+
+
+def test_closing_the_node_closes_its_groups(name: Callable[[str], str]) -> None:
+    node = weft.open()
+    group = weft.Group(name("g"), 1, node=node)
+    node.close()
+    assert group.closed
+    with pytest.raises(errors.BadState, match="the group is closed"):
+        group.allreduce(1)
 
 
 def test_calls_after_close_say_so(node: weft.Node, name: Callable[[str], str]) -> None:

@@ -98,9 +98,14 @@ class Exchange:
         return self.window[at : at + CHUNK]
 
     def announce(self, what: str) -> None:
-        """Write what this member is doing into the half's header."""
+        """Write what this member is doing into the half's header. Raises TooSmall: the text does not fit."""
         at = (self.phase & 1) * _HALF
-        text = f"{self.phase} {what}".encode()[:HEADER]
+        text = f"{self.phase} {what}".encode()
+        if len(text) > HEADER:
+            raise errors.TooSmall(
+                f"Group: the call takes {len(text)} bytes to describe, and {HEADER} are there: {what:.80} ...\n"
+                "  try: the bytes of the array, a.view('u1'), and fewer dimensions"
+            )
         self.window[at : at + HEADER] = 0
         self.window[at : at + len(text)] = np.frombuffer(text, np.uint8)
 

@@ -19,6 +19,7 @@ from .exchange import CHUNK, Exchange
 from .meeting import SEATS_MAX, Meeting, new_table
 from .node import Node
 from .reducing import combine, operation
+from .ticket import decode_dtype, encode_dtype
 from .waiting import deadline_in, seconds
 
 __all__ = ["Group"]
@@ -93,6 +94,7 @@ class Group:
             raise
         finally:
             meeting.leave()
+        self._node._groups.add(self)
         # The NICs need these 64 bytes to stay where they are while a collective is under way.
         self._source, self._result = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
 
@@ -316,7 +318,8 @@ class Group:
         what = f"broadcast {root}"
         if root == self.rank:
             source, scalar = _value(value, "broadcast")
-            what += f" {source.dtype.str} {','.join(map(str, source.shape))} {int(scalar)}"
+            # The dtype comes last: a structured one has spaces.
+            what += f" {int(scalar)} {','.join(map(str, source.shape))} {encode_dtype(source.dtype)}"
         target: Array | None = None
         first = 0
         while True:
@@ -328,10 +331,10 @@ class Group:
                     if out is not None:
                         target[...] = source
                 else:
-                    fields = told.split(" ")
-                    shape = tuple(int(n) for n in fields[3].split(",") if n)
-                    scalar = fields[4] == "1"
-                    target = _target(out, np.empty(shape, np.dtype(fields[2])), "broadcast")
+                    is_scalar, shape, dtype = told.split(" ", 4)[2:]
+                    scalar = is_scalar == "1"
+                    like = np.empty(tuple(int(n) for n in shape.split(",") if n), decode_dtype(dtype))
+                    target = _target(out, like, "broadcast")
             raw = target.reshape(-1).view(np.uint8)[first : first + CHUNK]
             if source is None and raw.size:
                 exchange.read(raw, np.array([root]), np.array([0]), np.array([raw.size]))
@@ -352,9 +355,9 @@ class Group:
         """
         exchange = self._exchange
         assert exchange is not None
+        exchange.announce(what)
         if data is not None and data.size:
             exchange.half()[: data.size] = data
-        exchange.announce(what)
         exchange.barrier(self._deadline())
         others = np.array([only]) if only is not None else np.arange(self.size)
         told = exchange.announced(others)

@@ -115,6 +115,7 @@ class Node:
         self._lanes: list[Lane] = []
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
+        self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # of group.py, which imports this module
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)
@@ -382,6 +383,8 @@ class Node:
             return
         self._names.close()
         failed: errors.FabricError | None = None
+        for group in list(self._groups):
+            group.close(0)  # at once: the other members' calls end with an error
         for share in shared:
             try:
                 share.close()

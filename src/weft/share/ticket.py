@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import errors
 
-__all__ = ["PREFIX", "USER_DEFINED", "Ticket", "encode_dtype", "host_id", "process_start"]
+__all__ = ["PREFIX", "USER_DEFINED", "Ticket", "decode_dtype", "encode_dtype", "host_id", "process_start"]
 
 PREFIX = "weft-ticket:"
 _VERSION = 1
@@ -147,7 +147,7 @@ class Ticket:
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The dtype. Raises InvalidArgument if ml_dtypes, which the dtype needs, is not installed."""
-        return _decode(self.dtype)
+        return decode_dtype(self.dtype)
 
 
 def _unpickle(version: int, *fields: Any) -> Ticket:
@@ -167,7 +167,8 @@ def encode_dtype(dtype: np.dtype[Any]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _decode(text: str) -> np.dtype[Any]:
+def decode_dtype(text: str) -> np.dtype[Any]:
+    """The dtype of a text that encode_dtype made. Raises InvalidArgument."""
     if text.startswith("ml:"):
         name = text[3:]
         try:
