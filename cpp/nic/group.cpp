@@ -123,6 +123,7 @@ void Group::build(uint8_t number, const Tree& tree) {
     const wire::EpAddress& a = config_.members[e.member];
     e.route = domain_->route_to(ep_->config_.own_vni ? wire::EpAddress{a.nic, a.pid, ep_->config_.vni, a.reserved} : a);
   }
+  if (number == 0) ep_->groups_->take_callers(*this);  // first: the join may fail below, before a neighbour is found
   for (Edge& e : tier.edges) {
     if (joining()) resolve(number, e, false);
   }
@@ -352,12 +353,12 @@ void Group::send(const Edge& e, uint8_t tier, ReduceWhat what, const Said& said,
 }
 
 // We have not found this neighbour yet, so nothing shows that the frame is its own: it is only told of a loss.
-void Group::note_caller(Edge& e, link::Peer& peer, const wire::Frame& frame) {
-  const auto what = static_cast<ReduceWhat>(frame.reduce.what);
-  if ((what != ReduceWhat::call && what != ReduceWhat::up) || frame.source.pid != config_.members[e.member].pid) return;
-  e.caller = peer.shared_from_this();
-  e.ep_index = static_cast<uint32_t>(frame.reduce.value >> 32);
-  e.ep_generation = static_cast<uint32_t>(frame.reduce.value);
+void Group::note_caller(Edge& e, std::shared_ptr<link::Peer> peer, const wire::Reduce& said, uint32_t pid) {
+  const auto what = static_cast<ReduceWhat>(said.what);
+  if ((what != ReduceWhat::call && what != ReduceWhat::up) || pid != config_.members[e.member].pid) return;
+  e.caller = std::move(peer);
+  e.ep_index = static_cast<uint32_t>(said.value >> 32);
+  e.ep_generation = static_cast<uint32_t>(said.value);
 }
 
 // The neighbour that sent a frame; null: none of ours, or one that we have not found yet, which is called later.
@@ -365,7 +366,7 @@ Group::Edge* Group::edge_of(link::Peer& peer, const wire::Frame& frame) {
   for (Edge& e : tiers_[frame.reduce.tier].edges) {
     if (e.member != frame.reduce.from) continue;
     if (!e.peer) {
-      note_caller(e, peer, frame);
+      note_caller(e, peer.shared_from_this(), frame.reduce, frame.source.pid);
       return nullptr;
     }
     if (e.in == peer.number) return &e;
@@ -449,10 +450,24 @@ void Groups::add(const std::shared_ptr<Group>& group) {
   groups_.push_back(group);
   std::erase_if(untold_,
                 [&](const Untold& u) { return u.key == group->config_.key && u.member == group->config_.member; });
-  std::erase_if(callers_, [&](const Caller& c) {
-    return c.body.group == group->config_.key && c.body.to == group->config_.member;
-  });
   start_queued();
+}
+
+// A join begins: the members that have called already may not call again.
+void Groups::take_callers(Group& group) {
+  std::erase_if(callers_, [&](const Caller& c) {
+    if (c.body.group != group.config_.key || c.body.to != group.config_.member) return false;
+    auto peer = c.peer.lock();
+    if (!peer) return true;
+    for (Group::Edge& e : group.tiers_[0].edges) {
+      // Another set may have the same key.
+      if (e.member != c.body.from || group.config_.members[e.member].pid != c.pid || e.route->address.vni != c.vni)
+        continue;
+      group.note_caller(e, std::move(peer), c.body, c.pid);
+      return true;
+    }
+    return false;
+  });
 }
 
 // Begins each join that no earlier one of the same set and member is in the way of.
@@ -523,7 +538,7 @@ void Groups::on_frame(link::Peer& peer, const wire::Frame& frame, std::span<cons
   if (begun || noted) return;
   try {
     if (callers_.size() >= kCallersMax) callers_.erase(callers_.begin());
-    callers_.push_back({peer.weak_from_this(), body, frame.source.vni});
+    callers_.push_back({peer.weak_from_this(), body, frame.source.pid, frame.source.vni});
   } catch (const std::bad_alloc&) {  // without a note
   }
 }

@@ -157,7 +157,7 @@ class Group {
   void on_route(const Route& route, Status status);
   void on_peer_down(const link::Peer& peer);
   void on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::byte> payload);
-  void note_caller(Edge& edge, link::Peer& peer, const wire::Frame& frame);
+  void note_caller(Edge& edge, std::shared_ptr<link::Peer> peer, const wire::Reduce& said, uint32_t pid);
   Edge* edge_of(link::Peer& peer, const wire::Frame& frame);
   void on_part(Edge& edge, const wire::Frame& frame, std::span<const std::byte> payload);
   void on_result(const wire::Frame& frame, std::span<const std::byte> payload);
@@ -228,11 +228,13 @@ class Groups {
   struct Caller {
     std::weak_ptr<link::Peer> peer;
     wire::Reduce body;
+    uint32_t pid;
     uint16_t vni;
   };
   static constexpr size_t kCallersMax = 4096;
   void remove(Group* group) noexcept;
   void start_queued() noexcept;
+  void take_callers(Group& group);
   void remember_untold(const Group& group) noexcept;
   bool tell_untold(link::Peer& peer, const wire::Frame& frame) noexcept;
   void tell_lost(const std::shared_ptr<link::Peer>& peer, const wire::Reduce& said, uint16_t vni, Status status,

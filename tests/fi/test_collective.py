@@ -145,13 +145,17 @@ def test_closing_a_group_fails_the_reductions_of_the_others() -> None:
             found[3].ep.barrier(groups[3].addr)
 
 
-def test_member_whose_endpoint_is_closed_fails_the_join_of_the_others() -> None:
+@pytest.mark.parametrize("first", ["root", "leaves"])
+def test_member_whose_endpoint_is_closed_fails_the_join_of_the_others(first: str) -> None:
+    """Members that have called before the root joins and fails at once call no second time."""
     with members(3) as found:
         with Member() as gone:
             name = gone.name
-        for one in found:
-            one.names.append(one.av.insert(name))
+        for one in found if first == "root" else reversed(found):
+            one.names.insert(1, one.av.insert(name))  # the first neighbour that the root looks for
             one.join(context="c")
+            if first == "leaves" and one is not found[0]:
+                assert [member.event() for member in found] == [None] * 3  # the call of `one` has arrived
         for got in events(found):
             assert isinstance(got, fi.EqErrEntry)
             assert (got.err, got.data, got.context) == (fi.ECONNREFUSED, fi.JOIN_COMPLETE, "c")
