@@ -98,7 +98,7 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   const uint64_t errors = counter->errors();
   if (memory != nullptr) memory->write_back_at(threshold);
   const int r = wait_for(
-      *keep->domain->nic(), counter->event, deadline,
+      *keep->domain->nic(), counter->event, core->pacer, deadline,
       [&] {
         keep->domain->software_progress();
         if (memory != nullptr) (void)memory->look();

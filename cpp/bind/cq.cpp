@@ -239,7 +239,7 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
   const auto cq = core->cq;
   const auto keep = core->box;
   for (;;) {
-    const int r = wait_for(*domain->nic(), cq->event, deadline, [&] {
+    const int r = wait_for(*domain->nic(), cq->event, core->pacer, deadline, [&] {
       domain->software_progress();
       if (core->closed.load(std::memory_order_relaxed) || cq->signaled.load(std::memory_order_acquire)) return true;
       if (cq->looks_empty()) return false;

@@ -307,7 +307,7 @@ PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nar
   const auto cq = worker.cq->cq;
   const uint64_t downs = worker.downs;
   ++worker.sleepers;
-  const int found = wait_for(*domain->nic(), cq->event, deadline, [&] {
+  const int found = wait_for(*domain->nic(), cq->event, worker.cq->pacer, deadline, [&] {
     if (r != nullptr ? r->ended() : cq->signaled.load(std::memory_order_acquire)) return true;
     if (domain->nic()->downs() != downs) return true;
     const nic::DomainLock guard(domain);

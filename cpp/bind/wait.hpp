@@ -36,50 +36,68 @@ inline bool deadline_of(PyObject* seconds, uint64_t* deadline, const char* metho
   return true;  // negative: no deadline, as in fi_cq_sread
 }
 
-// Waits until ready() is true: spins briefly, yields for a while, then sleeps on the event. Without the GIL.
+// Before a thread sleeps, it polls for so long, not counting the time in which its core ran other threads; and in all.
+constexpr uint64_t kPollNs = 20'000, kPollAllNs = 1'000'000;
+
+// Polls until ready() is true, as any polling thread does: the engine leaves the links to it, and peers need no system
+// call to wake the engine.
+// with_gil: gives up when the core should be yielded, after 2 us at most. Otherwise begins with a yield, and gives up
+// as above or at the deadline.
+template <typename Ready>
+bool poll_until(nic::Nic& nic, PollPacer& pacer, bool with_gil, uint64_t deadline, Ready&& ready) {
+  for (uint64_t begun = 0, elsewhere = 0;;) {
+    if (!with_gil) {
+      const uint64_t now = pacer.yield_measured();
+      if (begun == 0) begun = now - pacer.yielded_ns();
+      elsewhere += pacer.yielded_ns();
+      if (now - begun > kPollAllNs || now - begun - elsewhere > kPollNs || now >= deadline) return ready();
+    }
+    do {
+      if (ready()) return true;
+      nic.release_kept();
+      if (nic.poll_from_app() != 0 && ready()) return true;
+      cpu_relax();
+    } while (!pacer.shares_core() && !pacer.due());  // a busy core: one look a turn
+    if (with_gil) return false;
+  }
+}
+
+// Waits until ready() is true: polls, and then sleeps on the event. Releases the GIL when the first polls find nothing,
+// because releasing and taking the GIL costs as much as a message. memory: the pacer of earlier waits; needs the GIL.
 // 1 ready, 0 timeout, -1 a Python signal handler raised. look_ns: the longest sleep before ready() is checked again.
 template <typename Ready>
-int wait_for(nic::Nic& nic, nic::Event& event, uint64_t deadline, Ready&& ready, int64_t look_ns = kSleepSlice) {
-  int result = -2;
-  while (result == -2) {
+int wait_for(nic::Nic& nic, nic::Event& event, PollPacer& memory, uint64_t deadline, Ready&& ready,
+             int64_t look_ns = kSleepSlice) {
+  PollPacer pacer = memory;
+  pacer.found();
+  if (poll_until(nic, pacer, true, deadline, ready)) return 1;
+  for (;;) {
+    int result = -1;
     {
       const ReleasedGil released;
-      const uint64_t spin_until = now_ns() + 20'000;
-      Backoff backoff(32, 64);
-      while (result == -2) {
+      if (poll_until(nic, pacer, false, deadline, ready)) {
+        result = 1;
+      } else if (const uint64_t now = now_ns(); now >= deadline) {
+        result = ready() ? 1 : 0;
+      } else {
+        const int64_t slice = deadline == kForever ? look_ns : std::min(static_cast<int64_t>(deadline - now), look_ns);
+        event.enter();
+        const uint32_t seen = event.sequence();
         if (ready()) {
           result = 1;
-          break;
-        }
-        nic.release_kept();
-        nic.progress(!nic.has_engine());
-        if (now_ns() > spin_until) break;
-        backoff.pause();
-      }
-      if (result == -2) {
-        const uint64_t now = now_ns();
-        if (now >= deadline) {
-          result = ready() ? 1 : 0;
+        } else if (nic.has_engine()) {
+          nic.prepare_app_sleep();
+          if (!ready()) event.sleep(seen, slice);
         } else {
-          const int64_t slice =
-              deadline == kForever ? look_ns : std::min(static_cast<int64_t>(deadline - now), look_ns);
-          event.enter();
-          const uint32_t seen = event.sequence();
-          if (ready()) {
-            result = 1;
-          } else if (nic.has_engine()) {
-            nic.prepare_app_sleep();
-            if (!ready()) event.sleep(seen, slice);
-          } else {
-            nic.wait_as_engine(slice);
-          }
-          event.leave();
+          nic.wait_as_engine(slice);
         }
+        event.leave();
       }
     }
+    memory = pacer;
     if (PyErr_CheckSignals() != 0) return -1;
+    if (result >= 0) return result;
   }
-  return result;
 }
 
 }  // namespace weft::bind
