@@ -390,13 +390,13 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
   const bool of_parent = e == tier.parent;
   switch (what) {
     case ReduceWhat::part:
-      if (state_ == State::joined && body.tier == 1 && e->child) [[likely]] {
+      if (state_ == State::joined && body.tier == 1 && (e->child || count_ == 2)) [[likely]] {
         on_part(*e, frame, payload);
         return;
       }
       break;
     case ReduceWhat::result:
-      if (state_ == State::joined && body.tier == 1 && of_parent) [[likely]] {
+      if (state_ == State::joined && body.tier == 1 && of_parent && count_ != 2) [[likely]] {
         on_result(frame, payload);
         return;
       }
@@ -515,9 +515,8 @@ void Groups::on_frame(link::Peer& peer, const wire::Frame& frame, std::span<cons
       if (g.state_ == Group::State::joined) ++g.ignored_;
       continue;  // another set may have the same key
     }
-    const std::shared_ptr<Group> kept = groups_[i];
     try {
-      g.on_frame(*edge, frame, payload);
+      g.on_frame(*edge, frame, payload);  // ends no group: only calls of the application do
     } catch (const std::exception&) {
       g.lose(Status::no_memory, g.config_.member);
     }

@@ -1,6 +1,7 @@
 // cpp/nic/group.hpp: a collective group: members that reduce their data together, arranged as a tree.
 //
-// Contributions go up the tree and the result comes down, one frame a hop (wire::Reduce), each sent without an answer.
+// Contributions go up the tree and the result comes down, one frame a hop (wire::Reduce), each sent without an answer;
+// two members exchange their contributions.
 // Whichever thread makes progress combines them, so no application code runs. A member has eight slots: eight
 // reductions may be under way, and since every member starts the same sequence, a frame names its reduction by number.
 //
@@ -124,7 +125,7 @@ class Group {
     std::shared_ptr<link::Peer> caller;  // meanwhile: says that it is the neighbour
     uint64_t in = 0;                     // the number of the peer from which its frames come; 0: none came
     uint32_t ep_index = 0, ep_generation = 0;
-    uint32_t next = 0;  // child: the next reduction to hear of
+    uint32_t next = 0;  // child, or the other of two members: the next reduction to hear of
   };
   struct Tier {
     std::vector<Edge> edges;
@@ -135,6 +136,7 @@ class Group {
   };
   struct Slot {
     Partial partial;
+    Partial other;  // of two members: the other's contribution
     ReduceOp op{};
     uint8_t cookie_count = 0;
     bool wants = false;
@@ -161,6 +163,7 @@ class Group {
   Edge* edge_of(link::Peer& peer, const wire::Frame& frame);
   void on_part(Edge& edge, const wire::Frame& frame, std::span<const std::byte> payload);
   void on_result(const wire::Frame& frame, std::span<const std::byte> payload);
+  void exchange();
   void advance();
   void finish(const Partial& partial);
   void complete(Slot& slot, const Partial& partial);

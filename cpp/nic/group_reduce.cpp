@@ -61,14 +61,45 @@ ReduceRefusal Group::post(const ReduceArgs& args) noexcept {
   slot.wants = wants;
   slot.cookie_count = static_cast<uint8_t>(std::min(args.cookies.size(), kCookiesMax));
   std::copy_n(args.cookies.begin(), slot.cookie_count, slot.cookies.begin());
-  combine(slot.partial, args.mine);
+  if (slot.heard == 0 || count_ == 2) {
+    slot.partial = args.mine;
+  } else {
+    combine(slot.partial, args.mine);
+  }
   ++posted_;
   advance();
   return ReduceRefusal::none;
 }
 
+// Two members: each sends its contribution to the other, and both combine the two, in the order of the members. One
+// message's time, where a tree takes two. A member has sent its own before it completes, so what completes here
+// completes there.
+void Group::exchange() {
+  const Edge& other = tiers_[1].edges.front();
+  for (; state_ == State::joined && sent_ != posted_; ++sent_) {
+    send(other, 1, ReduceWhat::part, {.sequence = sent_}, bytes_of(slot_of(sent_).partial));
+  }
+  while (state_ == State::joined && done_ != sent_ && slot_of(done_).heard != 0) {
+    Slot& slot = slot_of(done_);
+    Partial partial = slot.partial;
+    if (!check(slot.other)) {
+      partial.status = std::max(partial.status, ReduceStatus::mismatch);
+    } else if (config_.member == 0) {
+      combine(partial, slot.other);
+    } else {
+      partial = slot.other;
+      combine(partial, slot.partial);
+    }
+    if (partial.contributions != 2) partial.status = std::max(partial.status, ReduceStatus::contributions);
+    complete(slot, partial);
+    slot = {};
+    ++done_;
+  }
+}
+
 // Passes on every reduction to which this member and all below it have contributed.
 void Group::advance() {
+  if (count_ == 2) return exchange();
   const Tier& tier = tiers_[1];
   while (state_ == State::joined && sent_ != posted_) {
     Slot& slot = slot_of(sent_);
@@ -87,17 +118,22 @@ void Group::advance() {
 
 void Group::on_part(Edge& edge, const wire::Frame& frame, std::span<const std::byte> payload) {
   const uint32_t sequence = frame.reduce.sequence;
-  // A child contributes to one reduction after the other, and to none before the one eight earlier is complete.
+  // A neighbour contributes to one reduction after the other, and to none before the one eight earlier is complete.
   if (sequence != edge.next || sequence - done_ >= kReductionsMax || payload.size() != sizeof(Partial)) {
     ++ignored_;
     return;
   }
   ++edge.next;
+  Slot& slot = slot_of(sequence);
+  ++slot.heard;
+  if (count_ == 2) {
+    std::memcpy(static_cast<void*>(&slot.other), payload.data(), sizeof(slot.other));
+    exchange();
+    return;
+  }
   Partial part;
   std::memcpy(static_cast<void*>(&part), payload.data(), sizeof(part));
-  Slot& slot = slot_of(sequence);
   combine(slot.partial, part);
-  ++slot.heard;
   if (sequence == sent_ && sent_ != posted_) advance();
 }
 
