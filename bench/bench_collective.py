@@ -1,7 +1,7 @@
 """Collective groups of 2 to 16 processes: a barrier, and an allreduce of 8 bytes, beside mpi4py where it is installed.
 
-The members poll: with a core each without yielding, as MPI does; with more processes than cores they yield after each
-empty poll, since a reduction then costs turns of the scheduler, of every library.
+The members wait in sread(), which polls, and yields the core where other processes want it: with more processes than
+cores a reduction costs turns of the scheduler, of every library.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from common import Row, mpi_of, publish
 from weft import fi
 
 COUNTS = (2, 4, 8, 16)
-CALLS, BATCHES = 100, 20
+CALLS, BATCHES, ROUNDS = 100, 20, 2
 WARM = 3000  # calls: for some milliseconds after a sleeping wait (the join) the engines still compete for the cores
 
 
@@ -40,33 +41,24 @@ class Member:
         self.ep.enable()
 
     def join(self, names: list[str]) -> None:
-        self.spins = 1000 if len(names) <= len(os.sched_getaffinity(0)) else 1
         self.av.insert(names)
         self.set = self.av.av_set(fi.AvSetAttr(flags=fi.UNIVERSE))
         self.group = self.ep.join_collective(fi.ADDR_NOTAVAIL, self.set)
         self.eq.sread(60)
         self.addr = self.group.addr
 
-    def wait(self) -> None:
-        read, spins = self.cq.read, self.spins
-        while True:
-            for _ in range(spins):
-                if read():
-                    return
-            os.sched_yield()
-
     def barriers(self, count: int) -> None:
-        barrier, addr, wait = self.ep.barrier, self.addr, self.wait
+        barrier, addr, sread = self.ep.barrier, self.addr, self.cq.sread
         for _ in range(count):
             barrier(addr)
-            wait()
+            sread()
 
     def sums(self, count: int) -> None:
-        allreduce, addr, wait = self.ep.allreduce, self.addr, self.wait
+        allreduce, addr, sread = self.ep.allreduce, self.addr, self.cq.sread
         value, out = np.ones(1), np.zeros(1)
         for _ in range(count):
             allreduce(value, 1, None, out, None, addr, fi.DOUBLE, fi.SUM)
-            wait()
+            sread()
 
     def close(self) -> None:
         self.barriers(1)
@@ -76,6 +68,8 @@ class Member:
 
 def member() -> None:
     """A process of the group: joins, measures, and prints microseconds of one call, by batch."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(sys.argv[2]) % len(cores)]})  # as mpiexec binds ranks
     me = Member()
     print(json.dumps(me.ep.getname()), flush=True)
     me.join(json.loads(sys.stdin.readline()))
@@ -95,7 +89,8 @@ def measure(count: int) -> dict[str, list[float]]:
     """Batches of the first member of a group."""
     command = [sys.executable, __file__, "member"]
     running = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
+        subprocess.Popen([*command, str(i)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for i in range(count)
     ]
     try:
         names = [json.loads(one.stdout.readline()) for one in running]  # type: ignore[union-attr]
@@ -111,11 +106,27 @@ def measure(count: int) -> dict[str, list[float]]:
             one.wait()
 
 
+def libraries(count: int) -> dict[str, dict[str, list[float]] | None]:
+    """The same of each MPI; None: not installed."""
+    return {name: mpi_of(name, "mpi_collective.py", count) for name in ("MPICH", "Open MPI")}
+
+
+def joined(rounds: Sequence[dict[str, list[float]] | None]) -> dict[str, list[float]]:
+    """The batches of all rounds, by call; empty: not installed."""
+    found: dict[str, list[float]] = {}
+    for one in rounds:
+        for call, batches in (one or {}).items():
+            found.setdefault(call, []).extend(batches)
+    return found
+
+
 def main() -> None:
+    """Rounds of all libraries in turn, so that a slow second of the machine does not decide the comparison."""
     rows = []
     for count in COUNTS:
-        found = measure(count)
-        others = {name: mpi_of(name, "mpi_collective.py", count) for name in ("MPICH", "Open MPI")}
+        ours, theirs = zip(*((measure(count), libraries(count)) for _ in range(ROUNDS)), strict=True)
+        found = joined(ours)
+        others = {name: joined([one[name] for one in theirs]) for name in theirs[0]}
         for call, what in (("barrier", "barrier"), ("allreduce", "allreduce of 8 B")):
             beside = {name: min(one[call]) if one else None for name, one in others.items()}
             best, usual = min(found[call]), statistics.median(found[call])

@@ -72,10 +72,11 @@ void play(int fd, bool first, uint64_t* line, Results* out) {
   for (int b = 0; b < kBlocks; ++b) {
     for (int i = 0; i < kPings; ++i) {
       const double start = now_ns();
-      if (first) p.send(8);
-      p.wait(flag::kRecv);
+      // Each message finds a receive posted, which is replaced while the next message is under way.
+      if (!first) p.wait(flag::kRecv);
+      p.send(8);
       p.receive(8);
-      if (!first) p.send(8);
+      if (first) p.wait(flag::kRecv);
       if (first) tagged.push_back((now_ns() - start) / 2);
     }
     for (int i = 0; i < kPings; ++i, at += 2) {
