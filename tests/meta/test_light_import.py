@@ -45,6 +45,50 @@ def test_import_weft_loads_no_room() -> None:
     assert result.stdout.split() == ["weft._version"]
 
 
+# Loaded at the first use of what needs them; each costs a node's first user some milliseconds.
+LATER = {
+    "concurrent",
+    "difflib",
+    "hashlib",
+    "html",
+    "http",
+    "logging",
+    "multiprocessing",
+    "random",
+    "urllib.request",
+    "weft.fi.aio",
+    "weft.fi.ep_statistics",
+    "weft.fi.mr_cache",
+    "weft.fi.trigger",
+    "weft.providers.cxi",
+    "weft.share.aio",
+    "weft.share.group",
+    "weft.tools",
+    "weft.ucp",
+}
+
+
+def test_open_loads_only_what_a_node_needs() -> None:
+    program = (
+        "import sys, numpy; before = set(sys.modules)\nimport weft\nnode = weft.open()\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    loaded = set(result.stdout.split())
+    assert "weft.share.node" in loaded
+    assert not loaded & (LATER | NEVER)
+
+
+def test_provider_that_nothing_asks_for_is_not_imported() -> None:
+    program = (
+        "import sys\nfrom weft import fi\nfi.Fabric(fi.FabricAttr(prov_name='weft')).close()\n"
+        "assert 'weft.providers.cxi' not in sys.modules\n"
+        "print(*dict.fromkeys(info.fabric_attr.prov_name for info in fi.getinfo(flags=fi.PROV_ATTR_ONLY)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert result.stdout.split() == ["weft", "cxi"], result.stderr
+
+
 @pytest.mark.parametrize("room", ["fi", "errors", "buffers", "share", "fm"])
 def test_import_room_loads_no_tools(room: str) -> None:
     assert not loaded_after(f"import weft.{room}") & NEVER

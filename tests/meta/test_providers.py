@@ -20,7 +20,7 @@ NAMED = re.compile(
 
 # The providers themselves; lists of modules; the public names of a provider; the fixtures that open a provider for the
 # tests of an application, as the application does. The rest of weft.testing is for any provider.
-NAMED_THERE = ("providers/", "__init__.py", "cxi.py", "testing/__init__.py", "testing/slingshot.py")
+NAMED_THERE = ("providers/", "__init__.py", "fi/__init__.py", "cxi.py", "testing/__init__.py", "testing/slingshot.py")
 
 
 def faults(root: Path) -> list[str]:

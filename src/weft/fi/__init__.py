@@ -39,9 +39,12 @@ from .offer import Candidate as Candidate
 from .offer import Explanation as Explanation
 from .offer import Rejection as Rejection
 
-# Weft's own providers register themselves. They are imported last because they use the names imported above.
+# Weft's own providers register themselves when they are imported: one here, last because it uses the names imported
+# above; the other at its first use, because few programs use both.
+from . import registry as _registry  # isort: skip
 from ..providers import general as _general  # isort: skip
-from ..providers.cxi import provider as _cxi  # isort: skip
+
+_registry.register_later("cxi", "weft.providers.cxi.provider")
 
 # Each of these names is loaded with its module when it is first used, because getinfo needs none of them.
 _ON_USE = {

@@ -18,7 +18,7 @@ from ..flags import (
     WaitObj,
 )
 from ..memory import hmem
-from . import _args, _handle, _offered, trigger
+from . import _args, _handle, _offered
 from ._control import Controlled
 from ._later import DomainLater
 from .atomic import AtomicAttr, family_of, query
@@ -46,6 +46,13 @@ if TYPE_CHECKING:
 __all__ = ["Domain"]
 
 
+def _work() -> Any:
+    """The module of deferred work, imported at the first use: few domains have any."""
+    from . import trigger
+
+    return trigger
+
+
 class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     """A NIC opened for use (struct fid_domain). Made by `Fabric.domain`.
 
@@ -56,7 +63,9 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     _commands = {  # noqa: RUF012
         int(Control.MAP_RAW_MR): lambda domain, arg: domain.map_raw(*_mapped(arg)),
         int(Control.UNMAP_KEY): lambda domain, arg: domain.unmap_key(arg),
-        **trigger.COMMANDS,
+        int(Control.QUEUE_WORK): lambda domain, work: _work().queue(domain, work),
+        int(Control.CANCEL_WORK): lambda domain, work: _work().cancel(domain, work),
+        int(Control.FLUSH_WORK): lambda domain, arg: _work().flush(domain, arg),
     }
 
     def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:

@@ -27,7 +27,6 @@ from .cm import CmEvent, CmFound, Connection, ConnectionRequest, attach, private
 from .cntr import Counter
 from .cq import CompletionQueue, CqTaggedEntry
 from .ep_alias import EndpointAlias
-from .ep_statistics import EndpointStatistics, MessageStatistics
 from .eq import EventQueue
 from .group import Joins, on_event
 from .policy import Address, AddressCodec, Extensions
@@ -36,6 +35,7 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .attrs import Info
     from .domain import Domain
+    from .ep_statistics import EndpointStatistics, MessageStatistics
 
 __all__ = ["Endpoint"]
 
@@ -417,10 +417,14 @@ class Endpoint(OpFlags, Controlled, Joins, EndpointLater, _handle.LifeInDomain, 
 
     def statistics(self) -> EndpointStatistics:  # type: ignore[override]
         """A snapshot of the transmit context; works on a disabled endpoint, too."""
+        from .ep_statistics import EndpointStatistics
+
         return EndpointStatistics(**super().statistics())
 
     def message_statistics(self) -> MessageStatistics:  # type: ignore[override]
         """A snapshot of the messages: match mode, list entries, flow control; works on a disabled endpoint, too."""
+        from .ep_statistics import MessageStatistics
+
         return MessageStatistics(**super().message_statistics())
 
     def shutdown(self, flags: int = 0) -> None:

@@ -14,7 +14,6 @@ Source: fi_collective(3), fi_cxi(7) "fi_join_collective()".
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import threading
 from dataclasses import dataclass
@@ -290,6 +289,8 @@ def _join(ep: Endpoint, coll_addr: int, av_set: AvSet, flags: int, context: Any)
     members, mine = _members(ep, op, plan, names, own)
     if plan.member is not None:
         names = list(range(len(names)))
+    import hashlib  # imported here, because it is slow to import and few endpoints join
+
     key = hashlib.blake2b(
         b"".join([bytes([plan.member is not None]), *(struct.pack("<I", pid) for _, pid, _ in members)]), digest_size=8
     )

@@ -16,10 +16,10 @@ from ._table import dotted
 from .attrs import LIBRARY_VERSION, FabricAttr, Info
 from .match import complete, match_offer
 from .offer import Candidate, Explanation
-from .policy import Asked
-from .registry import providers
+from .policy import Asked, Provider
+from .registry import each, providers
 
-__all__ = ["getinfo", "version"]
+__all__ = ["first", "getinfo", "version"]
 
 
 def version() -> int:
@@ -107,16 +107,7 @@ def getinfo(
             found.candidates.append(Candidate(p.name, "", EpType.EP_UNSPEC, Info(fabric_attr=attr), []))
     else:
         for p in known:
-            try:
-                offers = p.offers(asked)
-            except errors.FabricError as reason:
-                if name == p.name:
-                    raise
-                found.notes.append(f"{p.name} offers nothing: {reason.message}")
-                continue
-            if name == p.name and not offers:
-                found.notes.append(f"{p.name} offers nothing: {p.nothing}")
-            found.candidates += p.select([match_offer(p, offer, asked) for offer in offers], asked)
+            _ask(p, asked, name, found)
     if name is not None and not any(p.name == name for p in known):
         found.notes.append(f"providers here: {', '.join(p.name for p in known)}; {name!r} is not among them")
     if explain:
@@ -127,3 +118,33 @@ def getinfo(
         failed.explanation = found
         raise failed
     return infos
+
+
+def first(hints: Info) -> Info:
+    """`getinfo(hints=hints)[0]`, without the offers behind it: the providers after the first that meets the hints are
+    neither asked nor imported. For layers that take the best offer, such as weft.share.
+    """
+    asked = Asked(LIBRARY_VERSION, None, None, 0, complete(hints))
+    for p in each():
+        found = Explanation([])
+        try:
+            _ask(p, asked, None, found)
+        except errors.FabricError:  # getinfo words it
+            break
+        if found.infos:
+            return found.infos[0]
+    return getinfo(hints=hints)[0]
+
+
+def _ask(p: Provider, asked: Asked, name: str | None, found: Explanation) -> None:
+    """Add a provider's candidates, or why it has none, to what was found. name: the provider that the hints name."""
+    try:
+        offers = p.offers(asked)
+    except errors.FabricError as reason:
+        if name == p.name:
+            raise
+        found.notes.append(f"{p.name} offers nothing: {reason.message}")
+        return
+    if name == p.name and not offers:
+        found.notes.append(f"{p.name} offers nothing: {p.nothing}")
+    found.candidates += p.select([match_offer(p, offer, asked) for offer in offers], asked)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KeyRules:
     """The keys of regions.
 
@@ -56,7 +56,7 @@ class KeyRules:
         return (self.client_bits + 7) // 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RegionRules:
     """Registered memory.
 
@@ -129,7 +129,7 @@ class RegionFacts(NamedTuple):
         return bool(self.access & _REMOTE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BindRules:
     """The bindings of an endpoint, and setting its address.
 
@@ -145,7 +145,7 @@ class BindRules:
     join_flags: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MessageRules:
     """How an endpoint sends and receives messages (fi_msg(3), fi_tagged(3)).
 
@@ -239,7 +239,7 @@ class MessageRules:
 _MESSAGE_CONFIG = tuple(one.name for one in fields(MessageRules) if one.name not in ("tag_bits", "data"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueueRules:
     """Completion queues and event queues.
 
@@ -273,7 +273,7 @@ class QueueRules:
     ack_batch: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CounterRules:
     """Counters.
 
@@ -298,7 +298,7 @@ class CounterRules:
     client_memory: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VectorRules:
     """Address vectors.
 
@@ -332,7 +332,7 @@ class VectorRules:
 _WAITING = frozenset({Control.GETWAIT, Control.GETWAITOBJ})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CommandRules:
     """The man pages' commands of fi_control for each kind of object; other commands go to the policy."""
 
@@ -352,7 +352,7 @@ class CommandRules:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WorkRules:
     """Deferred work (FI_QUEUE_WORK).
 
@@ -370,7 +370,7 @@ class WorkRules:
     write_back: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Option:
     """An endpoint option (fi_getopt, fi_setopt).
 

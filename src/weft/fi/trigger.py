@@ -11,12 +11,12 @@ Source: fi_trigger(3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from ..flags import Control, Errno, Flag, OpType, RecvFlag, TriggerEvent
+from ..flags import Errno, Flag, OpType, RecvFlag, TriggerEvent
 from . import _args, _handle
 from .atomic import MsgAtomic
 from .cntr import Counter
@@ -313,14 +313,6 @@ def cancel(domain: Domain, work: Any) -> None:
             int(Errno.ENOENT), "domain.control(CANCEL_WORK): no such work waits: it has started, or was not queued",
             op="domain.control",
         )  # fmt: skip
-
-
-COMMANDS: dict[int, Callable[[Any, Any], Any]] = {
-    int(Control.QUEUE_WORK): queue,
-    int(Control.CANCEL_WORK): cancel,
-    int(Control.FLUSH_WORK): flush,
-}
-"""The commands of a domain for deferred work."""
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------

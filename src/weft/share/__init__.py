@@ -16,13 +16,32 @@ with weft.open() as node:                       # in any other process of the sa
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ._default import default_node as default_node
-from .group import Group as Group
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
 from .node import open as open
 from .remote import RemoteArray as RemoteArray
 from .shared import Shared as Shared
 from .ticket import Ticket as Ticket
+
+# Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
+_ON_USE = {
+    "Group": "group",
+}
+
+if TYPE_CHECKING:  # what __getattr__ imports at run time
+    from .group import Group as Group
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ON_USE:
+            found = getattr(importlib.import_module(f"{__name__}.{_ON_USE[name]}"), name)
+            globals()[name] = found
+            return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["Group", "Node", "NodeStatistics", "RemoteArray", "Shared", "Ticket", "default_node", "open"]

@@ -12,11 +12,8 @@ Protocol: the caller connects and receives one packet: "T" and the ticket, or "E
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
-import random
-import secrets
 import select
 import socket
 import struct
@@ -176,6 +173,8 @@ def _ask(connection: socket.socket, name: str) -> str:
 
 
 def _unknown(name: str, wait: float) -> errors.NotFound:
+    import difflib  # imported here, because it is needed for a refusal alone
+
     here = names()
     lines = [f"attach: no array is shared as {name!r} on this host" + (f" (waited {wait:g} s)" if wait > 0 else "")]
     close = difflib.get_close_matches(name, here, 1)
@@ -409,7 +408,7 @@ def _take(name: str) -> socket.socket:
                     continue  # its holder has just released the name
                 if _is_ours(first, name):
                     raise _taken(name, first) from None
-                place = first + _END + secrets.token_hex(8)
+                place = first + _END + os.urandom(8).hex()
                 listener.bind(_address(place))
             listener.listen(128)
             other = next((p for p, uid in _places(name) if p != place and _is_ours(p, name, uid)), None)
@@ -420,6 +419,8 @@ def _take(name: str) -> socket.socket:
             if listener is not None:
                 listener.close()
         if again + 1 < _TAKE_TRIES:
+            import random  # imported here, because it is slow to import and two takers at once are rare
+
             time.sleep(random.uniform(0.001, 0.01))
     raise _taken(name, other or first)
 

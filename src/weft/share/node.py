@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import html
 import os
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
+from ..fi.info import first
 from ..memory.cache import statistics as cache_statistics
 from . import _default
 from .arrays import alias, type_name
@@ -100,7 +100,7 @@ class Node:
             domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
             addr_format=fi.ADDR_STR,  # names and tickets carry addresses as text
         )
-        info = fi.getinfo(hints=hints)[0]
+        info = first(hints)
         # The provider never reuses a key, so a closed share is not mistaken for a newer one.
         info.domain_attr.mr_mode |= fi.MR_PROV_KEY
         # Each call waits for its own operations, so calls need no order between them.
@@ -456,6 +456,8 @@ class Node:
 
     def _repr_html_(self) -> str:
         if self._closed or self._made_in != _process.generation:
+            import html  # imported here, because few programs show a node
+
             return html.escape(repr(self))
         return table_html("weft.Node", self._rows())
 

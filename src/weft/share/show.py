@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +33,8 @@ def human_bytes(n: int) -> str:
 
 def table_html(title: str, rows: list[tuple[str, str]]) -> str:
     """A small table for notebooks."""
+    import html  # imported here, because few programs show a table
+
     body = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left;word-break:break-all'>{html.escape(value)}</td></tr>"
