@@ -16,7 +16,7 @@ namespace weft::nic {
 namespace {
 
 // In Receive::flags, beside libfabric's: the application asked for a completion.
-constexpr uint64_t kWants = 1ull << 62;
+constexpr uint64_t kWants = 1ull << 62, kHasMore = 1ull << 61;
 
 // The packets of a message come into memory in any order: each of them has PCIe's Relaxed Order bit.
 bool is_relaxed(const EndpointConfig& config) noexcept {
@@ -111,12 +111,12 @@ PostResult RxPort::post(const ReceiveArgs& args, const wire::EpAddress* from) {
   r.extra = kNoExtra;
   if (!args.local.empty()) r.address = reinterpret_cast<uint64_t>(args.local[0].iov_base);
   try {
-    if (!plain || !args.cookies.empty() || args.counter) r.extra = hold(args, length);
+    if (!plain || !args.cookies.empty() || args.counter) r.extra = hold(args, length, &r.flags);
   } catch (const std::bad_alloc&) {
     return {Refusal::rx_full};
   }
   if (args.device != 0) {
-    r.address = reinterpret_cast<uint64_t>(held(r.extra)->bounce.data());
+    r.address = reinterpret_cast<uint64_t>(more(r.extra).bounce.data());
   } else if (!plain) {
     r.flags |= kRxScattered;
   }
@@ -157,10 +157,7 @@ PostResult RxPort::post(const ReceiveArgs& args, const wire::EpAddress* from) {
     }
   }
   if (refusal != Refusal::none) [[unlikely]] {
-    if (r.extra != kNoExtra) {  // the caller keeps its objects
-      held(r.extra)->cookies.clear();
-      release(r.extra, 0);
-    }
+    if (r.extra != kNoExtra) (void)take_held(r.extra);  // the caller keeps its objects
     return {refusal};
   }
   if (discard && r.extra != kNoExtra) release(r.extra, 0);
@@ -197,17 +194,21 @@ PostResult RxPort::peek(const ReceiveArgs& args, const Pattern& what, const wire
   return {Refusal::none, true};
 }
 
-uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length) {
+uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length, uint64_t* flags) {
   Held made;
-  made.used = true;
-  made.device = args.device;
-  made.cookies.assign(args.cookies.begin(), args.cookies.end());
-  made.counter = args.counter;
-  if (args.device != 0 || args.local.size() > 1) made.list.assign(args.local.begin(), args.local.end());
-  if (args.device != 0) made.bounce.resize(length);
+  if (!args.cookies.empty()) made.cookie = args.cookies[0];
+  if (args.device != 0 || args.local.size() > 1 || args.cookies.size() > 1 || args.counter) [[unlikely]] {
+    *flags |= kHasMore;
+    made.more = std::make_unique<More>();
+    made.more->device = args.device;
+    if (args.cookies.size() > 1) made.more->cookies.assign(args.cookies.begin() + 1, args.cookies.end());
+    made.more->counter = args.counter;
+    if (args.device != 0 || args.local.size() > 1) made.more->list.assign(args.local.begin(), args.local.end());
+    if (args.device != 0) made.more->bounce.resize(length);
+  }
   const std::lock_guard guard(held_lock_);
   if (held_free_.empty()) {
-    held_free_.reserve(held_.size() + 1);  // so that release() allocates nothing
+    if (held_free_.capacity() <= held_.size()) held_free_.reserve(2 * held_.size() + 16);  // take_held() allocates nothing
     held_.emplace_back();
     held_free_.push_back(static_cast<uint32_t>(held_.size() - 1));
   }
@@ -217,21 +218,26 @@ uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length) {
   return extra;
 }
 
-RxPort::Held* RxPort::held(uint32_t extra) noexcept {
+RxPort::More& RxPort::more(uint32_t extra) noexcept {
   const std::lock_guard guard(held_lock_);
-  return &held_[extra];
+  return *held_[extra].more;
+}
+
+RxPort::Held RxPort::take_held(uint32_t extra) noexcept {
+  const std::lock_guard guard(held_lock_);
+  held_free_.push_back(extra);
+  return std::exchange(held_[extra], {});
 }
 
 // Returns the objects of a receive, and its context if no completion has taken the context.
 void RxPort::release(uint32_t extra, uint64_t context) noexcept {
-  std::vector<uint64_t> cookies;
   if (extra != kNoExtra) {
-    const std::lock_guard guard(held_lock_);
-    cookies = std::move(held_[extra].cookies);
-    held_[extra] = {};
-    held_free_.push_back(extra);
+    const Held held = take_held(extra);
+    if (held.cookie != 0) domain_->release_received({&held.cookie, 1}, std::exchange(context, 0));
+    if (held.more) [[unlikely]]
+      domain_->release_received(held.more->cookies, 0);
   }
-  domain_->release_received(cookies, context);
+  domain_->release_received({}, context);
 }
 
 // ---- the sink: under the context's lock ----------------------------------------------------------------------------
@@ -241,18 +247,18 @@ bool RxPort::is_full() noexcept {
 }
 
 bool RxPort::store(uint32_t extra, uint64_t offset, std::span<const std::byte> bytes) noexcept {
-  return scatter(held(extra)->list, offset, bytes.data(), bytes.size()) == Status::ok;
+  return scatter(more(extra).list, offset, bytes.data(), bytes.size()) == Status::ok;
 }
 
 void RxPort::completed(const RxCompletion& c) noexcept {
   Status status = c.status;
   Counter* counter = counter_.get();
-  if (c.extra != kNoExtra) {
-    Held* const h = held(c.extra);
-    if (h->counter) counter = h->counter.get();
-    if (h->device != 0 && status == Status::ok) [[unlikely]] {
+  const More* const m = (c.flags & kHasMore) != 0 ? &more(c.extra) : nullptr;
+  if (m != nullptr) [[unlikely]] {
+    if (m->counter) counter = m->counter.get();
+    if (m->device != 0 && status == Status::ok) {
       std::byte* const from = reinterpret_cast<std::byte*>(c.buffer);
-      status = copy_device_part(nic_->devices(), h->list, h->device, static_cast<uint64_t>(from - h->bounce.data()),
+      status = copy_device_part(nic_->devices(), m->list, m->device, static_cast<uint64_t>(from - m->bounce.data()),
                                 {from, c.length}, false);
     }
   }
@@ -275,8 +281,8 @@ void RxPort::completed(const RxCompletion& c) noexcept {
   uint64_t context = c.context;
   if (wants) {
     RxCompletion told = c;
-    if (c.extra != kNoExtra && held(c.extra)->device != 0) [[unlikely]]
-      told.buffer = device_address(*held(c.extra), c.buffer);
+    if (m != nullptr && m->device != 0) [[unlikely]]
+      told.buffer = device_address(*m, c.buffer);
     report(told, status,
            flag::kRecv | (c.tagged ? flag::kTagged : flag::kMsg) | (c.has_data ? flag::kRemoteCqData : uint64_t{0}) |
                (c.multi_last ? flag::kMultiRecv : uint64_t{0}));
@@ -292,13 +298,13 @@ void RxPort::completed(const RxCompletion& c) noexcept {
 }
 
 // Where the bytes at an address of `bounce` belong.
-uint64_t RxPort::device_address(const Held& held, uint64_t in_bounce) noexcept {
-  uint64_t offset = in_bounce - reinterpret_cast<uint64_t>(held.bounce.data());
-  for (const iovec& v : held.list) {
+uint64_t RxPort::device_address(const More& more, uint64_t in_bounce) noexcept {
+  uint64_t offset = in_bounce - reinterpret_cast<uint64_t>(more.bounce.data());
+  for (const iovec& v : more.list) {
     if (offset < v.iov_len) return reinterpret_cast<uint64_t>(v.iov_base) + offset;
     offset -= v.iov_len;
   }
-  return held.list.empty() ? 0 : reinterpret_cast<uint64_t>(held.list[0].iov_base);
+  return more.list.empty() ? 0 : reinterpret_cast<uint64_t>(more.list[0].iov_base);
 }
 
 void RxPort::report(const RxCompletion& c, Status status, uint64_t flags) noexcept {
@@ -546,7 +552,7 @@ void RxPort::end_read() noexcept {
 
 std::vector<iovec> RxPort::buffers_of(const RxPull& pull) {
   if ((pull.completion.flags & kRxScattered) == 0) return {{reinterpret_cast<void*>(pull.to), pull.bytes}};
-  return part_of(held(pull.completion.extra)->list, pull.from, pull.bytes);
+  return part_of(more(pull.completion.extra).list, pull.from, pull.bytes);
 }
 
 // Copies from the sender's memory, if load and store or the kernel reach it.
@@ -610,7 +616,7 @@ void RxPort::end_pulls() noexcept {
   }
   for (const RxPull& pull : left) rx_.pulled(pull, Status::canceled);
   for (uint32_t i = 0; i < held_.size(); ++i) {
-    if (held_[i].used) release(i, 0);
+    if (held_[i].used()) release(i, 0);
   }
 }
 

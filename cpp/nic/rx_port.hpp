@@ -77,14 +77,19 @@ class RxPort final : private RxSink {
   void end_pulls() noexcept;  // waits for copies of other threads
 
  private:
-  // What a receive needs beyond its entry in the match unit.
-  struct Held {
-    bool used = false;
+  // What a receive needs beyond its entry in the match unit. Most receives have one object of the caller and no more:
+  // 16 bytes, so that a match among very many receives reads few cache lines.
+  struct More {
     uint8_t device = 0;             // bit i: list[i] is device memory; the bytes go to `bounce` first
-    std::vector<uint64_t> cookies;  // objects of the caller
+    std::vector<uint64_t> cookies;  // objects of the caller after the first
     std::vector<iovec> list;        // several buffers, or device memory
     std::vector<std::byte> bounce;
     std::shared_ptr<Counter> counter;  // counts the receive instead of counter_
+  };
+  struct Held {
+    uint64_t cookie = 0;         // an object of the caller; 0: none
+    std::unique_ptr<More> more;  // null unless the receive has kHasMore
+    [[nodiscard]] bool used() const noexcept { return cookie != 0 || more != nullptr; }
   };
 
   bool is_full() noexcept override;
@@ -101,9 +106,10 @@ class RxPort final : private RxSink {
               Status status = Status::ok) noexcept;
   void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept override;
 
-  uint32_t hold(const ReceiveArgs& args, uint64_t length);  // throws std::bad_alloc
-  Held* held(uint32_t extra) noexcept;
-  static uint64_t device_address(const Held& held, uint64_t in_bounce) noexcept;
+  uint32_t hold(const ReceiveArgs& args, uint64_t length, uint64_t* flags);  // throws std::bad_alloc
+  More& more(uint32_t extra) noexcept;  // of a receive with kHasMore
+  Held take_held(uint32_t extra) noexcept;
+  static uint64_t device_address(const More& more, uint64_t in_bounce) noexcept;
   void release(uint32_t extra, uint64_t context) noexcept;
   void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
