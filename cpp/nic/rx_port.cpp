@@ -208,7 +208,8 @@ uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length, uint64_t* flags)
   }
   const std::lock_guard guard(held_lock_);
   if (held_free_.empty()) {
-    if (held_free_.capacity() <= held_.size()) held_free_.reserve(2 * held_.size() + 16);  // take_held() allocates nothing
+    if (held_free_.capacity() <= held_.size())
+      held_free_.reserve(2 * held_.size() + 16);  // take_held() allocates nothing
     held_.emplace_back();
     held_free_.push_back(static_cast<uint32_t>(held_.size() - 1));
   }

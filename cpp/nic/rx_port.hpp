@@ -107,7 +107,7 @@ class RxPort final : private RxSink {
   void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept override;
 
   uint32_t hold(const ReceiveArgs& args, uint64_t length, uint64_t* flags);  // throws std::bad_alloc
-  More& more(uint32_t extra) noexcept;  // of a receive with kHasMore
+  More& more(uint32_t extra) noexcept;                                       // of a receive with kHasMore
   Held take_held(uint32_t extra) noexcept;
   static uint64_t device_address(const More& more, uint64_t in_bounce) noexcept;
   void release(uint32_t extra, uint64_t context) noexcept;
