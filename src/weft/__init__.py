@@ -39,13 +39,22 @@ _ROOMS = frozenset(
 
 # Names reached as `weft.<name>`, and the room that defines each.
 _NAMES: dict[str, str] = {
+    "FabricError": "errors",
     "Group": "share",
     "Node": "share",
+    "NotFound": "errors",
     "RemoteArray": "share",
     "allocator": "memory",
+    "array": "memory",
     "empty": "memory",
+    "empty_like": "memory",
+    "full": "memory",
+    "full_like": "memory",
+    "ones": "memory",
+    "ones_like": "memory",
     "open": "share",
     "zeros": "memory",
+    "zeros_like": "memory",
 }
 
 
@@ -63,9 +72,18 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import share as share
     from . import testing as testing
     from . import ucp as ucp
+    from .errors import FabricError as FabricError
+    from .errors import NotFound as NotFound
     from .memory import allocator as allocator
+    from .memory import array as array
     from .memory import empty as empty
+    from .memory import empty_like as empty_like
+    from .memory import full as full
+    from .memory import full_like as full_like
+    from .memory import ones as ones
+    from .memory import ones_like as ones_like
     from .memory import zeros as zeros
+    from .memory import zeros_like as zeros_like
     from .share import Group as Group
     from .share import Node as Node
     from .share import RemoteArray as RemoteArray

@@ -14,11 +14,13 @@ import re
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _nic, errors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from ._nic import Nic
@@ -178,7 +180,12 @@ def own_nic(number: int) -> int:
 
 
 def array(
-    shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False, call: str = "empty", nic: Nic | None = None
+    shape: SupportsIndex | Sequence[SupportsIndex],
+    dtype: Any,
+    *,
+    zero: bool = False,
+    call: str = "empty",
+    nic: Nic | None = None,
 ) -> np.ndarray[Any, Any]:
     """An array in memory of the NIC's segments; freed with the last reference to it and its views.
 

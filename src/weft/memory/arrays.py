@@ -6,19 +6,22 @@ check and a copy in the caller's thread. Arrays made elsewhere can be registered
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from .. import _nic, _process
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["allocator", "empty", "zeros"]
+__all__ = ["allocator", "array", "empty", "empty_like", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 
 
-def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
+def empty(shape: Shape, dtype: Any = float) -> Array:
     """A new C-contiguous array, uninitialised, in memory that peers can map.
 
     shape, dtype   as numpy.empty; no object dtypes.
@@ -29,9 +32,73 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
     return _process.array(shape, dtype)
 
 
-def zeros(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
+def zeros(shape: Shape, dtype: Any = float) -> Array:
     """Like `empty`, filled with zeros: 0, False, "", also in every field of a structured dtype."""
     return _process.array(shape, dtype, zero=True, call="zeros")
+
+
+def ones(shape: Shape, dtype: Any = float) -> Array:
+    """Like `empty`, filled with ones."""
+    return full(shape, 1, dtype)
+
+
+def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
+    """Like `empty`, filled with a value.
+
+    fill_value   a value, or values that broadcast to the shape: converted as NumPy's assignment does.
+    dtype        None: the dtype of the value, as numpy.full.
+
+    Raises also ValueError (the values do not fit the shape or the dtype).
+    """
+    import numpy as np
+
+    found = _process.array(shape, np.asarray(fill_value).dtype if dtype is None else dtype, call="full")
+    found[...] = fill_value
+    return found
+
+
+def array(object: Any, dtype: Any = None) -> Array:
+    """A copy of anything that NumPy makes an array of (lists, arrays, a RemoteArray), in memory that peers can map.
+
+    dtype   None: as numpy.array chooses.
+
+    Always a C-contiguous copy. Raises as `empty`, and NumPy's errors.
+    """
+    import numpy as np
+
+    source = np.asarray(object, dtype)
+    found = _process.array(source.shape, source.dtype, call="array")
+    found[...] = source
+    return found
+
+
+def empty_like(prototype: Any, dtype: Any = None, shape: Shape | None = None) -> Array:
+    """An array of the shape and dtype of another (or as given), as `empty` makes it. Nothing of the other is read."""
+    return empty(*_like(prototype, dtype, shape))
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Shape | None = None) -> Array:
+    """An array of zeros of the shape and dtype of another (or as given). Nothing of the other is read."""
+    return zeros(*_like(a, dtype, shape))
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Shape | None = None) -> Array:
+    """An array of ones of the shape and dtype of another (or as given). Nothing of the other is read."""
+    return ones(*_like(a, dtype, shape))
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Shape | None = None) -> Array:
+    """An array of one value, of the shape and dtype of another (or as given). Nothing of the other is read."""
+    shape, dtype = _like(a, dtype, shape)
+    return full(shape, fill_value, dtype)
+
+
+def _like(a: Any, dtype: Any, shape: Shape | None) -> tuple[Shape, Any]:
+    import numpy as np
+
+    if not (hasattr(a, "shape") and isinstance(getattr(a, "dtype", None), np.dtype)):
+        a = np.asarray(a)
+    return a.shape if shape is None else shape, a.dtype if dtype is None else dtype
 
 
 @contextmanager

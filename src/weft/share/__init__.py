@@ -20,6 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._default import default_node as default_node
+from .copies import ReadOnlyCopy as ReadOnlyCopy
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
 from .node import open as open
@@ -44,4 +45,4 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Group", "Node", "NodeStatistics", "RemoteArray", "Shared", "Ticket", "default_node", "open"]
+__all__ = ["Group", "Node", "NodeStatistics", "ReadOnlyCopy", "RemoteArray", "Shared", "Ticket", "default_node", "open"]

@@ -1,4 +1,4 @@
-"""`==`, `<`, `bool()` and `in` for an array of another process: as for NumPy arrays, on a copy that the call reads.
+"""`==`, `<` and `bool()` for an array of another process: as for NumPy arrays, on a copy that the call reads.
 
 With Python's defaults (identity; always true) `(t == 0).all()` and `if t:` would silently give wrong results.
 """
@@ -45,6 +45,3 @@ class Comparing:
                 "  try: (t != 0).any() or (t != 0).all(), which read it; `t is not None`, `len(t)`, `t.size` do not"
             )
         return bool(np.asarray(array).reshape(())[()])
-
-    def __contains__(self, value: object) -> bool:
-        return bool(np.any(np.asarray(self) == value))

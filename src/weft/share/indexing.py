@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Selection", "indices_along", "offsets", "pieces", "select"]
+__all__ = ["Selection", "indices_along", "no_index", "offsets", "pieces", "select"]
 
 Selection = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Byte offset, shape, byte strides."""
@@ -63,7 +63,7 @@ def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Select
             try:
                 i = operator.index(k)
             except TypeError:
-                raise IndexError(_refusal(k)) from None
+                raise IndexError(no_index(k)) from None
             n = shape[axis]
             if not -n <= i < n:
                 raise IndexError(f"index {i} is out of bounds for axis {axis} with size {n}")
@@ -72,7 +72,8 @@ def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Select
     return offset, tuple(new_shape), tuple(new_strides)
 
 
-def _refusal(k: object) -> str:
+def no_index(k: object) -> str:
+    """The text of an IndexError: what an index may be."""
     if isinstance(k, (list, np.ndarray, range)) or hasattr(k, "__array__"):
         return (
             "index arrays and masks select along one axis at a time: t[indices] alone, or "

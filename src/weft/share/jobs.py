@@ -15,6 +15,7 @@ import numpy as np
 from .arrays import Array, alias, values
 from .indexing import indices_along, offsets, pieces, select
 from .lane import Post
+from .ordering import empty_like_view, in_order, memory_order
 from .show import named
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def nothing() -> None:
 def read_job(a: View, out: Any) -> Job:
     """`RemoteArray.read`."""
     if out is None:
-        fresh = np.empty(a._shape, a._dtype)
+        fresh = empty_like_view(a._shape, a._strides, a._dtype)
         result = (lambda: fresh) if a._shape else (lambda: fresh[()])
         return move_job(a, True, fresh, a._base, a._shape, a._strides, result)
     target = _out(a, out, a._shape, "read")
@@ -135,7 +136,36 @@ def move_job(
             (ep.read if reading else ep.write)(local, None, a._peer, base, key, context)
 
         return Job([post], result, local.nbytes * _NS_PER_BYTE, what)
+    order = memory_order(shape, strides)
+    if not in_order(order):
+        return _reordered_job(a, reading, local, base, shape, strides, result, order)
     return _pieces_job(a, reading, local, base + offsets(outer, outer_strides), block, None, result)
+
+
+def _reordered_job(
+    a: View,
+    reading: bool,
+    local: Array,
+    base: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    result: Callable[[], Any],
+    order: tuple[int, ...],
+) -> Job:
+    """`move_job` along the axes in memory's order: a transposed array is one piece, not one for each element."""
+    shape, strides = tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+    turned = local.transpose(order)
+    if not reading:
+        return move_job(a, False, np.ascontiguousarray(turned), base, shape, strides, result)
+    if turned.flags.c_contiguous:
+        return move_job(a, True, turned, base, shape, strides, result)
+    found = np.empty(shape, a._dtype)
+
+    def turn() -> Any:
+        turned[...] = found
+        return result()
+
+    return move_job(a, True, found, base, shape, strides, turn)
 
 
 def _spread_job(a: View, value: Array, base: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Job:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from ..fi.info import first
@@ -134,8 +136,9 @@ class Node:
         """Let other processes of this user reach an array: on this host, and on other hosts if this process listens.
 
         array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
-                 bytearray ... C-contiguous; Weft uses it in place and holds it until the share is closed. Peers reach
-                 arrays of `weft.empty` and `weft.zeros` by load and store, other arrays by process_vm_readv.
+                 bytearray ... C-contiguous, or a NumPy array in Fortran order; Weft uses it in place and holds it until
+                 the share is closed. Peers reach arrays of `weft.empty` and `weft.zeros` by load and store, other
+                 arrays by process_vm_readv.
         name     for `attach` on this host; None: peers need the ticket.
         access   "r": peers may read; "rw": peers may read, write and update atomically; "w": peers may only write.
 
@@ -163,7 +166,8 @@ class Node:
                 f"share: a {type(array).__name__} is already shared by its owner\n"
                 "  try: send array.ticket to the other process"
             )
-        local = alias(array, "share")
+        fortran = isinstance(array, np.ndarray) and array.flags.fnc  # the same memory is in C order as array.T
+        local = alias(array.T if fortran else array, "share")
         if "w" in access and not local.flags.writeable:
             raise errors.AccessDenied(
                 f"share: the memory of {type_name(array)} is read-only, but access={access!r} lets peers write\n"
@@ -177,13 +181,14 @@ class Node:
             self.address,
             None if mr is None else mr.key,
             mr.address if mr is not None and self._domain.virt_addr else 0,
-            local.shape,
+            array.shape if fortran else local.shape,
             encode_dtype(local.dtype),
             access,
             mr is None or mr.direct,
             os.getpid(),
             process_start(os.getpid()),
             host_id(),
+            "F" if fortran else "C",
         )
         shared = Shared(self, array, local, mr, ticket, _handle.here(2))
         try:

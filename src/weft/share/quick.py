@@ -12,14 +12,18 @@ import numpy as np
 from .. import fi
 from .arrays import Array
 from .atomics import BASE, COMPARE, FETCH, atomic_job, datatype_of
-from .attached import Attached
+from .comparing import Comparing
+from .copies import ReadOnlyCopy, own
 from .indexing import select
-from .jobs import move_job, nothing, put_job, set_job, take_job
+from .jobs import move_job, nothing, set_job
+from .masks import get_by_array, set_by_array
+from .ordering import empty_like_view
+from .parts import Parts
 
 __all__ = ["Quick"]
 
 
-class Quick(Attached):
+class Quick(Parts):
     """Fast paths of `t[key]`, `t[key] = x`, and the atomic calls on one element."""
 
     __slots__ = ("_datatypes",)
@@ -27,10 +31,11 @@ class Quick(Attached):
     _datatypes: dict[int, int]
 
     def __getitem__(self, key: Any) -> Any:
-        """Read a selection: a new NumPy array, or a scalar for one element.
+        """Read a selection: a read-only copy as a NumPy array, or a scalar for one element.
 
-        key   as in NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`; or a single array of
-              integers or mask, which selects rows.
+        key   as in NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`. A single array of
+              integers or a mask selects rows, a mask of several dimensions elements, a list of names fields: then the
+              copy can be changed. The name of a field: a RemoteArray of the field, as `field`.
 
         Raises IndexError, and the errors of the class.
         """
@@ -41,7 +46,7 @@ class Quick(Attached):
             if at is not None:
                 code = self._code
                 if not code or (kind is int and not self._vector):
-                    out = self._read_now(np.empty(self._shape[1:], self._dtype), self._base + at)
+                    out = self._read_now(ReadOnlyCopy(self._shape[1:], self._dtype), self._base + at)
                     return out if out.ndim else out[()]
                 try:
                     lane = self._pop()
@@ -63,13 +68,16 @@ class Quick(Attached):
         elif kind is slice and self._row and key.step is None:
             start, stop, _ = key.indices(self._n)
             if stop > start:
-                out = np.empty((stop - start, *self._shape[1:]), self._dtype)
+                out = ReadOnlyCopy((stop - start, *self._shape[1:]), self._dtype)
                 return self._read_now(out, self._base + start * self._row)
-        elif isinstance(key, (list, np.ndarray)):
-            return self._run(take_job(self, key, 0, None))
+        elif kind is str:
+            return self._whole.field(key)
+        elif isinstance(key, (list, np.ndarray, Comparing)):
+            return get_by_array(self._whole, key)
         offset, shape, strides = select(key, self._shape, self._strides)
-        found = np.empty(shape, self._dtype)
+        found = empty_like_view(shape, strides, self._dtype)
         self._run(move_job(self, True, found, self._base + offset, shape, strides, nothing))
+        found = own(found)
         if shape or key is Ellipsis or (kind is tuple and any(k is Ellipsis for k in key)):
             return found  # as in NumPy: with an ellipsis the result is an array without dimensions
         return found[()]
@@ -107,8 +115,11 @@ class Quick(Attached):
                     self._failed(lane, reason, "write")
                 self._push(lane)
                 return
-        if isinstance(key, (list, np.ndarray)):
-            self._run(put_job(self, key, value, 0))
+        if kind is str:
+            self._whole.field(key)[...] = value
+            return
+        if isinstance(key, (list, np.ndarray, Comparing)):
+            set_by_array(self._whole, key, value)
             return
         self._run(set_job(self, key, value, "write"))
 
@@ -160,8 +171,9 @@ class Quick(Attached):
         return self._run(atomic_job(self, family, op, index, value, expected, call))
 
     def _read_now(self, out: Array, addr: int) -> Any:
-        """HOT. Read into a contiguous array."""
+        """HOT. Read into a contiguous array, and make it read-only."""
         if out.nbytes == 0:
+            out.setflags(write=False)
             return out
         try:
             lane = self._pop()
@@ -174,6 +186,7 @@ class Quick(Attached):
         except BaseException as reason:
             self._failed(lane, reason, "read")
         self._push(lane)
+        out.setflags(write=False)
         return out
 
     def _element(self, key: Any) -> int | None:

@@ -17,13 +17,17 @@ import numpy as np
 from .. import errors, fi
 from .arrays import Array
 from .atomics import BASE, COMPARE, FETCH, atomic_job, op_of
-from .comparing import Comparing
 from .explain import path_of, timed_out
+from .functions import Functions
 from .indexing import select
 from .jobs import fill_job, move_job, nothing, put_job, read_job, take_job, write_job
+from .ordering import empty_like_view, strides_of
 from .quick import Quick
+from .shapes import Shapes
 from .show import human_bytes, named, table_html
-from .ticket import Ticket, host_id
+from .ticket import Ticket, decode_dtype, encode_dtype, host_id
+from .tiles import TILE_BYTES
+from .totals import Totals
 from .waiting import condition, deadline_in, pauses
 
 if TYPE_CHECKING:
@@ -32,15 +36,23 @@ if TYPE_CHECKING:
 __all__ = ["RemoteArray"]
 
 
-class RemoteArray(Quick, Comparing):
+Part = tuple[int, tuple[int, ...], tuple[int, ...], str]
+"""Of a pickled RemoteArray: offset in bytes, shape, strides, and the dtype if it is not the ticket's (a field)."""
+
+
+class RemoteArray(Quick, Shapes, Totals, Functions):
     """An array of another process. Made by `Node.attach`; it can be pickled and used in any process that receives it.
 
     shape dtype ndim size nbytes itemsize, len(t)     as in NumPy
-    t[10:20], t[3, :], t[..., None], t[::-1]         reads: NumPy arrays, or a scalar for one element
+    t[10:20], t[3, :], t[..., None], t[::-1]         reads: read-only copies as NumPy arrays, or a scalar
     t[10:20] = x                                     writes
-    t == x, t < x ..., x in t, bool(t)               as in NumPy; they read all elements
+    t == x, t + x, -t, x in t, bool(t), float(t)     as in NumPy; they read all elements
+    t += x, t *= x ...                               read, compute and write; not atomic, as add() is
     t[[4, 2, 2]], t.take(...), t.put(...)            rows by index arrays: one vectored operation
-    t.at[10:20]                                      the selection as a RemoteArray: nothing is moved
+    t[mask], t[mask] = x                             elements or rows where a mask is true
+    t["a"], t.T, t.reshape(...), t.at[10:20]         fields, other shapes, parts: RemoteArrays, nothing is moved
+    t.sum(axis) mean min max prod any all astype     read in tiles of 2 MiB
+    np.sum(t), np.concatenate([t, u]), np.add(t, 1)  NumPy's functions; they read, and write into `out=t`
     read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
     fetch_add compare_swap swap fetch_op add         atomic for each element
     wait_until(index, value)                         waits until an element has a value
@@ -49,8 +61,9 @@ class RemoteArray(Quick, Comparing):
     Reads and writes of several elements are not atomic: another process may write at the same time. Each aligned
     element of 1, 2, 4 or 8 bytes is read and written atomically.
 
-    A read returns a copy that belongs to the caller: `t[0][1] = 7` changes the copy only; `t[0, 1] = 7` and
-    `t.at[0][1] = 7` write.
+    Where NumPy's index would give a view, `t[key]` gives a read-only copy: `t[0][1] = 7` raises ValueError instead of
+    being lost. `t[0, 1] = 7` and `t.at[0][1] = 7` write; `t[0] += 1` reads, computes and writes; `t[0].copy()` and
+    `t.at[0].read()` are the caller's own.
 
     Thread safety: any thread. Raises ConnectionReset (the owner's process is gone), KeyRejected (the owner closed the
     share), AccessDenied (the share does not grant the access), and like NumPy IndexError, ValueError (shapes),
@@ -67,7 +80,7 @@ class RemoteArray(Quick, Comparing):
         cls,
         ticket: Ticket,
         node: Node | None = None,
-        view: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None,
+        view: Part | None = None,
     ) -> RemoteArray:
         """node   None: the array attaches through the process's default node at its first use."""
         ticket.check()
@@ -79,13 +92,9 @@ class RemoteArray(Quick, Comparing):
             )
         dtype = ticket.numpy_dtype
         if view is None:
-            strides: list[int] = []
-            step = dtype.itemsize
-            for n in reversed(ticket.shape):
-                strides.append(step)
-                step *= max(n, 1)
-            view = 0, ticket.shape, tuple(reversed(strides))
-        self = cls._view(ticket, dtype, node, *view)
+            view = 0, ticket.shape, strides_of(ticket.shape, dtype.itemsize, ticket.order), ""
+        offset, shape, strides, code = view
+        self = cls._view(ticket, decode_dtype(code) if code else dtype, node, offset, shape, strides)
         if node is not None:
             self._bind(node)
         return self
@@ -109,7 +118,12 @@ class RemoteArray(Quick, Comparing):
     def __iter__(self) -> Iterator[Any]:
         if not self._shape:
             raise TypeError("iteration over a remote array without dimensions")
-        return iter(self.read())
+        return self._rows()
+
+    def _rows(self) -> Iterator[Any]:
+        step = max(TILE_BYTES * self._n // max(self.nbytes, 1), 1)
+        for first in range(0, self._n, step):
+            yield from self[first : first + step]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """A copy, read now. Refuses `copy=False`, because the memory belongs to another process."""
@@ -117,7 +131,8 @@ class RemoteArray(Quick, Comparing):
             raise ValueError(
                 "a remote array cannot become a NumPy array without a copy: the memory belongs to another process"
             )
-        found = np.empty(self._shape, self._dtype)  # not read(), which returns a str for one text, with another dtype
+        # Not read(), which returns a str for one text, with another dtype.
+        found = empty_like_view(self._shape, self._strides, self._dtype)
         self._run(move_job(self, True, found, self._base, self._shape, self._strides, nothing))
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -319,12 +334,15 @@ class RemoteArray(Quick, Comparing):
         return path_of(self)[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.ticket, (self._base - self.ticket.base, self._shape, self._strides))
+        dtype = "" if self._dtype == self.ticket.numpy_dtype else encode_dtype(self._dtype)
+        return _unpickle, (self.ticket, (self._base - self.ticket.base, self._shape, self._strides, dtype))
 
     def __repr__(self) -> str:
         path, why = path_of(self)
         name = f" {self.ticket.name!r}" if self.ticket.name else ""
         whole = "" if self._shape == self.ticket.shape else f", part of {self.ticket.shape}"
+        if self._dtype != self.ticket.numpy_dtype:
+            whole = f", a field of {self.ticket.numpy_dtype} {self.ticket.shape}"
         return (
             f"<weft.RemoteArray{name} {self._dtype} {self._shape}{whole}, {human_bytes(self.nbytes)}, of process "
             f"{self.ticket.pid}, access {self.ticket.access}, by {path}: {why}>"
@@ -353,10 +371,10 @@ class At:
 
     def __getitem__(self, key: Any) -> RemoteArray:
         a = self._array
+        if type(key) is str:
+            return a.field(key)
         offset, shape, strides = select(key, a._shape, a._strides)
-        view = RemoteArray._view(a.ticket, a._dtype, a._node, a._base - a.ticket.base + offset, shape, strides)
-        view._peer, view._pop, view._push = a._peer, a._pop, a._push
-        return view
+        return a._part(offset, shape, strides)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
@@ -367,5 +385,5 @@ class At:
         return f"{self._array!r}.at"
 
 
-def _unpickle(ticket: Ticket, view: tuple[int, tuple[int, ...], tuple[int, ...]]) -> RemoteArray:
+def _unpickle(ticket: Ticket, view: Part) -> RemoteArray:
     return RemoteArray._make(ticket, None, view)

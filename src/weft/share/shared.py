@@ -12,9 +12,9 @@ import numpy as np
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from .arrays import Array
-from .comparing import Comparing
+from .functions import Functions
 from .remote import RemoteArray
-from .show import human_bytes, table_html
+from .show import human_bytes, no_attribute, table_html
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ __all__ = ["Shared"]
 _REMOTE_NAMES = frozenset(name for name in dir(RemoteArray) if not name.startswith("_"))
 
 
-class Shared(Comparing):
+class Shared(Functions):
     """A shared array. Made by `Node.share`; a context manager. Closing it revokes the peers' access.
 
     array      the array that was passed to share().
@@ -154,7 +154,10 @@ class Shared(Comparing):
         # Called for attributes that the class does not have: read, write, at, take, fetch_add, aread ...
         if name in _REMOTE_NAMES:
             return getattr(self.remote, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise AttributeError(no_attribute(type(self).__name__, name), name=name, obj=self)
+
+    def _array(self) -> RemoteArray:
+        return self.remote
 
     def __getitem__(self, key: Any) -> Any:
         return self.remote[key]

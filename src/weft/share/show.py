@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from .ticket import Ticket
 
-__all__ = ["human_bytes", "named", "short", "table_html"]
+__all__ = ["human_bytes", "named", "no_attribute", "short", "table_html"]
 
 
 def named(ticket: Ticket) -> str:
@@ -19,6 +19,15 @@ def named(ticket: Ticket) -> str:
 def short(value: Any) -> str:
     text = str(value) if isinstance(value, np.generic) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def no_attribute(kind: str, name: str) -> str:
+    """The text of an AttributeError: how to call a method that only NumPy's arrays have."""
+    text = f"{kind!r} object has no attribute {name!r}"
+    if not name.startswith("_") and hasattr(np.ndarray, name):
+        call = "(...)" if callable(getattr(np.ndarray, name)) else ""
+        text += f"\n  try: t.read().{name}{call}, on a copy of all elements"
+    return text
 
 
 def human_bytes(n: int) -> str:

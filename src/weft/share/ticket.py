@@ -43,6 +43,7 @@ class Ticket:
     direct    True if Weft allocated the owner's memory, so that peers reach it by load and store.
     pid, start   process id and start time (of /proc/<pid>/stat) of the owner, for messages.
     host      the owner's kernel and network namespace.
+    order     "C" or "F": the order of the elements in the owner's memory.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Ticket:
     pid: int
     start: int
     host: str
+    order: str = "C"
 
     def __str__(self) -> str:
         fields = [
@@ -71,6 +73,7 @@ class Ticket:
             self.pid,
             self.start,
             self.host,
+            *([] if self.order == "C" else [self.order]),
         ]
         return PREFIX + base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip(
             "="
@@ -84,7 +87,7 @@ class Ticket:
                 raise ValueError("it does not start with " + PREFIX)
             body = text[len(PREFIX) :].strip()
             fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-            version, name, address, key, base, shape, dtype, access, direct, pid, start, host = fields
+            version, name, address, key, base, shape, dtype, access, direct, pid, start, host, *order = fields
             if version != _VERSION:
                 raise ValueError(f"it is of version {version}, this Weft reads version {_VERSION}")
             ticket = cls(
@@ -99,6 +102,7 @@ class Ticket:
                 int(pid),
                 int(start),
                 str(host),
+                *order,
             )
             ticket.check()
         except errors.InvalidArgument:
@@ -116,7 +120,7 @@ class Ticket:
 
     def check(self) -> None:
         """Refuse values that `Node.share` never makes: a ticket may come from anywhere. Raises InvalidArgument."""
-        words = self.name, self.address, self.dtype, self.access, self.host
+        words = self.name, self.address, self.dtype, self.access, self.host, self.order
         shape = self.shape if type(self.shape) is tuple else (-1,)
         numbers = (*shape, self.base, self.pid, self.start, 0 if self.key is None else self.key)
         if (
@@ -124,6 +128,7 @@ class Ticket:
             and self.direct in (False, True)
             and all(type(n) is int and 0 <= n < 1 << 64 for n in numbers)
             and self.access in ("r", "w", "rw")
+            and self.order in ("C", "F")
         ):
             nbytes = math.prod(self.shape) * self.numpy_dtype.itemsize
             if nbytes < 1 << 63 and (self.key is not None or nbytes == 0):
