@@ -1,4 +1,4 @@
-"""Collective groups of 2 to 16 processes: a barrier, and an allreduce of 8 bytes, beside mpi4py where it is installed.
+"""Groups of 2 to 16 processes: a barrier, an allreduce of 8 bytes, and weft.Group's of 1 MiB, beside mpi4py.
 
 The members wait in sread(), which polls, and yields the core where other processes want it: with more processes than
 cores a reduction costs turns of the scheduler, of every library.
@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+import weft
 from common import Row, mpi_of, publish
 from weft import fi
 
 COUNTS = (2, 4, 8, 16)
+CALLED = {"barrier": "barrier", "allreduce": "allreduce of 8 B", "array": "weft.Group: allreduce of 1 MiB"}
 CALLS, BATCHES, ROUNDS = 100, 20, 2
 WARM = 3000  # calls: for some milliseconds after a sleeping wait (the join) the engines still compete for the cores
 
@@ -82,14 +84,23 @@ def member() -> None:
             run(CALLS)
             found[name].append((time.perf_counter() - start) / CALLS * 1e6)
     me.close()
+    with weft.Group(f"bench.{sys.argv[3]}", int(sys.argv[4]), int(sys.argv[2])) as group:
+        array, total = np.ones(1 << 17), np.zeros(1 << 17)
+        found["array"] = []
+        for batch in range(BATCHES + 1):
+            start = time.perf_counter()
+            for _ in range(CALLS // 10):
+                group.allreduce(array, out=total)
+            if batch:
+                found["array"].append((time.perf_counter() - start) / (CALLS // 10) * 1e6)
     print(json.dumps(found), flush=True)
 
 
 def measure(count: int) -> dict[str, list[float]]:
     """Batches of the first member of a group."""
-    command = [sys.executable, __file__, "member"]
+    command, more = [sys.executable, __file__, "member"], (str(os.getpid()), str(count))
     running = [
-        subprocess.Popen([*command, str(i)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, str(i), *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for i in range(count)
     ]
     try:
@@ -127,8 +138,8 @@ def main() -> None:
         ours, theirs = zip(*((measure(count), libraries(count)) for _ in range(ROUNDS)), strict=True)
         found = joined(ours)
         others = {name: joined([one[name] for one in theirs]) for name in theirs[0]}
-        for call, what in (("barrier", "barrier"), ("allreduce", "allreduce of 8 B")):
-            beside = {name: min(one[call]) if one else None for name, one in others.items()}
+        for call, what in CALLED.items():
+            beside = {name: min(one[call]) if one.get(call) else None for name, one in others.items()}
             best, usual = min(found[call]), statistics.median(found[call])
             known = [one for one in beside.values() if one is not None]
             rows.append(

@@ -63,6 +63,21 @@ def test_out_takes_the_result(name: Callable[[str], str]) -> None:
     assert together(name("g"), 2, work) == [True, True]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [1, 5, 1000, 40_000, 300_001])
+def test_the_source_may_be_the_result(size: int, n: int, name: Callable[[str], str]) -> None:
+    def work(group: weft.Group) -> list[bool]:
+        found = []
+        for dtype, op, expected in (("f8", "sum", sum(range(1, size + 1))), ("i2", "max", size)):
+            values = np.full(n, group.rank + 1, dtype)
+            values[-1] = 0
+            group.allreduce(values, op, values)
+            found.append(bool((values[:-1] == expected).all()) and values[-1] == 0)
+        return found
+
+    assert together(name("g"), size, work) == [[True, True]] * size
+
+
 def test_broadcast_keeps_fields_and_shapes(name: Callable[[str], str]) -> None:
     sent = np.array([[(1, 2.5)], [(3, -1.0)]], [("count", "i4"), ("mean value", "f8")])
 

@@ -113,16 +113,24 @@ class Exchange:
         """What other members are doing in this phase, by rank; "" for a member that is not in this phase."""
         heads = np.empty((len(ranks), HEADER), np.uint8)
         self.read(heads, ranks, np.full(len(ranks), -HEADER), np.full(len(ranks), HEADER))
-        found = []
-        for head in heads:
-            phase, _, what = bytes(head).rstrip(b"\0").decode(errors="replace").partition(" ")
-            found.append(what if phase == str(self.phase) else "")
-        return found
+        at = (self.phase & 1) * _HALF
+        mine = self.window[at : at + HEADER].tobytes()
+        found: dict[bytes, str] = {}
+        for head in {mine, *(bytes(one) for one in heads)}:
+            phase, _, what = head.rstrip(b"\0").decode(errors="replace").partition(" ")
+            found[head] = what if phase == str(self.phase) else ""
+        return [found[bytes(one)] for one in heads]
 
-    def read(self, out: Array, ranks: Array, offsets: Array, lengths: Array) -> None:
-        """Read from the halves of members: `lengths` bytes each from `offsets` on, one after another into `out`."""
+    def read(self, out: Array, ranks: Array, offsets: Array, lengths: Array, at: Array | None = None) -> None:
+        """Read from the halves of members: `lengths` bytes each from `offsets` on, to `at` of `out`; None: one after
+        another."""
+        if not len(ranks):
+            return
         descs = np.zeros((len(ranks), 6), np.uint64)
-        descs[1:, _LOCAL] = np.cumsum(lengths[:-1])
+        if at is None:
+            descs[1:, _LOCAL] = np.cumsum(lengths[:-1])
+        else:
+            descs[:, _LOCAL] = at
         descs[:, _LENGTH] = lengths
         descs[:, _DEST] = ranks
         half = (self.phase & 1) * _HALF + HEADER

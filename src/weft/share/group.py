@@ -272,42 +272,38 @@ class Group:
         flat, dtype = source.reshape(-1), source.dtype
         whole = source.nbytes * self.size <= _WHOLE_MAX
         step = max(CHUNK // dtype.itemsize, 1)
-        everyone = np.arange(self.size)
+        others = np.delete(np.arange(self.size), self.rank)
         for first in range(0, max(flat.size, 1), step):
             part = flat[first : first + step]
             result = None if target is None else target.reshape(-1)[first : first + step]
-            cuts = np.linspace(0, part.size, self.size + 1).astype(np.int64)
-            if whole:
-                cuts[:] = 0
-                cuts[1:] = part.size
-            mine = slice(0, part.size) if whole else slice(int(cuts[self.rank]), int(cuts[self.rank + 1]))
-            self._meet(what, part.view(np.uint8))
-            # Combine my part of all members' values.
-            count = mine.stop - mine.start
-            rows = np.empty((self.size, count), dtype)
-            if count and (not whole or result is not None):
-                exchange.read(
-                    rows,
-                    everyone,
-                    np.full(self.size, mine.start * dtype.itemsize),
-                    np.full(self.size, count * dtype.itemsize),
-                )
+            cuts = np.linspace(0, part.size, self.size + 1).astype(np.int64) * dtype.itemsize
+            # My part of all members' values: I combine it. The others need the rest of mine.
+            low, high = (0, part.nbytes) if whole else (int(cuts[self.rank]), int(cuts[self.rank + 1]))
+            mine = slice(low // dtype.itemsize, high // dtype.itemsize)
+            raw = part.view(np.uint8)
+            self._meet(what, raw, skip=None if whole else slice(low, high))
+            rows = np.empty((self.size - 1, mine.stop - mine.start), dtype)
+            if rows.size and (not whole or result is not None):
+                each = np.full(len(others), high - low)
+                exchange.read(rows, others, np.full(len(others), low), each)
             exchange.phase += 1
             if whole:
-                if result is not None and count:
-                    combine(rows, function, result, reproducible=binned)
+                if result is not None and part.size:
+                    combine(part, rows, self.rank, function, result, reproducible=binned)
                 continue
-            half = exchange.half().view(dtype) if CHUNK % dtype.itemsize == 0 else None
-            reduced = np.empty(count, dtype) if half is None else half[mine]
-            if count:
-                combine(rows, function, reduced, reproducible=binned)
-            if half is None:
-                at = mine.start * dtype.itemsize
-                exchange.half()[at : at + reduced.nbytes] = reduced.view(np.uint8)
+            half = exchange.half()
+            if CHUNK % dtype.itemsize == 0:
+                combine(part[mine], rows, self.rank, function, half.view(dtype)[mine], reproducible=binned)
+            else:
+                reduced = np.empty_like(part[mine])
+                combine(part[mine], rows, self.rank, function, reduced, reproducible=binned)
+                half[low:high] = reduced.view(np.uint8)
             # Collect the parts of all members.
-            self._meet(what, None)
+            exchange.barrier(self._deadline())
             if result is not None:
-                exchange.read(result, everyone, cuts[:-1] * dtype.itemsize, np.diff(cuts) * dtype.itemsize)
+                gathered = result.view(np.uint8)
+                gathered[low:high] = half[low:high]
+                exchange.read(gathered, others, cuts[:-1][others], np.diff(cuts)[others], at=cuts[:-1][others])
             exchange.phase += 1
 
     def _broadcast(self, value: Any, root: int, out: Any) -> Any:
@@ -348,16 +344,19 @@ class Group:
             return target[()]
         return target.copy() if source is not None else target
 
-    def _meet(self, what: str, data: Array | None, only: int | None = None) -> str:
+    def _meet(self, what: str, data: Array | None, only: int | None = None, skip: slice | None = None) -> str:
         """One phase up to its reads: write this member's half, wait for all, and see that all do the same.
 
         only   the member whose header counts; it decides what the others do. Returns that member's header.
+        skip   bytes of `data` that no other member reads.
         """
         exchange = self._exchange
         assert exchange is not None
         exchange.announce(what)
         if data is not None and data.size:
-            exchange.half()[: data.size] = data
+            skip = skip or slice(data.size, data.size)
+            for piece in (slice(0, skip.start), slice(skip.stop, data.size)):
+                exchange.half()[piece] = data[piece]
         exchange.barrier(self._deadline())
         others = np.array([only]) if only is not None else np.arange(self.size)
         told = exchange.announced(others)

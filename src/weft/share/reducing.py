@@ -37,14 +37,28 @@ def operation(op: Any, dtype: np.dtype[Any], call: str) -> np.ufunc:
     return found
 
 
-def combine(rows: Array, function: np.ufunc, out: Array, *, reproducible: bool = False) -> None:
-    """Combine the rows of a two-dimensional array into `out`, from the first row to the last."""
+def combine(
+    mine: Array, others: Array, rank: int, function: np.ufunc, out: Array, *, reproducible: bool = False
+) -> None:
+    """Combine this member's values with the rows of the other members into `out`, in the order of the ranks.
+
+    mine     shape (n,).   others   shape (members - 1, n); by rank.
+    rank     this member's.   out   shape (n,); may be `mine`.
+
+    In one order everywhere, because in some calls every member combines the same values for itself.
+    """
     if reproducible:
-        out[...] = sum_reproducibly(rows)
-    elif function is np.add or function is np.multiply:
-        function.reduce(rows, axis=0, dtype=rows.dtype, out=out)  # NumPy would widen small integers
-    else:
-        function.reduce(rows, axis=0, out=out)
+        out[...] = sum_reproducibly(np.insert(others, rank, mine, axis=0))
+        return
+    if rank > 1 and np.may_share_memory(out, mine):
+        mine = mine.copy()
+    rows = [*others[:rank], mine, *others[rank:]]
+    if len(rows) == 1:
+        out[...] = mine
+        return
+    function(rows[0], rows[1], out=out)
+    for row in rows[2:]:
+        function(out, row, out=out)
 
 
 def sum_reproducibly(rows: Array) -> Array:
