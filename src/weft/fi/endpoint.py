@@ -16,6 +16,7 @@ from .. import _nic, errors
 from ..flags import BindFlag, EpType, Flag, Opt, OptLevel
 from . import _args, _handle, _offered
 from ._control import Controlled
+from ._counted import Counted
 from ._flagged import Flagged
 from ._later import EndpointLater
 from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
@@ -44,7 +45,7 @@ _LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
 _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
 
 
-class Endpoint(OpFlags, Controlled, Joins, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
+class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
     """An endpoint (struct fid_ep), reliable-datagram or connected. Made by `Domain.endpoint`.
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
@@ -415,18 +416,6 @@ class Endpoint(OpFlags, Controlled, Joins, EndpointLater, _handle.LifeInDomain, 
         self.enable()
         self._connection.accept(self, request, data)
 
-    def statistics(self) -> EndpointStatistics:  # type: ignore[override]
-        """A snapshot of the transmit context; works on a disabled endpoint, too."""
-        from .ep_statistics import EndpointStatistics
-
-        return EndpointStatistics(**super().statistics())
-
-    def message_statistics(self) -> MessageStatistics:  # type: ignore[override]
-        """A snapshot of the messages: match mode, list entries, flow control; works on a disabled endpoint, too."""
-        from .ep_statistics import MessageStatistics
-
-        return MessageStatistics(**super().message_statistics())
-
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither side reaches the other again.
 
@@ -597,6 +586,11 @@ class Endpoint(OpFlags, Controlled, Joins, EndpointLater, _handle.LifeInDomain, 
         """
         side, op_flags = self._of_alias(flags)
         return EndpointAlias(self, self, side, op_flags, context)
+
+    if TYPE_CHECKING:  # of Counted
+
+        def statistics(self) -> EndpointStatistics: ...  # type: ignore[override]
+        def message_statistics(self) -> MessageStatistics: ...  # type: ignore[override]
 
     @property
     def _extensions(self) -> Extensions:
