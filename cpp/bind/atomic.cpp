@@ -340,7 +340,7 @@ PyObject* ep_compare_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t
   return atomic_msg(self_of(self), "compare_atomicmsg", AtomicFamily::compare, msg, flags, lists);
 }
 
-void register_atomic(nb::module_& m) {
+void register_atomic(Module& m) {
   m.def(
       "atomic_valid",
       [](uint32_t datatype, uint32_t op, uint32_t family) {

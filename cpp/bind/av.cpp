@@ -3,8 +3,8 @@
 
 namespace weft::bind {
 
-void register_av(nb::module_& m) {
-  nb::class_<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
+void register_av(Module& m) {
+  Class<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
       .def(
           "__init__",
           [](AddressVectorCore* self, DomainCore& d, bool symmetric) {

@@ -255,7 +255,7 @@ PyObject* Buf::hold() const {
   return o;
 }
 
-void register_buffers(nb::module_& m) {
+void register_buffers(Module& m) {
   m.def(
       "set_buffer_hook",
       [](nb::object f) {

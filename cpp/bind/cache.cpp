@@ -33,12 +33,14 @@ class PythonMonitor final : public mem::Monitor {
   PythonMonitor(nb::object monitor, std::string name) : monitor_(std::move(monitor)), name_(std::move(name)) {}
   ~PythonMonitor() override {
     const nb::gil_scoped_acquire gil;
+    const Seam seam;
     monitor_.reset();
   }
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
   [[nodiscard]] bool available(std::string*) override { return true; }
   bool subscribe(uint64_t begin, uint64_t end, mem::ChangeLog&, std::string* why) override {
     const nb::gil_scoped_acquire gil;
+    const Seam seam;
     try {
       monitor_.attr("subscribe")(begin, end - begin);
     } catch (nb::python_error& e) {
@@ -50,6 +52,7 @@ class PythonMonitor final : public mem::Monitor {
   }
   void unsubscribe(uint64_t begin, uint64_t end, mem::ChangeLog&) noexcept override {
     const nb::gil_scoped_acquire gil;
+    const Seam seam;
     --subscriptions_;
     try {
       monitor_.attr("unsubscribe")(begin, end - begin);
@@ -61,6 +64,7 @@ class PythonMonitor final : public mem::Monitor {
   [[nodiscard]] bool checks_hits() const noexcept override { return true; }
   [[nodiscard]] bool valid(const mem::CachedMapping& mapping, uint64_t address, uint64_t length) override {
     const nb::gil_scoped_acquire gil;
+    const Seam seam;
     try {
       nb::dict d;
       d["address"] = mapping.address;
@@ -110,9 +114,9 @@ mem::CachedMapping resolve_in_python(nb::handle resolve, uint64_t address, uint6
 
 }  // namespace
 
-void register_cache(nb::module_& m) {
-  nb::class_<CacheRef>(m, "CacheRef",
-                       "The result of a look-up in the registration cache. The mapping is held until release().")
+void register_cache(Module& m) {
+  Class<CacheRef>(m, "CacheRef",
+                  "The result of a look-up in the registration cache. The mapping is held until release().")
       .def_prop_ro(
           "address", [](const CacheRef& r) { return ref_of(r)->address; }, "The first address of the mapping.")
       .def_prop_ro(

@@ -3,7 +3,7 @@
 
 namespace weft::bind {
 
-void register_cm(nb::module_& m) {
+void register_cm(Module& m) {
   nb::enum_<nic::CmKind>(m, "CmKind", nb::is_arithmetic(), "The kinds of messages by which endpoints connect.")
       .value("request", nic::CmKind::request)
       .value("accept", nic::CmKind::accept)
@@ -15,7 +15,7 @@ void register_cm(nb::module_& m) {
       .value("group_agreed", nic::CmKind::group_agreed, "All members of a group have joined: member 0 may supply().")
       .value("group_joined", nic::CmKind::group_joined, "A join has succeeded.")
       .value("group_failed", nic::CmKind::group_failed, "A join has failed.");
-  nb::class_<CmQueueCore>(m, "CmQueue", "The queue of received connection messages.")
+  Class<CmQueueCore>(m, "CmQueue", "The queue of received connection messages.")
       .def(
           "__init__",
           [](CmQueueCore* self, PyNic& nic, int fd) {

@@ -22,7 +22,7 @@ int page_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   auto* core = nb::inst_ptr<CounterPageCore>(self);
   return PyBuffer_FillInfo(view, self, core->page->data(), nic::CounterPage::kBytes, 0, flags);
 }
-PyType_Slot g_page_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(page_getbuffer)}, {0, nullptr}};
+PyType_Slot g_page_slots[] = {{Py_bf_getbuffer, slot<page_getbuffer>()}, {0, nullptr}};
 
 bool cntr_usable(CounterCore* core) {
   if (!core->closed && core->box && !core->box->forked()) return true;
@@ -124,10 +124,10 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 }
 
 PyMethodDef g_cntr_methods[] = {
-    {"read", cntr_read, METH_NOARGS,
+    {"read", method<cntr_read>(), METH_NOARGS,
      "The number of successful events so far (fi_cntr_read). Drives the NIC's progress.\n\nSource: fi_cntr(3) "
      "fi_cntr_read."},
-    {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cntr_wait)), METH_FASTCALL | METH_KEYWORDS,
+    {"wait", method<cntr_wait>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
      "timeout  seconds; None or negative: no limit.\n\n"
      "Raises TimedOut; Available if the error value changed during the wait. Source: fi_cntr(3) fi_cntr_wait."},
@@ -177,11 +177,12 @@ CounterPageCore get_mmio(CounterCore& c) {
 }  // namespace
 
 CounterCore::~CounterCore() {
+  const Seam seam;
   leave(*this);
 }
 
-void register_cntr(nb::module_& m) {
-  nb::class_<CounterPageCore>(
+void register_cntr(Module& m) {
+  Class<CounterPageCore>(
       m, "CounterPage", nb::type_slots(g_page_slots),
       "The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 adds to the value, at\n"
       "64 to the failures; 0 stored at 128 resets the value, at 192 the failures. The page stays mapped while a\n"
@@ -203,7 +204,7 @@ void register_cntr(nb::module_& m) {
           },
           nb::arg("offset"), nb::arg("value"),
           "Has the effect of a plain store, at once. No store made by this call is lost.");
-  nb::class_<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
+  Class<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
   cntr.def(
           "__init__",
           [](CounterCore* self, DomainCore& d, int events, int wait_obj, uint64_t value_max, uint64_t errors_max,

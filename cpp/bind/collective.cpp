@@ -24,6 +24,7 @@ struct GroupCore {
   std::shared_ptr<nic::Endpoint> ep;  // the group refers to it
   std::shared_ptr<nic::Group> group;
   ~GroupCore() {
+    const Seam seam;
     if (!box || !group || box->forked()) return;
     group->close();
     box->drain();
@@ -447,9 +448,9 @@ PyObject* ep_allreduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
                  .context = context});
 }
 
-void register_collective(nb::module_& m) {
+void register_collective(Module& m) {
   using Address = std::tuple<uint32_t, uint32_t, uint16_t>;
-  nb::class_<GroupCore>(m, "GroupCore", "The NIC's side of a collective group: one member.")
+  Class<GroupCore>(m, "GroupCore", "The NIC's side of a collective group: one member.")
       .def(
           "__init__",
           [](GroupCore* self, EndpointCore& ep, const std::vector<Address>& members, uint32_t member,

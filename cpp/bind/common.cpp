@@ -90,7 +90,7 @@ PyObject* none_or(PyObject* o) {
   return r;
 }
 
-void register_errors(nb::module_& m) {
+void register_errors(Module& m) {
   m.def(
       "set_error_factory",
       [](nb::object f) {

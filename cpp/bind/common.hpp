@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/seam.hpp"
 #include "call/call.hpp"
 #include "host/host.hpp"
 
@@ -126,6 +127,7 @@ struct DomainBox {
     nic->domains.push_back(this);
   }
   ~DomainBox() {
+    const Seam seam;
     std::erase(nic->domains, this);
     if (forked()) (void)domain.release();
   }
@@ -401,16 +403,16 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
                  uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
                  nic::RegionExtra extra = {}, bool unowned = false);
 
-void register_status(nb::module_& m);
-void register_limits(nb::module_& m);
-void register_errors(nb::module_& m);
-void register_buffers(nb::module_& m);
-void register_endpoint(nb::module_& m);
-void register_tcp(nb::module_& m, nb::class_<PyNic>& nic);
-void register_probes(nb::module_& m);
-void register_numpy_memory(nb::module_& m);
-void register_cache(nb::module_& m);
-void register_ucp(nb::module_& m);
-void register_window(nb::module_& m);
+void register_status(Module& m);
+void register_limits(Module& m);
+void register_errors(Module& m);
+void register_buffers(Module& m);
+void register_endpoint(Module& m);
+void register_tcp(Module& m, Class<PyNic>& nic);
+void register_probes(Module& m);
+void register_numpy_memory(Module& m);
+void register_cache(Module& m);
+void register_ucp(Module& m);
+void register_window(Module& m);
 
 }  // namespace weft::bind

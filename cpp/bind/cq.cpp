@@ -271,18 +271,18 @@ PyObject* cq_sreadfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 }
 
 PyMethodDef g_cq_methods[] = {
-    {"read", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_read)), METH_FASTCALL | METH_KEYWORDS,
+    {"read", method<cq_read>(), METH_FASTCALL | METH_KEYWORDS,
      "Takes completions without waiting (fi_cq_read).\n\n"
      "count  the most completions to take.\n\n"
      "Returns a list of entries of the queue's format, oldest first; the list is empty if the queue is. An entry's\n"
      "op_context is the object given to the operation.\n"
      "Raises Available when the entry at the head is a failed operation: readerr() takes it.\n"
      "Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read."},
-    {"readfrom", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_readfrom)), METH_FASTCALL | METH_KEYWORDS,
+    {"readfrom", method<cq_readfrom>(), METH_FASTCALL | METH_KEYWORDS,
      "As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).\n\n"
      "fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.\n"
      "Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom."},
-    {"sread", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_sread)), METH_FASTCALL | METH_KEYWORDS,
+    {"sread", method<cq_sread>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until there is a completion, then takes up to count of them (fi_cq_sread).\n\n"
      "count    the most completions to take.\n"
      "cond     with CQ_COND_THRESHOLD the number of entries to wait for.\n"
@@ -290,7 +290,7 @@ PyMethodDef g_cq_methods[] = {
      "The call spins briefly, yields, then sleeps. Other Python threads run during the wait, and Ctrl-C ends it.\n"
      "Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).\n"
      "Source: fi_cq(3) fi_cq_sread."},
-    {"sreadfrom", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(cq_sreadfrom)), METH_FASTCALL | METH_KEYWORDS,
+    {"sreadfrom", method<cq_sreadfrom>(), METH_FASTCALL | METH_KEYWORDS,
      "As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).\n\n"
      "Raises Again, Available, Canceled, as sread. Source: fi_cq(3) fi_cq_sreadfrom."},
     {nullptr, nullptr, 0, nullptr}};
@@ -300,6 +300,7 @@ PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
 }  // namespace
 
 CompletionQueueCore::~CompletionQueueCore() {
+  const Seam seam;
   if (!box || !cq || box->forked()) return;
   // Drop the contexts of unread entries.
   std::vector<uint64_t> contexts;
@@ -317,7 +318,7 @@ CompletionQueueCore::~CompletionQueueCore() {
   }
 }
 
-void register_cq(nb::module_& m) {
+void register_cq(Module& m) {
   m.def(
       "set_entry_types",
       [](nb::type_object a, nb::type_object b, nb::type_object c, nb::type_object d, nb::type_object e) {
@@ -336,8 +337,8 @@ void register_cq(nb::module_& m) {
       nb::sig("def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None"),
       "Registers the NamedTuple classes of completion entries, one for each format.");
 
-  nb::class_<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
-                                     "The NIC's side of a completion queue.");
+  Class<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
+                                "The NIC's side of a completion queue.");
   cq.def(
         "__init__",
         [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj, bool huge,

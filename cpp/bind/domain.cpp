@@ -122,7 +122,7 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 }
 
 PyMethodDef g_domain_methods[] = {
-    {"mr_reg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(domain_mr_reg)), METH_FASTCALL | METH_KEYWORDS,
+    {"mr_reg", method<domain_mr_reg>(), METH_FASTCALL | METH_KEYWORDS,
      "Register memory (fi_mr_reg). Returns a MemoryRegion.\n\n"
      "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Peers\n"
      "                access memory that Weft allocated (`Domain.alloc`, `weft.empty`) fastest.\n"
@@ -142,7 +142,7 @@ PyType_Slot g_domain_slots[] = {{Py_tp_methods, g_domain_methods}, {0, nullptr}}
 
 }  // namespace
 
-void register_domain(nb::module_& m) {
+void register_domain(Module& m) {
   m.def(
       "set_region_type",
       [](nb::type_object type) {
@@ -151,7 +151,7 @@ void register_domain(nb::module_& m) {
       },
       nb::arg("type"), "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
 
-  nb::class_<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
+  Class<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
       .def(
           "__init__",
           [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
@@ -245,7 +245,8 @@ void register_domain(nb::module_& m) {
             nb::list out;
             if (!d.box || d.box->forked()) return out;
             for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
-              if (r->staged && r->bound.is(ep)) out.append(nb::borrow(r->self));
+              PyObject* found = r->staged && r->bound.is(ep) ? still_alive(r->self) : nullptr;
+              if (found != nullptr) out.append(nb::steal(found));
             }
             return out;
           },
@@ -265,7 +266,9 @@ void register_domain(nb::module_& m) {
           [](DomainCore& d) {
             nb::list out;
             if (!d.box || d.box->forked()) return out;
-            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) out.append(nb::borrow(r->self));
+            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
+              if (PyObject* found = still_alive(r->self)) out.append(nb::steal(found));
+            }
             return out;
           },
           nb::sig("def regions(self) -> list[Any]"), "The open regions.")

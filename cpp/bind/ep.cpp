@@ -94,6 +94,7 @@ bool present(const char* method, std::initializer_list<std::pair<PyObject*, cons
 }
 
 EndpointCore::~EndpointCore() {
+  const Seam seam;
   if (!box || !ep || box->forked()) return;
   if (alias) {
     ep->close_lane(nic::lane_of(lane));
@@ -106,9 +107,9 @@ EndpointCore::~EndpointCore() {
   box->drain();
 }
 
-void register_endpoint(nb::module_& m) {
-  nb::class_<EndpointCore>(m, "EndpointCore", nb::type_slots(g_endpoint_slots),
-                           "The NIC's side of an endpoint: its data path.")
+void register_endpoint(Module& m) {
+  Class<EndpointCore>(m, "EndpointCore", nb::type_slots(g_endpoint_slots),
+                      "The NIC's side of an endpoint: its data path.")
       .def(
           "__init__",
           [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,

@@ -5,8 +5,7 @@ namespace weft::bind {
 
 namespace {
 
-#define WEFT_METHOD(name, doc) \
-  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_METHOD(name, doc) {#name, method<ep_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
 PyMethodDef g_methods[] = {
     WEFT_METHOD(
@@ -252,12 +251,12 @@ PyMethodDef g_methods[] = {
         "           once, without a group; with cxi.PRE_REDUCED buf is such an accumulator.\n\n"
         "Raises as barrier, and InvalidArgument (no such pair, more than 32 bytes). Overflow, members that disagree,\n"
         "and a lost member are failed completions. Source: fi_collective(3) fi_allreduce."),
-    {"_writedatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_writedatamsg)),
-     METH_FASTCALL | METH_KEYWORDS, "writemsg with remote data, whether or not writemsg itself takes REMOTE_CQ_DATA."},
-    {"_senddatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_senddatamsg)),
-     METH_FASTCALL | METH_KEYWORDS, "sendmsg with remote data, whether or not sendmsg itself takes REMOTE_CQ_DATA."},
-    {"_tsenddatamsg", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(ep_tsenddatamsg)),
-     METH_FASTCALL | METH_KEYWORDS, "tsendmsg with remote data, whether or not tsendmsg itself takes REMOTE_CQ_DATA."},
+    {"_writedatamsg", method<ep_writedatamsg>(), METH_FASTCALL | METH_KEYWORDS,
+     "writemsg with remote data, whether or not writemsg itself takes REMOTE_CQ_DATA."},
+    {"_senddatamsg", method<ep_senddatamsg>(), METH_FASTCALL | METH_KEYWORDS,
+     "sendmsg with remote data, whether or not sendmsg itself takes REMOTE_CQ_DATA."},
+    {"_tsenddatamsg", method<ep_tsenddatamsg>(), METH_FASTCALL | METH_KEYWORDS,
+     "tsendmsg with remote data, whether or not tsendmsg itself takes REMOTE_CQ_DATA."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

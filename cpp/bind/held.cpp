@@ -33,7 +33,7 @@ void hold(const DomainBox* box, const void* owner, iovec* piece) {
   piece->iov_base = reinterpret_cast<void*>(address);  // NOLINT: an address of the process
 }
 
-void register_held(nb::module_& m) {
+void register_held(Module& m) {
   m.def(
       "hold_pages",
       [](DomainCore& d, bool kept) {

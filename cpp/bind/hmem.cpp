@@ -5,7 +5,7 @@
 
 namespace weft::bind {
 
-void register_hmem(nb::class_<PyNic>& nic) {
+void register_hmem(Class<PyNic>& nic) {
   nic.def(
          "hmem_load",
          [](PyNic& n, uint32_t iface, const std::string& library) -> std::optional<std::string> {

@@ -23,8 +23,8 @@ struct NicLimits {
 
 }  // namespace
 
-void register_limits(nb::module_& m) {
-  nb::class_<NicLimits>(m, "Limits", "The default limits of a NIC.")
+void register_limits(Module& m) {
+  Class<NicLimits>(m, "Limits", "The default limits of a NIC.")
       .def_ro("endpoint_count", &NicLimits::endpoint_count, "Open endpoints per NIC.")
       .def_ro("domain_count", &NicLimits::domain_count, "Open domains per NIC.")
       .def_ro("region_count", &NicLimits::region_count, "Open regions per NIC.")

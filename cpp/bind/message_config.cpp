@@ -4,7 +4,7 @@
 
 namespace weft::bind {
 
-void register_message_config(nb::module_& m) {
+void register_message_config(Module& m) {
   using nic::MatchMode;
   using nic::MessageConfig;
   nb::enum_<MatchMode>(m, "MatchMode", "Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE.")
@@ -12,10 +12,9 @@ void register_message_config(nb::module_& m) {
       .value("hardware", MatchMode::hardware, "In hardware; without list entries flow control begins.")
       .value("hybrid", MatchMode::hybrid, "In hardware; without list entries in software from then on.")
       .value("software", MatchMode::software, "In software, which needs no list entries.");
-  nb::class_<MessageConfig>(
-      m, "MessageConfig",
-      "How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and\n"
-      "SOURCE_ERR, are set beside these values.")
+  Class<MessageConfig>(m, "MessageConfig",
+                       "How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and\n"
+                       "SOURCE_ERR, are set beside these values.")
       .def(nb::init<>())
       .def_prop_rw(
           "eager_max", [](const MessageConfig& c) { return c.eager_max; },

@@ -2,9 +2,12 @@
 #include "bind/held.hpp"
 #include "bind/objects.hpp"
 #include "bind/reduction.hpp"
+#include "bind/seam.hpp"
 
-NB_MODULE(_nic, m) {
+NB_MODULE(_nic, module) {
   using namespace weft::bind;
+  make_seam();
+  Module m(module);
   m.doc() = "The software NIC of Weft. weft.fi and weft.ucp call this module; applications do not.";
   nb::set_leak_warnings(false);  // objects that live until the interpreter ends are not an error
   register_errors(m);

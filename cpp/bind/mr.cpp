@@ -136,9 +136,8 @@ Py_ssize_t slice_length(PyObject* self) {
   return static_cast<Py_ssize_t>(nb::inst_ptr<MrSlice>(self)->length);
 }
 
-PyType_Slot g_slice_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(slice_subscript)},
-                               {Py_mp_length, reinterpret_cast<void*>(slice_length)},
-                               {0, nullptr}};
+PyType_Slot g_slice_slots[] = {
+    {Py_mp_subscript, slot<slice_subscript>()}, {Py_mp_length, slot<slice_length>()}, {0, nullptr}};
 
 PyObject* region_subscript(PyObject* self, PyObject* index) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
@@ -163,7 +162,7 @@ void region_finalize(PyObject* self) {
 }
 
 PyMethodDef g_region_methods[] = {
-    {"bind", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(region_bind)), METH_FASTCALL | METH_KEYWORDS,
+    {"bind", method<region_bind>(), METH_FASTCALL | METH_KEYWORDS,
      "Associate the region with a counter or an endpoint (fi_mr_bind).\n\n"
      "fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT`\n"
      "        one through which peers may access the region, otherwise an association without effect, so that a\n"
@@ -177,13 +176,13 @@ PyMethodDef g_region_methods[] = {
      "Raises BadFlags; BadState (the region was enabled with `enable()` already; a counter under `fi.MR_RMA_EVENT`\n"
      "on a region registered without `fi.RMA_EVENT`); WrongDomain; InvalidArgument (some other object).\n"
      "Source: fi_mr(3) fi_mr_bind."},
-    {"enable", region_enable, METH_NOARGS,
+    {"enable", method<region_enable>(), METH_NOARGS,
      "Enable a region that was created disabled (fi_mr_enable). An enabled region takes no further bindings.\n\n"
      "Regions are created disabled under `fi.MR_ENDPOINT`, and under `fi.MR_RMA_EVENT` with the flag `fi.RMA_EVENT`.\n"
      "Enabling an enabled region changes nothing.\n\n"
      "Raises BadState under `fi.MR_ENDPOINT` before the region is bound to an endpoint.\n"
      "Source: fi_mr(3) fi_mr_enable."},
-    {"close", region_close, METH_NOARGS,
+    {"close", method<region_close>(), METH_NOARGS,
      "Close the region (fi_close): its key is invalid from here on, and a peer that uses the key gets an error.\n\n"
      "The call waits, for a bounded time, for peers that are copying. Operations of this process that have the\n"
      "region as their buffer continue, and hold its memory until they end. Closing again does nothing.\n\n"
@@ -213,12 +212,14 @@ PyGetSetDef g_region_getset[] = {
      nullptr},
     {"_associated",
      [](PyObject* self, void*) -> PyObject* {
+       const Seam seam;
        PyObject* bound = nb::inst_ptr<MemoryRegionCore>(self)->bound.ptr();
        if (bound == nullptr) return PyTuple_New(0);
        if (!PyTuple_Check(bound)) return PyTuple_Pack(1, bound);
        return Py_NewRef(bound);
      },
      [](PyObject* self, PyObject* value, void*) {
+       const Seam seam;
        if (value == nullptr || !PyTuple_Check(value)) {
          PyErr_SetString(PyExc_TypeError, "_associated: a tuple");
          return -1;
@@ -232,11 +233,13 @@ PyGetSetDef g_region_getset[] = {
      "close() must check bindings or sub-MRs.", nullptr},
     {"_site",
      [](PyObject* self, void*) -> PyObject* {
+       const Seam seam;
        const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
        if (!r->site.is_valid()) Py_RETURN_NONE;
        return Py_BuildValue("(Oi)", r->site.ptr(), r->site_at);
      },
      [](PyObject* self, PyObject* value, void*) {
+       const Seam seam;
        auto* r = nb::inst_ptr<MemoryRegionCore>(self);
        PyObject* code = nullptr;
        int at = 0;
@@ -248,10 +251,12 @@ PyGetSetDef g_region_getset[] = {
      "The place that made the region: (code, instruction), or None.", nullptr},
     {"domain",
      [](PyObject* self, void*) -> PyObject* {
+       const Seam seam;
        const auto* r = nb::inst_ptr<MemoryRegionCore>(self);
        return none_or(r->domain.ptr());
      },
      [](PyObject* self, PyObject* value, void*) {
+       const Seam seam;
        auto* r = nb::inst_ptr<MemoryRegionCore>(self);
        r->domain = nb::borrow(value);
        r->enlist(self);
@@ -264,14 +269,15 @@ PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
                                 {Py_tp_getset, g_region_getset},
                                 {Py_tp_traverse, reinterpret_cast<void*>(region_traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(region_clear)},
-                                {Py_tp_setattro, reinterpret_cast<void*>(region_setattro)},
-                                {Py_tp_finalize, reinterpret_cast<void*>(region_finalize)},
-                                {Py_mp_subscript, reinterpret_cast<void*>(region_subscript)},
+                                {Py_tp_setattro, slot<region_setattro>()},
+                                {Py_tp_finalize, slot<region_finalize>()},
+                                {Py_mp_subscript, slot<region_subscript>()},
                                 {0, nullptr}};
 
 }  // namespace
 
 MemoryRegionCore::~MemoryRegionCore() {
+  const Seam seam;
   delist();  // before releasing the GIL: another thread must not find an object that is being freed
   if (!box || !region || box->forked()) return;
   if (region->closed()) return;
@@ -292,6 +298,7 @@ MemoryRegionCore::~MemoryRegionCore() {
 }
 
 MappingCore::~MappingCore() {
+  const Seam seam;
   if (!box || !region || box->forked()) return;
   std::string why;  // if a peer does not finish, the NIC keeps the mapping, and its memory is not reused
   bool done;
@@ -302,9 +309,9 @@ MappingCore::~MappingCore() {
   if (done && g_holding) held_pages().release(this);
 }
 
-void register_mr(nb::module_& m) {
-  nb::class_<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(),
-                            "A range of bytes of a registered region: the fastest kind of local buffer.");
+void register_mr(Module& m) {
+  Class<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(),
+                       "A range of bytes of a registered region: the fastest kind of local buffer.");
   slice.def_prop_ro(
            "address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
       .def("__repr__", [](const MrSlice& s) {
@@ -315,8 +322,8 @@ void register_mr(nb::module_& m) {
       });
   g_mr_slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
 
-  nb::class_<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), nb::dynamic_attr(),
-                                  nb::is_weak_referenceable(), "The NIC's side of a region.");
+  Class<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), nb::dynamic_attr(),
+                             nb::is_weak_referenceable(), "The NIC's side of a region.");
   mr.def(
         "__init__",
         [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
@@ -477,7 +484,7 @@ void register_mr(nb::module_& m) {
   m.def("allow_light_regions", &allow_light_regions, nb::arg("allowed"),
         "For tests: False has nanobind make every object; True makes light ones again, where that is possible.");
 
-  nb::class_<MappingCore>(
+  Class<MappingCore>(
       m, "Mapping",
       "Memory that peers access through an endpoint, independent of the regions for which it was mapped. A mapping\n"
       "covers whole pages; its offset 0 is `address`.\n\n"

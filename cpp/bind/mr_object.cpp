@@ -94,7 +94,11 @@ void region_dealloc(PyObject* self) {
 void own_objects(PyTypeObject* type) {
   g_usual_dealloc = type->tp_dealloc;
   type->tp_dealloc = region_dealloc;
+#ifdef Py_GIL_DISABLED
+  // Other threads may take references: nanobind's objects are prepared for that, light objects are not.
+#else
   g_light = g_known = learn_head(reinterpret_cast<PyObject*>(type));
+#endif
 }
 
 bool light_regions() {

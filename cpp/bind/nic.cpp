@@ -31,12 +31,12 @@ int allocation_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   return PyBuffer_FillInfo(view, self, a->address, static_cast<Py_ssize_t>(a->nbytes), 0, flags);
 }
 
-PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(allocation_getbuffer)}, {0, nullptr}};
+PyType_Slot g_allocation_slots[] = {{Py_bf_getbuffer, slot<allocation_getbuffer>()}, {0, nullptr}};
 
 }  // namespace
 
-void register_nic(nb::module_& m) {
-  nb::class_<Allocation> allocation(
+void register_nic(Module& m) {
+  Class<Allocation> allocation(
       m, "Allocation", nb::type_slots(g_allocation_slots),
       "Memory in a segment that peers map and access by load and store: a writable buffer of bytes.\n"
       "The memory is freed with the last reference to this object.");
@@ -46,7 +46,7 @@ void register_nic(nb::module_& m) {
           "Virtual address of the first byte.")
       .def_prop_ro("nbytes", [](const Allocation& a) { return a.nbytes; }, "Length in bytes.");
 
-  nb::class_<PyNic> nic_class(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.");
+  Class<PyNic> nic_class(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.");
   nic_class
       .def(
           "__init__",

@@ -75,7 +75,7 @@ void need_numpy() {
 
 }  // namespace
 
-void register_numpy_memory(nb::module_& m) {
+void register_numpy_memory(Module& m) {
   m.def(
       "numpy_memory_handler",
       [](PyNic& nic) {

@@ -52,21 +52,21 @@ PyObject* region_enable(PyObject* self, PyObject*);
 PyObject* region_close(PyObject* self, PyObject*);
 bool close_region(MemoryRegionCore& r);  // false with a Python error set: the region is still open
 
-void register_nic(nb::module_& m);
-void register_hmem(nb::class_<PyNic>& nic);
-void register_telemetry(nb::module_& m, nb::class_<PyNic>& nic);
-void register_takes(nb::module_& m);
-void register_domain(nb::module_& m);
-void register_cm(nb::module_& m);
-void register_collective(nb::module_& m);
-void register_av(nb::module_& m);
-void register_cq(nb::module_& m);
-void register_cntr(nb::module_& m);
-void register_mr(nb::module_& m);
-void register_atomic(nb::module_& m);
-void register_rules(nb::module_& m);
-void register_message_config(nb::module_& m);
-void register_triggers(nb::module_& m);
+void register_nic(Module& m);
+void register_hmem(Class<PyNic>& nic);
+void register_telemetry(Module& m, Class<PyNic>& nic);
+void register_takes(Module& m);
+void register_domain(Module& m);
+void register_cm(Module& m);
+void register_collective(Module& m);
+void register_av(Module& m);
+void register_cq(Module& m);
+void register_cntr(Module& m);
+void register_mr(Module& m);
+void register_atomic(Module& m);
+void register_rules(Module& m);
+void register_message_config(Module& m);
+void register_triggers(Module& m);
 
 // Starts deferred work after a counter was changed. Requires the GIL, and no lock of the NIC.
 inline void run_triggers(const DomainBox& box) {

@@ -93,13 +93,13 @@ PyObject* poll_u64(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject*
 }
 
 PyMethodDef g_functions[] = {
-    {"poll_u64", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(poll_u64)), METH_FASTCALL | METH_KEYWORDS,
+    {"poll_u64", method<poll_u64>(), METH_FASTCALL | METH_KEYWORDS,
      "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
-void register_probes(nb::module_& m) {
+void register_probes(Module& m) {
   m.def(
       "probe_memcpy",
       [](nb::handle dst, nb::handle src, uint64_t rounds, size_t piece, size_t stride) {

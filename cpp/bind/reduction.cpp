@@ -74,7 +74,7 @@ bool fold_buffers(const char* method, PyObject* buf, PyObject* result, uint64_t 
   return true;
 }
 
-void register_reduction(nb::module_& m) {
+void register_reduction(Module& m) {
   m.def(
       "reduction_bytes",
       [](uint64_t op, uint64_t datatype, uint64_t count, bool general) -> std::optional<size_t> {

@@ -11,6 +11,6 @@ namespace weft::bind {
 bool fold_buffers(const char* method, PyObject* buf, PyObject* result, uint64_t count, uint64_t datatype, uint64_t op,
                   bool pre_reduced, bool general);
 
-void register_reduction(nb::module_& m);
+void register_reduction(Module& m);
 
 }  // namespace weft::bind

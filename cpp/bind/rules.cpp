@@ -38,7 +38,7 @@ uint32_t& atomics_at(nic::OpRules& rules, uint32_t family, uint32_t op) {
 
 }  // namespace
 
-void register_rules(nb::module_& m) {
+void register_rules(Module& m) {
   using nic::OpRules;
   nb::enum_<Refusal>(m, "Refusal", "Why a call was refused.")
       .value("cq_full", Refusal::cq_full)
@@ -88,7 +88,7 @@ void register_rules(nb::module_& m) {
       .value("unknown_device_memory", Refusal::unknown_device_memory)
       .value("past_allocation", Refusal::past_allocation)
       .value("no_page", Refusal::no_page);
-  nb::class_<nic::MsgRules>(m, "MsgRules", "The rules of messages.")
+  Class<nic::MsgRules>(m, "MsgRules", "The rules of messages.")
       .def(nb::init<>())
       .def_rw("tag_mask", &nic::MsgRules::tag_mask, "The bits that tags and ignore masks may have.")
       .def_rw("receive_flags", &nic::MsgRules::receive_flags, "Flags of receives whose call takes no flags.")
@@ -96,9 +96,9 @@ void register_rules(nb::module_& m) {
           "recv_iov_max", [](const nic::MsgRules& r) { return r.recv_iov_max; },
           [](nic::MsgRules& r, uint32_t n) { r.recv_iov_max = at_most_kIovMax(n); }, "The most buffers of one receive.")
       .def_rw("data", &nic::MsgRules::data, "False: no message carries remote CQ data.");
-  nb::class_<OpRules>(m, "OpRules",
-                      "The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other\n"
-                      "calls with the codes of the man pages.")
+  Class<OpRules>(m, "OpRules",
+                 "The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other\n"
+                 "calls with the codes of the man pages.")
       .def(nb::init<>())
       .def_prop_rw(
           "iov_max", [](const OpRules& r) { return r.iov_max; },

@@ -5,7 +5,7 @@
 
 namespace weft::bind {
 
-void register_status(nb::module_& m) {
+void register_status(Module& m) {
   nb::enum_<Status>(m, "Status", nb::is_arithmetic(),
                     "How an operation ended. A domain's policy maps each status to the provider's error codes.")
       .value("ok", Status::ok)

@@ -90,13 +90,13 @@ void check(uint32_t slot, size_t kind, int32_t count) {
   }
 }
 
-void register_ledger(nb::module_& m) {
-  nb::class_<Ledger>(m, "Ledger",
-                     "The resources of a device that each process has taken, in a file that the processes map.\n\n"
-                     "fd    a file of `bytes()` bytes; the caller may close it afterwards.\n\n"
-                     "Kinds of resources are numbers from 0 to 7. Limits are exact between processes. The ledger stays "
-                     "correct if a\n"
-                     "process is killed at any instant. Raises Busy if another process holds the lock for 10 s.")
+void register_ledger(Module& m) {
+  Class<Ledger>(m, "Ledger",
+                "The resources of a device that each process has taken, in a file that the processes map.\n\n"
+                "fd    a file of `bytes()` bytes; the caller may close it afterwards.\n\n"
+                "Kinds of resources are numbers from 0 to 7. Limits are exact between processes. The ledger stays "
+                "correct if a\n"
+                "process is killed at any instant. Raises Busy if another process holds the lock for 10 s.")
       .def(
           "__init__", [](Ledger* self, int fd) { translating([&] { new (self) Ledger(fd); }); }, nb::arg("fd"))
       .def_static("bytes", &Ledger::bytes, "Size of the file.")
@@ -172,15 +172,15 @@ void register_ledger(nb::module_& m) {
 
 }  // namespace
 
-void register_takes(nb::module_& m) {
-  nb::class_<Numbers>(m, "Numbers",
-                      "A pool of the numbers from 0 to count - 1. Its calls are atomic, because they hold the GIL.")
+void register_takes(Module& m) {
+  Class<Numbers>(m, "Numbers",
+                 "A pool of the numbers from 0 to count - 1. Its calls are atomic, because they hold the GIL.")
       .def(nb::init<uint32_t>(), nb::arg("count"))
       .def("take", &Numbers::take, "Takes the lowest free number; None if no number is free.")
       .def("give", &Numbers::give, nb::arg("number"), "Gives a number back; False if it was not taken.")
       .def("__len__", &Numbers::taken);
 
-  nb::class_<Stock>(m, "Stock", "Counts of several kinds of resource. Its calls are atomic, because they hold the GIL.")
+  Class<Stock>(m, "Stock", "Counts of several kinds of resource. Its calls are atomic, because they hold the GIL.")
       .def(nb::init<std::vector<std::string>>(), nb::arg("kinds"))
       .def(
           "__getitem__", [](Stock& s, const std::string& kind) { return s[s.kind(kind)]; }, nb::arg("kind"))
@@ -201,15 +201,14 @@ void register_takes(nb::module_& m) {
           "clear", [](Stock& s, const std::string& kind) { return std::exchange(s[s.kind(kind)], 0); }, nb::arg("kind"),
           "Takes all of a kind and returns their number.");
 
-  nb::class_<Sequence>(
-      m, "KeySequence",
-      "Consecutive numbers of a given number of bits. Its calls are atomic, because they hold the GIL.")
+  Class<Sequence>(m, "KeySequence",
+                  "Consecutive numbers of a given number of bits. Its calls are atomic, because they hold the GIL.")
       .def(nb::init<uint64_t, uint32_t>(), nb::arg("first"), nb::arg("bits"))
       .def("next", &Sequence::next);
 
   register_ledger(m);
 
-  nb::class_<RegionTakes>(
+  Class<RegionTakes>(
       m, "RegionTakes",
       "The resources that regions take of their provider (`DomainPolicy.region_takes`).\n\n"
       "numbers       the pool of which each region takes a number when it is registered.\n"

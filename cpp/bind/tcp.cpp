@@ -57,7 +57,7 @@ bool send_all(int fd, const std::byte* from, size_t size, uint64_t deadline) {
 
 }  // namespace
 
-void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
+void register_tcp(Module& m, Class<PyNic>& nic) {
   nic.def(
          "tcp_secret",
          [](PyNic& n, nb::bytes key, nb::dict sodium) {
@@ -168,8 +168,12 @@ void register_tcp(nb::module_& m, nb::class_<PyNic>& nic) {
       "Returns (ip, port, nic) of a number from route_number(); None for a NIC of this host.");
 
   m.def(
-      "has_vni", [](uint32_t number, uint16_t vni) { return link::has_vni(number, vni); }, nb::arg("nic"),
-      nb::arg("vni"), nb::call_guard<nb::gil_scoped_release>(),
+      "has_vni",
+      [](uint32_t number, uint16_t vni) {
+        const nb::gil_scoped_release released;
+        return link::has_vni(number, vni);
+      },
+      nb::arg("nic"), nb::arg("vni"),
       "True if an endpoint of this user, in any process of this host, has this NIC and VNI.");
 
   m.def(

@@ -5,11 +5,11 @@
 
 namespace weft::bind {
 
-void register_telemetry(nb::module_& m, nb::class_<PyNic>& nic) {
+void register_telemetry(Module& m, Class<PyNic>& nic) {
   using nic::TrafficRules;
-  nb::class_<TrafficRules>(m, "TrafficRules",
-                           "The provider's rules for how an endpoint's operations travel, used only for telemetry.\n"
-                           "An endpoint without rules counts nothing.")
+  Class<TrafficRules>(m, "TrafficRules",
+                      "The provider's rules for how an endpoint's operations travel, used only for telemetry.\n"
+                      "An endpoint without rules counts nothing.")
       .def("__init__",
            [](TrafficRules* self) {
              new (self) TrafficRules{};

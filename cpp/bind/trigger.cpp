@@ -107,7 +107,7 @@ PyObject* queue_work(DomainBox& box, const char* method, std::unique_ptr<nic::Wo
   return PyUnicode_FromString(name_of(queued));
 }
 
-void register_triggers(nb::module_& m) {
+void register_triggers(Module& m) {
   m.def(
       "queue_work",
       [](EndpointCore& ep, int type, nb::handle msg, nb::handle flags, nb::handle comparev, nb::handle compare_desc,

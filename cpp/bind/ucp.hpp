@@ -110,6 +110,6 @@ size_t collect(UcpWorker& worker);
 void follow(UcpWorker& worker, nb::object request, ucp::Worker::Outcome outcome);
 
 PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-void register_ucp_worker(nb::module_& m);
+void register_ucp_worker(Module& m);
 
 }  // namespace weft::bind

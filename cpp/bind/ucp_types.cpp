@@ -91,7 +91,7 @@ PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t narg
 }
 
 PyMethodDef g_context_methods[] = {
-    {"mem_map", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(context_mem_map)), METH_FASTCALL | METH_KEYWORDS,
+    {"mem_map", method<context_mem_map>(), METH_FASTCALL | METH_KEYWORDS,
      "Map memory, or allocate and map it (ucp_mem_map).\n\n"
      "    context.mem_map(array)\n"
      "    context.mem_map(length=1 << 20, allocate=True)\n"
@@ -112,8 +112,7 @@ PyMethodDef g_context_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_context_slots[] = {{Py_tp_methods, g_context_methods}, {0, nullptr}};
 
-#define WEFT_METHOD(of, name, doc) \
-  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(of##_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_METHOD(of, name, doc) {#name, method<of##_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
 PyMethodDef g_ep_methods[] = {
     WEFT_METHOD(
@@ -159,7 +158,7 @@ PyType_Slot g_ep_slots[] = {{Py_tp_methods, g_ep_methods}, {0, nullptr}};
 
 }  // namespace
 
-void register_ucp(nb::module_& m) {
+void register_ucp(Module& m) {
   m.def(
       "set_ucs_error",
       [](nb::object f) {
@@ -193,7 +192,7 @@ void register_ucp(nb::module_& m) {
       nb::arg("address"), nb::arg("length"), nb::arg("writable") = true,
       "Allocates the pages of memory before they are touched. False if the system cannot.");
 
-  nb::class_<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
+  Class<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
       .def(
           "__init__",
           [](Context* self, PyNic& nic, uint64_t access) {
@@ -210,8 +209,7 @@ void register_ucp(nb::module_& m) {
 
   register_ucp_worker(m);
 
-  nb::class_<UcpEp>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots),
-                    "The NIC's side of a UCP endpoint: its data path.")
+  Class<UcpEp>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots), "The NIC's side of a UCP endpoint: its data path.")
       .def(
           "__init__",
           [](nb::pointer_and_handle<UcpEp> self, nb::object worker, uint64_t dest, bool watched) {
@@ -241,7 +239,7 @@ void register_ucp(nb::module_& m) {
           "Raises UcsError for the first unreported failure.")
       .def("shut", [](UcpEp& e) { e.close(); });
 
-  nb::class_<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
+  Class<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
   rkey.def(
           "__init__",
           [](UcpRkey* self, nb::object ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,

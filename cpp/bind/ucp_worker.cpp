@@ -319,28 +319,27 @@ PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nar
   return PyBool_FromLong(found);
 }
 
-#define WEFT_METHOD(of, name, doc) \
-  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(of##_##name)), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_METHOD(of, name, doc) {#name, method<of##_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
 PyMethodDef g_worker_methods[] = {
-    {"progress", worker_progress, METH_NOARGS,
+    {"progress", method<worker_progress>(), METH_NOARGS,
      "Advances operations and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
      "Raises the first exception of a callback, after all due callbacks were called.\n"
      "Source: UCP, ucp_worker_progress."},
     WEFT_METHOD(worker, flush_nbx,
                 "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
                 "Source: UCP, ucp_worker_flush_nbx."),
-    {"wait_core", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(worker_wait_core)), METH_FASTCALL,
+    {"wait_core", method<worker_wait_core>(), METH_FASTCALL,
      "Waits until progress() has something to do, the request has ended, or signal() was called: True. False at the "
      "timeout."},
-    {"call_due", worker_call_due, METH_NOARGS,
+    {"call_due", method<worker_call_due>(), METH_NOARGS,
      "Calls the callbacks that are due. Raises the first exception of a callback."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_worker_slots[] = {{Py_tp_methods, g_worker_methods}, {0, nullptr}};
 
 }  // namespace
 
-void register_ucp_worker(nb::module_& m) {
+void register_ucp_worker(Module& m) {
   m.def(
       "set_ucp_request",
       [](nb::type_object type, nb::object done) {
@@ -359,7 +358,7 @@ void register_ucp_worker(nb::module_& m) {
       nb::arg("f"), nb::sig("def set_ucp_waker(f: Callable[[Any], None]) -> None"),
       "Registers the function (future) -> None that ends the wait of a task whose request has ended.");
 
-  nb::class_<UcpRequest>(m, "UcpRequestCore", "The NIC's side of a request.")
+  Class<UcpRequest>(m, "UcpRequestCore", "The NIC's side of a request.")
       .def(nb::init<>())
       .def("__bool__", [](nb::handle self) { return self.ptr() != g_ucp_done; })
       .def_prop_ro(
@@ -398,7 +397,7 @@ void register_ucp_worker(nb::module_& m) {
           },
           nb::arg("future"), nb::sig("def drop_waiter(self, future: Any) -> None"));
 
-  nb::class_<UcpWorker>(m, "UcpWorkerCore", nb::type_slots(g_worker_slots), "The NIC's side of a worker.")
+  Class<UcpWorker>(m, "UcpWorkerCore", nb::type_slots(g_worker_slots), "The NIC's side of a worker.")
       .def(
           "__init__",
           [](UcpWorker* self, nb::object domain, nb::object cq, nb::object av, nb::object ep, uint32_t features) {

@@ -21,14 +21,14 @@ int peer_memory_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   auto* m = nb::inst_ptr<PeerMemory>(self);
   return PyBuffer_FillInfo(view, self, m->data, static_cast<Py_ssize_t>(m->length), m->readonly ? 1 : 0, flags);
 }
-PyType_Slot g_peer_memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(peer_memory_getbuffer)}, {0, nullptr}};
+PyType_Slot g_peer_memory_slots[] = {{Py_bf_getbuffer, slot<peer_memory_getbuffer>()}, {0, nullptr}};
 
 }  // namespace
 
-void register_window(nb::module_& m) {
-  nb::class_<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots),
-                         "Memory of a peer's process, mapped in this process: a buffer. While this object exists,\n"
-                         "the memory stays mapped, and the peer does not reuse its place for another region.")
+void register_window(Module& m) {
+  Class<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots),
+                    "Memory of a peer's process, mapped in this process: a buffer. While this object exists,\n"
+                    "the memory stays mapped, and the peer does not reuse its place for another region.")
       .def_prop_ro("address", [](const PeerMemory& p) { return reinterpret_cast<uint64_t>(p.data); })
       .def_prop_ro("nbytes", [](const PeerMemory& p) { return p.length; })
       .def_prop_ro(

@@ -1,0 +1,35 @@
+// cpp/bind/seam.cpp: the object whose lock stands for the GIL, and references to objects that may be going.
+#include "bind/seam.hpp"
+
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX < 0x030e0000
+namespace nanobind::detail {
+bool nb_try_inc_ref(PyObject* object) noexcept;  // nanobind's own, for Python 3.13; CPython has one since 3.14
+}
+#endif
+
+namespace weft::bind {
+
+#ifdef Py_GIL_DISABLED
+PyObject* g_seam = nullptr;
+
+void make_seam() {
+  if (g_seam == nullptr) g_seam = PyList_New(0);
+  if (g_seam == nullptr) throw nb::python_error();
+}
+
+PyObject* still_alive(PyObject* object) noexcept {
+#if PY_VERSION_HEX < 0x030e0000
+  return nb::detail::nb_try_inc_ref(object) ? object : nullptr;
+#else
+  return PyUnstable_TryIncRef(object) ? object : nullptr;
+#endif
+}
+#else
+void make_seam() {}
+
+PyObject* still_alive(PyObject* object) noexcept {
+  return Py_NewRef(object);
+}
+#endif
+
+}  // namespace weft::bind
