@@ -5,6 +5,7 @@ The build folder is kept (build/wheel), so that only the first run compiles ever
 
 from __future__ import annotations
 
+import email
 import fcntl
 import os
 import sys
@@ -55,7 +56,10 @@ def test_wheel_is_typed(names: list[str]) -> None:
 def test_wheel_has_the_package_and_nothing_else(names: list[str]) -> None:
     strangers = [name for name in names if not name.startswith(("weft/", "weft-0."))]
     assert not strangers
-    assert not [name for name in names if name.endswith((".cpp", ".hpp", ".a", ".md")) or "__pycache__" in name]
+    leftovers = (".cpp", ".hpp", ".h", ".inl", ".a", ".o", ".md", ".cmake", ".ninja", ".orig", ".rej")
+    assert not [name for name in names if name.endswith(leftovers) or "__pycache__" in name]
+    kinds = {Path(name).suffix for name in names if name.startswith("weft/")}
+    assert kinds == {".py", ".pyi", ".so", ".html", ".typed"}
     sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "weft").rglob("*.py")}
     assert sources <= set(names)
 
@@ -70,6 +74,22 @@ def test_wheel_has_licence_script_and_pytest_plugin(wheel: Path, names: list[str
     said = zipfile.ZipFile(wheel).read(entry_points).decode().replace(" ", "")
     assert "weft=weft.tools.cli:main" in said
     assert "[pytest11]\nweft.testing=weft.testing" in said
+
+
+def test_wheel_describes_itself(wheel: Path, names: list[str]) -> None:
+    (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+    said = email.message_from_bytes(zipfile.ZipFile(wheel).read(metadata))
+    assert {url.partition(",")[0] for url in said.get_all("Project-URL", [])} >= {"Documentation", "Issues", "Source"}
+    assert "Programming Language :: Python :: 3.14" in said.get_all("Classifier", [])
+    assert said["Description-Content-Type"].startswith("text/markdown")
+    assert "Weft is a memory fabric in software" in str(said.get_payload())
+
+
+def test_wheel_is_a_command_by_python_m(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path))
+    result = patience.run([sys.executable, "-m", "weft", "-V"], 100, cwd=tmp_path, env=environment)
+    assert result.stdout.startswith("weft 0."), result.stderr
 
 
 def test_wheel_works_outside_the_tree(wheel: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,59 @@ import weft
 from .conftest import Command
 
 
-def test_version(command: Command) -> None:
-    ended = command("--version")
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_version(command: Command, option: str) -> None:
+    ended = command(option)
     assert (ended.code, ended.out) == (0, f"weft {weft.__version__}\n")
+
+
+@pytest.mark.parametrize("option", ["-V", "info --list", "pref"])
+def test_python_m_weft_is_the_command(command: Command, option: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "weft", *option.split()], capture_output=True, text=True, timeout=100
+    )
+    ended = command(*option.split())
+    assert (result.returncode, result.stdout) == (ended.code, ended.out)
+    assert result.stderr == ended.err
+
+
+def weft_as_a_process(*arguments: str, **environment: str) -> str:
+    """The output of the command. The variable of typer makes the shell an argument instead of the parent process."""
+    result = subprocess.run(
+        [sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, timeout=100,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", **environment},
+    )  # fmt: skip
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+# What a shell asks, for the words typed so far; `weft --install-completion` writes a function that asks so.
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("weft ", {"info", "doctor", "perf", "top", "trace", "launch"}),
+        ("weft p", {"perf", "pingpong"}),
+        ("weft perf --qu", {"--quick"}),
+        ("weft device l", {"list"}),
+    ],
+)
+def test_shell_completes_commands_and_options(words: str, expected: set[str]) -> None:
+    last = str(len(words.split(" ")) - 1)
+    found = weft_as_a_process(_WEFT_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=last)
+    assert expected <= set(found.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_of_a_shell_is_shown(shell: str) -> None:
+    shown = weft_as_a_process("--show-completion", shell)
+    assert "_WEFT_COMPLETE=complete_" + shell in shown
+
+
+def test_completion_is_installed_for_the_user(tmp_path: Path) -> None:
+    """In the home folder, for one shell: a file of its own, and a line that reads it."""
+    weft_as_a_process("--install-completion", "bash", HOME=str(tmp_path))
+    (written,) = (path for path in tmp_path.rglob("*") if path.is_file() and "_WEFT_COMPLETE" in path.read_text())
+    assert str(written) in (tmp_path / ".bashrc").read_text()
 
 
 def test_without_command_prints_help(command: Command) -> None:

@@ -53,7 +53,7 @@ def _run(arguments: list[str]) -> None:
             sys.exit(status)
     from .commands import app
 
-    app()
+    app(prog_name="weft")  # also under `python -m weft`, whose completion is that of the command
 
 
 def _is(error: Exception, module: str, name: str) -> bool:

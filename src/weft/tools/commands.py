@@ -23,7 +23,6 @@ app = typer.Typer(
     cls=Group,
     help="Weft: a memory fabric in software.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -39,7 +38,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _weft(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
