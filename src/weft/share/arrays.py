@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from .. import buffers, errors
+from .comparing import Array as Array
 from .comparing import Comparing
 
 __all__ = ["Array", "alias", "type_name", "values"]
-
-Array = np.ndarray[Any, Any]
 
 _PLAIN = (int, float, complex, str, bytes, list, tuple, np.generic)
 

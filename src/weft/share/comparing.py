@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["Comparing"]
+__all__ = ["Array", "Comparing"]
+
+Array = np.ndarray[Any, Any]
 
 
 def _by(compare: Callable[[Any, Any], Any], symbol: str) -> Callable[[Any, object], Any]:
@@ -28,12 +30,23 @@ class Comparing:
 
     __slots__ = ()
 
-    __eq__ = _by(operator.eq, "==")
-    __ne__ = _by(operator.ne, "!=")
-    __lt__ = _by(operator.lt, "<")
-    __le__ = _by(operator.le, "<=")
-    __gt__ = _by(operator.gt, ">")
-    __ge__ = _by(operator.ge, ">=")
+    if TYPE_CHECKING:  # what the function above makes
+
+        def __eq__(self, other: object) -> Array: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Array: ...  # type: ignore[override]
+        def __lt__(self, other: Any) -> Array: ...
+        def __le__(self, other: Any) -> Array: ...
+        def __gt__(self, other: Any) -> Array: ...
+        def __ge__(self, other: Any) -> Array: ...
+
+    else:
+        __eq__ = _by(operator.eq, "==")
+        __ne__ = _by(operator.ne, "!=")
+        __lt__ = _by(operator.lt, "<")
+        __le__ = _by(operator.le, "<=")
+        __gt__ = _by(operator.gt, ">")
+        __ge__ = _by(operator.ge, ">=")
+
     __hash__ = object.__hash__  # by identity, so that arrays can be keys
 
     def __bool__(self) -> bool:

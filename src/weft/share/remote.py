@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -31,10 +31,14 @@ from .totals import Totals
 from .waiting import condition, deadline_in, pauses
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
     from .node import Node
 
 __all__ = ["RemoteArray"]
 
+
+_Out = TypeVar("_Out")
 
 Part = tuple[int, tuple[int, ...], tuple[int, ...], str]
 """Of a pickled RemoteArray: offset in bytes, shape, strides, and the dtype if it is not the ticket's (a field)."""
@@ -115,6 +119,16 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
         self._datatypes = {}
         return self
 
+    if TYPE_CHECKING:  # the types of Quick.__getitem__
+
+        @overload
+        def __getitem__(self, key: str) -> RemoteArray: ...
+        @overload
+        def __getitem__(self, key: slice | EllipsisType | list[Any] | Array | None) -> Array: ...
+        @overload
+        def __getitem__(self, key: Any) -> Any: ...
+        def __getitem__(self, key: Any) -> Any: ...
+
     def __iter__(self) -> Iterator[Any]:
         if not self._shape:
             raise TypeError("iteration over a remote array without dimensions")
@@ -146,6 +160,10 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
         """
         return At(self)
 
+    @overload
+    def read(self, out: None = None) -> Array: ...
+    @overload
+    def read(self, out: _Out) -> _Out: ...
     def read(self, out: Any = None) -> Any:
         """Read all elements, in one copy.
 
@@ -176,6 +194,12 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
 
     # ---- index arrays -----------------------------------------------------------------------------------------------
 
+    @overload
+    def take(self, indices: Any, axis: int = 0, out: None = None) -> Array: ...
+    @overload
+    def take(self, indices: Any, axis: int, out: _Out) -> _Out: ...
+    @overload
+    def take(self, indices: Any, axis: int = 0, *, out: _Out) -> _Out: ...
     def take(self, indices: Any, axis: int = 0, out: Any = None) -> Any:
         """Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.
 
@@ -261,6 +285,10 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
 
     # ---- awaitable calls --------------------------------------------------------------------------------------------
 
+    @overload
+    async def aread(self, out: None = None) -> Array: ...
+    @overload
+    async def aread(self, out: _Out) -> _Out: ...
     async def aread(self, out: Any = None) -> Any:
         """`read`, awaitable. After a cancellation, `out` may still be written to for a while.
 

@@ -26,8 +26,10 @@ class Shapes(Parts):
 
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(no_attribute(type(self).__name__, name), name=name, obj=self)
+    if not TYPE_CHECKING:  # where every attribute would then exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(no_attribute(type(self).__name__, name), name=name, obj=self)
 
     # ---- the same elements ------------------------------------------------------------------------------------------
 

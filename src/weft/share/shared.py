@@ -26,7 +26,13 @@ __all__ = ["Shared"]
 _REMOTE_NAMES = frozenset(name for name in dir(RemoteArray) if not name.startswith("_"))
 
 
-class Shared(Functions):
+if TYPE_CHECKING:  # a Shared has all methods of a RemoteArray, through __getattr__
+    _Calls = RemoteArray
+else:
+    _Calls = Functions
+
+
+class Shared(_Calls):
     """A shared array. Made by `Node.share`; a context manager. Closing it revokes the peers' access.
 
     array      the array that was passed to share().
@@ -38,6 +44,8 @@ class Shared(Functions):
     So a worker's code is the same whether its argument came by pickle (spawn, forkserver) or by fork, where the child
     has the Shared itself. A forked child attaches the array through its own default node at the first use.
     """
+
+    _node: Node
 
     def __init__(
         self, node: Node, array: Any, local: Array, mr: fi.MemoryRegion | None, ticket: Ticket, site: _handle.Site
@@ -150,29 +158,31 @@ class Shared(Functions):
 
     # ---- as a RemoteArray -------------------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
-        # Called for attributes that the class does not have: read, write, at, take, fetch_add, aread ...
-        if name in _REMOTE_NAMES:
-            return getattr(self.remote, name)
-        raise AttributeError(no_attribute(type(self).__name__, name), name=name, obj=self)
+    if not TYPE_CHECKING:
 
-    def _array(self) -> RemoteArray:
-        return self.remote
+        def __getattr__(self, name: str) -> Any:
+            # Called for attributes that the class does not have: read, write, at, take, fetch_add, aread ...
+            if name in _REMOTE_NAMES:
+                return getattr(self.remote, name)
+            raise AttributeError(no_attribute(type(self).__name__, name), name=name, obj=self)
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.remote[key]
+        def _array(self) -> RemoteArray:
+            return self.remote
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.remote[key] = value
+        def __getitem__(self, key: Any) -> Any:
+            return self.remote[key]
 
-    def __len__(self) -> int:
-        return len(self.remote)
+        def __setitem__(self, key: Any, value: Any) -> None:
+            self.remote[key] = value
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.remote)
+        def __len__(self) -> int:
+            return len(self.remote)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return self.remote.__array__(dtype, copy)
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self.remote)
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+            return self.remote.__array__(dtype, copy)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_REMOTE_NAMES})

@@ -1,0 +1,145 @@
+"""What mypy and pyright know of the friendly layer. Never run: tests/meta/test_types.py gives it to the type checkers.
+
+Each `assert_type` fails the check if the type is another one, `Any` included.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from typing_extensions import assert_type
+
+import weft
+from weft import errors, fi, share
+
+Array = np.ndarray[Any, Any]
+
+
+def nodes() -> None:
+    assert_type(weft.open(), weft.Node)
+    with weft.open(timeout=5.0, listen="tcp://0.0.0.0:0", secret="0123456789abcdef") as node:
+        assert_type(node, weft.Node)
+        assert_type(node.share([], name="x", access="r"), share.Shared)
+        assert_type(node.attach("x"), weft.RemoteArray)
+        assert_type(node.attach("x", wait=3), weft.RemoteArray)
+        assert_type(node.names(), list[str])
+        assert_type(node.shared, list[share.Shared])
+        assert_type(node.statistics(), share.NodeStatistics)
+        assert_type(node.statistics().shared_bytes, int)
+        assert_type(node.closed, bool)
+        assert_type(node.close(), None)
+    assert_type(share.default_node(), weft.Node)
+
+
+async def awaited(node: weft.Node, t: weft.RemoteArray) -> None:
+    assert_type(await node.aattach("x"), weft.RemoteArray)
+    assert_type(await t.aread(), Array)
+    assert_type(await t.awrite([1]), None)
+
+
+def arrays(t: weft.RemoteArray) -> None:
+    assert_type(weft.empty(3), Array)
+    assert_type(weft.zeros((3, np.int64(4)), "f4"), Array)
+    assert_type(weft.ones([3]), Array)
+    assert_type(weft.full((2, 2), 7), Array)
+    assert_type(weft.array([1, 2]), Array)
+    assert_type(weft.empty_like(t), Array)
+    assert_type(weft.zeros_like(t, "i4"), Array)
+    assert_type(weft.ones_like(t, shape=3), Array)
+    assert_type(weft.full_like(t, 5), Array)
+    manager: AbstractContextManager[None] = weft.allocator()
+    with manager:
+        pass
+
+
+def remote(t: weft.RemoteArray) -> None:
+    assert_type(t.shape, tuple[int, ...])
+    assert_type(t.strides, tuple[int, ...])
+    assert_type(t.dtype, np.dtype[Any])
+    assert_type(t.ndim, int)
+    assert_type(t.size, int)
+    assert_type(t.nbytes, int)
+    assert_type(len(t), int)
+    assert_type(t.path, str)
+    assert_type(t.ticket, share.Ticket)
+    assert_type(t.read(), Array)
+    mine = np.zeros(3, "f8")
+    assert_type(t.read(out=bytearray(8)), bytearray)
+    assert t.read(mine) is mine
+    assert_type(t.take([1, 2]), Array)
+    assert_type(t.take([1, 2], out=bytearray(8)), bytearray)
+    assert_type(t.write([1, 2]), None)
+    assert_type(t.put([1], [2]), None)
+    assert_type(t.fill(0), None)
+    assert_type(t.add(3, 1), None)
+    local: Array = np.asarray(t)
+    del local
+
+
+def selections(t: weft.RemoteArray) -> None:
+    assert_type(t["field"], weft.RemoteArray)
+    assert_type(t[1:3], Array)
+    assert_type(t[...], Array)
+    assert_type(t[[1, 2]], Array)
+    assert_type(t[t > 3], Array)
+    assert_type(t[t.read() > 3], Array)
+    assert_type(t[["a", "b"]], Array)
+    assert_type(t.at[1:3], weft.RemoteArray)
+    assert_type(t.at[0, 1], weft.RemoteArray)
+    assert_type(t.field("a"), weft.RemoteArray)
+    assert_type(t.T, weft.RemoteArray)
+    assert_type(t.transpose(1, 0), weft.RemoteArray)
+    assert_type(t.reshape(2, -1), weft.RemoteArray)
+    assert_type(t.reshape((2, -1)), weft.RemoteArray)
+    assert_type(t.ravel(), weft.RemoteArray)
+    assert_type(t.squeeze(), weft.RemoteArray)
+    assert_type(t.astype("f4"), Array)
+    assert_type(t.copy(), Array)
+    assert_type(t.flatten(), Array)
+
+
+def operators(t: weft.RemoteArray) -> None:
+    assert_type(t + 1, Array)
+    assert_type(1 / t, Array)
+    assert_type(-t, Array)
+    assert_type(t @ t, Array)
+    assert_type(t == 1, Array)
+    assert_type(t != t, Array)
+    assert_type(t < 3, Array)
+    assert_type(3 in t, bool)
+    assert_type(bool(t), bool)
+    assert_type(float(t), float)
+    before = t
+    t += 1
+    t *= before
+    assert_type(t, weft.RemoteArray)
+
+
+def shared(s: share.Shared) -> None:
+    assert_type(s.remote, weft.RemoteArray)
+    assert_type(s.name, str)
+    assert_type(s.shape, tuple[int, ...])
+    assert_type(s.read(), Array)
+    assert_type(s[0:3], Array)
+    assert_type(s + 1, Array)
+    assert_type(s.at[3], weft.RemoteArray)
+    assert_type(s.close(), None)
+    with s as same:
+        assert_type(same, share.Shared)
+
+
+def failures() -> None:
+    assert_type(weft.NotFound("no such name"), errors.NotFound)
+    error: OSError = weft.FabricError("")
+    try:
+        raise error
+    except weft.FabricError as caught:
+        assert_type(caught, errors.FabricError)
+        assert_type(caught.message, str)
+
+
+def dialects(ep: fi.Endpoint) -> None:
+    assert_type(fi.getinfo(), list[fi.Info])
+    assert_type(fi.getinfo()[0].domain_attr, fi.DomainAttr)
