@@ -31,22 +31,23 @@ Mapping Mapping::huge(size_t size, int* error) noexcept {
   return p == MAP_FAILED ? Mapping() : Mapping(static_cast<std::byte*>(p), whole);
 }
 
-Mapping Mapping::shared(int fd, size_t size, bool writable, const char* what) {
+Mapping Mapping::shared(int fd, size_t size, bool writable, const char* what, uint64_t offset) {
   const int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // The kernel uses huge pages only where address and file offset agree modulo 2 MiB, so align large mappings to 2 MiB.
+  // The kernel uses huge pages only where address and file offset agree modulo 2 MiB, so place large mappings so.
   void* wanted = nullptr;
   if (size >= kHugePage) {
     void* room = ::mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room != MAP_FAILED) {
       const auto begin = reinterpret_cast<uintptr_t>(room);
-      const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+      const uintptr_t aligned = begin + (offset + kHugePage - begin % kHugePage) % kHugePage;
       if (aligned != begin) ::munmap(room, aligned - begin);
       const uintptr_t end = (aligned + size + kPage - 1) / kPage * kPage;
       if (end < begin + size + kHugePage) ::munmap(reinterpret_cast<void*>(end), begin + size + kHugePage - end);
       wanted = reinterpret_cast<void*>(aligned);
     }
   }
-  void* p = ::mmap(wanted, size, prot, MAP_SHARED | MAP_NORESERVE | (wanted != nullptr ? MAP_FIXED : 0), fd, 0);
+  void* p = ::mmap(wanted, size, prot, MAP_SHARED | MAP_NORESERVE | (wanted != nullptr ? MAP_FIXED : 0), fd,
+                   static_cast<off_t>(offset));
   if (p == MAP_FAILED) {
     const int why = errno;
     if (wanted != nullptr) ::munmap(wanted, size);

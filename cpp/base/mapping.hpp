@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,8 +27,8 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() { reset(); }
 
-  // Maps `size` bytes of fd shared; throws Error(ENOMEM) with the system's reason.
-  static Mapping shared(int fd, size_t size, bool writable, const char* what);
+  // Maps `size` bytes of fd shared, from `offset` (whole pages) on; throws Error(ENOMEM) with the system's reason.
+  static Mapping shared(int fd, size_t size, bool writable, const char* what, uint64_t offset = 0);
 
   // Private memory in huge pages of 2 MiB, which the administrator reserves. Empty, with *error: the kernel's refusal.
   static Mapping huge(size_t size, int* error) noexcept;

@@ -4,14 +4,26 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include "bind/common.hpp"
+#include "mem/lease.hpp"
 
 namespace weft::bind {
 
 namespace {
 
+constexpr size_t kQuickUnmapBytes = size_t{16} << 20;
+
 struct PeerMemory {
+  PeerMemory() = default;
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+  ~PeerMemory() {
+    if (lease.mapped_bytes() <= kQuickUnmapBytes) return;
+    const ReleasedGil released;  // the kernel walks all pages
+    lease.reset();
+  }
   std::shared_ptr<NicBox> box;  // outlives `keep`
   std::shared_ptr<nic::Hold> keep;
+  mem::Lease lease;  // ends before the hold: an owner that is told of the hold's end finds no lease
   std::byte* data = nullptr;
   size_t length = 0;
   bool readonly = false;
@@ -26,34 +38,48 @@ PyType_Slot g_peer_memory_slots[] = {{Py_bf_getbuffer, slot<peer_memory_getbuffe
 }  // namespace
 
 void register_window(Module& m) {
-  Class<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots),
+  Class<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots), nb::is_weak_referenceable(),
                     "Memory of a peer's process, mapped in this process: a buffer. While this object exists,\n"
                     "the memory stays mapped, and the peer does not reuse its place for another region.")
       .def_prop_ro("address", [](const PeerMemory& p) { return reinterpret_cast<uint64_t>(p.data); })
       .def_prop_ro("nbytes", [](const PeerMemory& p) { return p.length; })
       .def_prop_ro(
           "current", [](const PeerMemory& p) { return p.keep->current(); },
-          "False once the peer has closed the region, or is gone.");
+          "False once the peer has closed the region, or is gone.")
+      .def_prop_ro(
+          "locked", [](const PeerMemory& p) { return p.lease.locked(); },
+          "True if the kernel keeps the peer from reusing the place for as long as any process maps this memory: also\n"
+          "after a fork, and without the connection.");
   m.def(
       "peer_memory",
-      [](EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, bool writable) -> nb::object {
+      [](EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, bool writable,
+         bool own) -> nb::object {
         const uint32_t want = mem::kRemoteRead | (writable ? mem::kRemoteWrite : 0);
         const auto w = ep.ep->window(dest, key, addr, length, want);
         if (w.status != Status::ok) return nb::int_(static_cast<int>(w.status));
-        if (w.pointer == nullptr) return nb::none();
+        if (w.pointer == nullptr || (own && w.fd < 0)) return nb::none();
         auto p = std::make_unique<PeerMemory>();
         p->box = ep.box->nic;
         p->keep = w.keep;
         p->data = w.pointer;
+        if (own) {
+          p->lease = translating([&] { return mem::Lease::take(w.fd, w.where, length, writable); });
+          p->data = p->lease.data();
+          // The owner may have lost the connection, and with it the hold, before the lease began.
+          if (!p->keep->current()) return nb::int_(static_cast<int>(Status::again));
+        }
         p->length = length;
         p->readonly = !writable;
         return nb::cast(std::move(p));
       },
       nb::arg("ep"), nb::arg("dest"), nb::arg("key"), nb::arg("addr"), nb::arg("length"), nb::arg("writable"),
-      nb::sig("def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> "
-              "PeerMemory | int | None"),
+      nb::arg("own") = false,
+      nb::sig("def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool, "
+              "own: bool = False) -> PeerMemory | int | None"),
       "Returns a peer's memory as this process has it mapped; None if loads and stores do not reach the memory; the\n"
-      "number of a Status if the access is refused (16, again: the connection or the mapping is still being made).");
+      "number of a Status if the access is refused (16, again: the connection or the mapping is still being made).\n"
+      "own   a mapping of its own, which ends with the object: read-only pages unless `writable`, and a lock of the\n"
+      "      kernel that keeps the place from being reused (mem/lease.hpp). length > 0; memory of segments only.");
 }
 
 }  // namespace weft::bind

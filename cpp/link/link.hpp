@@ -54,6 +54,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
     return segment < mem::kSegmentCountMax ? segments_[segment].load(std::memory_order_acquire) : nullptr;
   }
   [[nodiscard]] uint64_t segment_bytes(uint32_t segment) const noexcept { return segment_bytes_[segment]; }
+  // The file of a segment that is mapped, for more mappings of it (mem/lease.hpp); -1: there is none.
+  [[nodiscard]] virtual int segment_fd(uint32_t) const noexcept { return -1; }
   bool same_process = false;
   bool cma = false;           // process_vm_readv/writev work: the link tried them with this process
   bool takes_briefs = false;  // Link::submit_brief works

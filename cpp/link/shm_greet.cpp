@@ -141,8 +141,8 @@ void ShmLink::on_packet(uint32_t conn_id) {
             return;
           }
           if (conn.peer->segment_base(hello->segment) == nullptr) {
-            conn.peer->set_segment(hello->segment,
-                                   map_checked(fds[0].get(), hello->segment_bytes, true, "a peer's segment"));
+            Mapping mapping = map_checked(fds[0].get(), hello->segment_bytes, true, "a peer's segment");
+            conn.peer->set_segment(hello->segment, std::move(mapping), std::move(fds[0]));
           }
           std::erase(conn.peer->segments_asked, hello->segment);
           happened_.push_back({Happened::segment, nullptr, Status::ok, conn.peer, 0, 0});
@@ -196,7 +196,8 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
     for (uint32_t i = 0; i < hello.segment_count; ++i) {
       uint64_t bytes;
       std::memcpy(&bytes, tail.data() + 8 * i, 8);
-      peer->set_segment(i, map_checked(fds[3 + i].get(), bytes, true, "a peer's segment"));
+      Mapping mapping = map_checked(fds[3 + i].get(), bytes, true, "a peer's segment");
+      peer->set_segment(i, std::move(mapping), std::move(fds[3 + i]));
     }
     if (!config_.cma) {
       peer->cma_reason = "switched off (WEFT_CMA=0)";

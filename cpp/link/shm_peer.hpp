@@ -85,6 +85,7 @@ class ShmPeer final : public Peer {
                                      : nullptr;
   }
   [[nodiscard]] bool is_private() const noexcept { return own_area != nullptr; }
+  [[nodiscard]] int segment_fd(uint32_t i) const noexcept override { return segment_fds[i].get(); }
   // Frees the chunks that the peer has consumed. Requires submit_lock.
   void reclaim() noexcept {
     if (staged.empty()) return;
@@ -93,8 +94,9 @@ class ShmPeer final : public Peer {
       staged.pop_front();
     }
   }
-  void set_segment(uint32_t i, Mapping mapping) {
+  void set_segment(uint32_t i, Mapping mapping, UniqueFd fd) {
     std::byte* base = mapping.data();
+    segment_fds[i] = std::move(fd);
     (void)::madvise(base, mapping.size(), MADV_HUGEPAGE);  // as the owner does
     segment_bytes_[i] = mapping.size();
     segment_mappings.push_back(std::move(mapping));
@@ -110,6 +112,7 @@ class ShmPeer final : public Peer {
   Mapping ring_mapping, staging, table_mapping;
   std::optional<ring::MpscProducer> producer;
   std::vector<Mapping> segment_mappings;
+  std::array<UniqueFd, mem::kSegmentCountMax> segment_fds;  // set before segments_[i], then unchanged
   uint32_t segment_count_told = 0;
   int socket_fd = -1;  // owned by the connection
   uint32_t conn_id = 0;

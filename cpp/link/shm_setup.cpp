@@ -73,7 +73,9 @@ void ShmLink::after_fork_in_child() noexcept {
   for (auto& [id, listener] : listeners_) listener.fd.reset();
   for (auto& [id, conn] : conns_) {
     conn.fd.reset();
-    if (conn.peer) conn.peer->pidfd.reset();
+    if (!conn.peer) continue;
+    conn.peer->pidfd.reset();
+    for (UniqueFd& fd : conn.peer->segment_fds) fd.reset();
   }
   audit_timer_.reset();
   spare_fd_.reset();

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/status.hpp"
+#include "mem/lease.hpp"
 
 namespace weft::mem {
 
@@ -186,10 +187,13 @@ void SegmentSet::free(std::byte* address) noexcept {
     std::vector<HeldPlace> held;
     // SYNC POINT: the regions over the place were revoked earlier, so every hold was entered before that.
     holders.held_places(held);
-    const bool rests = std::ranges::any_of(held, [&](const HeldPlace& h) { return overlap(at, size, h); });
+    const bool is_held = std::ranges::any_of(held, [&](const HeldPlace& h) { return overlap(at, size, h); });
     {
       const std::lock_guard lock(mutex_);
-      if (!rests) {
+      // A lease begins under a hold: the holds were read first, so one of the two is seen.
+      if (!is_held && leased(segments_[at.segment]->fd.get(), at.offset, size)) {
+        lease_rests_.store(true, std::memory_order_relaxed);
+      } else if (!is_held) {
         release(at, size);
         return;
       }
@@ -227,7 +231,9 @@ void SegmentSet::look_if_holds_ended() noexcept {
   PlaceHolders* holders = holders_.load(std::memory_order_relaxed);
   if (holders == nullptr) return;
   const uint64_t stamp = holders->holds_stamp();  // read first: the next check sees holds that end during this one
-  if (stamp_.exchange(stamp, std::memory_order_relaxed) != stamp) look_at_holds();
+  if (stamp_.exchange(stamp, std::memory_order_relaxed) != stamp || lease_rests_.load(std::memory_order_relaxed)) {
+    look_at_holds();
+  }
 }
 
 void SegmentSet::look_at_holds() noexcept {
@@ -251,22 +257,30 @@ void SegmentSet::look_at_holds() noexcept {
     for (const HeldPlace& h : held) longest = std::max(longest, h.length);
     const std::lock_guard lock(mutex_);
     const auto looked_at = resting_.begin() + static_cast<std::ptrdiff_t>(count);
+    bool only_leased = false;
     const auto end = std::remove_if(resting_.begin(), looked_at, [&](const Resting& r) {
       const uint64_t from = r.place.offset < longest ? 0 : r.place.offset - longest;
       auto h = std::ranges::lower_bound(held, std::pair(r.place.segment, from), {}, order);
       for (; h != held.end() && h->segment == r.place.segment && h->offset < r.place.offset + r.bytes; ++h) {
         if (overlap(r.place, r.bytes, *h)) return false;
       }
+      if (leased(segments_[r.place.segment]->fd.get(), r.place.offset, r.bytes)) {
+        only_leased = true;
+        return false;
+      }
       release(r.place, r.bytes);
       return true;
     });
+    // Places after looked_at came meanwhile, perhaps because of a lease: leave the mark for the next check.
+    if (looked_at == resting_.end()) lease_rests_.store(only_leased, std::memory_order_relaxed);
     resting_.erase(end, looked_at);
     resting_count_.store(resting_.size(), std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // the places stay at rest
   }
 }
 
-uint64_t SegmentSet::resting_bytes() const {
+uint64_t SegmentSet::resting_bytes() {
+  if (resting()) look_if_holds_ended();
   const std::lock_guard lock(mutex_);
   uint64_t sum = 0;
   for (const Resting& r : resting_) sum += r.bytes;

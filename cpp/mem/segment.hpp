@@ -56,7 +56,7 @@ class SegmentSet {
 
   // Sets the holders, which are asked before a place that was ever registered is reused; null: no holders.
   void held_by(PlaceHolders* holders) noexcept;
-  // Frees the resting places that are no longer held.
+  // Frees the resting places that are neither held nor leased.
   void look_at_holds() noexcept;
   [[nodiscard]] bool resting() const noexcept { return resting_count_.load(std::memory_order_relaxed) != 0; }
 
@@ -67,7 +67,8 @@ class SegmentSet {
   std::byte* allocate_at(std::byte* address, size_t bytes, bool replace);
   // Drops the pages of an allocation: it reads as zero and occupies no memory until it is touched again.
   void discard(std::byte* address) noexcept;
-  // Frees an allocation. Its place is reused when no pointer holds it; until then it rests and keeps its pages.
+  // Frees an allocation. Its place is reused when no pointer holds it and no process has a lease on it (lease.hpp);
+  // until then it rests and keeps its pages.
   void free(std::byte* address) noexcept;
   // The size of the allocation at an address that allocate() returned; 0 for any other address.
   [[nodiscard]] size_t allocated(std::byte* address) const noexcept;
@@ -78,8 +79,8 @@ class SegmentSet {
   [[nodiscard]] size_t bytes(uint32_t segment) const;
   [[nodiscard]] int fd(uint32_t segment) const;
   [[nodiscard]] uint64_t allocated_bytes() const;
-  // Bytes that the application has freed and that are kept for the peers that hold them.
-  [[nodiscard]] uint64_t resting_bytes() const;
+  // Bytes that the application has freed and that are kept for the peers that hold them; looks again first.
+  [[nodiscard]] uint64_t resting_bytes();
   void close_fds() noexcept;  // in a forked child
 
  private:
@@ -126,7 +127,9 @@ class SegmentSet {
   std::vector<Resting> resting_;
   std::atomic<size_t> resting_count_{0};  // size of resting_, readable without the lock
   std::atomic<uint64_t> stamp_{0};        // holds_stamp() at the last check of all resting places
-  std::map<uint64_t, uint64_t> holes_;    // begin -> end: addresses in segments where other memory is mapped now
+  // A place rests only because of a lease. No event tells when a lease ends, so each allocation looks again.
+  std::atomic<bool> lease_rests_{false};
+  std::map<uint64_t, uint64_t> holes_;  // begin -> end: addresses in segments where other memory is mapped now
 };
 
 // Allocates the pages of [address, address + length) before they are touched. False: out of memory, or no such mapping.

@@ -141,6 +141,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
     Status status = Status::again;         // again: the connection or the mapping is still being made
     std::byte* pointer = nullptr;          // null: loads and stores do not reach the memory
     std::shared_ptr<Hold> keep = nullptr;  // the caller drops it before the NIC
+    // For a mapping of its own (mem/lease.hpp), made while `keep` exists: the file of the segment, and the place in it.
+    int fd = -1;  // -1: not in a segment
+    uint64_t where = 0;
   };
   // want: mem::kRemoteRead, mem::kRemoteWrite. The NIC does not count accesses through the pointer, and closing the
   // region does not end them.

@@ -88,7 +88,11 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
   }
   return {.status = Status::ok,
           .pointer = pointer,
-          .keep = std::make_shared<Hold>(table, hold, route.peer, &e, key, e.state.load(std::memory_order_relaxed))};
+          .keep = std::make_shared<Hold>(table, hold, route.peer, &e, key, e.state.load(std::memory_order_relaxed)),
+          .fd = piece.segment == mem::kNoSegment ? -1
+                : peer.same_process              ? domain_->nic_->segments().fd(piece.segment)
+                                                 : peer.segment_fd(piece.segment),
+          .where = piece.where};
 }
 
 void Nic::held_places(std::vector<mem::HeldPlace>& out) {

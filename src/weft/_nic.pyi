@@ -2554,10 +2554,19 @@ class PeerMemory:
     def current(self) -> bool:
         """False once the peer has closed the region, or is gone."""
 
-def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool) -> PeerMemory | int | None:
+    @property
+    def locked(self) -> bool:
+        """
+        True if the kernel keeps the peer from reusing the place for as long as any process maps this memory: also
+        after a fork, and without the connection.
+        """
+
+def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool, own: bool = False) -> PeerMemory | int | None:
     """
     Returns a peer's memory as this process has it mapped; None if loads and stores do not reach the memory; the
     number of a Status if the access is refused (16, again: the connection or the mapping is still being made).
+    own   a mapping of its own, which ends with the object: read-only pages unless `writable`, and a lock of the
+          kernel that keeps the place from being reused (mem/lease.hpp). length > 0; memory of segments only.
     """
 
 def hold_pages(domain: DomainCore, kept: bool) -> None:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "mem/lease.hpp"
 #include "mem/segment.hpp"
 
 namespace {
@@ -243,6 +244,74 @@ BOOST_AUTO_TEST_CASE(test_held_place_rests_until_nobody_holds_it) {
     BOOST_TEST((set.allocate(8192) == p));
     BOOST_TEST(!set.resting());
   }
+}
+
+// A lease is a file lock of the kernel: it needs no peer, and no hold.
+BOOST_AUTO_TEST_CASE(test_leased_place_rests_until_the_last_mapping_is_gone) {
+  Holders holders;
+  SegmentSet set;
+  set.held_by(&holders);
+  (void)set.allocate(4096);
+  std::byte* p = set.allocate(8192);
+  const auto place = set.find(p, 8192);
+  BOOST_REQUIRE(place.has_value());
+  Lease writable = Lease::take(set.fd(0), place->offset + 100, 50, true);
+  Lease reader = Lease::take(set.fd(0), place->offset + 5000, 3192, false);
+  BOOST_TEST_REQUIRE(writable.locked());
+  BOOST_TEST_REQUIRE(reader.locked());
+  writable.data()[0] = std::byte{7};
+  p[5000] = std::byte{8};
+  BOOST_TEST((p[100] == std::byte{7}));
+  BOOST_TEST((reader.data()[0] == std::byte{8}));
+  BOOST_TEST(leased(set.fd(0), place->offset, 101));
+  BOOST_TEST(!leased(set.fd(0), place->offset, 100));
+  set.free(p);
+  for (Lease* one : {&writable, &reader}) {
+    std::byte* other = set.allocate(8192);
+    BOOST_TEST((other != p));
+    set.free(other);
+    BOOST_TEST(set.resting_bytes() == 8192U);
+    one->reset();
+  }
+  BOOST_TEST(set.resting_bytes() == 0U);
+  BOOST_TEST((set.allocate(8192) == p));
+}
+
+BOOST_AUTO_TEST_CASE(test_lease_beside_a_place_does_not_keep_it) {
+  Holders holders;
+  SegmentSet set;
+  set.held_by(&holders);
+  std::byte* p[3];
+  for (std::byte*& one : p) one = set.allocate(4096);
+  for (std::byte* one : p) BOOST_REQUIRE(set.find(one, 4096).has_value());
+  const Lease lease = Lease::take(set.fd(0), set.find(p[1], 4096)->offset, 4096, false);
+  for (std::byte* one : p) set.free(one);
+  BOOST_TEST(set.resting_bytes() == 4096U);
+  BOOST_TEST((set.allocate(4096) == p[0]));
+  BOOST_TEST((set.allocate(4096) == p[2]));
+  BOOST_TEST((set.allocate(4096) != p[1]));
+}
+
+BOOST_AUTO_TEST_CASE(test_read_only_lease_stays_read_only) {
+  SegmentSet set;
+  std::byte* p = set.allocate(4096);
+  const auto place = set.find(p, 4096);
+  const Lease lease = Lease::take(set.fd(0), place->offset, 4096, false);
+  BOOST_TEST(::mprotect(lease.data(), 4096, PROT_READ | PROT_WRITE) == -1);
+}
+
+BOOST_AUTO_TEST_CASE(test_large_lease_lies_as_huge_pages_need_it) {
+  SegmentSet set;
+  (void)set.allocate(4096);
+  std::byte* p = set.allocate(9 << 20);
+  const auto place = set.find(p, 9 << 20);
+  constexpr uint64_t kHuge = 2 << 20, kInside = 3 * 4096 + 5;
+  const Lease lease = Lease::take(set.fd(0), place->offset + kInside, 8 << 20, true);
+  BOOST_TEST((reinterpret_cast<uintptr_t>(lease.data()) - place->offset - kInside) % kHuge == 0U);
+  lease.data()[0] = std::byte{1};
+  lease.data()[(8 << 20) - 1] = std::byte{2};
+  BOOST_TEST((p[kInside] == std::byte{1}));
+  BOOST_TEST((p[kInside + (8 << 20) - 1] == std::byte{2}));
 }
 
 BOOST_AUTO_TEST_CASE(test_place_beside_a_held_one_is_used_again) {
