@@ -1,26 +1,34 @@
-"""RemoteArray, the bare calls of weft.fi that it makes, and memcpy: two processes, load and store.
+"""RemoteArray, the bare calls of weft.fi that it makes, and memcpy: two processes, load and store. Views, local arrays
+and multiprocessing.shared_memory.
 
 Each row is the minimum of many short rounds, because a busy machine only adds time.
 """
 
 from __future__ import annotations
 
+import functools
+import mmap
 import multiprocessing
 import time
 from collections.abc import Callable
+from multiprocessing.shared_memory import SharedMemory
 from multiprocessing.synchronize import Event
+from typing import Any
 
 import numpy as np
 
 import weft
-from common import Row, peers, peers_of, publish
+from common import Row, in_turn, peers, peers_of, publish
 from weft import fi
 
 ROUNDS = 300
 BIG_BYTES = 64 << 20
+WIDE = 10_000_000  # float64: 80 MB
+WIDE_ROUNDS = 60
+WIDE_BUDGET = 1.05
 
 
-def owner(prefix: str, done: Event) -> None:
+def owner(prefix: str, block: str, done: Event) -> None:
     with weft.open() as node:
         node.share(weft.zeros(100_000, "i8"), f"{prefix}-v")
         node.share(np.zeros(100_000, "i8"), f"{prefix}-foreign")
@@ -28,6 +36,12 @@ def owner(prefix: str, done: Event) -> None:
         big = weft.empty(BIG_BYTES, "u1")
         big.fill(1)
         node.share(big, f"{prefix}-big")
+        memory = SharedMemory(block)
+        np.ndarray(WIDE, "f8", memory.buf)[:] = 1
+        memory.close()
+        wide = weft.empty(WIDE, "f8")
+        wide.fill(1)
+        node.share(wide, f"{prefix}-wide")
         done.wait(300)
 
 
@@ -51,17 +65,56 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     done = context.Event()
     prefix = f"bench-{time.time_ns()}"
-    process = context.Process(target=owner, args=(prefix, done))
+    memory = SharedMemory(create=True, size=WIDE * 8)
+    process = context.Process(target=owner, args=(prefix, memory.name, done))
     process.start()
     try:
         with weft.open() as node:
-            measure(node, prefix)
+            rows = measure(node, prefix)
+            rows += measure_views(node.attach(f"{prefix}-wide", wait=60), memory)
+            publish("share", rows)
     finally:
         done.set()
         process.join(30)
+        memory.close()
+        memory.unlink()
 
 
-def measure(node: weft.Node, prefix: str) -> None:
+def measure_views(t: weft.RemoteArray, memory: SharedMemory) -> list[Row]:
+    """Passes over 80 MB through a view, beside the same passes over a local array and over shared_memory."""
+    out = []
+    passes: dict[str, Callable[[Any], object]] = {
+        "sum": lambda a: a.sum(),
+        "a *= x": lambda a: np.multiply(a, 1.0000001, out=a),
+        "a[::8] += 1": lambda a: np.add(a[::8], 1, out=a[::8]),
+    }
+    arrays: dict[str, Any] = {
+        "view": t.view("rw"),
+        "local": np.ones(WIDE),
+        "shared_memory": np.ndarray(WIDE, "f8", memory.buf),
+        "local array of 4 KiB pages": np.frombuffer(mmap.mmap(-1, WIDE * 8, mmap.MAP_PRIVATE)),
+    }
+    arrays["local array of 4 KiB pages"][:] = 1
+    with open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", encoding="ascii") as file:
+        small = "[never]" in (modes := file.read()) or "[deny]" in modes
+    for name, run in passes.items():
+        for a in arrays.values():
+            run(a)  # touches all pages
+        found = in_turn(WIDE_ROUNDS, *(functools.partial(timed_ns, run, a) for a in arrays.values()))
+        ns = dict(zip(arrays, found, strict=True))
+        view, local = ns.pop("view"), ns.pop("local")
+        met = view <= WIDE_BUDGET * min(local, ns["shared_memory"])
+        why = "" if met or not small else "this kernel gives huge pages to local arrays, and not to shared memory"
+        out.append(
+            Row(f"view of 80 MB, {name}", f"<= {WIDE_BUDGET} x a local array and shared_memory", view, "ns", met, local,
+                "local array", why, dict(ns))
+        )  # fmt: skip
+    arrays.clear()
+    out.append(Row("view of 80 MB, made and dropped", "", least(lambda: t.view("rw"), 20), "ns", None))
+    return out
+
+
+def measure(node: weft.Node, prefix: str) -> list[Row]:
     v, foreign = node.attach(f"{prefix}-v", wait=60), node.attach(f"{prefix}-foreign", wait=60)
     table, big = node.attach(f"{prefix}-table", wait=60), node.attach(f"{prefix}-big", wait=60)
     lane = v._lane("bench")
@@ -112,7 +165,7 @@ def measure(node: weft.Node, prefix: str) -> None:
                 peers=peers_of(elsewhere) if elsewhere else {})
         )  # fmt: skip
     v._push(lane)
-    publish("share", out)
+    return out
 
 
 def least(call: Callable[[], object], per_round: int) -> float:
@@ -121,9 +174,9 @@ def least(call: Callable[[], object], per_round: int) -> float:
     return least_ns(call, per_round) if per_round else min(timed_ns(call) for _ in range(15))
 
 
-def timed_ns(call: Callable[[], object]) -> int:
+def timed_ns(call: Callable[..., object], *arguments: Any) -> int:
     start = time.perf_counter_ns()
-    call()
+    call(*arguments)
     return time.perf_counter_ns() - start
 
 

@@ -372,6 +372,10 @@ async def main():
     assert await r.afetch_add(20, 1.0) == 20.0
 asyncio.run(main())
 assert pickle.loads(pickle.dumps(r))[19] == 19.0
+try:
+    sys.exit(f"a view between hosts: {r.view()}")
+except weft.errors.NotSupported as refused:
+    assert "its owner is on another host" in str(refused) and "try: numpy.asarray(t)" in str(refused), refused
 assert sys.argv[2] not in sys.argv[1] and sys.argv[2] not in repr(r)
 print("done")
 """

@@ -87,7 +87,10 @@ ARRAY: dict[str, tuple[Call, type[Exception], list[str]]] = {
     "op": (lambda n, t: t.fetch_op((0, 0), "mean", 1), errors.InvalidArgument, ["'mean'", "'sum'"]),
     "bits of floats": (lambda n, t: t.fetch_op((0, 0), "xor", 1), TypeError, ["xor", "float32"]),
     "wait": (lambda n, t: t.wait_until((0, 0), 5, timeout=0), errors.TimedOut, ["is", "0.0", "after 0 s, not 5"]),
-    "copy": (lambda n, t: t.__array__(copy=False), ValueError, ["without a copy"]),
+    "copy": (lambda n, t: t.__array__("f8", copy=False), ValueError, ["float32", "float64", "without copy=False"]),
+    "view mode": (lambda n, t: t.view("w"), errors.InvalidArgument, ["'w'", "'rw'", "can also read"]),
+    "view dtype": (lambda n, t: t.view("f8"), errors.InvalidArgument, ["'f8'", "t.view().view(dtype)"]),
+    "view type": (lambda n, t: t.view(3), errors.InvalidArgument, ["'r' or 'rw'", "3"]),
     "at assignment": (lambda n, t: t.at.__setitem__(0, 1), TypeError, ["t[...] = value"]),
 }
 
@@ -122,9 +125,11 @@ CALLS: dict[str, Call] = {
     "add": lambda n, t: t.add((0, 0), 1),
     "wait_until": lambda n, t: t.wait_until((0, 0), 0),
     "asarray": lambda n, t: np.asarray(t),
+    "view r": lambda n, t: t.view("r"),
+    "view rw": lambda n, t: t.view("rw"),
 }
 WRITES = {"t[i] =", "t[...] =", "write", "fill", "put", "add"}
-BOTH = {"fetch_add", "fetch_add row", "compare_swap", "swap", "fetch_op"}
+BOTH = {"fetch_add", "fetch_add row", "compare_swap", "swap", "fetch_op", "view rw"}
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -56,6 +56,9 @@ def arrays(t: weft.RemoteArray) -> None:
 
 def remote(t: weft.RemoteArray) -> None:
     assert_type(t.shape, tuple[int, ...])
+    assert_type(t.view(), Array)
+    assert_type(t.view("rw"), Array)
+    assert_type(t.__dlpack_device__(), tuple[int, int])
     assert_type(t.strides, tuple[int, ...])
     assert_type(t.dtype, np.dtype[Any])
     assert_type(t.ndim, int)

@@ -70,7 +70,7 @@ class Attached(View):
             self._bind(node)
         return node._lane(what)
 
-    def _probe(self) -> None:
+    def _probe(self, call: str = "attach") -> None:
         """Read or write no bytes, to fail at once if the owner is gone."""
         if self.ticket.key is None:
             return
@@ -80,7 +80,7 @@ class Attached(View):
         def post(ep: fi.Endpoint, context: Any) -> None:
             (ep.read if "r" in self.ticket.access else ep.write)(no_bytes, None, self._peer, base, self._key, context)
 
-        self._run(Job([post], nothing, 0, "attach"))
+        self._run(Job([post], nothing, 0, call))
 
     def _run(self, job: Job) -> Any:
         """Post the job's operations, wait for them, and return what the call returns."""

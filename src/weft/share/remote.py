@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .explain import path_of, timed_out
 from .functions import Functions
 from .indexing import select
 from .jobs import fill_job, move_job, nothing, put_job, read_job, take_job, write_job
+from .mapped import as_array, as_dlpack, view
 from .ordering import empty_like_view, strides_of
 from .quick import Quick
 from .shapes import Shapes
@@ -57,6 +58,7 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     t["a"], t.T, t.reshape(...), t.at[10:20]         fields, other shapes, parts: RemoteArrays, nothing is moved
     t.sum(axis) mean min max prod any all astype     read in tiles of 2 MiB
     np.sum(t), np.concatenate([t, u]), np.add(t, 1)  NumPy's functions; they read, and write into `out=t`
+    t.view("r") t.view("rw") numpy.asarray(t, copy=False)   the owner's memory as a NumPy array: no copy
     read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
     fetch_add compare_swap swap fetch_op add         atomic for each element
     wait_until(index, value)                         waits until an element has a value
@@ -140,15 +142,48 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
             yield from self[first : first + step]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """A copy, read now. Refuses `copy=False`, because the memory belongs to another process."""
+        """A copy, read now; with `copy=False` the view that `view()` returns, or ValueError if there is none."""
         if copy is False:
-            raise ValueError(
-                "a remote array cannot become a NumPy array without a copy: the memory belongs to another process"
-            )
+            return as_array(self, dtype)
         # Not read(), which returns a str for one text, with another dtype.
         found = empty_like_view(self._shape, self._strides, self._dtype)
         self._run(move_job(self, True, found, self._base, self._shape, self._strides, nothing))
         return found if dtype is None else found.astype(dtype, copy=False)
+
+    # ---- the owner's memory itself ----------------------------------------------------------------------------------
+
+    def view(self, mode: Literal["r", "rw"] | None = None) -> Array:
+        """The owner's own memory as a NumPy array: nothing is copied, and loads and stores reach it at memory speed.
+
+        mode   "r": a read-only array over read-only pages; "rw": writable; None: the access that the share grants.
+
+        For arrays by path "load/store" and arrays of this process. `t.at[10:20].view()` is the view of a part.
+        `numpy.asarray(t, copy=False)` and DLPack (`numpy.from_dlpack(t)`, `torch.from_dlpack(t)`) give the same view.
+
+        Each side sees the other's stores at once. An aligned element of 1, 2, 4 or 8 bytes is never seen half-written.
+        Stores to different elements have no order, and `v[0] += 1` is not atomic: use the atomic calls, which work on
+        the same memory.
+
+        The view keeps the memory: it stays valid after this node, the share or the owner ends. It then shows what the
+        owner still does with the array; after the owner has freed the array, or has died, the last contents. The owner
+        never reuses the memory while any process (also a forked child) has it mapped. The rights are checked by this
+        call only: closing the share does not end its views.
+
+        Raises AccessDenied (the share does not grant the mode), NotSupported (the memory is not mapped here: strict
+        isolation, another host, memory that Weft did not allocate), InvalidArgument (mode), and the errors of the
+        class.
+        """
+        return view(self, mode)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """The view as a DLPack capsule; with `copy=True` a copy. Raises BufferError if there is no view."""
+        return as_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU (kDLCPU, 0)."""
+        return 1, 0
 
     # ---- all elements, and selections that stay remote --------------------------------------------------------------
 

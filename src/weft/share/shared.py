@@ -13,6 +13,7 @@ from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from .arrays import Array
 from .functions import Functions
+from .mapped import register
 from .remote import RemoteArray
 from .show import human_bytes, no_attribute, table_html
 from .ticket import Ticket
@@ -58,6 +59,7 @@ class Shared(_Calls):
         self._closed = False
         self._remote: RemoteArray | None = None
         self._site = site
+        register(self)
 
     @property
     def remote(self) -> RemoteArray:
@@ -183,6 +185,12 @@ class Shared(_Calls):
 
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
             return self.remote.__array__(dtype, copy)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.remote.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.remote.__dlpack_device__()
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_REMOTE_NAMES})
