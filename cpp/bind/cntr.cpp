@@ -2,6 +2,7 @@
 #include <nanobind/stl/array.h>
 
 #include "bind/objects.hpp"
+#include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 #include "nic/client_memory.hpp"
 
@@ -133,7 +134,7 @@ PyMethodDef g_cntr_methods[] = {
      "Raises TimedOut; Available if the error value changed during the wait. Source: fi_cntr(3) fi_cntr_wait."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot g_cntr_slots[] = {{Py_tp_methods, g_cntr_methods}, {0, nullptr}};
+PyType_Slot g_cntr_slots[] = {{Py_tp_methods, with_signatures("CounterCore", g_cntr_methods)}, {0, nullptr}};
 
 // Stops writing the client's buffer and reading its page.
 void leave(CounterCore& c) {

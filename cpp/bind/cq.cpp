@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "bind/objects.hpp"
+#include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 
 namespace weft::bind {
@@ -295,7 +296,7 @@ PyMethodDef g_cq_methods[] = {
      "Raises Again, Available, Canceled, as sread. Source: fi_cq(3) fi_cq_sreadfrom."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot g_cq_slots[] = {{Py_tp_methods, g_cq_methods}, {0, nullptr}};
+PyType_Slot g_cq_slots[] = {{Py_tp_methods, with_signatures("CompletionQueueCore", g_cq_methods)}, {0, nullptr}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bind/objects.hpp"
+#include "bind/signatures.hpp"
 #include "bind/takes.hpp"
 
 namespace weft::bind {
@@ -138,7 +139,7 @@ PyMethodDef g_domain_methods[] = {
      "Thread safety: any thread. Source: fi_mr(3) fi_mr_reg."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot g_domain_slots[] = {{Py_tp_methods, g_domain_methods}, {0, nullptr}};
+PyType_Slot g_domain_slots[] = {{Py_tp_methods, with_signatures("DomainCore", g_domain_methods)}, {0, nullptr}};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // cpp/bind/ep_methods.cpp: the data-path methods of an endpoint, with their documentation.
 #include "bind/ep.hpp"
+#include "bind/signatures.hpp"
 
 namespace weft::bind {
 
@@ -261,6 +262,6 @@ PyMethodDef g_methods[] = {
 
 }  // namespace
 
-PyType_Slot g_endpoint_slots[] = {{Py_tp_methods, g_methods}, {0, nullptr}};
+PyType_Slot g_endpoint_slots[] = {{Py_tp_methods, with_signatures("EndpointCore", g_methods)}, {0, nullptr}};
 
 }  // namespace weft::bind

@@ -3,6 +3,7 @@
 #include "bind/objects.hpp"
 #include "bind/reduction.hpp"
 #include "bind/seam.hpp"
+#include "bind/signatures.hpp"
 
 NB_MODULE(_nic, module) {
   using namespace weft::bind;
@@ -35,4 +36,5 @@ NB_MODULE(_nic, module) {
   register_window(m);
   register_held(m);
   register_triggers(m);
+  explain_functions(m);
 }

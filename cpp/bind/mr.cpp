@@ -7,6 +7,7 @@
 
 #include "bind/held.hpp"
 #include "bind/objects.hpp"
+#include "bind/signatures.hpp"
 
 namespace weft::bind {
 
@@ -265,7 +266,7 @@ PyGetSetDef g_region_getset[] = {
      "The Domain with which the region was registered.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyType_Slot g_region_slots[] = {{Py_tp_methods, g_region_methods},
+PyType_Slot g_region_slots[] = {{Py_tp_methods, with_signatures("MemoryRegionCore", g_region_methods)},
                                 {Py_tp_getset, g_region_getset},
                                 {Py_tp_traverse, reinterpret_cast<void*>(region_traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(region_clear)},

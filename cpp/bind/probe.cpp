@@ -9,6 +9,7 @@
 
 #include "base/backoff.hpp"
 #include "bind/common.hpp"
+#include "bind/signatures.hpp"
 
 namespace weft::bind {
 
@@ -188,7 +189,7 @@ void register_probes(Module& m) {
       nb::arg("word"), nb::arg("rounds"), nb::arg("first"), nb::arg("timeout") = 10.0,
       "Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.\n"
       "Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.");
-  if (PyModule_AddFunctions(m.ptr(), g_functions) != 0) throw nb::python_error();
+  if (PyModule_AddFunctions(m.ptr(), with_signatures("", g_functions)) != 0) throw nb::python_error();
 }
 
 }  // namespace weft::bind

@@ -1,5 +1,6 @@
 // cpp/bind/ucp_types.cpp: weft.ucp's contexts, endpoints, remote keys and errors as Python types.
 #include "bind/objects.hpp"
+#include "bind/signatures.hpp"
 #include "bind/ucp_post.hpp"
 
 namespace weft::bind {
@@ -110,7 +111,7 @@ PyMethodDef g_context_methods[] = {
      "that is gone).\n"
      "Source: UCP, \"ucp_mem_map\", \"Matrix of behavior\"."},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_context_slots[] = {{Py_tp_methods, g_context_methods}, {0, nullptr}};
+PyType_Slot g_context_slots[] = {{Py_tp_methods, with_signatures("UcpContextCore", g_context_methods)}, {0, nullptr}};
 
 #define WEFT_METHOD(of, name, doc) {#name, method<of##_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
@@ -154,7 +155,7 @@ PyMethodDef g_ep_methods[] = {
         "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
         "Also reports a failure that no request has reported. Source: UCP, ucp_ep_flush_nbx."),
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_ep_slots[] = {{Py_tp_methods, g_ep_methods}, {0, nullptr}};
+PyType_Slot g_ep_slots[] = {{Py_tp_methods, with_signatures("UcpEndpointCore", g_ep_methods)}, {0, nullptr}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bind/signatures.hpp"
 #include "bind/ucp.hpp"
 #include "bind/wait.hpp"
 
@@ -335,7 +336,7 @@ PyMethodDef g_worker_methods[] = {
     {"call_due", method<worker_call_due>(), METH_NOARGS,
      "Calls the callbacks that are due. Raises the first exception of a callback."},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_worker_slots[] = {{Py_tp_methods, g_worker_methods}, {0, nullptr}};
+PyType_Slot g_worker_slots[] = {{Py_tp_methods, with_signatures("UcpWorkerCore", g_worker_methods)}, {0, nullptr}};
 
 }  // namespace
 
@@ -434,6 +435,9 @@ void register_ucp_worker(Module& m) {
       .def(
           "cancel_flush",
           [](UcpWorker& w, nb::object request) {
+            if (!PyObject_TypeCheck(request.ptr(), g_ucp_request_type)) {
+              throw nb::type_error("cancel_flush: the request is one of flush_nbx()");
+            }
             UcpRequest& r = *nb::inst_ptr<UcpRequest>(request);
             if (!w.cancel_flush(r)) return false;
             over(w, nb::steal(r.self));

@@ -4,7 +4,6 @@ The software NIC of Weft. weft.fi and weft.ucp call this module; applications do
 
 from collections.abc import Sequence
 import enum
-import types
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -1972,51 +1971,227 @@ class EndpointCore:
         A comparing atomic with all options (fi_compare_atomicmsg). Source: fi_atomic(3) fi_compare_atomicmsg.
         """
 
-    send: types.MethodDescriptorType = ...
+    def send(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """
+        Sends a message to a peer, which receives it with recv (fi_send).
 
-    sendv: types.MethodDescriptorType = ...
+        buf        C-contiguous buffer of n bytes, 0 <= n <= max_msg_size, or None for a message of no bytes. Held
+                   until completion; do not change its bytes before.
+        desc       mr.desc of a region that covers buf (required under MR_LOCAL), or None.
+        dest_addr  the peer: what av.insert() returned; a connected endpoint ignores it.
+        context    any object; the completion returns it as op_context.
+        len        number of bytes, if fewer than buf has.
 
-    sendmsg: types.MethodDescriptorType = ...
+        Raises Again (a queue is full, or the receiver has no room: read the completion queue, retry),
+        MessageTooLong, InvalidArgument, BadState, NotSupported (no MSG or SEND). Source: fi_msg(3) fi_send.
+        """
 
-    inject: types.MethodDescriptorType = ...
+    def sendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
+        """
+        As send, from a list of up to iov_limit buffers, in order (fi_sendv).
 
-    senddata: types.MethodDescriptorType = ...
+        iov    C-contiguous buffers.
+        desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or
+               None.
+        count  number of buffers to use; None: all.
 
-    injectdata: types.MethodDescriptorType = ...
+        Source: fi_msg(3) fi_sendv.
+        """
 
-    recv: types.MethodDescriptorType = ...
+    def sendmsg(self, msg: object, flags: int = 0) -> None:
+        """
+        A send with all options: msg is an fi.Msg (fi_sendmsg).
 
-    recvv: types.MethodDescriptorType = ...
+        flags  for this send alone, in place of the endpoint's: REMOTE_CQ_DATA, COMPLETION, MORE, INJECT,
+               FENCE, INJECT_COMPLETE, TRANSMIT_COMPLETE, DELIVERY_COMPLETE, MATCH_COMPLETE.
 
-    recvmsg: types.MethodDescriptorType = ...
+        Raises BadFlags, and as send. Source: fi_msg(3) fi_sendmsg.
+        """
 
-    tsend: types.MethodDescriptorType = ...
+    def inject(self, buf: object, dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+        """
+        As send, of at most inject_size bytes (fi_inject). buf may be reused when the call returns. A success
+        has no completion; a failure has one.
 
-    tsendv: types.MethodDescriptorType = ...
+        Raises as send. Source: fi_msg(3) fi_inject.
+        """
 
-    tsendmsg: types.MethodDescriptorType = ...
+    def senddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """
+        As send, and delivers data (64 bits) with the completion of the receive (fi_senddata).
 
-    tinject: types.MethodDescriptorType = ...
+        Raises as send. Source: fi_msg(3) fi_senddata.
+        """
 
-    tsenddata: types.MethodDescriptorType = ...
+    def injectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+        """
+        As inject, and delivers data (64 bits) with the completion of the receive (fi_injectdata).
 
-    tinjectdata: types.MethodDescriptorType = ...
+        Raises as send. Source: fi_msg(3) fi_injectdata.
+        """
 
-    trecv: types.MethodDescriptorType = ...
+    def recv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """
+        Posts a buffer for one message of a peer (fi_recv).
 
-    trecvv: types.MethodDescriptorType = ...
+        buf       writable C-contiguous buffer, or None for a message of no bytes. Held until completion. A message
+                  that is longer is cut: the completion is a failed one (ETRUNC) with len and olen.
+        desc      mr.desc of a region that covers buf (required under MR_LOCAL), or None.
+        src_addr  with DIRECTED_RECV the sender: what av.insert() returned; ADDR_UNSPEC: any. Ignored without
+                  DIRECTED_RECV, and by a connected endpoint.
+        context   any object; the completion returns it as op_context, and cancel() finds the receive by it.
+        len       number of bytes, if fewer than buf has.
 
-    trecvmsg: types.MethodDescriptorType = ...
+        Messages of one sender match receives in the order in which they were sent.
+        Raises Again (the receive queue is full), AccessDenied (buf is read-only), InvalidArgument, BadState,
+        NotSupported (no MSG or RECV). Source: fi_msg(3) fi_recv.
+        """
 
-    barrier: types.MethodDescriptorType = ...
+    def recvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
+        """
+        As recv, into a list of up to rx_attr.iov_limit buffers, filled in order (fi_recvv).
 
-    barrier2: types.MethodDescriptorType = ...
+        iov    writable C-contiguous buffers.
+        desc   a descriptor or None for each buffer, as a sequence; one region that covers all buffers; or
+               None.
+        count  number of buffers to use; None: all.
 
-    broadcast: types.MethodDescriptorType = ...
+        Source: fi_msg(3) fi_recvv.
+        """
 
-    reduce: types.MethodDescriptorType = ...
+    def recvmsg(self, msg: object, flags: int = 0) -> None:
+        """
+        A receive with all options: msg is an fi.Msg (fi_recvmsg).
 
-    allreduce: types.MethodDescriptorType = ...
+        flags  for this receive alone, in place of the endpoint's: COMPLETION, MORE;
+               MULTI_RECV: the one buffer takes messages until less than OPT_MIN_MULTI_RECV is left. The last
+               completion of the buffer has MULTI_RECV; buf of each tells where the message lies.
+               Where the provider allows them: PEEK, CLAIM, DISCARD, as for trecvmsg.
+
+        Raises BadFlags, and as recv. Source: fi_msg(3) fi_recvmsg.
+        """
+
+    def tsend(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """
+        As send, with a tag that receives are matched by (fi_tsend).
+
+        tag  a number with the bits of ep_attr.mem_tag_format.
+
+        Raises as send. Source: fi_tagged(3) fi_tsend.
+        """
+
+    def tsendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As sendv, with a tag (fi_tsendv). Source: fi_tagged(3) fi_tsendv."""
+
+    def tsendmsg(self, msg: object, flags: int = 0) -> None:
+        """
+        As sendmsg: msg is an fi.MsgTagged (fi_tsendmsg). Source: fi_tagged(3) fi_tsendmsg.
+        """
+
+    def tinject(self, buf: object, dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+        """As inject, with a tag (fi_tinject). Source: fi_tagged(3) fi_tinject."""
+
+    def tsenddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """
+        As senddata, with a tag (fi_tsenddata). Source: fi_tagged(3) fi_tsenddata.
+        """
+
+    def tinjectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+        """
+        As injectdata, with a tag (fi_tinjectdata). Source: fi_tagged(3) fi_tinjectdata.
+        """
+
+    def trecv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, len: int | None = None) -> None:
+        """
+        As recv, of a message whose tag equals tag in the bits that ignore does not have (fi_trecv).
+
+        Raises as recv. Source: fi_tagged(3) fi_trecv.
+        """
+
+    def trecvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, count: int | None = None) -> None:
+        """
+        As recvv, with tag and ignore (fi_trecvv). Source: fi_tagged(3) fi_trecvv.
+        """
+
+    def trecvmsg(self, msg: object, flags: int = 0) -> None:
+        """
+        A tagged receive with all options: msg is an fi.MsgTagged (fi_trecvmsg).
+
+        flags  COMPLETION, MORE, MULTI_RECV as for recvmsg, and
+               PEEK: looks for an unexpected message that matches, and takes nothing. The completion has its length,
+               tag and data; without a message it is a failed one (ENOMSG). msg_iov is not used.
+               PEEK | CLAIM: the message that is found is reserved for the context.
+               CLAIM: receives the message that the same context object has claimed.
+               PEEK | DISCARD, CLAIM | DISCARD: drops the message that is found, or claimed.
+
+        Raises BadFlags, InvalidArgument (CLAIM with a context that has claimed nothing), and as recv.
+        Source: fi_tagged(3) fi_trecvmsg.
+        """
+
+    def barrier(self, coll_addr: object = ..., context: object = None, *, flags: int = 0) -> None:
+        """
+        Completes when all members of a group have called it (fi_barrier).
+
+        coll_addr  a group of this endpoint: its addr, or the group itself (join_collective).
+        context    any object; the completion returns it as op_context.
+        flags      COMPLETION, where the queue is bound with SELECTIVE_COMPLETION.
+
+        All members make the same calls on a group in the same order. Completions come in that order, to the
+        queue bound with TRANSMIT. Raises Again (8 calls of the group are under way, or the queue is full: read the
+        queue, retry), BadState (the group is not joined yet, or closed), InvalidArgument (no group of this
+        endpoint). A member that is lost is a failed completion. Source: fi_collective(3) fi_barrier.
+        """
+
+    def barrier2(self, coll_addr: object = ..., flags: int = 0, context: object = None) -> None:
+        """
+        As barrier, with flags in front of the context (fi_barrier2).
+
+        Source: fi_collective(3) fi_barrier2.
+        """
+
+    def broadcast(self, buf: object, count: int | None = None, desc: object = None, coll_addr: object = ..., root_addr: int = ..., datatype: int | None = None, flags: int = 0, context: object = None) -> None:
+        """
+        Copies the root's buf into that of every other member (fi_broadcast).
+
+        buf        C-contiguous buffer of up to 32 bytes, writable but for the root. Held until completion.
+        count      number of elements; None: all of buf.
+        desc       mr.desc of a region that covers buf (required under MR_LOCAL, MR_COLLECTIVE), or None.
+        coll_addr  as for barrier.
+        root_addr  the root's fi_addr.
+        datatype   fi.INT64, fi.DOUBLE ...; None: that of the array buf.
+        flags, context   as for barrier.
+
+        Raises as barrier, and InvalidArgument (more than 32 bytes, no such member). Source: fi_collective(3)
+        fi_broadcast.
+        """
+
+    def reduce(self, buf: object, count: int | None = None, desc: object = None, result: object = None, result_desc: object = None, coll_addr: object = ..., root_addr: int = ..., datatype: int | None = None, op: int = ..., flags: int = 0, context: object = None) -> None:
+        """
+        As allreduce, with the result at one member only, the root (fi_reduce).
+
+        root_addr  the root's fi_addr; other members may leave result None.
+
+        Source: fi_collective(3) fi_reduce.
+        """
+
+    def allreduce(self, buf: object, count: int | None = None, desc: object = None, result: object = None, result_desc: object = None, coll_addr: object = ..., datatype: int | None = None, op: int = ..., flags: int = 0, context: object = None) -> None:
+        """
+        Combines all members' elements by an operation; every member receives the result (fi_allreduce).
+
+        buf        C-contiguous buffer of up to 32 bytes, copied by the call.
+        count      number of elements; None: all of buf.
+        desc, result_desc   mr.desc of regions that cover buf and result (required under MR_LOCAL,
+                   MR_COLLECTIVE), or None.
+        result     writable C-contiguous buffer of as many elements; may be buf. Held until completion.
+        coll_addr  as for barrier.
+        datatype   fi.INT64, fi.DOUBLE ...; None: that of the array buf.
+        op         fi.SUM, fi.MIN ...; Domain.query_collective() knows which pairs exist.
+        flags, context   as for barrier. Provider cxi: MORE folds buf into the accumulator result and returns at
+                   once, without a group; with cxi.PRE_REDUCED buf is such an accumulator.
+
+        Raises as barrier, and InvalidArgument (no such pair, more than 32 bytes). Overflow, members that disagree,
+        and a lost member are failed completions. Source: fi_collective(3) fi_allreduce.
+        """
 
     def set_min_multi_recv(self, bytes: int) -> None:
         """

@@ -40,6 +40,7 @@ _GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
+    "_signatures": set(),  # what inspect and errors show of the extension's functions
     "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
     "flags": {"_nic"},

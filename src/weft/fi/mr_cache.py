@@ -265,6 +265,8 @@ class MrCache:
     _site: _handle.Site | None = None
 
     def __init__(self, context: Any = None, nic: _nic.Nic | None = None) -> None:
+        if nic is not None and not isinstance(nic, _nic.Nic):
+            raise TypeError(f"MrCache: nic must be the process's Nic or None, not {nic!r}")
         self.context = context
         self._nic = nic or _process.nic()
         self._made_in = _process.generation

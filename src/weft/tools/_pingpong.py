@@ -353,6 +353,7 @@ def _one_size(side: _Side, plan: Plan, control: Control, size: int, client: bool
     patterns = _Patterns(size)
     inject = size <= side.info.tx_attr.inject_size
     receive_args: tuple[Any, ...] = (inbox, None, fi.ADDR_UNSPEC)
+    receive: Callable[..., None]
     if plan.mode == "tagged":
         receive, receive_args = ep.trecv, (*receive_args, _TAG, 0, RECEIVED)
         send: Callable[..., None] = ep.tinject if inject else ep.tsend
