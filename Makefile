@@ -192,7 +192,7 @@ stub: ext
 
 # A warning is an error. The extension is needed: the reference, the tables and the commands' help come from the code.
 docs: ext $(VENV)/.docs
-	@$(call LIMIT,300) $(PY) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
+	@$(call LIMIT,600) $(PY) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
 	@echo 'build/docs/index.html'
 
 # The C++ tests run with the leak checker. Python does not: an interpreter at exit leaks by design. LD_PRELOAD also names

@@ -1,4 +1,4 @@
-"""Sphinx configuration: Markdown pages, autodoc of what `weft` exports, and what is generated (_ext)."""
+"""Sphinx configuration: Markdown pages and notebooks, autodoc of what `weft` exports, and what is generated (_ext)."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,17 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 project = "Weft"
 author = "the Weft authors"
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "weft_docstrings", "weft_pages"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "weft_docstrings", "weft_pages"]
 exclude_patterns = ["README.md", "_ext"]
 
 myst_heading_anchors = 3
+
+# Notebooks are kept without output and run at each build, in a folder of their own.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 240
+nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.meta import pages
+from tests.meta import notebooks, pages
 
 DOCS = pages.ROOT / "docs"
 RUNNABLE = sorted(path for path in DOCS.rglob("*.md") if path != DOCS / "README.md" and "<!-- run:" in path.read_text())
@@ -83,3 +83,33 @@ def test_two_terminals_are_two_processes(tmp_path: Path) -> None:
 def test_run_comment_that_is_not_understood_is_refused(comment: str) -> None:
     with pytest.raises(ValueError, match="run"):
         pages.blocks(comment)
+
+
+# ---- notebooks -------------------------------------------------------------------------------------------------------
+@pytest.mark.procs
+@pytest.mark.parametrize("notebook", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_and_draws(notebook: Path) -> None:
+    """Every code cell, in order; each figure has axes, and each of its axes shows something."""
+    pytest.importorskip("matplotlib", reason="the notebooks draw with it")
+    figures = notebooks.run(notebook)
+    assert figures
+    assert all(axes and all(axes) for axes in figures), figures
+
+
+@pytest.mark.parametrize("notebook", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_kept_without_output(notebook: Path) -> None:
+    """The pages are made by running it: what is stored would grow stale, and make each change unreadable."""
+    for cell in notebooks.cells(notebook):
+        assert cell.get("outputs", []) == []
+        assert cell.get("execution_count") is None
+
+
+def test_notebooks_are_in_the_pages() -> None:
+    assert len(notebooks.NOTEBOOKS) >= 2
+    text = (DOCS / "notebooks" / "index.md").read_text()
+    for notebook in notebooks.NOTEBOOKS:
+        assert f"({notebook.name})" in text
+        assert f"\n{notebook.stem}\n" in text
+    conf = (DOCS / "conf.py").read_text()
+    assert 'nb_execution_mode = "force"' in conf
+    assert "nb_execution_raise_on_error = True" in conf
