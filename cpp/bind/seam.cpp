@@ -2,9 +2,7 @@
 #include "bind/seam.hpp"
 
 #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX < 0x030e0000
-namespace nanobind::detail {
 bool nb_try_inc_ref(PyObject* object) noexcept;  // nanobind's own, for Python 3.13; CPython has one since 3.14
-}
 #endif
 
 namespace weft::bind {
@@ -19,7 +17,7 @@ void make_seam() {
 
 PyObject* still_alive(PyObject* object) noexcept {
 #if PY_VERSION_HEX < 0x030e0000
-  return nb::detail::nb_try_inc_ref(object) ? object : nullptr;
+  return ::nb_try_inc_ref(object) ? object : nullptr;
 #else
   return PyUnstable_TryIncRef(object) ? object : nullptr;
 #endif

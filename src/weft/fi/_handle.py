@@ -205,9 +205,15 @@ def users_text(handle: object, users: list[Any]) -> str:
 
 
 def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Iterable[Parent]) -> None:
-    """`__del__`: warn about a handle that was never closed, and release it."""
+    """`__del__`: warn about a handle that was never closed, and release it.
+
+    Classes take this function as a default argument, because without a GIL the interpreter clears a module's names
+    before it ends the last handles; so `sys` may be None here.
+    """
     # While the interpreter ends, imports and warnings no longer work; open objects end with the process.
-    if sys.is_finalizing() or handle._closed or handle._site is None or handle._made_in != _process.generation:
+    if handle._closed or handle._site is None or sys is None or sys.is_finalizing():  # type: ignore[redundant-expr]
+        return
+    if handle._made_in != _process.generation:
         return
     try:
         warnings.warn(

@@ -534,8 +534,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             )
         return nic, pid, vni
 
-    def __del__(self) -> None:
-        _handle.finalize(self, super().close, self._parents() if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, super().close, self._parents() if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.type.name.removeprefix("AV_")

@@ -264,8 +264,8 @@ class PassiveEndpoint(_handle.Life):
     def _parents(self) -> tuple[Any, ...]:
         return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release if self._site else None, self._parents() if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release if self._site else None, self._parents() if self._site else ())
 
     def __repr__(self) -> str:
         if self._closed:

@@ -81,8 +81,8 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
         super().close()
         self.policy.close()
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release, (self.domain,) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.events.name.removeprefix("CNTR_EVENTS_")

@@ -274,8 +274,8 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         super().close()
         self.domain.policy.give_queue()
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release if self._site else None, (self.domain,) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.format.name.removeprefix("CQ_FORMAT_")

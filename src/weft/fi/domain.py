@@ -469,8 +469,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         """The open objects of the domain."""
         return [*_handle.live(self._children), *self.regions()]
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release, (self.fabric, *self._bound) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release, (self.fabric, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         if self._closed:

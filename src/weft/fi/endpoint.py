@@ -638,8 +638,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         super().close()
         self.policy.close()
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         name = self._codec.text(self._address)

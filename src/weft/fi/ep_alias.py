@@ -121,8 +121,8 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
         """Close the alias (fi_close); the original stays."""
         _handle.close(self, None, self._children, (self.original,))
 
-    def __del__(self) -> None:
-        _handle.finalize(self, None, (self.original,) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, None, (self.original,) if self._site else ())
 
     def __repr__(self) -> str:
         flags = Flag(self._op_flags[int(Flag.TRANSMIT)])

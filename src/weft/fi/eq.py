@@ -329,8 +329,8 @@ class EventQueue(Controlled, _handle.Life):
                 Rule.EQ_READ_FLAGS, f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}"
             )
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release if self._site else None, (self.fabric,) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release if self._site else None, (self.fabric,) if self._site else ())
 
     def __repr__(self) -> str:
         return f"<EventQueue {'closed' if self._closed else f'{self.pending()} unread'}>"

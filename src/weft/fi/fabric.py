@@ -134,8 +134,8 @@ class Fabric(_handle.Life):
         """Close the fabric (fi_close). Raises Busy, naming them, while domains or event queues on it are open."""
         _handle.close(self, None, self._children, ())
 
-    def __del__(self) -> None:
-        _handle.finalize(self, None, ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, None, ())
 
     def __repr__(self) -> str:
         return f"<Fabric {self.name} {'closed' if self._closed else 'open'}>"

@@ -206,8 +206,8 @@ class CollectiveGroup(_handle.LifeInDomain):
         self._last = self._core.look()
         self._give_back(quiet)
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._release if self._site else None, (self.ep, self.set) if self._site else ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._release if self._site else None, (self.ep, self.set) if self._site else ())
 
     def __repr__(self) -> str:
         if self._closed or _handle.elsewhere(self):

@@ -392,8 +392,8 @@ class MrCache:
     ) -> None:
         _handle.exit(self, kind, error, trace)
 
-    def __del__(self) -> None:
-        _handle.finalize(self, self._take_out, ())
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self._take_out, ())
 
     def __repr__(self) -> str:
         if self._closed:
