@@ -131,6 +131,57 @@ def test_shape_accepts_numpys_forms() -> None:
     assert weft.zeros(()).shape == ()
 
 
+@pytest.mark.parametrize("shape", [(), 3, (2, 3), (0, 4)])
+@pytest.mark.parametrize("dtype", ["f8", ">i2", "?", "U3", "S2", "M8[s]", "i4,U3"])
+def test_arrays_are_made_as_numpys(shape: Any, dtype: str) -> None:
+    """full, ones, array and their like: NumPy's values, in memory that peers map."""
+    with weft.open() as node:
+        for mine, numpys in [
+            (weft.zeros(shape, dtype), np.zeros(shape, dtype)),
+            (weft.zeros_like(np.empty(shape, dtype)), np.zeros(shape, dtype)),
+            (weft.array(np.zeros(shape, dtype)), np.zeros(shape, dtype)),
+            (weft.full_like(np.empty(shape, dtype), np.zeros((), dtype)), np.zeros(shape, dtype)),
+            (weft.full(shape, np.zeros((), dtype)), np.full(shape, np.zeros((), dtype))),
+            *([(weft.ones(shape, dtype), np.ones(shape, dtype))] if dtype in ("f8", ">i2", "?") else []),
+            *([(weft.ones_like(np.empty(shape, dtype)), np.ones(shape, dtype))] if dtype in ("f8", ">i2") else []),
+        ]:
+            assert mine.dtype == numpys.dtype
+            assert mine.shape == numpys.shape
+            assert mine.tobytes() == numpys.tobytes()
+            assert mine.flags.c_contiguous
+            with node.share(mine) as shared:
+                assert shared.path == "load/store" or not mine.size
+        assert weft.empty_like(np.empty(shape, dtype)).dtype == np.dtype(dtype)
+
+
+def test_values_of_new_arrays_are_numpys(node: weft.Node) -> None:
+    assert weft.full((2, 2), [1, 2]).tolist() == np.full((2, 2), [1, 2]).tolist()
+    assert weft.full(2, 7).dtype == np.full(2, 7).dtype
+    assert weft.full(2, "abc").tolist() == ["abc", "abc"]
+    assert weft.full(2, 1.5, "i4").tolist() == np.full(2, 1.5, "i4").tolist()
+    assert weft.array([[1, 2], [3, 4]]).tolist() == [[1, 2], [3, 4]]
+    assert weft.array((1, 2), "f4").dtype == np.float32
+    assert weft.array(np.asfortranarray([[1, 2], [3, 4]])).tolist() == [[1, 2], [3, 4]]
+    remote = node.attach(node.share(weft.array([1.5, 2.5])))
+    assert weft.array(remote).tolist() == [1.5, 2.5]
+    assert weft.zeros_like(remote, "i8", 3).tolist() == [0, 0, 0]
+    assert weft.ones_like([1.0, 2.0]).tolist() == [1, 1]
+    with pytest.raises(ValueError, match="broadcast"):
+        weft.full(2, [1, 2, 3])
+    with pytest.raises(TypeError, match="Python objects"):
+        weft.array([object()])
+
+
+def test_module_shows_what_it_has() -> None:
+    assert {"open", "Node", "RemoteArray", "zeros", "full", "array", "NotFound", "FabricError", "fi"} <= set(dir(weft))
+    assert all(hasattr(weft, name) for name in dir(weft))
+    assert weft.NotFound is errors.NotFound
+    assert weft.FabricError is errors.FabricError
+    assert issubclass(weft.NotFound, FileNotFoundError)
+    with weft.open() as node, pytest.raises(weft.NotFound):
+        node.attach("no-such-name")
+
+
 @pytest.mark.parametrize("timeout", ["x", "5", b"1", [1], object()])
 def test_wait_timeout_that_is_no_number_is_refused(thing: Any, timeout: Any) -> None:
     with pytest.raises(TypeError, match="timeout is a number of seconds"):
