@@ -23,7 +23,7 @@ _LEFT_OUT = {"close", "close_core", "disable_core", "sread", "sreadfrom", "wait"
 # How our TypeErrors begin or go on; Python's own about how many arguments there are say as much.
 _OURS = (
     "must be", "cannot use", "needs the argument", "is needed, not", "are queues and counters",
-    "positional argument", "takes no arguments", "incompatible function arguments", "unexpected keyword",
+    "positional argument", "takes no arguments", "do not fit", "unexpected keyword",
 )  # fmt: skip
 
 
