@@ -260,7 +260,7 @@ def create_services(world: object, folder: str, count: int) -> None:
 
 
 def test_holder_of_the_lock_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weft.providers.cxi import files
+    from weft import _files as files
 
     device.devices()
     monkeypatch.setattr(files, "LOCK_S_MAX", 0.05)

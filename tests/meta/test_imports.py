@@ -36,13 +36,14 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio"}
+_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
     "_signatures": set(),  # what inspect and errors show of the extension's functions
     "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
+    "_files": {"errors"},  # the registry's folder, and locks in it: of the CXI devices, and of the keeper of arrays
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"errors", "flags"},  # the environment

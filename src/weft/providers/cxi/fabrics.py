@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import errors, settings
-from .files import locked, private_folder, replace
+from ..._files import locked, private_folder, replace
 
 __all__ = ["MOST", "NETWORK", "at_home", "in_force", "settle"]
 

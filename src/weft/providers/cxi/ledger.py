@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import _nic, errors
+from ..._files import explained, locked, private_folder
 from . import processes
-from .files import explained, locked, private_folder
 from .record import TOTALS, Record
 
 __all__ = ["KINDS", "Held", "at", "depth", "drop_dead", "follow", "living", "me", "set_limits"]

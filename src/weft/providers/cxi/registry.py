@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import errors
+from ..._files import explained, locked, private_folder_in_runtime, registry_said, replace, runtime_folder
 from . import fabrics, ledger, vni
-from .files import explained, locked, private_folder, replace
 from .record import Record, check, first_record, what_to_do
 
 __all__ = ["Registry", "Snapshot", "at", "folder", "here"]
@@ -38,22 +38,7 @@ _FILE = "registry.json"
 
 def folder() -> Path:
     """The folder of this process's registry. Raises InvalidArgument if WEFT_CXI_REGISTRY is not an absolute path."""
-    said = os.environ.get("WEFT_CXI_REGISTRY", "")
-    if said:
-        if not os.path.isabs(said):
-            raise errors.InvalidArgument(
-                f"WEFT_CXI_REGISTRY={said!r} in the environment is no absolute path\n"
-                f"  try: WEFT_CXI_REGISTRY={os.path.abspath(said)}"
-            )
-        return Path(said)
-    run = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(run) and os.path.isdir(run):
-        return Path(run, "weft", "cxi")
-    return _in_temporary_folder()
-
-
-def _in_temporary_folder() -> Path:
-    return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-{os.geteuid()}", "cxi")
+    return registry_said() or runtime_folder() / "cxi"
 
 
 # ---- the registry ----------------------------------------------------------------------------------------------------
@@ -120,9 +105,7 @@ class Registry:
                 self._write(record, before.stamp[1])
 
     def _check_folder(self) -> None:
-        if self.path == _in_temporary_folder():  # any user can make the folder above it
-            private_folder(self.path.parent)
-        private_folder(self.path)
+        private_folder_in_runtime(self.path)
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Only the lock, for the other files of the folder."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ... import errors
+from ..._files import explained, locked, private_folder, replace
 from . import env, registry
-from .files import explained, locked, private_folder, replace
 from .names import CntrType
 
 if TYPE_CHECKING:

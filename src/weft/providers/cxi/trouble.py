@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..._files import private_folder
 from . import processes, registry
-from .files import private_folder
 
 __all__ = ["Report", "Stuck", "read", "write"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ... import errors
-from .files import forks_wait, private_folder
+from ..._files import forks_wait, private_folder
 from .record import Record
 
 __all__ = ["VNIS_MOST", "VNI_AUTO", "VNI_MAX", "allocate", "claim", "hold", "over", "sweep"]

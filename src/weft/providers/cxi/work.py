@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ... import _nic, errors
+from ..._files import locked, private_folder
 from ...fi.policy import WorkRules
 from ...fi.rules import Rule
 from ...flags import Flag
 from . import ledger, registry
-from .files import locked, private_folder
 from .names import OpFlag
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Files that processes share: a private folder, a lock, and replacing a file whole."""
+"""Files that processes of a user share: the registry's folder, private folders, a lock, and replacing a file whole."""
 
 from __future__ import annotations
 
@@ -11,11 +11,53 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ... import errors
+from . import errors
 
-__all__ = ["LOCK_S_MAX", "explained", "forks_wait", "locked", "private_folder", "replace"]
+__all__ = [
+    "LOCK_S_MAX",
+    "explained",
+    "forks_wait",
+    "locked",
+    "private_folder",
+    "private_folder_in_runtime",
+    "registry_said",
+    "replace",
+    "runtime_folder",
+]
 
 LOCK_S_MAX = 10.0  # changes take milliseconds; a holder that takes longer is stopped or stuck
+
+
+def registry_said() -> Path | None:
+    """WEFT_CXI_REGISTRY, None if it is not set. Raises InvalidArgument if it is not an absolute path."""
+    said = os.environ.get("WEFT_CXI_REGISTRY", "")
+    if not said:
+        return None
+    if not os.path.isabs(said):
+        raise errors.InvalidArgument(
+            f"WEFT_CXI_REGISTRY={said!r} in the environment is no absolute path\n"
+            f"  try: WEFT_CXI_REGISTRY={os.path.abspath(said)}"
+        )
+    return Path(said)
+
+
+def runtime_folder() -> Path:
+    """The folder for files of running processes of this user: $XDG_RUNTIME_DIR/weft, or one in the temporary folder."""
+    run = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(run) and os.path.isdir(run):
+        return Path(run, "weft")
+    return _in_temporary_folder()
+
+
+def _in_temporary_folder() -> Path:
+    return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-{os.geteuid()}")
+
+
+def private_folder_in_runtime(path: Path) -> None:
+    """`private_folder` for a folder that may be in `runtime_folder()`."""
+    if path.parent == _in_temporary_folder():  # any user can make the folder above it
+        private_folder(path.parent)
+    private_folder(path)
 
 
 @contextlib.contextmanager
@@ -83,13 +125,18 @@ os.register_at_fork(before=forks_wait.acquire, after_in_parent=forks_wait.releas
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file `path`. Raises Busy, which names the holder, if another process does not release it."""
+def locked(path: Path, what: str, limit_s: float | None = None) -> Iterator[None]:
+    """Hold the lock file `path`.
+
+    limit_s   seconds to wait for the holder; None: LOCK_S_MAX.
+
+    Raises Busy, which names the holder, if another process does not release the lock.
+    """
     with forks_wait:
         with explained(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            _take(fd, path, what)
+            _take(fd, path, what, LOCK_S_MAX if limit_s is None else limit_s)
             with contextlib.suppress(OSError):  # the text is only for the errors of waiting processes
                 os.pwrite(fd, b"%-20d\n" % os.getpid(), 0)
             yield
@@ -97,8 +144,8 @@ def locked(path: Path, what: str) -> Iterator[None]:
             os.close(fd)
 
 
-def _take(fd: int, path: Path, what: str) -> None:
-    deadline, pause_s = time.monotonic() + LOCK_S_MAX, 0.0002
+def _take(fd: int, path: Path, what: str, limit_s: float) -> None:
+    deadline, pause_s = time.monotonic() + limit_s, 0.0002
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +154,7 @@ def _take(fd: int, path: Path, what: str) -> None:
             if time.monotonic() > deadline:
                 holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
                 raise errors.Busy(
-                    f"{what}: process {holder} has held {path} for {LOCK_S_MAX:g} s\n"
+                    f"{what}: process {holder} has held {path} for {limit_s:g} s\n"
                     f"  try: see what it does (ps {holder}); the lock goes with the process"
                 ) from None
             time.sleep(pause_s)
