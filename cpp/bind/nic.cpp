@@ -199,6 +199,20 @@ void register_nic(Module& m) {
           "fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes\n"
           "         of an earlier allocation.")
       .def(
+          "overlay",
+          [](PyNic& n, uint64_t address, uint64_t nbytes, uint64_t source) {
+            bool done = false;
+            translating([&] {
+              done = box_of(n)->host->nic().segments().overlay(reinterpret_cast<std::byte*>(address), nbytes,
+                                                               reinterpret_cast<std::byte*>(source));
+            });
+            return done;
+          },
+          nb::arg("address"), nb::arg("nbytes"), nb::arg("source"),
+          "Puts the pages at `source`, memory of a peer that is mapped here, in the place of a whole allocation of\n"
+          "alloc(): the addresses stay, and until they are freed peers do not map them. False: the addresses are no\n"
+          "such allocation, or the kernel refused.")
+      .def(
           "region_in",
           [](PyNic& n, uint64_t address, uint64_t nbytes) -> nb::object {
             for (const DomainBox* domain : box_of(n)->domains) {

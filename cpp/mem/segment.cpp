@@ -164,6 +164,37 @@ void SegmentSet::discard(std::byte* address) noexcept {
                     static_cast<off_t>(at.offset), static_cast<off_t>(live->second));
 }
 
+bool SegmentSet::overlay(std::byte* address, size_t bytes, std::byte* source) {
+  const size_t size = pages_of(bytes);
+  const std::lock_guard lock(mutex_);
+  const auto live = live_.find(reinterpret_cast<uint64_t>(address));
+  if (live == live_.end() || live->second != size || placed_.contains(live->first)) return false;
+  const SegmentPlace at = place_of(address);
+  // First: memory that is left out of the segments in vain is only reached more slowly.
+  add_hole(live->first, live->first + size);
+  // An old size of 0 makes a second mapping of the pages, and leaves the first one (mremap(2)).
+  overlaid_.insert(live->first);
+  if (::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, address) == MAP_FAILED) return false;
+  if (!exposed(at, size)) {
+    (void)::fallocate(segments_[at.segment]->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(at.offset), static_cast<off_t>(size));
+  }
+  return true;
+}
+
+// Puts the segment's own pages back, so that the place can be allocated again.
+void SegmentSet::end_overlay(std::byte* address, const SegmentPlace& place, uint64_t size) noexcept {
+  const Segment& segment = *segments_[place.segment];
+  const int how = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+  if (::mmap(address, size, PROT_READ | PROT_WRITE, how, segment.fd.get(), static_cast<off_t>(place.offset)) ==
+      MAP_FAILED) {
+    return;  // the hole stays
+  }
+  if (log_.pending()) look_at_changes();  // the monitor's report of this call
+  const auto begin = reinterpret_cast<uint64_t>(address);
+  remove_hole(begin, begin + size);
+}
+
 void SegmentSet::free(std::byte* address) noexcept {
   uint64_t size;
   SegmentPlace at;
@@ -174,6 +205,7 @@ void SegmentSet::free(std::byte* address) noexcept {
     size = live->second;
     at = place_of(address);
     live_.erase(live);
+    if (overlaid_.erase(reinterpret_cast<uint64_t>(address)) != 0) end_overlay(address, at, size);
     if (placed_.erase(reinterpret_cast<uint64_t>(address)) != 0) (void)::munmap(address, size);
     if (holders_.load(std::memory_order_relaxed) == nullptr || !exposed(at, size)) {
       release(at, size);
@@ -417,6 +449,16 @@ void SegmentSet::add_hole(uint64_t begin, uint64_t end) {
       if (at + bytes > high - base) span = spans.emplace(high - base, at + bytes - (high - base)).first;
     }
   }
+}
+
+void SegmentSet::remove_hole(uint64_t begin, uint64_t end) {
+  const auto after = holes_.upper_bound(begin);
+  if (after == holes_.begin()) return;
+  const auto [low, high] = *std::prev(after);
+  if (high < end) return;
+  holes_.erase(low);
+  if (low < begin) holes_.emplace(low, begin);
+  if (high > end) holes_.emplace(end, high);
 }
 
 uint32_t SegmentSet::count() const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/mapping.hpp"
@@ -67,6 +68,11 @@ class SegmentSet {
   std::byte* allocate_at(std::byte* address, size_t bytes, bool replace);
   // Drops the pages of an allocation: it reads as zero and occupies no memory until it is touched again.
   void discard(std::byte* address) noexcept;
+  // Puts the pages at `source`, a shared mapping of another file, in the place of an allocation: its addresses stay,
+  // and until free() they are not segment memory. Its own pages are freed, at once if no peer was ever told of them,
+  // else by free(). `source` is not changed. False, and nothing has changed for the application: no allocation of as
+  // many pages begins at the address, or the kernel refused.
+  [[nodiscard]] bool overlay(std::byte* address, size_t bytes, std::byte* source);
   // Frees an allocation. Its place is reused when no pointer holds it and no process has a lease on it (lease.hpp);
   // until then it rests and keeps its pages.
   void free(std::byte* address) noexcept;
@@ -114,12 +120,15 @@ class SegmentSet {
   void watch(Segment& segment);
   void look_at_changes();
   void add_hole(uint64_t begin, uint64_t end);
+  void remove_hole(uint64_t begin, uint64_t end);
+  void end_overlay(std::byte* address, const SegmentPlace& place, uint64_t size) noexcept;
   void give_back(Segment& segment, uint64_t offset, uint64_t size);
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Segment>> segments_;
   std::map<uint64_t, uint64_t> live_;  // address -> bytes
   std::map<uint64_t, Placed> placed_;  // by address; allocations of live_ outside the segments' own mappings
+  std::set<uint64_t> overlaid_;        // addresses of live_ whose pages overlay() has replaced
   std::shared_ptr<Monitor> monitor_;
   ChangeLog log_;
   std::atomic<PlaceHolders*> holders_{nullptr};

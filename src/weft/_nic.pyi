@@ -223,6 +223,13 @@ class Nic:
                  of an earlier allocation.
         """
 
+    def overlay(self, address: int, nbytes: int, source: int) -> bool:
+        """
+        Puts the pages at `source`, memory of a peer that is mapped here, in the place of a whole allocation of
+        alloc(): the addresses stay, and until they are freed peers do not map them. False: the addresses are no
+        such allocation, or the kernel refused.
+        """
+
     def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None:
         """
         Returns (address, length) of an open region's buffer that overlaps these addresses, or None.

@@ -73,6 +73,36 @@ BOOST_AUTO_TEST_CASE(test_segment_large_allocation_is_huge_page_aligned_and_zero
   BOOST_TEST(std::to_integer<int>(again[12345]) == 0);  // punched out
 }
 
+BOOST_AUTO_TEST_CASE(test_segment_overlay_keeps_the_addresses_and_leaves_the_segment) {
+  constexpr size_t kBytes = 3 * 4096;
+  SegmentSet set, other;
+  std::byte* before = set.allocate(4096);
+  std::byte* p = set.allocate(kBytes);
+  std::byte* after = set.allocate(4096);
+  std::byte* source = other.allocate(kBytes);
+  std::memset(p, 1, kBytes);
+  std::memset(source, 2, kBytes);
+  BOOST_TEST(!set.overlay(p + 4096, kBytes - 4096, source));  // no allocation begins there
+  BOOST_TEST(!set.overlay(p, 4096, source));                  // only the whole allocation
+  BOOST_TEST(std::to_integer<int>(p[0]) == 1);
+  BOOST_REQUIRE(set.overlay(p, kBytes, source));
+  BOOST_TEST(std::to_integer<int>(p[kBytes - 1]) == 2);
+  p[5] = std::byte{7};
+  BOOST_TEST(std::to_integer<int>(source[5]) == 7);  // the same pages
+  source[6] = std::byte{8};
+  BOOST_TEST(std::to_integer<int>(p[6]) == 8);
+  BOOST_TEST(!set.find(p, kBytes).has_value());
+  BOOST_TEST(set.find(before, 4096).has_value());
+  BOOST_TEST(set.find(after, 4096).has_value());
+  BOOST_REQUIRE(set.overlay(p, kBytes, source));  // again: the array is kept once more
+  set.free(p);
+  std::byte* q = set.allocate(kBytes);
+  BOOST_TEST(q == p);  // the place has its own pages again
+  BOOST_TEST(set.find(q, kBytes).has_value());
+  std::memset(q, 9, kBytes);
+  BOOST_TEST(std::to_integer<int>(source[5]) == 7);
+}
+
 BOOST_AUTO_TEST_CASE(test_segment_larger_than_one_segment_gets_its_own) {
   SegmentSet set;
   (void)set.allocate(1);
