@@ -44,6 +44,7 @@ _NAMES: dict[str, str] = {
     "Node": "share",
     "NotFound": "errors",
     "RemoteArray": "share",
+    "Replaced": "errors",
     "allocator": "memory",
     "array": "memory",
     "empty": "memory",
@@ -52,6 +53,8 @@ _NAMES: dict[str, str] = {
     "full_like": "memory",
     "ones": "memory",
     "ones_like": "memory",
+    "forget": "share",
+    "names": "share.listing",  # weft.share.names is a module
     "open": "share",
     "zeros": "memory",
     "zeros_like": "memory",
@@ -74,6 +77,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import ucp as ucp
     from .errors import FabricError as FabricError
     from .errors import NotFound as NotFound
+    from .errors import Replaced as Replaced
     from .memory import allocator as allocator
     from .memory import array as array
     from .memory import empty as empty
@@ -87,7 +91,9 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .share import Group as Group
     from .share import Node as Node
     from .share import RemoteArray as RemoteArray
+    from .share import forget as forget
     from .share import open as open
+    from .share.listing import names as names
 else:
 
     def __getattr__(name: str) -> Any:

@@ -184,6 +184,7 @@ def array(
     dtype: Any,
     *,
     zero: bool = False,
+    fresh: bool = False,
     call: str = "empty",
     nic: Nic | None = None,
 ) -> np.ndarray[Any, Any]:
@@ -191,6 +192,7 @@ def array(
 
     nic    the NIC with the segments; None: the process's NIC.
     zero   set every byte to 0, like numpy.zeros; otherwise the memory is uninitialised.
+    fresh  the memory reads as zero, and none of its pages is allocated yet.
 
     Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths).
     """
@@ -210,7 +212,7 @@ def array(
         return numpy.empty(dims, kind)
     if nbytes > sys.maxsize:
         raise errors.NoMemory(f"{call}: shape {dims} of {kind} takes {nbytes} B, more than an address space has")
-    memory: Any = (nic or _nic_of_process()).alloc(nbytes)
+    memory: Any = (nic or _nic_of_process()).alloc(nbytes, fresh=fresh)
     if zero:
         numpy.frombuffer(memory, numpy.uint8).fill(0)
     found: np.ndarray[Any, Any] = numpy.ndarray(dims, kind, buffer=memory)

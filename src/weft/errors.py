@@ -48,6 +48,7 @@ __all__ = [
     "NotPermitted",
     "NotSupported",
     "Overrun",
+    "Replaced",
     "TimedOut",
     "TooSmall",
     "Truncated",
@@ -241,6 +242,13 @@ class KeyRejected(FabricError):
     """FI_EKEYREJECTED: a requested key is out of range, or a peer's region does not know the key."""
 
     code = Errno.EKEYREJECTED
+
+
+class Replaced(KeyRejected):
+    """The name of an attached array has another array now: `RemoteArray.reattach` goes on with it.
+
+    After `Shared.replace`, `Shared.resize` to fewer rows, or if the owner closed the share and used the name again.
+    """
 
 
 class TooSmall(FabricError):

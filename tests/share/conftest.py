@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.share import keepers
 from tests.share.owner import Owner
 
 import weft
@@ -38,3 +39,12 @@ def owner() -> Iterator[Owner]:
 def own_owner() -> Iterator[Owner]:
     with Owner(f"test-{os.getpid()}-{next(_counter)}-") as started:
         yield started
+
+
+@pytest.fixture
+def keeping() -> Iterator[None]:
+    """The test may keep arrays: what it leaves is forgotten, and the keeper ends."""
+    try:
+        yield
+    finally:
+        keepers.end()

@@ -139,3 +139,67 @@ def test_with_node_keeps_the_blocks_error(monkeypatch: pytest.MonkeyPatch) -> No
         assert "peers are copying" in caught.value.__notes__[0]
     monkeypatch.undo()
     opened[0].close()
+
+
+def test_warning_of_a_lost_share_names_the_nodes_line(name: Any) -> None:
+    n = name("lost")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        frame = inspect.currentframe()
+        assert frame is not None
+        node = weft.open()
+        line = frame.f_lineno - 1
+        node.share(weft.zeros(3), n)
+        del node
+        gc.collect()
+    (told,) = [str(w.message) for w in found if w.category is ResourceWarning]
+    assert f"by the node opened at {__file__}:{line}" in told
+
+
+@pytest.mark.parametrize("held", ["share", "remote", "node"])
+def test_share_holds_its_node(name: Any, held: str) -> None:
+    """A name lives as long as the program has the share, or what it made of it: no collection takes it away."""
+    n = name("held")
+    shared = weft.open().share(np.arange(3), n)
+    node = shared._node
+    kept: Any = {"share": shared, "remote": shared.remote, "node": node}[held]
+    del shared, node
+    gc.collect()
+    with weft.open() as other:
+        assert other.attach(n)[:].tolist() == [0, 1, 2]
+    kept = kept if held == "node" else kept._node
+    kept.close()
+
+
+def test_share_that_nobody_holds_ends_with_a_warning(name: Any) -> None:
+    n = name("lost")
+
+    def lose() -> None:
+        weft.open().share(np.arange(3), n)
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match=f"the share of '{n}' ends, because its node was dropped"):
+        lose()
+    assert n not in weft.Node.names()
+
+
+def test_shares_of_a_cycle_end_with_a_warning_each(name: Any) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        node = weft.open()
+        holder: dict[str, Any] = {"node": node}
+        for i in range(3):
+            holder[str(i)] = node.share(np.arange(3), name(f"lost{i}"))
+        holder["holder"] = holder
+        del node, holder
+        gc.collect()
+    told = sorted(str(w.message).partition(" ends")[0] for w in found if w.category is ResourceWarning)
+    assert told == [f"the share of '{name(f'lost{i}')}'" for i in range(3)]
+
+
+def test_share_that_is_closed_ends_without_a_warning(name: Any) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        weft.open().share(np.arange(3), name("closed")).close()
+        gc.collect()
+    assert [str(w.message) for w in found if w.category is ResourceWarning] == []

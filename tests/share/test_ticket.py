@@ -35,6 +35,8 @@ SENSELESS: list[tuple[str, Any]] = [
     ("dtype", "ml:nonsense"),
     ("pid", -1),
     ("start", 1 << 64),
+    ("kept", "yes"),
+    ("kept", 1),
 ]
 
 

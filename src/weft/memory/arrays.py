@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from .. import _nic, _process
+from .reserve import part, whole_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,20 +22,29 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 
 
-def empty(shape: Shape, dtype: Any = float) -> Array:
+def empty(shape: Shape, dtype: Any = float, *, reserve: SupportsIndex | None = None) -> Array:
     """A new C-contiguous array, uninitialised, in memory that peers can map.
 
     shape, dtype   as numpy.empty; no object dtypes.
+    reserve        rows (elements of the first dimension) that the array can get by `Shared.resize`, those of its shape
+                   included; None: no room. The system allocates a reserved page when it is first used.
 
-    The memory is freed with the last reference to the array and its views. Raises NoMemory, TypeError (dtype, shape),
-    ValueError (negative lengths).
+    The memory is freed with the last reference to the array and its views. Raises NoMemory, TypeError (dtype, shape,
+    reserve), ValueError (negative lengths), InvalidArgument (reserve is less than the shape has).
     """
-    return _process.array(shape, dtype)
+    return _array(shape, dtype, False, reserve, "empty")
 
 
-def zeros(shape: Shape, dtype: Any = float) -> Array:
-    """Like `empty`, filled with zeros: 0, False, "", also in every field of a structured dtype."""
-    return _process.array(shape, dtype, zero=True, call="zeros")
+def zeros(shape: Shape, dtype: Any = float, *, reserve: SupportsIndex | None = None) -> Array:
+    """Like `empty`, filled with zeros: 0, False, "", also in every field of a structured dtype and in reserved rows."""
+    return _array(shape, dtype, True, reserve, "zeros")
+
+
+def _array(shape: Shape, dtype: Any, zero: bool, reserve: SupportsIndex | None, call: str) -> Array:
+    if reserve is None:
+        return _process.array(shape, dtype, zero=zero, call=call)
+    whole, length = whole_shape(shape, reserve, call)
+    return part(_process.array(whole, dtype, fresh=zero, call=call), length)
 
 
 def ones(shape: Shape, dtype: Any = float) -> Array:

@@ -31,10 +31,14 @@ from .ticket import Ticket as Ticket
 # Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
 _ON_USE = {
     "Group": "group",
+    "NameInfo": "listing",
+    "forget": "keeping",
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .group import Group as Group
+    from .keeping import forget as forget
+    from .listing import NameInfo as NameInfo
 else:
 
     def __getattr__(name: str) -> Any:
@@ -45,4 +49,16 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Group", "Node", "NodeStatistics", "ReadOnlyCopy", "RemoteArray", "Shared", "Ticket", "default_node", "open"]
+__all__ = [
+    "Group",
+    "NameInfo",
+    "Node",
+    "NodeStatistics",
+    "ReadOnlyCopy",
+    "RemoteArray",
+    "Shared",
+    "Ticket",
+    "default_node",
+    "forget",
+    "open",
+]

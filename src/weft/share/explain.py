@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from .. import _process, errors, fi
 from .._nic import Status
 from .show import named, short
+from .sources import successor
 from .ticket import process_is_stopped, process_start
 
 if TYPE_CHECKING:
     from .attached import Attached
+    from .ticket import Ticket
     from .view import View
 
 __all__ = ["explain", "path_of", "timed_out", "unanswered"]
@@ -41,6 +43,14 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
                 f"{what}: the owner of {named(ticket)}, process {ticket.pid}, has closed its node\n"
                 "  try: attach again after the owner has shared the array again"
             )
+            if ticket.kept:
+                text = _forgotten(ticket, what)
+        elif ticket.kept:
+            text = (
+                f"{what}: the keeper, process {ticket.pid}, which kept {named(ticket)}, is gone\n"
+                "  rule: the keeper ends when its last array is forgotten; if it is killed, its arrays are lost\n"
+                "  try: attach again after a process has shared it again"
+            )
         else:
             text = (
                 f"{what}: the owner of {named(ticket)}, process {ticket.pid}"
@@ -51,10 +61,7 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
             )
         failed: errors.FabricError = errors.ConnectionReset(text)
     elif status in _REVOKED:
-        failed = errors.KeyRejected(
-            f"{what}: process {ticket.pid} has closed the share of {named(ticket)}\n"
-            "  try: attach again after the owner has shared the array again"
-        )
+        failed = _revoked(ticket, what)
     elif status is Status.access:
         failed = errors.AccessDenied(
             f"{what}: {named(ticket)} is shared with access {ticket.access!r}\n"
@@ -65,6 +72,31 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
     failed.completion = entry
     failed.op = what
     return failed
+
+
+def _revoked(ticket: Ticket, what: str) -> errors.KeyRejected:
+    now = successor(ticket)
+    if now is not None:
+        changed = "" if now.shape == ticket.shape else f", of shape {now.shape}"
+        if now.dtype != ticket.dtype:
+            changed += f", of dtype {now.numpy_dtype}"
+        return errors.Replaced(
+            f"{what}: {named(ticket)} is another array now{changed}\n"
+            "  try: t.reattach(), which goes on with the new array"
+        )
+    if ticket.kept:
+        return errors.KeyRejected(_forgotten(ticket, what))
+    return errors.KeyRejected(
+        f"{what}: process {ticket.pid} has closed the share of {named(ticket)}\n"
+        "  try: attach again after the owner has shared the array again"
+    )
+
+
+def _forgotten(ticket: Ticket, what: str) -> str:
+    return (
+        f"{what}: {named(ticket)} was kept, and is forgotten (weft.forget, weft rm)\n"
+        "  try: attach again after a process has shared it again"
+    )
 
 
 def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.TimedOut:

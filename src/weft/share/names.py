@@ -7,7 +7,8 @@ Abstract sockets have no permissions, so another user's process can bind the soc
 place). The name is then served at another place, with a random suffix that cannot be guessed and bound in advance.
 Look-ups consider only places of this user, and before a process takes a name it checks all places of that name.
 
-Protocol: the caller connects and receives one packet: "T" and the ticket, or "E" and the reason of a refusal.
+Protocol: the caller connects and receives a packet: "T" and the ticket, or "E" and the reason of a refusal. After a
+ticket comes a second packet: "I" and what `weft ls` shows, as JSON.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ import errno
 import os
 import select
 import socket
-import struct
 import threading
 import time
 import weakref
+from dataclasses import dataclass
 
 from .. import errors
-from .unixsockets import bound
+from .unixsockets import bound, credentials
 
-__all__ = ["NameServer", "check_name", "lookup", "names"]
+__all__ = ["Answer", "NameServer", "check_name", "inquire", "lookup", "names", "taken", "unknown"]
 
 NAME_BYTES_MAX = 64  # sun_path has 108 bytes; the prefix and the end need the rest
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0
 _RELEASE_S = 0.2  # how long to wait for a closed name to vanish; another process may take the name meanwhile
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TROUBLE = frozenset("\0\n\r\t \"'")
 _END = "'"  # before the random end of a place; no name contains this character
 _TAKE_TRIES = 8  # two processes that take a name at the same time may both see the other and retry
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_INQUIRIES = 64  # sockets that `inquire` has open at a time
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.01, 1.0  # between tries to accept, while the server has no free descriptor
 
 
@@ -61,12 +62,6 @@ def check_name(name: object, call: str) -> str:
             f"{call}: {name!r} is not a valid name: 1 to {NAME_BYTES_MAX} bytes, printable, without blanks and quotes"
         )
     return name
-
-
-def _credentials(connection: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the other side."""
-    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid
 
 
 # ---- asking ---------------------------------------------------------------------------------------------------------
@@ -105,9 +100,100 @@ def lookup(name: str, wait: float = 0.0) -> str:
                     pass
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _unknown(name, wait) if stranger is None else _not_yours(name, *stranger)
+            raise unknown(name, "attach", wait) if stranger is None else _not_yours(name, *stranger)
         time.sleep(min(pause, left))
         pause = min(pause * 2, 0.05)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the holder of a name says.
+
+    pid      of the process that listens; 0 if the kernel does not tell.
+    ticket   the ticket as text; None if the process did not answer in time.
+    info     JSON, as given to `NameServer.publish`; "" of a process with an older Weft.
+    """
+
+    name: str
+    pid: int
+    ticket: str | None
+    info: str
+
+
+def inquire(wait: float, only: str | None = None) -> list[Answer]:
+    """Answers of the holders of all names of this user, sorted by name; names of dead processes do not exist.
+
+    wait   seconds for the answers; a process that is stopped gives none.
+    only   ask only for this name.
+    """
+    start, me = _prefix() + (only or ""), os.geteuid()
+    wanted = [place for place, uid in bound(start) if uid in (None, me)]
+    if only is not None:
+        wanted = [place for place in wanted if place == start or place.startswith(start + _END)]
+    deadline = time.monotonic() + wait
+    found: list[Answer] = []
+    for first in range(0, len(wanted), _INQUIRIES):
+        found += _inquire(wanted[first : first + _INQUIRIES], deadline)
+    return sorted(found, key=lambda answer: answer.name)
+
+
+def _inquire(places: list[str], deadline: float) -> list[Answer]:
+    found: list[Answer] = []
+    open_: dict[int, tuple[socket.socket, Answer]] = {}
+    poller = select.poll()
+    try:
+        for place in places:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            name = place[len(_prefix()) :].partition(_END)[0]
+            try:
+                connection.setblocking(False)
+                connection.connect(_address(place))
+                pid, uid = credentials(connection)
+            except BlockingIOError:  # its queue of callers is full: the process is stopped
+                connection.close()
+                found.append(Answer(name, 0, None, ""))
+                continue
+            except OSError:  # the name has just gone
+                connection.close()
+                continue
+            if uid != os.geteuid():
+                connection.close()
+                continue
+            open_[connection.fileno()] = connection, Answer(name, pid, None, "")
+            poller.register(connection, select.POLLIN)
+        while open_:
+            left = deadline - time.monotonic()
+            for fd, _ in poller.poll(max(left, 0) * 1000):
+                connection, answer = open_[fd]
+                more = _hear(connection, answer)
+                if isinstance(more, Answer):
+                    open_[fd] = connection, more
+                    continue
+                poller.unregister(fd)
+                connection.close()
+                del open_[fd]
+                if answer.ticket is not None:
+                    found.append(answer)
+            if left <= 0:
+                break
+        return found + [answer for _, answer in open_.values()]
+    finally:
+        for connection, _ in open_.values():
+            connection.close()
+
+
+def _hear(connection: socket.socket, so_far: Answer) -> Answer | None:
+    """The answer with the next packet; None after the last one."""
+    try:
+        packet = connection.recv(_ANSWER_BYTES_MAX)
+    except OSError:
+        return None
+    text = packet[1:].decode("utf-8", "replace")
+    if packet[:1] == b"T":
+        return Answer(so_far.name, so_far.pid, text, "")
+    if packet[:1] == b"I":
+        return Answer(so_far.name, so_far.pid, so_far.ticket, text)
+    return None
 
 
 class _Nobody(Exception):
@@ -153,7 +239,7 @@ def _not_yours(name: str, pid: int, uid: int) -> errors.NotPermitted:
 
 
 def _ask(connection: socket.socket, name: str) -> str:
-    pid, uid = _credentials(connection)
+    pid, uid = credentials(connection)
     if uid != os.geteuid():
         raise _Stranger(pid, uid)
     try:
@@ -172,11 +258,12 @@ def _ask(connection: socket.socket, name: str) -> str:
     raise _Nobody
 
 
-def _unknown(name: str, wait: float) -> errors.NotFound:
+def unknown(name: str, call: str, wait: float = 0.0) -> errors.NotFound:
+    """The error for a name that does not exist: it lists the names that do."""
     import difflib  # imported here, because it is needed for a refusal alone
 
     here = names()
-    lines = [f"attach: no array is shared as {name!r} on this host" + (f" (waited {wait:g} s)" if wait > 0 else "")]
+    lines = [f"{call}: no array is shared as {name!r} on this host" + (f" (waited {wait:g} s)" if wait > 0 else "")]
     close = difflib.get_close_matches(name, here, 1)
     if close:
         lines.append(f"  did you mean: {close[0]!r}")
@@ -185,7 +272,8 @@ def _unknown(name: str, wait: float) -> errors.NotFound:
         lines.append(f"  names here: {shown}")
     else:
         lines.append(f"  names here: none (of user {os.geteuid()})")
-    lines.append(f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) while it is starting")
+    if call == "attach":
+        lines.append(f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) while it is starting")
     return errors.NotFound("\n".join(lines))
 
 
@@ -205,24 +293,44 @@ class _Listener(socket.socket):
         self.close()
 
 
+@dataclass
+class _Held:
+    listener: socket.socket
+    name: str
+    ticket: str
+    info: str
+
+
 class NameServer:
     """Holds names and answers look-ups, in a daemon thread that starts with the first name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: dict[int, tuple[socket.socket, str, str]] = {}  # fd: socket, name, ticket
+        self._listeners: dict[int, _Held] = {}  # by descriptor
         self._wake: tuple[int, int] | None = None
         self._spare = -1  # a reserved descriptor, closed to accept a caller when the process has no free descriptor
         self._thread: threading.Thread | None = None
         _servers.add(self)
 
-    def publish(self, name: str, ticket: str) -> None:
-        """Take a name. Raises AddressInUse, naming the process that has the name; OSError (no free descriptor)."""
+    def publish(self, name: str, ticket: str, info: str = "{}") -> None:
+        """Take a name.
+
+        info   what `weft ls` shows of the array, as JSON.
+
+        Raises AddressInUse, naming the process that has the name; OSError (no free descriptor).
+        """
         self._start()
         listener = _take(name)
         with self._lock:
-            self._listeners[listener.fileno()] = (listener, name, ticket)
+            self._listeners[listener.fileno()] = _Held(listener, name, ticket, info)
         self._poke()
+
+    def update(self, name: str, ticket: str) -> None:
+        """Give callers another ticket from now on, if this server holds the name."""
+        with self._lock:
+            for held in self._listeners.values():
+                if held.name == name:
+                    held.ticket = ticket
 
     def _start(self) -> None:
         with self._lock:
@@ -257,10 +365,10 @@ class NameServer:
     def withdraw(self, name: str) -> None:
         """Release a name, if this server holds it."""
         with self._lock:
-            for fd, (listener, held, _) in list(self._listeners.items()):
-                if held == name:
+            for fd, held in list(self._listeners.items()):
+                if held.name == name:
                     del self._listeners[fd]
-                    listener.close()
+                    held.listener.close()
         self._poke()
         # The thread's poll() keeps the socket, and so the name, alive until the thread is woken.
         deadline = time.monotonic() + _RELEASE_S
@@ -270,8 +378,8 @@ class NameServer:
     def close(self) -> None:
         """Release all names and end the thread."""
         with self._lock:
-            for listener, _, _ in self._listeners.values():
-                listener.close()
+            for held in self._listeners.values():
+                held.listener.close()
             self._listeners.clear()
             wake, self._wake = self._wake, None
             thread, self._thread = self._thread, None
@@ -296,8 +404,8 @@ class NameServer:
 
     def _after_fork_in_child(self) -> None:
         # The names belong to the parent: copies of their sockets here would keep the names alive after its death.
-        for listener, _, _ in self._listeners.values():
-            listener.close()
+        for held in self._listeners.values():
+            held.listener.close()
         self._listeners = {}
         if self._wake is not None:
             os.close(self._wake[0])
@@ -316,19 +424,20 @@ class NameServer:
             found = self._listeners.get(fd)
             if found is None:
                 return True
-            listener, name, ticket = found
+            ticket = found.ticket
             try:
-                connection = self._accept(listener)
+                connection = self._accept(found.listener)
             except OSError as reason:
                 return reason.errno not in _NO_DESCRIPTOR
         with connection:
             try:
                 connection.setblocking(False)  # the packet fits the socket's buffer, and no caller can block the thread
-                _, uid = _credentials(connection)
+                _, uid = credentials(connection)
                 if uid == os.geteuid():
                     connection.send(b"T" + ticket.encode())
+                    connection.send(b"I" + found.info.encode())
                 else:
-                    connection.send(f"E{name} belongs to user {os.geteuid()}, you are user {uid}".encode())
+                    connection.send(f"E{found.name} belongs to user {os.geteuid()}, you are user {uid}".encode())
             except OSError:
                 pass
         with self._lock:
@@ -440,9 +549,14 @@ def _at(place: str) -> tuple[int, int | None]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.setblocking(False)
             connection.connect(_address(place))
-            return _credentials(connection)
+            return credentials(connection)
     except OSError:
         return 0, None
+
+
+def taken(name: str) -> errors.AddressInUse:
+    """The error for a name that exists."""
+    return _taken(name, next((place for place, uid in _places(name) if uid in (None, os.geteuid())), _prefix() + name))
 
 
 def _taken(name: str, place: str) -> errors.AddressInUse:

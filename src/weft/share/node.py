@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from ..fi.info import first
 from ..memory.cache import statistics as cache_statistics
 from . import _default
-from .arrays import alias, type_name
 from .attached import Attached
 from .lane import Lane
-from .names import NameServer, check_name, lookup, names
+from .names import NameServer, check_name, names
+from .offer import check
+from .reattaching import attach
 from .remote import RemoteArray
 from .shared import Shared
 from .show import human_bytes, table_html
-from .ticket import PREFIX, Ticket, encode_dtype, host_id, process_start
+from .ticket import PREFIX, Ticket
 from .waiting import seconds
 
 if TYPE_CHECKING:
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "NodeStatistics", "open"]
 
-_ACCESS = {
-    "r": int(fi.REMOTE_READ),
-    "w": int(fi.REMOTE_WRITE),
-    "rw": int(fi.REMOTE_READ | fi.REMOTE_WRITE),
-}
 # Long enough that a busy owner answers in time, so that only a stopped owner is reported.
 DEFAULT_TIMEOUT_S = 30.0
 # Registration modes that this layer handles; a ticket carries the facts that peers need for them.
@@ -108,6 +102,7 @@ class Node:
         # Each call waits for its own operations, so calls need no order between them.
         info.tx_attr.msg_order = 0
         self._info = info
+        self._site = _handle.here(2)
         self._made_in = _process.generation
         self._lock = threading.RLock()
         self._closed = True  # until every attribute is set
@@ -132,7 +127,7 @@ class Node:
 
     # ---- sharing ----------------------------------------------------------------------------------------------------
 
-    def share(self, array: Any, name: str | None = None, access: str = "rw") -> Shared:
+    def share(self, array: Any, name: str | None = None, access: str = "rw", *, keep: bool = False) -> Shared:
         """Let other processes of this user reach an array: on this host, and on other hosts if this process listens.
 
         array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
@@ -141,66 +136,38 @@ class Node:
                  arrays by process_vm_readv.
         name     for `attach` on this host; None: peers need the ticket.
         access   "r": peers may read; "rw": peers may read, write and update atomically; "w": peers may only write.
+        keep     True: the keeper (`weft keep`, started if needed) gets the array, which then outlives this process,
+                 however the process ends, until `weft.forget(name)`. The elements are copied once. A whole array of
+                 `weft.empty` or `weft.zeros` then is the kept array: this process goes on with it. Of other memory the
+                 keeper has a copy: `Shared.array` is an array over it, and the array that was passed is apart.
 
-        Returns a `Shared`, whose `ticket` can be sent to another process.
-        Raises TypeError (not an array), InvalidArgument (not contiguous, access, name), AccessDenied (read-only memory
-        with "rw"), AddressInUse (the name is taken; the message names the process), BadState (the node is closed),
-        NotSupported (under WEFT_ENGINE=manual no thread would answer peers).
+        Returns a `Shared`, whose `ticket` can be sent to another process. A share holds its node. A share that is
+        collected together with its node ends with a ResourceWarning, which names the line that shared the array.
+
+        Raises TypeError (not an array), InvalidArgument (not contiguous, access, name; keep without a name),
+        AccessDenied (read-only memory with "rw"; with keep, another user has the registry's folder), AddressInUse (the
+        name is taken; the message names the process), BadState (the node is closed), NotSupported (under
+        WEFT_ENGINE=manual no thread would answer peers; keep under WEFT_ISOLATION=strict), Busy (keep of an array of
+        `weft.empty` that is shared already), NoMemory (no memory for the kept copy).
         """
         self._check("share")
-        if self._manual:
+        if self._manual and not keep:
             raise errors.NotSupported(
                 "share: this process has no engine thread (WEFT_ENGINE=manual), so no thread would answer its peers\n"
                 "  rule: with manual progress a NIC serves peers only inside calls of its own process\n"
                 "  try: run the owner without WEFT_ENGINE=manual; processes that only attach may keep it. With weft.fi "
                 "a process can serve peers by reading its completion queue"
             )
-        if str(access) not in _ACCESS:  # a list is not hashable
-            raise errors.InvalidArgument(f"share: access is 'r', 'w' or 'rw', not {access!r}")
         if name is not None:
             check_name(name, "share")
             if name.startswith(PREFIX):
                 raise errors.InvalidArgument(f"share: a name must not start with {PREFIX!r}, the prefix of tickets")
-        if isinstance(array, (RemoteArray, Shared)):
-            raise TypeError(
-                f"share: a {type(array).__name__} is already shared by its owner\n"
-                "  try: send array.ticket to the other process"
-            )
-        fortran = isinstance(array, np.ndarray) and array.flags.fnc  # the same memory is in C order as array.T
-        local = alias(array.T if fortran else array, "share")
-        if "w" in access and not local.flags.writeable:
-            raise errors.AccessDenied(
-                f"share: the memory of {type_name(array)} is read-only, but access={access!r} lets peers write\n"
-                "  try: access='r', or a writable copy"
-            )
-        mr = self._domain.mr_reg(local, _ACCESS[access]) if local.nbytes else None
-        if mr is not None:
-            _handle.owned(mr)
-        ticket = Ticket(
-            name or "",
-            self.address,
-            None if mr is None else mr.key,
-            mr.address if mr is not None and self._domain.virt_addr else 0,
-            array.shape if fortran else local.shape,
-            encode_dtype(local.dtype),
-            access,
-            mr is None or mr.direct,
-            os.getpid(),
-            process_start(os.getpid()),
-            host_id(),
-            "F" if fortran else "C",
-        )
-        shared = Shared(self, array, local, mr, ticket, _handle.here(2))
-        try:
-            if name is not None:
-                self._names.publish(name, str(ticket))
-        except BaseException:
-            if mr is not None:
-                mr.close()
-            raise
-        with self._lock:
-            self._shared[id(shared)] = shared
-        return shared
+        offer = check(array, access, "share")
+        if keep:
+            from .keeping import share_kept
+
+            return share_kept(self, offer, name, access, _handle.here(2))
+        return Shared._begin(self, offer, name, access, _handle.here(2), {})
 
     @property
     def ucp_address(self) -> bytes:
@@ -222,22 +189,7 @@ class Node:
         secrets differ or are not set), TimedOut (no answer from its host), BadState.
         """
         self._check("attach")
-        if isinstance(source, (Shared, RemoteArray)):
-            ticket: Ticket = source.ticket
-        elif isinstance(source, Ticket):
-            ticket = source
-        elif isinstance(source, str):
-            text = source
-            if not source.startswith(PREFIX):
-                text = lookup(check_name(source, "attach"), seconds(wait, "attach: wait"))
-            ticket = Ticket.parse(text)
-        else:
-            raise TypeError(
-                f"attach: source must be a name, a ticket or the result of share(), not {type_name(source)}: {source!r}"
-            )
-        found = RemoteArray._make(ticket, self)
-        found._probe()
-        return found
+        return attach(RemoteArray, self, source, wait, "attach")
 
     async def aattach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
         """`attach` without blocking the event loop. Arguments and errors as for `attach`."""
@@ -498,7 +450,9 @@ def open(
         _process.use_secret(secret)
     if listen is not None:
         _process.listen(listen)
-    return Node(timeout)
+    node = Node(timeout)
+    node._site = _handle.here(2)
+    return node
 
 
 # ---- the process ----------------------------------------------------------------------------------------------------

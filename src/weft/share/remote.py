@@ -24,6 +24,7 @@ from .jobs import fill_job, move_job, nothing, put_job, read_job, take_job, writ
 from .mapped import as_array, as_dlpack, view
 from .ordering import empty_like_view, strides_of
 from .quick import Quick
+from .reattaching import reattach
 from .shapes import Shapes
 from .show import human_bytes, named, table_html
 from .ticket import Ticket, decode_dtype, encode_dtype, host_id
@@ -62,6 +63,7 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
     fetch_add compare_swap swap fetch_op add         atomic for each element
     wait_until(index, value)                         waits until an element has a value
+    reattach()                                       goes on with the array that the name has now
     aread awrite atake aput afill afetch_add ...     the same, awaitable
 
     Reads and writes of several elements are not atomic: another process may write at the same time. Each aligned
@@ -72,8 +74,8 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     `t.at[0].read()` are the caller's own.
 
     Thread safety: any thread. Raises ConnectionReset (the owner's process is gone), KeyRejected (the owner closed the
-    share), AccessDenied (the share does not grant the access), and like NumPy IndexError, ValueError (shapes),
-    TypeError (dtypes).
+    share), Replaced (the name has another array: `reattach`), AccessDenied (the share does not grant the access), and
+    like NumPy IndexError, ValueError (shapes), TypeError (dtypes).
     """
 
     __slots__ = ()
@@ -382,6 +384,27 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
             if deadline is not None and time.monotonic() >= deadline:
                 raise timed_out(self, index, value, timeout, found)
             await asyncio.sleep(max(pause, 0))
+
+    # ---- another array under the name -------------------------------------------------------------------------------
+
+    def reattach(self, source: Any = None, wait: float = 0.0) -> RemoteArray:
+        """Go on with the array that the name has now: after `weft.Replaced`, after the owner has made the array longer,
+        or when a new owner has taken the name. Shape and dtype may be others then. Returns this array.
+
+        source   as for `Node.attach`; None: the name. An array without a name, or of another host, needs a ticket.
+        wait     seconds to wait for the name.
+
+        Without a change of the array, nothing changes. Parts (`t.at[...]`) and views (`t.view()`) made before stay as
+        they are. Raises InvalidArgument (a part; no name), and as `Node.attach`: then the array is as before.
+        """
+        reattach(self, source, wait)
+        return self
+
+    async def areattach(self, source: Any = None, wait: float = 0.0) -> RemoteArray:
+        """`reattach`, awaitable."""
+        import asyncio
+
+        return await asyncio.get_running_loop().run_in_executor(None, self.reattach, source, wait)
 
     # ---- properties -------------------------------------------------------------------------------------------------
 

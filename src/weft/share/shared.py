@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import operator
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -13,7 +18,8 @@ from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from .arrays import Array
 from .functions import Functions
-from .mapped import register
+from .mapped import register as register_for_views
+from .offer import Offer, check, register
 from .remote import RemoteArray
 from .show import human_bytes, no_attribute, table_html
 from .ticket import Ticket
@@ -36,7 +42,7 @@ else:
 class Shared(_Calls):
     """A shared array. Made by `Node.share`; a context manager. Closing it revokes the peers' access.
 
-    array      the array that was passed to share().
+    array      the array that was passed to share(); after replace() or resize() the present one.
     ticket     the ticket for peers: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
                its ticket: the receiver gets a RemoteArray.
     remote     a RemoteArray of the array, as peers get.
@@ -46,20 +52,45 @@ class Shared(_Calls):
     has the Shared itself. A forked child attaches the array through its own default node at the first use.
     """
 
+    kept: bool = False
+    """True if the keeper has the array (share(keep=True)): closing the Shared, or the end of this process, then leaves
+    the array and its name."""
+
     _node: Node
 
     def __init__(
-        self, node: Node, array: Any, local: Array, mr: fi.MemoryRegion | None, ticket: Ticket, site: _handle.Site
+        self, node: Node, offer: Offer, mr: fi.MemoryRegion | None, ticket: Ticket, site: _handle.Site
     ) -> None:
         self._node = node
-        self._local: Array | None = local
+        self._local: Array | None = offer.local
+        self._room = offer.room
         self._mr = mr
-        self.array = array
+        self._retired: list[fi.MemoryRegion] = []  # of earlier arrays, which a stopped peer still reads
+        self.array = offer.array
         self.ticket = ticket
+        self._changing = threading.RLock()
         self._closed = False
         self._remote: RemoteArray | None = None
         self._site = site
-        register(self)
+        register_for_views(self)
+
+    @classmethod
+    def _begin(
+        cls, node: Node, offer: Offer, name: str | None, access: str, site: _handle.Site, info: dict[str, Any]
+    ) -> Shared:
+        """`Node.share`, after the checks. info: shown by `weft ls`; that of an array of the keeper says so."""
+        mr, ticket = register(node, offer, name or "", access, "keeper" in info)
+        shared = cls(node, offer, mr, ticket, site)
+        try:
+            if name is not None:
+                node._names.publish(name, str(ticket), json.dumps({"since": time.time(), **info}))
+        except BaseException:
+            if mr is not None:
+                mr.close()
+            raise
+        with node._lock:
+            node._shared[id(shared)] = shared
+        return shared
 
     @property
     def remote(self) -> RemoteArray:
@@ -149,14 +180,130 @@ class Shared(_Calls):
         if node._made_in != _process.generation:
             self._closed = True
             return
-        if self.name:
-            node._names.withdraw(self.name)
-        if self._mr is not None:
-            self._mr.close()
-        self._closed = True
-        self._local = None
+        with self._changing:
+            if self.name:
+                node._names.withdraw(self.name)
+            if self._mr is not None:
+                self._mr.close()
+            self._close_retired()
+            self._closed = True
+            self._local = self._room = None
         with node._lock:
             node._shared.pop(id(self), None)
+
+    # ---- another array, another length ------------------------------------------------------------------------------
+
+    def replace(self, array: Any) -> None:
+        """Put another array under the name: of any shape and dtype, with the same access.
+
+        array   as for `Node.share`. A kept share copies it to the keeper, as share(keep=True) does.
+
+        From the return on, the name leads to the new array, and every access to the old one ends with `weft.Replaced`:
+        `t.reattach()` goes on with the new array. A peer reads the old elements or gets Replaced, and never a mixture
+        of two arrays. The old array is the program's own again; views that peers have of it stay valid. A share without
+        a name has a new `ticket`, which the program sends to its peers; they get KeyRejected.
+
+        Raises TypeError, InvalidArgument, AccessDenied as `Node.share`; BadState (closed); Busy if a peer's copy of
+        the old array does not end, because the peer is stopped: then the name has the new array, and the peer may still
+        read the old one until close() succeeds.
+        """
+        self._check_open("replace")
+        offer = check(array, self.access, "replace")
+        with self._changing:
+            self._check_open("replace")
+            self._put(offer, "replace")
+
+    def resize(self, length: int) -> None:
+        """Change the length: the number of elements of the first dimension. `shared.array` is then the new array.
+
+        length   rows, from 0 to the `reserve` that the array was made with (`weft.empty(..., reserve=n)`).
+
+        Longer: peers that are attached go on with the length that they know, and t.reattach() shows them the new one.
+        The new rows hold what the reserved memory holds: zeros if it was never used, otherwise earlier elements.
+        Shorter: every access of an attached peer ends with `weft.Replaced`, and t.reattach() shows the new length. So a
+        peer never reads beyond the present array. (A view made before keeps its length; its last rows are then rows
+        of the reserve.)
+
+        Raises NoSpace (no room for so many rows), TypeError (not an integer), InvalidArgument (negative, or an array
+        without dimensions), BadState (closed), Busy as `replace`.
+        """
+        self._check_open("resize")
+        try:
+            wanted = operator.index(length)
+        except TypeError:
+            raise TypeError(f"resize: the length is an integer, not {length!r}") from None
+        if not self.shape:
+            raise errors.InvalidArgument("resize: an array without dimensions has no length")
+        if wanted < 0:
+            raise errors.InvalidArgument(f"resize: the length is {wanted}; it cannot be negative")
+        with self._changing:
+            self._check_open("resize")
+            if wanted != self.shape[0]:
+                self._resize(wanted)
+
+    def _resize(self, length: int) -> None:
+        offer = self._rows_of(length)
+        if length < self.shape[0] or self._mr is None:
+            self._put(offer, "resize")
+        else:
+            self._show(offer, dataclasses.replace(self.ticket, shape=offer.shape))
+
+    def _rows_of(self, length: int) -> Offer:
+        """The first rows of the room, or of an array without a room."""
+        room = self._room
+        if self.ticket.order == "F":
+            raise errors.InvalidArgument(
+                f"resize: {self._what()} is in Fortran order: the elements of its rows lie apart\n"
+                "  try: shared.replace() with an array of the new length"
+            )
+        if length > (self.shape[0] if room is None else len(room)):
+            raise self._no_room(length, room is not None)
+        whole = self._local if room is None else room
+        assert whole is not None
+        return Offer(whole[:length], whole[:length], whole)
+
+    def _no_room(self, length: int, reserved: bool) -> errors.NoSpace:
+        return errors.NoSpace(
+            f"resize: {self._what()} has no room for {length} rows"
+            + (": its reserve is used up" if reserved else f": it was made with {self.shape[0]}, without a reserve")
+            + f"\n  try: weft.empty({(length, *self.shape[1:])}, {str(self.dtype)!r}, reserve=n), filled with the old "
+            "rows, and shared.replace() with it"
+        )
+
+    def _put(self, offer: Offer, call: str) -> None:
+        """Share another array under the same name, then end the access to the present one."""
+        mr, ticket = register(self._node, offer, self.name, self.access, self.ticket.kept)
+        before = self._mr
+        self._mr = mr
+        self._show(offer, ticket)
+        if before is not None:
+            self._retired.append(before)
+        try:
+            self._close_retired()
+        except errors.Busy as reason:
+            raise errors.Busy(
+                f"{call}: {self._what()} has the new array, but a peer still uses the old one: {reason.message}"
+            ) from None
+
+    def _show(self, offer: Offer, ticket: Ticket) -> None:
+        self._local, self._room, self.array = offer.local, offer.room, offer.array
+        self.ticket = ticket
+        self._remote = None
+        register_for_views(self)
+        if self.name:
+            self._node._names.update(self.name, str(ticket))
+
+    def _close_retired(self) -> None:
+        while self._retired:
+            self._retired[-1].close()
+            self._retired.pop()
+
+    def _check_open(self, call: str) -> None:
+        self._node._check(call)
+        if self._closed:
+            raise errors.BadState(
+                f"{call}: the share of {self._what()} is closed\n  try: node.share(array) shares it again"
+            )
 
     # ---- as a RemoteArray -------------------------------------------------------------------------------------------
 
@@ -203,7 +350,7 @@ class Shared(_Calls):
     def _warn_that_it_ends(self) -> None:
         warnings.warn(
             f"the share of {self._what()} ends, because its node was dropped without close(); shared at "
-            f"{_handle.where(self._site)}\n"
+            f"{_handle.where(self._site)}, by the node opened at {_handle.where(self._node._site)}\n"
             "  try: keep the node, or the result of share(), as long as peers need the array",
             ResourceWarning,
             source=self,

@@ -44,6 +44,7 @@ class Ticket:
     pid, start   process id and start time (of /proc/<pid>/stat) of the owner, for messages.
     host      the owner's kernel and network namespace.
     order     "C" or "F": the order of the elements in the owner's memory.
+    kept      True if the owner is the keeper (share(keep=True)).
     """
 
     name: str
@@ -58,6 +59,7 @@ class Ticket:
     start: int
     host: str
     order: str = "C"
+    kept: bool = False
 
     def __str__(self) -> str:
         fields = [
@@ -73,7 +75,9 @@ class Ticket:
             self.pid,
             self.start,
             self.host,
-            *([] if self.order == "C" else [self.order]),
+            # Left out if they are as usual: older readers know tickets without them.
+            *([] if self.order == "C" and not self.kept else [self.order]),
+            *([True] if self.kept else []),
         ]
         return PREFIX + base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip(
             "="
@@ -87,7 +91,7 @@ class Ticket:
                 raise ValueError("it does not start with " + PREFIX)
             body = text[len(PREFIX) :].strip()
             fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-            version, name, address, key, base, shape, dtype, access, direct, pid, start, host, *order = fields
+            version, name, address, key, base, shape, dtype, access, direct, pid, start, host, *more = fields
             if version != _VERSION:
                 raise ValueError(f"it is of version {version}, this Weft reads version {_VERSION}")
             ticket = cls(
@@ -102,7 +106,7 @@ class Ticket:
                 int(pid),
                 int(start),
                 str(host),
-                *order,
+                *more,
             )
             ticket.check()
         except errors.InvalidArgument:
@@ -122,10 +126,12 @@ class Ticket:
         """Refuse values that `Node.share` never makes: a ticket may come from anywhere. Raises InvalidArgument."""
         words = self.name, self.address, self.dtype, self.access, self.host, self.order
         shape = self.shape if type(self.shape) is tuple else (-1,)
+        kept: Any = self.kept
         numbers = (*shape, self.base, self.pid, self.start, 0 if self.key is None else self.key)
         if (
             all(type(word) is str for word in words)
             and self.direct in (False, True)
+            and type(kept) is bool
             and all(type(n) is int and 0 <= n < 1 << 64 for n in numbers)
             and self.access in ("r", "w", "rw")
             and self.order in ("C", "F")

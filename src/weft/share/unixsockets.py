@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["bound"]
+__all__ = ["bound", "credentials"]
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -23,6 +23,13 @@ _TOLD_BYTES = 16  # struct unix_diag_msg
 _ATTRIBUTE = struct.Struct("=HH")
 _ANSWER_BYTES_MAX = 1 << 17
 _TIMEOUT_S = 5.0
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+def credentials(connection: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the other side of a Unix socket."""
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
 
 
 def bound(prefix: str) -> list[tuple[str, int | None]]:

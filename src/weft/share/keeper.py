@@ -1,0 +1,383 @@
+"""The keeper: a process that owns kept arrays, so that they outlive the processes that made them (share(keep=True)).
+
+    Keeper      the kept arrays by name, and when the process ends
+    Session     one connection: a room for an array that is just being handed over
+
+A process that keeps an array asks for a room (memory that Weft allocates here), writes the elements into it, and then
+asks to keep it under a name. If that process dies in between, the connection ends and the room is freed. From then on
+the keeper is the owner: peers reach the array as any other array of `weft.empty`, and the keeper runs no code for them.
+
+The keeper ends when it keeps nothing and nobody is connected, under the lock of the start: a process that starts a
+keeper sees one that listens, or none. Started by `weft keep --stay`, it stays. A keeper that is killed takes the arrays
+along; the kernel drops their names, and attached peers get ConnectionReset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import _files, _process, errors
+from ..fi import _handle
+from ..memory.reserve import part
+from . import keeperlink
+from .node import Node
+from .offer import Offer
+from .shared import Shared
+from .show import human_bytes
+from .ticket import decode_dtype
+from .unixsockets import credentials
+
+__all__ = ["Keeper", "main"]
+
+_FIRST_CALL_S = 30.0  # for the first call of the process that started the keeper
+_LOOK_S = 1.0
+
+
+class Keeper:
+    """The process's kept arrays, and its sockets.
+
+    stay     do not end when nothing is kept.
+    folder   of the socket (keeperlink.py).
+
+    Raises Busy (a keeper of this user and registry runs already), and what `keeperlink.folder` raises.
+    """
+
+    def __init__(self, stay: bool = False) -> None:
+        self._stay = stay
+        self.folder = keeperlink.folder()
+        self._lock = threading.Lock()
+        self._kept: dict[str, Shared] = {}
+        self._sessions = 0
+        self._ends_at = time.monotonic() + _FIRST_CALL_S
+        self._place: tuple[int, int] | None = None  # device and inode of our socket's file
+        self.node = Node()
+        self.name = f"weft-keeper-{os.geteuid()}-{secrets.token_hex(8)}"
+        self._wake = os.pipe()
+        os.set_blocking(self._wake[1], False)
+        self._listeners = [self._listen_in_folder(), _listener(b"\0" + self.name.encode())]
+
+    def _listen_in_folder(self) -> socket.socket:
+        final, first = f"{keeperlink.stem()}.socket", f"{keeperlink.stem()}.{os.getpid()}.new"
+        with keeperlink.at_folder(self.folder) as short:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{short}/{first}")
+            listener = _listener(f"{short}/{first}")
+            try:
+                for _ in range(2):
+                    try:
+                        os.link(f"{short}/{first}", f"{short}/{final}")  # fails if the file exists
+                        found = os.stat(f"{short}/{final}")
+                        self._place = found.st_dev, found.st_ino
+                        return listener
+                    except FileExistsError:
+                        self._sweep(f"{short}/{final}")
+                raise errors.Busy(f"keep: another keeper has just started in {self.folder}")
+            except BaseException:
+                listener.close()
+                raise
+            finally:
+                os.unlink(f"{short}/{first}")
+
+    def _sweep(self, path: str) -> None:
+        """Remove the file of a keeper that was killed. Raises Busy if a keeper listens there."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.setblocking(False)
+            try:
+                connection.connect(path)
+            except (ConnectionRefusedError, FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                return
+            except OSError:
+                pass
+            pid = credentials(connection)[0]
+        raise errors.Busy(f"keep: process {pid} is the keeper of {self.folder} already\n  try: weft ls")
+
+    # ---- serving -----------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Answer requests until nothing is kept, or until stop()."""
+        while not self._ended():
+            poller = select.poll()
+            for listener in self._listeners:
+                poller.register(listener, select.POLLIN)
+            poller.register(self._wake[0], select.POLLIN)
+            ready = {fd for fd, _ in poller.poll(_LOOK_S * 1000 if self._may_end() else None)}
+            if self._wake[0] in ready and b"q" in os.read(self._wake[0], 4096):
+                break
+            for listener in self._listeners:
+                if listener.fileno() in ready:
+                    self._accept(listener)
+
+    def stop(self, *_: Any) -> None:
+        """Let serve() return. May be a handler of a signal."""
+        os.write(self._wake[1], b"q")
+
+    def close(self) -> None:
+        """End all arrays, and remove the socket's file."""
+        self._unlink()
+        for listener in self._listeners:
+            listener.close()
+        self.node.close()
+
+    def _accept(self, listener: socket.socket) -> bool:
+        try:
+            connection = listener.accept()[0]
+        except OSError:
+            return False
+        if credentials(connection)[1] != os.geteuid():
+            connection.close()
+            return False
+        with self._lock:
+            self._sessions += 1
+        session = Session(self, connection)
+        threading.Thread(target=session.run, name="weft-keep", daemon=True).start()
+        return True
+
+    def _session_ended(self) -> None:
+        with self._lock:
+            self._sessions -= 1
+            self._ends_at = 0.0
+        with contextlib.suppress(OSError):
+            os.write(self._wake[1], b"!")
+
+    def _may_end(self) -> bool:
+        """Nothing is kept: the end waits for the first call, or for the lock."""
+        with self._lock:
+            return not self._stay and not self._kept
+
+    def _is_empty(self) -> bool:
+        with self._lock:
+            return not self._kept and not self._sessions and time.monotonic() >= self._ends_at
+
+    def _ended(self) -> bool:
+        """True if nothing is kept: then nobody can connect any more."""
+        if self._stay or not self._is_empty():
+            return False
+        try:
+            with _files.locked(self.folder / f"{keeperlink.stem()}.lock", "keep"):
+                for listener in self._listeners:
+                    if self._accept(listener):
+                        return False
+                self._unlink()
+                for listener in self._listeners:
+                    listener.close()
+                return True
+        except errors.FabricError:  # somebody starts a keeper for long, or the folder is gone
+            return not self.folder.exists()
+
+    def _unlink(self) -> None:
+        """Remove the socket's file if it is ours."""
+        with contextlib.suppress(OSError):
+            path = self.folder / f"{keeperlink.stem()}.socket"
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) == self._place:
+                os.unlink(path)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def keep(self, room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> dict[str, Any]:
+        """Share the array in a room under a name."""
+        name, maker = str(request["name"]), request["maker"]
+        offer = _offer(room, request)
+        info = {"keeper": self.name, "maker": [int(maker[0]), str(maker[1])]}
+        shared = Shared._begin(self.node, offer, name, str(request["access"]), _handle.here(1), info)
+        with self._lock:
+            self._kept[name] = shared
+        return {"ticket": str(shared.ticket)}
+
+    def replace(self, room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> dict[str, Any]:
+        """Put the array in a room under a name that is kept."""
+        shared = self._present(request)
+        offer = _offer(room, request)
+        try:
+            with shared._changing:
+                shared._put(offer, "replace")
+        except errors.Busy as reason:
+            return {"ticket": str(shared.ticket), "busy": reason.message}
+        return {"ticket": str(shared.ticket)}
+
+    def resize(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Change the length of a kept array."""
+        shared = self._present(request)
+        try:
+            shared.resize(int(request["length"]))
+        except errors.Busy as reason:
+            return {"ticket": str(shared.ticket), "busy": reason.message}
+        return {"ticket": str(shared.ticket)}
+
+    def forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        """End a kept array: its name goes, and the access of its peers."""
+        name = str(request["name"])
+        with self._lock:
+            shared = self._kept.get(name)
+        if shared is None:
+            raise errors.NotFound(f"forget: no array is kept as {name!r}")
+        shared.close()
+        with self._lock:
+            self._kept.pop(name, None)
+        return {}
+
+    def _present(self, request: dict[str, Any]) -> Shared:
+        name, call = str(request["name"]), str(request["op"])
+        with self._lock:
+            shared = self._kept.get(name)
+        if shared is None:
+            raise errors.KeyRejected(
+                f"{call}: {name!r} was kept, and is forgotten (weft.forget, weft rm)\n"
+                "  try: node.share(array, name, keep=True) keeps it again"
+            )
+        if str(shared.ticket) != request["ticket"]:
+            raise errors.Replaced(f"{call}: another process has replaced {name!r} meanwhile\n  try: attach it")
+        return shared
+
+
+class Session:
+    """One connection."""
+
+    def __init__(self, keeper: Keeper, connection: socket.socket) -> None:
+        self._keeper = keeper
+        self._connection = connection
+        self._room: np.ndarray[Any, Any] | None = None
+        self._shared: Shared | None = None  # of the room, while the array is written
+
+    def run(self) -> None:
+        """Answer requests until the other side hangs up."""
+        try:
+            with self._connection:
+                while data := self._connection.recv(keeperlink.MESSAGE_BYTES_MAX):
+                    self._connection.send(json.dumps(self._answer(data)).encode())
+        except OSError:
+            pass
+        finally:
+            self._drop_room()
+            self._keeper._session_ended()
+
+    def _answer(self, data: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(data)
+            return self._requests()[request["op"]](request)
+        except errors.FabricError as reason:
+            return {"errno": reason.errno, "error": reason.message}
+        except Exception as reason:  # a request that no Weft of this version makes
+            return {"errno": errors.InvalidArgument.code, "error": f"keep: the keeper refused: {reason!r}"}
+
+    def _requests(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        return {
+            "hello": lambda request: {"pid": os.getpid()},
+            "room": self._make_room,
+            "keep": lambda request: self._with_room(self._keeper.keep, request),
+            "replace": lambda request: self._with_room(self._keeper.replace, request),
+            "resize": self._keeper.resize,
+            "forget": self._keeper.forget,
+        }
+
+    def _make_room(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._drop_room()
+        nbytes = int(request["nbytes"])
+        left = _available_bytes()
+        if left is not None and nbytes > left:
+            raise errors.NoMemory(
+                f"keep: the kept array takes {human_bytes(nbytes)}, and {human_bytes(left)} of memory are available\n"
+                "  rule: a kept array is in memory (not in swap, not in /dev/shm)\n"
+                "  try: weft ls shows what is kept, weft rm NAME ends it"
+            )
+        self._room = _process.array((nbytes,), np.uint8, fresh=True, call="keep")
+        offer = Offer(self._room, self._room, None)
+        self._shared = Shared._begin(self._keeper.node, offer, None, "rw", _handle.here(1), {})
+        return {"ticket": str(self._shared.ticket)}
+
+    def _with_room(self, call: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
+        found = call(self._room, request)
+        self._drop_room()  # the array has a region of its own now
+        return found
+
+    def _drop_room(self) -> None:
+        if self._shared is not None:
+            with contextlib.suppress(errors.FabricError):
+                self._shared.close()
+        self._room = self._shared = None
+
+
+def _offer(room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> Offer:
+    """The array that a process has written into a room."""
+    dtype = decode_dtype(str(request["dtype"]))
+    shape = tuple(int(n) for n in request["shape"])
+    rows = request.get("rows")
+    order = str(request["order"])
+    whole_shape = shape if rows is None else (int(rows), *shape[1:])
+    buffer: Any = room if room is not None else b""
+    whole: np.ndarray[Any, Any] = np.ndarray(whole_shape, dtype, buffer=buffer)
+    if rows is None:
+        return Offer(whole, whole, None, order)
+    local = part(whole, shape[0])
+    return Offer(local, local, whole, order)
+
+
+def _available_bytes() -> int | None:
+    """Memory that the system can give without swapping; None if it does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _listener(address: str | bytes) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.setblocking(False)
+    listener.bind(address)
+    listener.listen(128)
+    return listener
+
+
+# ---- the process -----------------------------------------------------------------------------------------------------
+
+
+def run(stay: bool, ready: Callable[[Keeper], None]) -> None:
+    """Be the keeper, until nothing is kept, SIGTERM or SIGINT. `ready` is called when the keeper listens."""
+    keeper = Keeper(stay)
+    try:
+        with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as comm:
+            comm.write("weft-keep")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, keeper.stop)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        ready(keeper)
+        keeper.serve()
+    finally:
+        keeper.close()
+
+
+def main(tell: int) -> None:
+    """The process that `keeperlink` starts. tell: a pipe, for "ready" or the reason why there is no keeper."""
+
+    def ready(_: Keeper) -> None:
+        os.write(tell, b"ready")
+        os.close(tell)
+
+    try:
+        run(False, ready)
+    except errors.Busy:  # another one was faster: the caller finds it
+        with contextlib.suppress(OSError):
+            os.write(tell, b"ready")
+    except errors.FabricError as reason:
+        with contextlib.suppress(OSError):
+            os.write(tell, str(reason).encode())
+        sys.exit(1)

@@ -1,0 +1,61 @@
+"""The keeper of a test: its process, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tests.patience import Patience
+
+import weft
+from weft.share import keeperlink
+from weft.share.listing import NameInfo
+
+
+def kept() -> list[NameInfo]:
+    """What keepers of this user keep whose socket is in this process's registry."""
+    pid = keeper_pid()
+    return [one for one in weft.names(wait=10) if one.kept and one.keeper == pid]
+
+
+def keeper_pid() -> int | None:
+    """The process that listens as the keeper of this process's registry."""
+    connection = keeperlink._try(keeperlink.folder())
+    if connection is None:
+        return None
+    with keeperlink.Link(connection) as link:
+        return int(link.call("hello")["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    """False for a zombie: in a container without an init process nobody collects it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def wait_for_end(pid: int, seconds: float = 60) -> None:
+    """Raises AssertionError if the process does not end."""
+    patience = Patience(seconds)
+    while is_alive(pid):
+        assert not patience.over, f"process {pid} does not end"
+        time.sleep(0.002)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, and wait until the process is gone."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+
+
+def end() -> None:
+    """Forget all that is kept; the keeper then ends."""
+    pid = keeper_pid()
+    if pid is None:
+        return
+    for one in kept():
+        weft.forget(one.name)
+    wait_for_end(pid)
