@@ -374,3 +374,41 @@ def trace(
     from . import trace as it
 
     raise typer.Exit(it.trace(out, command, records))
+
+
+@app.command(cls=Command)
+def ls(json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """Show the named arrays of this user: owner, shape, dtype, size, access, age, and whether they are kept.
+
+    The owner is the process that shared the array; of a kept array the process that made it, which may have ended.
+    """
+    from . import keep as it
+
+    raise typer.Exit(it.ls(json))
+
+
+@app.command(cls=Command)
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """End kept arrays (share(keep=True)): their names go, and processes that have attached them get an error.
+
+    An array that is not kept ends with the process that shares it. Exits with 1 if a name could not be removed.
+    """
+    from . import keep as it
+
+    raise typer.Exit(it.rm(names, json))
+
+
+@app.command(cls=Command)
+def keep(
+    stay: Annotated[bool, typer.Option("--stay", help="Do not end when nothing is kept.")] = False,
+) -> None:
+    """Keep arrays for other processes, in this terminal: the process that share(keep=True) starts on demand.
+
+    There is one for a user and a registry. It ends when nothing is kept, or by Ctrl-C or SIGTERM: then its arrays end.
+    """
+    from . import keep as it
+
+    raise typer.Exit(it.keep(stay))
