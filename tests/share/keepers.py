@@ -30,11 +30,12 @@ def keeper_pid() -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """False for a zombie: in a container without an init process nobody collects it."""
+    """False for a zombie without other threads, whose sockets are closed: without an init process nobody collects it."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
+    return fields[0] not in "ZX" or int(fields[17]) > 1
 
 
 def wait_for_end(pid: int, seconds: float = 60) -> None:

@@ -316,8 +316,7 @@ def test_maker_that_is_killed_in_the_middle_leaves_nothing(own_owner: Owner, nod
     n = name("model")
     node.share(np.zeros(3), name("anchor"), keep=True)
     own_owner.tell(
-        "from weft.share import keeping\ndef stuck(*a):\n import signal\n os.kill(os.getpid(), signal.SIGKILL)\n"
-        "keeping.window = stuck"
+        "def stuck(*a):\n import signal\n os.kill(os.getpid(), signal.SIGKILL)\nweft.RemoteArray.view = stuck"
     )
     with pytest.raises(AssertionError):
         own_owner.tell(f"node.share(np.zeros(1000000), {n!r}, keep=True)")

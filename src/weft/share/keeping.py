@@ -22,7 +22,6 @@ from .offer import Offer
 from .processes import command_of
 from .shared import Shared
 from .ticket import Ticket, encode_dtype
-from .windows import window
 
 if TYPE_CHECKING:
     from .node import Node
@@ -159,7 +158,7 @@ def _hand_over(
         if local.nbytes:
             # Through the NIC, which reports a page that the system cannot give; a plain copy would end the process.
             room.at[: local.nbytes].write(local.reshape(-1).view(np.uint8))
-        memory = window(room)
+        memory = room.view("rw")
     answer = link.call(
         **request,
         dtype=encode_dtype(local.dtype),
