@@ -30,7 +30,7 @@ def keeper_pid() -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """False for a zombie without other threads, whose sockets are closed: without an init process nobody collects it."""
+    """False for a zombie whose other threads, and so its sockets, are gone: in a container nobody may collect it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
