@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sysconfig
 import weakref
 
 import numpy as np
@@ -13,8 +14,11 @@ from weft import _nic, fi
 
 RW = fi.REMOTE_READ | fi.REMOTE_WRITE
 BUF = np.zeros(8, "u1")
+# Without a GIL nanobind makes every region's object (cpp/bind/mr_object.cpp).
+light_objects = pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="this Python has no GIL")
 
 
+@light_objects
 @pytest.mark.general  # its regions are bound to nothing
 def test_the_collector_does_not_walk_over_an_ordinary_region(node: Node) -> None:
     with node.domain.mr_reg(BUF, RW, requested_key=5) as mr:
@@ -96,6 +100,7 @@ def test_a_stock_gives_all_that_is_asked_for_or_nothing() -> None:
         stock.add("tles", 1)
 
 
+@light_objects
 @pytest.mark.general
 @pytest.mark.parametrize("light", [True, False], ids=["light", "by-nanobind"])
 def test_a_region_is_the_same_whoever_makes_its_object(light: bool) -> None:
