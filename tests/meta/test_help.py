@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import os
 import pydoc
 import types
 import warnings
@@ -163,6 +164,7 @@ def fi_objects() -> Iterator[dict[str, Any]]:
         cq = stack.enter_context(domain.cq_open(size=8, wait_obj=fi.WAIT_FD))
         av = stack.enter_context(domain.av_open())
         counter = stack.enter_context(domain.cntr_open())
+        events = stack.enter_context(fabric.eq_open())
         region = stack.enter_context(domain.mr_reg(np.zeros(64, np.uint8), fi.READ | fi.WRITE))
         endpoint = stack.enter_context(domain.endpoint(info))
         endpoint.bind(cq, fi.TRANSMIT | fi.RECV)
@@ -174,6 +176,7 @@ def fi_objects() -> Iterator[dict[str, Any]]:
             "queue": cq,
             "vector": av,
             "counter": counter,
+            "events": events,
             "region": region,
             "endpoint": endpoint,
         }
@@ -181,15 +184,25 @@ def fi_objects() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def ucp_objects() -> Iterator[dict[str, Any]]:
-    """An open object of each kind of weft.ucp that needs no peer."""
-    with ucp.Context() as context, context.worker_create() as worker, context.mem_map(np.zeros(64, np.uint8)) as memh:
-        yield {"context": context, "worker": worker, "memory": memh}
+    """An open object of each kind of weft.ucp, connected with itself."""
+    with (
+        ucp.Context() as context,
+        context.worker_create() as worker,
+        context.mem_map(np.zeros(64, np.uint8)) as memory,
+        worker.ep_create(worker.address) as endpoint,
+        endpoint.rkey_unpack(memory.pack()) as rkey,
+    ):
+        yield {"context": context, "worker": worker, "memory": memory, "endpoint": endpoint, "rkey": rkey}
 
 
 @contextmanager
 def friendly_objects() -> Iterator[dict[str, Any]]:
-    with weft.open(timeout=5) as node, node.share(weft.zeros((2, 3))) as shared:
-        yield {"shared": shared, "remote": node.attach(shared), "node": node}
+    with (
+        weft.open(timeout=5) as node,
+        node.share(weft.zeros((2, 3))) as shared,
+        weft.Group(f"test-help-{os.getpid()}", 1, 0, node=node) as group,
+    ):
+        yield {"shared": shared, "remote": node.attach(shared), "node": node, "group": group}
 
 
 @pytest.mark.parametrize("objects", [fi_objects, ucp_objects, friendly_objects])

@@ -73,6 +73,7 @@ def remote(t: weft.RemoteArray) -> None:
     assert t.read(mine) is mine
     assert_type(t.take([1, 2]), Array)
     assert_type(t.take([1, 2], out=bytearray(8)), bytearray)
+    assert_type(t.view("rw"), Array)
     assert_type(t.write([1, 2]), None)
     assert_type(t.put([1], [2]), None)
     assert_type(t.fill(0), None)
@@ -131,6 +132,14 @@ def shared(s: share.Shared) -> None:
     assert_type(s.close(), None)
     with s as same:
         assert_type(same, share.Shared)
+
+
+def groups(node: weft.Node) -> None:
+    with weft.Group("name", 2, node=node) as group:
+        assert_type(group, weft.Group)
+        assert_type(group.barrier(), None)
+        assert_type(group.rank, int)
+        assert_type(group.size, int)
 
 
 def failures() -> None:
