@@ -2,6 +2,7 @@
 
 weft-settings [cache]    environment variables, from weft.settings; those of the registration cache
 weft-settings cxi        those of the CXI provider
+weft-launchers           variables of launchers, from weft.launch
 weft-help COMMAND        what `weft COMMAND --help` prints
 weft-commands COMMAND    a section with the help of every command but those named
 weft-benchmarks          tables of the last run of make bench, or of the run that is committed
@@ -39,6 +40,7 @@ from weft_docstrings import INTERNAL, convert
 
 import weft
 from weft import errors, flags, settings
+from weft.launch.variables import VARIABLES
 from weft.providers.cxi import env as cxi_env
 from weft.providers.cxi.variable import shown
 
@@ -146,6 +148,14 @@ def help_of(*command: str) -> str:
 
 def _block(text: str, language: str = "text") -> nodes.literal_block:
     return nodes.literal_block(text, text, language=language)
+
+
+class LauncherTable(Generated):
+    """{weft-launchers}"""
+
+    def make(self) -> list[nodes.Node]:
+        body = [(who, ", ".join(f"`{name}`" for name in names)) for who, names in VARIABLES.items()]
+        return [table(("set by", "variables"), body)]
 
 
 class CommandHelp(Generated):
@@ -339,6 +349,7 @@ class Methods(Generated):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Entry point of Sphinx."""
     app.add_directive("weft-settings", SettingsTable)
+    app.add_directive("weft-launchers", LauncherTable)
     app.add_directive("weft-help", CommandHelp)
     app.add_directive("weft-commands", OtherCommands)
     app.add_directive("weft-benchmarks", Benchmarks)

@@ -27,6 +27,7 @@ _ROOMS = frozenset(
         "fi",
         "flags",
         "fm",
+        "launch",
         "memory",
         "observe",
         "providers",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import fi as fi
     from . import flags as flags
     from . import fm as fm
+    from . import launch as launch
     from . import memory as memory
     from . import observe as observe
     from . import providers as providers

@@ -60,9 +60,23 @@ PY_BELOW: dict[str, set[str]] = {
     "fm": {"errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},
-    "interop": {"errors", "share"},
+    "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks
+    "interop": {"errors", "memory", "share"},
     "tools": _GROUND
-    | {"settings", "fi", "providers", "ucp", "memory", "share", "fm", "observe", "testing", "interop", "_version"}
+    | {
+        "settings",
+        "fi",
+        "providers",
+        "ucp",
+        "memory",
+        "share",
+        "fm",
+        "observe",
+        "testing",
+        "interop",
+        "launch",
+        "_version",
+    }
     | {"_sodium"},
     # Type checkers see every room here; at run time each is imported when it is used (test_light_import.py).
     "__init__": {
@@ -73,6 +87,7 @@ PY_BELOW: dict[str, set[str]] = {
         "fi",
         "flags",
         "fm",
+        "launch",
         "memory",
         "observe",
         "providers",

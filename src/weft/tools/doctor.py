@@ -1,6 +1,8 @@
-"""`weft doctor`: what this machine allows, which paths data will take here, why not the others, and what to do.
+"""`weft doctor`: what this machine allows, who started this process, which paths data will take here, why not the
+others, and what to do.
 
-`_machine.py` has the facts. The paths are tested by a write between two processes and the NIC's statistics.
+`_machine.py` has the facts, `_launched.py` the launcher. The paths are tested by a write between two processes and the
+NIC's statistics.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import __version__, errors
+from ..launch import environment
+from ._launched import Row, as_dict, rows
 from ._machine import Check, checks
 from ._text import console
 from .perf import LOCAL_PATHS, tcp_pair, why_another_way
@@ -88,6 +92,7 @@ def doctor(as_json: bool) -> int:
     settings = settings_in_force()  # first, because an invalid variable would make everything below fail
     found = list(checks())
     paths = list(data_paths())
+    started = environment()
     bad = [state for state in (*(c.state for c in found), *(p.state for p in paths)) if state == "bad"]
     if as_json:
         said: dict[str, Any] = {
@@ -95,11 +100,12 @@ def doctor(as_json: bool) -> int:
             "ok": not bad,
             "checks": [asdict(one) for one in found],
             "paths": [{**asdict(one), "state": one.state} for one in paths],
+            "launch": as_dict(started),
             "settings": {name: value for name, (value, _, _) in settings.items()},
         }
         print(json.dumps(said, indent=1))
         return 1 if bad else 0
-    _print(found, paths)
+    _print(found, paths, list(rows(started, settings)))
     if bad:
         print(f"weft doctor: Weft does not work here: {len(bad)} checks are BAD", file=sys.stderr)
         return 1
@@ -107,7 +113,7 @@ def doctor(as_json: bool) -> int:
     return 0
 
 
-def _print(found: list[Check], paths: list[DataPath]) -> None:
+def _print(found: list[Check], paths: list[DataPath], started: list[Row]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -129,8 +135,12 @@ def _print(found: list[Check], paths: list[DataPath]) -> None:
     ways = table("paths, each tried with a write to a second process", "data in", "", "goes by", "because")
     for path in paths:
         ways.add_row(_MEMORY[path.path], Text(*_MARKS[path.state]), _WAY.get(path.took, "nothing arrived"), path.why)
+    start = table("how this process was started", "", "", "found")
+    for row in started:
+        start.add_row(row.name, Text(*_MARKS[row.state]), row.found)
     out = console()
     out.print(facts)
+    out.print(start)
     out.print(ways)
     for one in found:
         if one.todo:

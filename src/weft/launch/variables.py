@@ -1,0 +1,28 @@
+"""The variables that `environment` reads, by who sets them, for the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .slingshot import NAMES
+
+__all__ = ["VARIABLES"]
+
+VARIABLES: Mapping[str, tuple[str, ...]] = {
+    who: tuple(names.split())
+    for who, names in {
+        "Slurm": "SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_NTASKS SLURM_NPROCS SLURM_LOCALID SLURM_NODEID "
+        "SLURM_STEP_TASKS_PER_NODE SLURM_STEP_NUM_NODES SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_STEP_NODELIST "
+        "SLURM_JOB_NODELIST SLURM_NODELIST SLURM_JOB_ID SLURM_STEP_ID",
+        "PALS": "PALS_RANKID PALS_LOCAL_RANKID PALS_LOCAL_SIZE PALS_NODEID PALS_APID PMI_RANK PMI_SIZE PMI_LOCAL_SIZE",
+        "PBS": "PBS_JOBID PBS_NODEFILE",
+        "Open MPI, PRRTE": "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "
+        "OMPI_COMM_WORLD_LOCAL_SIZE PMIX_RANK PMIX_NAMESPACE PRTE_LAUNCHED",
+        "MPICH, Intel MPI": "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS I_MPI_HYDRA_UUID HYDRA_BSTRAP_LOCALHOST",
+        "another PMI": "PMI_RANK PMI_SIZE PMI_LOCAL_RANK PMI_LOCAL_SIZE PMI_JOBID",
+        "torchrun": "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT "
+        "TORCHELASTIC_RUN_ID",
+        "weft launch": "WEFT_RANK WEFT_SIZE",
+        "all of Slingshot's": " ".join(NAMES),
+    }.items()
+}
