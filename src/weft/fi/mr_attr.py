@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..flags import ADDR_UNSPEC, HmemIface
 
@@ -91,8 +91,7 @@ class MrAttr:
     dmabuf: MrDmabuf | None = None
 
 
-@dataclass(frozen=True)
-class Extra:
+class Extra(NamedTuple):
     """Attributes that only few regions have."""
 
     by_owner: bool = False

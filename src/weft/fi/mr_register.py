@@ -156,7 +156,7 @@ def register(
     if regions.allocated and domain.mr_mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC) and not extra.unowned:
         _check_backed(op, domain, buffers)
     if base is not None and base._by_owner:
-        extra = replace(extra, by_owner=True)
+        extra = extra._replace(by_owner=True)
     pending = domain._mr_eq is not None
     cls: type[MemoryRegion] = RawMemoryRegion if domain.mr_mode & MrMode.MR_RAW else MemoryRegion
     if pending:
@@ -313,7 +313,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
     extra = declared(domain, op, attr, iov, flags) if base is None else PLAIN
     extra = _authorized(domain, op, attr, flags, extra)
     if attr.page_size and domain.mr_mode & MrMode.MR_MMU_NOTIFY and base is None:
-        extra = replace(extra, page_size=attr.page_size)
+        extra = extra._replace(page_size=attr.page_size)
     return register(
         domain, op, iov, attr.access, attr.offset, attr.requested_key, flags, attr.context, base, None, depth, extra
     )
@@ -336,7 +336,7 @@ def _authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra)
         )
     key = auth_key_bytes(domain.provider, attr.auth_key, attr.auth_key_size)
     vni = domain.policy.credential_of(key).vni
-    return extra if vni == domain.policy.credential.vni else replace(extra, vnis=(vni,))
+    return extra if vni == domain.policy.credential.vni else extra._replace(vnis=(vni,))
 
 
 def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
@@ -354,13 +354,13 @@ def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: 
     _handle.check(av, op)
     if av.domain is not domain:
         raise domain.policy.refusals.refuse(Rule.MR_AUTH_KEY_DOMAIN, f"{op}: {av!r} belongs to {av.domain!r}", op=op)
-    extra = replace(extra, auth_av=av)
+    extra = extra._replace(auth_av=av)
     if key.src_addr == ADDR_UNSPEC:
         if not av.vnis:
             raise domain.policy.refusals.refuse(
                 Rule.MR_AUTH_KEY, f"{op}: {av!r} holds no authorization key\n  try: av.insert_auth_key", op=op
             )
-        return replace(extra, vnis=tuple(av.vnis))
+        return extra._replace(vnis=tuple(av.vnis))
     if not domain.info.caps & Flag.DIRECTED_RECV:
         raise domain.policy.refusals.refuse(
             Rule.MR_AUTH_KEY,
@@ -369,8 +369,8 @@ def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: 
             op=op,
         )
     if flags & AvFlag.AUTH_KEY:
-        return replace(extra, vnis=(domain.policy.credential_of(av.lookup_auth_key(key.src_addr)).vni,))
-    return replace(extra, source=av.lookup_address(key.src_addr))
+        return extra._replace(vnis=(domain.policy.credential_of(av.lookup_auth_key(key.src_addr)).vni,))
+    return extra._replace(source=av.lookup_address(key.src_addr))
 
 
 def _perhaps_length(op: str, buffers: Sequence[Any], access: int) -> str:

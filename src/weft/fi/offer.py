@@ -9,7 +9,7 @@ Source: fi_getinfo(3).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..flags import EpType
 
@@ -43,8 +43,7 @@ class Offer:
     tclasses: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class Rejection:
+class Rejection(NamedTuple):
     """One hint that an offer does not meet.
 
     hint      the field: "caps", "domain_attr.mr_key_size" ...

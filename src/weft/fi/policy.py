@@ -90,8 +90,7 @@ def man_page_statuses() -> dict[Status, tuple[int, int]]:
 # ---- identity --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Credential:
+class Credential(NamedTuple):
     """A decoded authorization key, which admits an object to a part of the fabric.
 
     vni       virtual network; endpoints reach only peers of the same one.
@@ -153,8 +152,7 @@ class AddressCodec(Protocol):
 # ---- the protocols ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """The arguments of getinfo, checked; hints with every part present."""
 
     version: int
@@ -184,8 +182,7 @@ class EndpointState(Protocol):
         """Raises the refusal of enable() if another endpoint has the address, or if all addresses are in use."""
 
 
-@dataclass(frozen=True)
-class AddressText:
+class AddressText(NamedTuple):
     """The form of endpoints' addresses in texts of the NIC.
 
     form       {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers; empty: `weft://...`.
@@ -210,8 +207,7 @@ class CollectiveLimit:
     max_members: int
 
 
-@dataclass(frozen=True)
-class GroupPlan:
+class GroupPlan(NamedTuple):
     """How a provider joins one collective group.
 
     member       this member's number, of a group whose members are all one endpoint; None: its place in the set.

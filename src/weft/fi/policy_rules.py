@@ -1,9 +1,11 @@
-"""A provider's rules for keys, regions, queues, counters, vectors and commands, as plain data."""
+"""A provider's rules for keys, regions, queues, counters, vectors and commands, as plain data.
+
+Named tuples: a frozen dataclass takes six times as long to define, at each start of a program (bench/bench_import.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .. import _nic
@@ -27,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class KeyRules:
+class KeyRules(NamedTuple):
     """The keys of regions.
 
     client_bits   bits of a client key; 0: applications cannot choose keys.
@@ -56,8 +57,7 @@ class KeyRules:
         return (self.client_bits + 7) // 8
 
 
-@dataclass(frozen=True, eq=False)
-class RegionRules:
+class RegionRules(NamedTuple):
     """Registered memory.
 
     bytes_min    the smallest size of a region in bytes; 0: empty regions are allowed.
@@ -129,8 +129,7 @@ class RegionFacts(NamedTuple):
         return bool(self.access & _REMOTE)
 
 
-@dataclass(frozen=True, eq=False)
-class BindRules:
+class BindRules(NamedTuple):
     """The bindings of an endpoint, and setting its address.
 
     nothing         binding a queue or counter with flags 0 succeeds without effect.
@@ -145,8 +144,7 @@ class BindRules:
     join_flags: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class MessageRules:
+class MessageRules(NamedTuple):
     """How an endpoint sends and receives messages (fi_msg(3), fi_tagged(3)).
 
     tag_bits           bits of tags and of ignore masks.
@@ -236,11 +234,10 @@ class MessageRules:
         return config
 
 
-_MESSAGE_CONFIG = tuple(one.name for one in fields(MessageRules) if one.name not in ("tag_bits", "data"))
+_MESSAGE_CONFIG = tuple(name for name in MessageRules._fields if name not in ("tag_bits", "data"))
 
 
-@dataclass(frozen=True, eq=False)
-class QueueRules:
+class QueueRules(NamedTuple):
     """Completion queues and event queues.
 
     size            entries of a queue opened with size 0.
@@ -273,8 +270,7 @@ class QueueRules:
     ack_batch: int = 1
 
 
-@dataclass(frozen=True, eq=False)
-class CounterRules:
+class CounterRules(NamedTuple):
     """Counters.
 
     events         supported kinds of counters.
@@ -298,8 +294,7 @@ class CounterRules:
     client_memory: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class VectorRules:
+class VectorRules(NamedTuple):
     """Address vectors.
 
     open_flags       known flags of av_open.
@@ -332,8 +327,7 @@ class VectorRules:
 _WAITING = frozenset({Control.GETWAIT, Control.GETWAITOBJ})
 
 
-@dataclass(frozen=True, eq=False)
-class CommandRules:
+class CommandRules(NamedTuple):
     """The man pages' commands of fi_control for each kind of object; other commands go to the policy."""
 
     domain: frozenset[int] = frozenset(
@@ -352,8 +346,7 @@ class CommandRules:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class WorkRules:
+class WorkRules(NamedTuple):
     """Deferred work (FI_QUEUE_WORK).
 
     receives_wait    receives may have a threshold above 0.
@@ -370,8 +363,7 @@ class WorkRules:
     write_back: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Option:
+class Option(NamedTuple):
     """An endpoint option (fi_getopt, fi_setopt).
 
     get   returns the value; None: the option can only be set.

@@ -20,8 +20,7 @@ Source: fi_mr(3) "iface", "device" and NOTES.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _process, errors
 from ..flags import HmemIface
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Interface", "Memory", "device_number", "export_dmabuf", "interfaces", "load", "locate", "require"]
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """A device memory interface and whether it works in this process.
 
     iface     enum fi_hmem_iface.
@@ -50,8 +48,7 @@ class Interface:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """The allocation around an address.
 
     iface, device   the device that owns the memory.

@@ -8,7 +8,6 @@ A provider derives from `BaseProvider`, defines its offers and the form of its a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -210,7 +209,7 @@ class BaseEndpoint(_Unknown):
                     "  try: ep_attr.auth_key None",
                 )
             found = domain.credential_of(bytes(memoryview(ep.auth_key)))
-            return replace(found, found=("ep_attr.auth_key",))
+            return found._replace(found=("ep_attr.auth_key",))
         if keys_in_force(domain.info) and not keys_of_vector(domain.info) and domain.info.domain_attr.auth_key:
             return domain.credential
         if vni == domain.credential.vni:
@@ -372,7 +371,7 @@ class BaseDomain(_Unknown):
         codec = provider.addresses
         self.source: Address = codec.own(codec.parse(offer.info.src_addr))
         mode = MrMode(info.domain_attr.mr_mode)
-        self.keys = replace(provider.keys, provider=bool(mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC)))
+        self.keys = provider.keys._replace(provider=bool(mode & (MrMode.MR_PROV_KEY | MrMode.MR_BASIC)))
         self.regions = provider.regions
         self.queues = provider.queues
         self.counters = provider.counters
@@ -383,7 +382,7 @@ class BaseDomain(_Unknown):
     def _credential(self) -> Credential:
         attr = self.info.domain_attr
         if keys_in_force(self.info) and not keys_of_vector(self.info) and attr.auth_key is not None:
-            return replace(self.credential_of(bytes(attr.auth_key)), found=("domain_attr.auth_key",))
+            return self.credential_of(bytes(attr.auth_key))._replace(found=("domain_attr.auth_key",))
         return Credential(self.source[2], found=("default of the provider",))
 
     def credential_of(self, key: bytes) -> Credential:

@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .. import errors
 from .unixsockets import bound, credentials
@@ -105,8 +106,7 @@ def lookup(name: str, wait: float = 0.0) -> str:
         pause = min(pause * 2, 0.05)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What the holder of a name says.
 
     pid      of the process that listens; 0 if the kernel does not tell.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ _ACCESS = {
 }
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """An array that peers may reach.
 
     array   as the program passed it.

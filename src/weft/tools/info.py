@@ -390,7 +390,7 @@ def _as_json(found: fi.Explanation | None, why: bool) -> dict[str, Any]:
                     "domain": c.domain,
                     "type": str(c.type),
                     "accepted": c.accepted,
-                    "rejections": [dataclasses.asdict(r) for r in c.rejections],
+                    "rejections": [r._asdict() for r in c.rejections],
                 }
                 for c in found.candidates
             ]

@@ -6,7 +6,6 @@ import copy
 import operator
 import os
 import weakref
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors, settings
@@ -227,7 +226,7 @@ class CxiEndpoint(BaseEndpoint):
         self.domain.watch.add(ep)
         if not self._has_mode():
             return
-        self.messages = self._of_messages = replace(self._of_messages, **messages.match_mode(self.domain.options))
+        self.messages = self._of_messages = self._of_messages._replace(**messages.match_mode(self.domain.options))
         config = self.messages.nic_config()
         self.domain.pool.lend(config)
         ep.set_match_mode(config)

@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...fi.policy import Address, GroupPlan
@@ -75,7 +74,7 @@ def plan(ep: CxiEndpoint, own: Address, comm_key: bytes | None, count: int) -> G
                 f"ep.join_collective: rank {key.rank.rank} of {count} members that are one endpoint\n"
                 f"  rule: ranks from 0, at most {RANKS_MAX} members",
             )
-        return replace(base, member=int(key.rank.rank), radix=2)
+        return base._replace(member=int(key.rank.rank), radix=2)
     if key.keytype == CommKeyType.COMM_KEY_MULTICAST:
         root, address = int(key.mcast.hwroot_idx), int(key.mcast.mcast_addr)
         if root >= count or address > _MCAST_MAX:
@@ -84,16 +83,16 @@ def plan(ep: CxiEndpoint, own: Address, comm_key: bytes | None, count: int) -> G
                 f"ep.join_collective: multicast address {address}, root {root} of {count} members\n"
                 f"  rule: an address of 13 bits, and a root among the members",
             )
-        return replace(base, ask=lambda members, stop: (address, root))
+        return base._replace(ask=lambda members, stop: (address, root))
     if key.keytype == CommKeyType.COMM_KEY_UNICAST:
         return base
     if key.keytype != CommKeyType.COMM_KEY_NONE:
         raise ep.refusals.refuse(Rule.JOIN_KEY, f"ep.join_collective: comm_key of the unknown type {key.keytype}")
     if not e.coll_fabric_mgr_url and not e.coll_job_id and not e.coll_mcast_token:
         own_manager = _Own(ep)
-        return replace(base, ask=own_manager.ask, blocks=True, release=own_manager.release)
+        return base._replace(ask=own_manager.ask, blocks=True, release=own_manager.release)
     manager = _Manager(ep, e)
-    return replace(base, ask=manager.ask, blocks=True, release=manager.release)
+    return base._replace(ask=manager.ask, blocks=True, release=manager.release)
 
 
 def _nics(members: Sequence[Address]) -> list[int]:
