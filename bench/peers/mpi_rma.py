@@ -13,6 +13,7 @@ from mpi4py import MPI
 from timing import SIZES, count_of, least, own_core, ping_pong
 
 NBYTES = 1 << 20
+BLOCK = 4 << 20  # of an Accumulate
 
 
 def main() -> None:
@@ -26,7 +27,10 @@ def main() -> None:
     memory[:] = 0
     local = np.ones(NBYTES, "u1")  # written, because all unwritten pages are one page of zeros, always in cache
     one, old = np.ones(1, "u8"), np.zeros(1, "u8")
+    sums = MPI.Win.Allocate(BLOCK, 8, comm=comm)
+    np.frombuffer(sums.tomemory(), "u1")[:] = 0
     win.Lock_all()
+    sums.Lock_all()
     comm.Barrier()
     found: dict[str, float | str] = {
         "library": " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split())
@@ -53,12 +57,30 @@ def main() -> None:
             win.Fetch_and_op(one, old, other, NBYTES)
             win.Flush(other)
 
+    def swap(count):
+        for _ in range(count):
+            win.Compare_and_swap(one, one, old, other, NBYTES)
+            win.Flush(other)
+
+    def accumulate(kind):
+        block = np.ones(BLOCK // np.dtype(kind).itemsize, kind)
+
+        def run(count):
+            for _ in range(count):
+                sums.Accumulate(block, other, op=MPI.SUM)
+                sums.Flush(other)
+
+        return run
+
     if me == 0:
         found["put_8_call"] = least(puts, 200)
-        for size in (8, *SIZES):
+        for size in (8, 64, *SIZES):
             found[f"put_{size}"] = least(each(win.Put, size), count_of(size))
             found[f"get_{size}"] = least(each(win.Get, size), count_of(size))
         found["fetch_add"] = least(add, 200)
+        found["compare_swap"] = least(swap, 200)
+        for kind in ("i8", "f8", "f4"):
+            found[f"accumulate_{kind}"] = least(accumulate(kind), 2, 15)
     memory[:16] = 0
     comm.Barrier()
 
@@ -82,7 +104,9 @@ def main() -> None:
     found["half_round_trip"] = ns
     comm.Barrier()
     win.Unlock_all()
+    sums.Unlock_all()
     win.Free()
+    sums.Free()
     if me == 0:
         print(json.dumps(found))
 

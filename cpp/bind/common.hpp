@@ -414,5 +414,6 @@ void register_numpy_memory(Module& m);
 void register_cache(Module& m);
 void register_ucp(Module& m);
 void register_window(Module& m);
+void register_elements(Module& m);
 
 }  // namespace weft::bind

@@ -7,32 +7,6 @@
 
 namespace weft::nic {
 
-namespace {
-
-// Executes an atomic on mapped memory in this thread; false: a page failed. One element of 4 or 8 bytes in a peer's
-// segment needs no guarded call (17 ns): a segment is sealed, so its pages stay, and instructions with fixups copy the
-// application's words.
-[[gnu::always_inline]] inline bool apply_here(const link::Peer& peer, AtomicOp op, Datatype datatype, std::byte* target,
-                                              const void* operand, const void* compare, void* result, size_t count) {
-  const size_t size = datatype_size(datatype);
-  if (count != 1 || (size != 8 && size != 4) || peer.same_process) [[unlikely]]
-    return atomic_guarded(op, datatype, target, operand, compare, result, count);
-  if (op == AtomicOp::sum && (datatype == Datatype::int64 || datatype == Datatype::uint64)) [[likely]] {
-    bool possible;
-    const bool done = mem::add_guarded_hot(target, operand, result, &possible);
-    if (possible) [[likely]]
-      return done;
-  }
-  alignas(8) std::byte ours[8], expected[8], before[8];
-  if (operand != nullptr && !mem::copy_guarded_hot(ours, static_cast<const std::byte*>(operand), size)) return false;
-  if (compare != nullptr && !mem::copy_guarded_hot(expected, static_cast<const std::byte*>(compare), size))
-    return false;
-  atomic_apply(op, datatype, target, ours, expected, result != nullptr ? before : nullptr, 1);
-  return result == nullptr || mem::copy_guarded_hot(static_cast<std::byte*>(result), before, size);
-}
-
-}  // namespace
-
 Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status) {
   domain_->assert_held();
   link::Peer& peer = *route.peer;

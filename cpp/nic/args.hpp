@@ -90,6 +90,35 @@ struct BatchDesc {
 };
 static_assert(sizeof(BatchDesc) == 48);
 
+// Pieces of one region for Endpoint::move_rows_now(): `count` pieces of `bytes`. Piece i is at local + i * local_step
+// in local memory, and at addr + i * step, or addr + index[i] * step, in the region.
+struct Rows {
+  std::byte* local = nullptr;
+  uint64_t bytes = 0, count = 0;
+  uint64_t local_step = 0;
+  uint64_t addr = 0;
+  int64_t step = 0;
+  const int64_t* index = nullptr;  // null: 0, 1, 2 ...
+  uint64_t limit = 0;              // of indices; negative indices count from it
+};
+
+// An atomic on `count` neighbouring elements for Endpoint::update_now(). Lists that the family does not use are null.
+struct Update {
+  AtomicFamily family = AtomicFamily::base;
+  AtomicOp op{};
+  Datatype datatype{};
+  const std::byte* operand = nullptr;
+  const std::byte* compare = nullptr;
+  std::byte* result = nullptr;
+  uint64_t count = 1;
+};
+
+// fault: a page failed, and some elements after the first `done` may be updated.
+struct Updated {
+  uint64_t done = 0;
+  bool fault = false;
+};
+
 struct PostResult {
   Refusal refusal = Refusal::none;
   bool context_used = false;  // a completion with the context was or will be delivered

@@ -163,6 +163,17 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context, bool device = false);
 
+  // Accesses by load and store that end within the call, or do not begin: without a queue, a context or a completion.
+  // They return what was done; the caller posts the rest, and gets the errors of posting. Any thread; now.cpp.
+  // False: nothing was done, or a page failed and a part was copied.
+  bool move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key) noexcept;
+  // The number of leading rows that were copied.
+  uint64_t move_rows_now(OpKind kind, const Rows& rows, uint64_t dest, uint64_t key) noexcept;
+  // The number of leading elements (rows) that were updated.
+  Updated update_now(const Update& update, uint64_t dest, uint64_t addr, uint64_t key) noexcept;
+  // `update` is the update of each row; its operand and count are ignored: the rows have theirs.
+  Updated update_rows_now(const Update& update, const Rows& rows, uint64_t dest, uint64_t key) noexcept;
+
   [[nodiscard]] EndpointTrace* trace() const noexcept { return trace_.get(); }
 
   // Whether an operation to `dest` could be queued as deferred work; *flow: to it. start() starts such work; it
@@ -369,6 +380,15 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return connected_ ? fixed_dest_ : dest; }
   std::byte* fast_target(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   static void remember(Route& route, const mem::MrView& view, uint64_t key);
+  // now.cpp.
+  std::byte* reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
+                       Flow** flow) noexcept;
+  std::byte* learn(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  Flow* open_flow(uint64_t to) noexcept;
+  bool move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow, std::byte* there,
+                     uint64_t key) noexcept;
+  void count_now(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
+                 uint64_t bytes) noexcept;
   Status send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
                      uint64_t imm, AtomicOp op = {});
   void count_remote(bool read, bool failed, uint64_t bytes);

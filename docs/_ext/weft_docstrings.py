@@ -64,6 +64,11 @@ _UCP: dict[str, tuple[str, type]] = {
 _UCP_FUNCTIONS = {name: f"weft.ucp.{name}" for name in ("DONE", *(name for name in ucp.__all__ if name[0].islower()))}
 
 
+def _has(cls: type, name: str) -> bool:
+    """True if the class has the name itself, or from a base class of the extension that has no page."""
+    return any(name in vars(base) for base in cls.__mro__ if base is cls or base.__name__ == "Elements")
+
+
 def target(name: str, context: str) -> str | None:
     """Full name of the object that `name` means in the docstring of `context`; None if it has no entry in the pages."""
     name = name.removeprefix("weft.")
@@ -78,7 +83,7 @@ def target(name: str, context: str) -> str | None:
     if name in functions:
         return functions[name]
     for full, cls in classes.values():
-        if (context == full or context.startswith(full + ".")) and not attribute and name in vars(cls):
+        if (context == full or context.startswith(full + ".")) and not attribute and _has(cls, name):
             return f"{full}.{name}"
     return None
 

@@ -7,7 +7,11 @@ import enum
 
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+_Out = TypeVar("_Out")
 
 def set_error_factory(f: Callable[[int, str], BaseException]) -> None:
     """
@@ -2285,6 +2289,188 @@ class EndpointCore:
         """
 
     def close(self) -> None: ...
+
+class Adder:
+    """
+    add(index, value=1, op='sum'), add(block, op='sum')
+
+    Add to elements, or combine them as `fetch_op` does, each atomically, and return nothing. Needs only "w" access,
+    and moves half the bytes of a `fetch_add`.
+
+    index   basic index of one element or several; `...` for all.
+    value   a number, or an array that broadcasts to the selection.
+    block   in place of index and value: an array of the shape of this array, added element by element:
+            `t.add(gradients)`, `t.at[10:20].add(part)`.
+
+    `t.add.at(indices, values)` adds to rows by index, as numpy.add.at. Raises as `fetch_add`.
+    """
+
+    def __call__(self, index: Any, value: Any = 1, op: str = "sum") -> None: ...
+
+    def at(self, indices: Any, values: Any = 1, op: str = "sum") -> None:
+        """
+        Add to rows by index, each element atomically: numpy.add.at. An index that occurs several times counts each time.
+
+        indices   array of integers, negative ones counted from the end; a mask; or a tuple of them, one a dimension.
+        values    a number, or an array that broadcasts to the shape of `t[indices]`.
+        op        as for `fetch_op`.
+
+        Raises IndexError (out of bounds: nothing is updated), ValueError, TypeError, AccessDenied.
+        """
+
+class Elements:
+    """
+    Access to the elements of another process's array in one call. Subclasses have the methods of the same names with
+    an underscore (_get_item, _set_item, _read ...), for what load and store cannot do.
+    """
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """
+        Read a selection: a read-only copy as a NumPy array, or a scalar for one element.
+
+        key   as in NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`. A single array of
+              integers or a mask selects rows, a mask of several dimensions elements, a list of names fields: then the
+              copy can be changed. The name of a field: a RemoteArray of the field, as `field`.
+
+        Raises IndexError, and the errors of the class.
+        """
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        """Write a selection. `value` is converted and broadcast as NumPy does. Complete when the call returns."""
+
+    @overload
+    def read(self, out: None = None) -> np.ndarray[Any, Any]:
+        """
+        Read all elements, in one copy.
+
+        out   the destination: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or
+              a writable buffer of as many bytes; None for a new NumPy array.
+
+        Returns the new array, or `out`. Raises ValueError (shape), TypeError (dtype), AccessDenied (out is
+        read-only).
+        """
+    @overload
+    def read(self, out: _Out) -> _Out: ...
+
+    def write(self, value: Any) -> None:
+        """
+        Write all elements, in one copy if `value` is a C-contiguous array of the same dtype.
+
+        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that NumPy converts safely.
+
+        `t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype).
+        """
+
+    def fill(self, value: Any) -> None:
+        """
+        Set every element to a value.
+
+        value   one value, converted as NumPy's assignment does.
+
+        Raises ValueError (an array), TypeError (dtype), and the errors of the class.
+        """
+
+    @overload
+    def take(self, indices: Any, axis: int = 0, out: None = None) -> np.ndarray[Any, Any]:
+        """
+        Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.
+
+        indices   array of integers of any shape, negative ones counted from the end; or a mask along the axis.
+        axis      of the array; the first (NumPy's own default is the flattened array).
+        out       the destination, as for `read`.
+
+        Returns an array of shape `shape[:axis] + indices.shape + shape[axis+1:]`, or `out`.
+        Raises IndexError (out of bounds: nothing is read), TypeError.
+        """
+    @overload
+    def take(self, indices: Any, axis: int, out: _Out) -> _Out: ...
+    @overload
+    def take(self, indices: Any, axis: int = 0, *, out: _Out) -> _Out: ...
+
+    def put(self, indices: Any, values: Any, axis: int = 0) -> None:
+        """
+        Write rows by index, in one vectored operation: `a[indices] = values` along an axis.
+
+        indices, axis   as for `take`. A row with several values gets the last one.
+        values          converted and broadcast to the shape that `take` returns.
+
+        Raises IndexError (out of bounds: nothing is written), ValueError, TypeError.
+        """
+
+    def _lay(self, base: int, key: int | None, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], /) -> None:
+        """
+        The selection: address of the first element in the owner's region (bytes), the region's key (None: no region),
+        dtype, shape, byte strides. Ends the effect of _link().
+        """
+
+    def _link(self, ep: EndpointCore, peer: int, /) -> None:
+        """The way to the owner: an enabled endpoint, and the owner's fi_addr."""
+
+    def _unlink(self) -> None:
+        """From now on every call uses the Python methods."""
+
+    def _join(self, other: Elements, /) -> None:
+        """The way to the owner as another selection has it."""
+
+    def fetch_add(self, index: Any, value: Any = 1) -> Any:
+        """
+        Add to elements, each atomically, and return their previous values.
+
+        index   basic index of one element or several; `...` for all.
+        value   a number, or an array that broadcasts to the selection.
+
+        Returns a scalar for one element, otherwise an array. Atomic with respect to all atomic calls, of any
+        process. Raises TypeError (a dtype without atomics; a value of another kind), AccessDenied (not shared
+        "rw").
+        """
+
+    def compare_swap(self, index: Any, expected: Any, value: Any) -> Any:
+        """
+        Set elements that equal `expected` to `value`, each atomically, and return the previous values of all.
+
+        Elements whose returned value equals `expected` were set: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.
+        Arguments and errors as `fetch_add`.
+        """
+
+    def swap(self, index: Any, value: Any) -> Any:
+        """
+        Set elements, each atomically, and return their previous values. Arguments and errors as `fetch_add`.
+        """
+
+    def fetch_op(self, index: Any, op: str, value: Any) -> Any:
+        """
+        Combine elements with a value, each atomically, and return their previous values.
+
+        op   "sum", "prod", "min", "max", "and", "or", "xor" (bits), "replace".
+
+        Other arguments and errors as `fetch_add`; InvalidArgument for another op.
+        """
+
+    def _scatter(self, op: int, starts: Any, block: int, operand: Any, /) -> int:
+        """
+        Updates the pieces of `block` bytes at these addresses, each atomically, in order; returns how many are done.
+        """
+
+    @property
+    def add(self) -> Adder:
+        """
+        add(index, value=1, op='sum'), add(block, op='sum')
+
+        Add to elements, or combine them as `fetch_op` does, each atomically, and return nothing. Needs only "w" access,
+        and moves half the bytes of a `fetch_add`.
+
+        index   basic index of one element or several; `...` for all.
+        value   a number, or an array that broadcasts to the selection.
+        block   in place of index and value: an array of the shape of this array, added element by element:
+                `t.add(gradients)`, `t.at[10:20].add(part)`.
+
+        `t.add.at(indices, values)` adds to rows by index, as numpy.add.at. Raises as `fetch_add`.
+        """
+
+def set_copy_type(type: type) -> None:
+    """
+    The subclass of numpy.ndarray of what t[key] returns, where NumPy would return a view. Kept forever.
+    """
 
 class GroupCore:
     """The NIC's side of a collective group: one member."""

@@ -29,6 +29,13 @@ def node() -> Iterator[weft.Node]:
 
 
 @pytest.fixture(scope="module")
+def home() -> Iterator[weft.Node]:
+    """One node for a test module."""
+    with weft.open() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
 def owner() -> Iterator[Owner]:
     """One process for a test module; tests that kill or close start their own."""
     with Owner(f"test-{os.getpid()}-{next(_counter)}-") as started:

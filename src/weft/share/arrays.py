@@ -12,7 +12,7 @@ from .comparing import Comparing
 
 __all__ = ["Array", "alias", "type_name", "values"]
 
-_PLAIN = (int, float, complex, str, bytes, list, tuple, np.generic)
+_PLAIN = (int, float, complex, str, bytes, list, tuple)
 
 
 def type_name(obj: object) -> str:
@@ -127,6 +127,13 @@ def values(value: Any, dtype: np.dtype[Any], call: str) -> Array:
     dtype is `dtype` already. Raises TypeError, ValueError."""
     if isinstance(value, np.ndarray):
         found = value
+    elif isinstance(value, np.generic):
+        found = np.empty((), dtype)
+        try:
+            found[()] = value
+        except (TypeError, ValueError) as reason:
+            raise type(reason)(f"{call}: {value!r} cannot be converted to {dtype}: {reason}") from None
+        return found
     elif isinstance(value, _PLAIN) or value is None:
         try:
             return np.asarray(value, dtype)

@@ -9,15 +9,15 @@ import numpy as np
 
 from .. import errors, fi
 from .arrays import Array, values
-from .indexing import offsets, pieces, select
-from .jobs import Job, fit, nothing
+from .indexing import indices_along, offsets, pieces, select
+from .jobs import Job, fit, nothing, rows_along
 from .lane import Post
-from .show import short
+from .show import named, short
 
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["BASE", "COMPARE", "FETCH", "atomic_job", "datatype_of", "op_of"]
+__all__ = ["BASE", "COMPARE", "FETCH", "atomic_job", "block_job", "datatype_of", "op_of", "scatter_job"]
 
 _OPS: dict[str, fi.Op] = {
     "sum": fi.SUM,
@@ -39,7 +39,7 @@ def atomic_job(a: View, family: int, op: fi.Op, index: Any, value: Any, expected
     family     FETCH, COMPARE or BASE (nothing is returned).
     expected   for COMPARE.
     """
-    datatype, count_max = datatype_of(a, family, op, call)
+    datatype_of(a, family, op, call)  # its error comes first
     offset, shape, strides = select(index, a._shape, a._strides)
     operand = _operand(a, value, shape, call)
     compare = _operand(a, expected, shape, call) if family == COMPARE else operand
@@ -47,20 +47,97 @@ def atomic_job(a: View, family: int, op: fi.Op, index: Any, value: Any, expected
     posts: list[Post] = []
     if operand.size:
         block, outer, outer_strides = pieces(shape, strides, a._itemsize)
-        flat = operand.reshape(-1), compare.reshape(-1), result.reshape(-1)
-        per_block = block // a._itemsize
-        for i, start in enumerate((a._base + offset + offsets(outer, outer_strides)).tolist()):
-            for first in range(0, per_block, count_max):
-                n = min(count_max, per_block - first)
-                at = slice(i * per_block + first, i * per_block + first + n)
-                x, c, r = (each[at] for each in flat)
-                addr = start + first * a._itemsize
-                posts.append(_atomic_post(a, family, op, datatype, x, c, r, addr))
+        starts = a._base + offset + offsets(outer, outer_strides)
+        posts = _posts(a, family, op, starts, block, (operand, compare, result), call)
     if family == BASE:
         returned: Callable[[], Any] = nothing
     else:
         returned = (lambda: result) if shape else (lambda: result[()])
     return Job(posts, returned, len(posts) * 500 + operand.size * 8, call)
+
+
+def block_job(a: View, op: fi.Op, block: Any, done: int) -> Job:
+    """`t.add(block)`: to all elements. done: leave out as many; the array is contiguous then."""
+    given = block if isinstance(block, np.ndarray) else np.asarray(values(block, a._dtype, "add"))
+    if given.shape != a._shape:
+        raise ValueError(
+            f"add: the values have shape {given.shape}, {named(a.ticket)} has {a._shape}\n"
+            "  try: t.add(..., values), which broadcasts; t.at[...].add(values) for a part; t.add.at(indices, values)"
+        )
+    if not done:
+        return atomic_job(a, BASE, op, ..., given, None, "add")
+    rest = _operand(a, given, a._shape, "add").reshape(-1)[done:]
+    start = np.array([a._base + done * a._itemsize])
+    return Job(_posts(a, BASE, op, start, rest.nbytes, (rest, rest, rest), "add"), nothing, rest.size * 8, "add")
+
+
+def scatter_job(a: View, op: fi.Op, indices: Any, value: Any, done: int) -> Job:
+    """`t.add.at(indices, value)`: to rows in the order of the indices, without the first `done` rows. Updates at once
+    what load and store can; the job has the rest."""
+    call = "add.at"
+    datatype_of(a, BASE, op, call)  # its error comes first
+    if isinstance(indices, tuple):
+        starts, block, shape = _places(a, indices, call)
+    elif isinstance(indices, slice) or indices is Ellipsis or indices is None:
+        return atomic_job(a, BASE, op, indices, value, None, call)
+    elif not a._shape:
+        raise IndexError("too many indices: the array has 0 dimensions, 1 were indexed")
+    else:
+        starts, block, shape = rows_along(a, indices, 0, call)
+    operand = _operand(a, value, shape, call)
+    if operand.size == 0:
+        return Job([], nothing, 0, call)
+    flat = operand.reshape(-1)
+    done += a._scatter(int(op), starts[done:], block, flat[done * (block // a._itemsize) :])
+    rest = flat[done * (block // a._itemsize) :]
+    posts = _posts(a, BASE, op, starts[done:], block, (rest, rest, rest), call)
+    return Job(posts, nothing, len(posts) * 500, call)
+
+
+def _places(a: View, indices: tuple[Any, ...], call: str) -> tuple[np.ndarray[Any, Any], int, tuple[int, ...]]:
+    """Starts and length of the pieces that a tuple of index arrays selects, and the shape of the selection."""
+    if len(indices) > len(a._shape):
+        raise IndexError(f"too many indices: the array has {len(a._shape)} dimensions, {len(indices)} were indexed")
+    for each in indices:
+        if isinstance(each, slice) or each is Ellipsis or each is None:
+            raise IndexError(
+                f"{call}: a tuple has one array of integers, or one mask, a dimension\n"
+                "  try: t.at[...].add.at(indices, values) for a part of the array"
+            )
+    found = np.broadcast_arrays(*(indices_along(k, a._shape[i], i, call) for i, k in enumerate(indices)))
+    used = len(indices)
+    chosen = found[0].shape if found else ()
+    shape = (*chosen, *a._shape[used:])
+    if 0 in shape:
+        return np.zeros(0, np.int64), 0, shape
+    at = np.full(chosen, a._base, np.int64)
+    for each, stride in zip(found, a._strides, strict=False):
+        at = at + each * stride
+    block, outer, outer_strides = pieces(a._shape[used:], a._strides[used:], a._itemsize)
+    return np.add.outer(at.reshape(-1), offsets(outer, outer_strides)).reshape(-1), block, shape
+
+
+def _posts(
+    a: View,
+    family: int,
+    op: fi.Op,
+    starts: np.ndarray[Any, Any],
+    block: int,
+    local: tuple[Array, Array, Array],
+    call: str,
+) -> list[Post]:
+    """Operations on pieces of `block` bytes. local: operands, values to compare with, results, of all pieces."""
+    datatype, count_max = datatype_of(a, family, op, call)
+    flat = tuple(each.reshape(-1) for each in local)
+    per_block = block // a._itemsize
+    posts: list[Post] = []
+    for i, start in enumerate(starts.tolist()):
+        for first in range(0, per_block, count_max):
+            n = min(count_max, per_block - first)
+            at = slice(i * per_block + first, i * per_block + first + n)
+            x, c, r = (each[at] for each in flat)
+            posts.append(_atomic_post(a, family, op, datatype, x, c, r, start + first * a._itemsize))
+    return posts
 
 
 def _atomic_post(

@@ -5,6 +5,7 @@ A synchronous call runs its job on an idle lane, an awaitable one on the lane of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -61,6 +62,9 @@ class Attached(View):
         self._pop = node._idle.pop
         self._node = node
         node._attached.add(self)
+        # Under manual progress only the calls that read a completion queue notice the owner's death.
+        if not node._manual and (self.ticket.direct or self.ticket.pid == os.getpid()):
+            self._link(node._home.ep, self._peer)
 
     def _lane(self, what: str) -> Lane:
         """A lane if none is idle: at the first use in a thread, after the node was closed, in the child of a fork."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import _nic
+
 __all__ = ["ReadOnlyCopy", "own"]
 
 _HOW = (
@@ -88,6 +90,9 @@ class ReadOnlyCopy(np.ndarray[Any, Any]):
 
     def __repr__(self) -> str:
         return repr(np.asarray(self))
+
+
+_nic.set_copy_type(ReadOnlyCopy)
 
 
 def own(found: np.ndarray[Any, Any]) -> ReadOnlyCopy:

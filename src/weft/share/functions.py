@@ -44,7 +44,7 @@ class Functions(Arithmetic):
         if method == "at" and isinstance(inputs[0], Comparing):
             raise TypeError(
                 f"np.{ufunc.__name__}.at: the updates would be made in a copy\n"
-                "  try: t.add(index, value) or t.fetch_op(index, op, value), which are atomic"
+                "  try: t.add.at(indices, values), or t.fetch_op(index, op, value), which are atomic"
             )
         if method == "reduce" and ufunc in _TILED and isinstance(inputs[0], Functions) and len(inputs) == 1:
             out = kwargs.get("out")

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from .. import fi
     from .view import View
 
-__all__ = ["Job", "fill_job", "fit", "move_job", "nothing", "put_job", "read_job", "set_job", "take_job", "write_job"]
+__all__ = [
+    "Job",
+    "fill_job",
+    "fit",
+    "move_job",
+    "nothing",
+    "put_job",
+    "read_job",
+    "rows_along",
+    "set_job",
+    "take_job",
+    "write_job",
+]
 
 # Descriptors of one vectored operation: 3 MiB of them, which bounds the memory that a call needs.
 BATCH_MAX = 1 << 16
@@ -95,7 +107,7 @@ def fill_job(a: View, value: Any) -> Job:
 
 def take_job(a: View, indices: Any, axis: int, out: Any) -> Job:
     """`RemoteArray.take`."""
-    starts, block, shape = _along(a, indices, axis, "take")
+    starts, block, shape = rows_along(a, indices, axis, "take")
     if out is None:
         target = np.empty(shape, a._dtype)
         result = (lambda: target) if shape else (lambda: target[()])
@@ -110,7 +122,7 @@ def take_job(a: View, indices: Any, axis: int, out: Any) -> Job:
 
 def put_job(a: View, indices: Any, value: Any, axis: int) -> Job:
     """`RemoteArray.put`."""
-    starts, block, shape = _along(a, indices, axis, "put")
+    starts, block, shape = rows_along(a, indices, axis, "put")
     source = fit(a, values(value, a._dtype, "put"), shape, "put")
     return _pieces_job(a, False, source, starts, block, None, nothing)
 
@@ -214,7 +226,7 @@ def _pieces_job(
     return Job(posts, result, cost, "read" if reading else "write")
 
 
-def _along(a: View, indices: Any, axis: int, call: str) -> tuple[np.ndarray[Any, Any], int, tuple[int, ...]]:
+def rows_along(a: View, indices: Any, axis: int, call: str) -> tuple[np.ndarray[Any, Any], int, tuple[int, ...]]:
     """Starts and length of the pieces that index arrays select along an axis, and the shape of the selection."""
     if isinstance(axis, bool) or not hasattr(axis, "__index__"):
         raise TypeError(f"{call}: axis is an integer, not {axis!r}")

@@ -33,6 +33,7 @@ class Parts(Attached):
             self.ticket, dtype or self._dtype, self._node, self._base - self.ticket.base + offset, shape, strides
         )
         found._peer, found._pop, found._push = self._peer, self._pop, self._push
+        found._join(self)
         return found
 
     def _copy(self) -> Array:

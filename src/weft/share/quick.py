@@ -1,6 +1,7 @@
-"""The fast paths of a remote array: one element, one row, a contiguous slice, one atomic.
+"""The calls of a remote array that `Elements` (cpp/bind/elements.cpp) leaves to Python.
 
-They allocate nothing but the result. All other calls take the slow path, through a job (jobs.py, atomics.py).
+`Elements` executes what load and store can do. Here are all other paths to the owner, all other indices and values, and
+the errors. One element, one row, a contiguous slice and one atomic need no job, and allocate nothing but the result.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import numpy as np
 
 from .. import fi
 from .arrays import Array
-from .atomics import BASE, COMPARE, FETCH, atomic_job, datatype_of
+from .atomics import BASE, COMPARE, FETCH, atomic_job, block_job, datatype_of, op_of, scatter_job
 from .comparing import Comparing
 from .copies import ReadOnlyCopy, own
 from .indexing import select
-from .jobs import move_job, nothing, set_job
+from .jobs import fill_job, move_job, nothing, put_job, read_job, set_job, take_job, write_job
 from .masks import get_by_array, set_by_array
 from .ordering import empty_like_view
 from .parts import Parts
@@ -24,22 +25,15 @@ __all__ = ["Quick"]
 
 
 class Quick(Parts):
-    """Fast paths of `t[key]`, `t[key] = x`, and the atomic calls on one element."""
+    """`t[key]`, `t[key] = x`, and the atomic calls, in Python. The methods of `Elements` call these."""
 
     __slots__ = ("_datatypes",)
 
     _datatypes: dict[int, int]
 
-    def __getitem__(self, key: Any) -> Any:
-        """Read a selection: a read-only copy as a NumPy array, or a scalar for one element.
-
-        key   as in NumPy's basic indexing: integers, slices with any step, `...`, `numpy.newaxis`. A single array of
-              integers or a mask selects rows, a mask of several dimensions elements, a list of names fields: then the
-              copy can be changed. The name of a field: a RemoteArray of the field, as `field`.
-
-        Raises IndexError, and the errors of the class.
-        """
-        # HOT: no allocation but the result's. Two calls into the NIC: bench/bench_share.py.
+    def _get_item(self, key: Any) -> Any:
+        """`t[key]`."""
+        # HOT: no allocation but the result's. Two calls into the NIC: bench/bench_elements.py.
         kind = type(key)
         if (kind is int and self._step) or (kind is tuple and self._code):
             at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
@@ -82,18 +76,13 @@ class Quick(Parts):
             return found  # as in NumPy: with an ellipsis the result is an array without dimensions
         return found[()]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a selection. `value` is converted and broadcast as NumPy does. Complete when the call returns.
-
-        key   as for reading.
-
-        Raises IndexError, ValueError (the shape does not fit), TypeError, and the errors of the class.
-        """
+    def _set_item(self, key: Any, value: Any) -> None:
+        """`t[key] = value`."""
         kind = type(key)
         if self._code and ((kind is int and self._vector) or kind is tuple):
             at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
             if at is not None:
-                # HOT: no allocation. Two calls into the NIC: bench/bench_share.py.
+                # HOT: no allocation. Two calls into the NIC: bench/bench_elements.py.
                 try:
                     lane = self._pop()
                 except IndexError:
@@ -123,7 +112,32 @@ class Quick(Parts):
             return
         self._run(set_job(self, key, value, "write"))
 
-    def _atomic(self, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Any:
+    def _read(self, out: Any) -> Any:
+        return self._run(read_job(self, out))
+
+    def _write(self, value: Any) -> None:
+        self._run(write_job(self, value))
+
+    def _fill(self, value: Any) -> None:
+        self._run(fill_job(self, value))
+
+    def _take(self, indices: Any, axis: int, out: Any) -> Any:
+        return self._run(take_job(self, indices, axis, out))
+
+    def _put(self, indices: Any, values: Any, axis: int) -> None:
+        self._run(put_job(self, indices, values, axis))
+
+    def _add_block(self, block: Any, op: Any, done: int) -> None:
+        """`t.add(block)`. done: the number of leading elements that are updated already."""
+        self._run(block_job(self, op_of(op), block, done))
+
+    def _add_at(self, indices: Any, value: Any, op: Any, done: int) -> None:
+        """`t.add.at(indices, value)`. done: the number of leading rows that are updated already."""
+        self._run(scatter_job(self, op_of(op), indices, value, done))
+
+    def _atomic(self, family: int, op_name: Any, index: Any, value: Any, expected: Any, call: str) -> Any:
+        """The atomic calls. op_name is None for compare_swap."""
+        op = fi.CSWAP if family == COMPARE else op_of(op_name)
         # HOT for one element of one dimension and a Python integer: no array is made.
         if self._code and type(value) is int and (family != COMPARE or type(expected) is int):
             kind = type(index)

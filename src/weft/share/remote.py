@@ -1,9 +1,10 @@
 """RemoteArray: another process's array, with NumPy's shape, dtype and basic indexing.
 
+Elements (in C++)        t[key], t[key] = x, read, write, fill, take, put and the atomic calls, by load and store
 View (view.py)           the owner's array and the selected part
 Attached (attached.py)   runs jobs on the lanes of a node
-Quick (quick.py)         t[i], t[i] = x and atomics of one element, without a job
-RemoteArray              the public calls; each makes a job (jobs.py, atomics.py) and runs it
+Quick (quick.py)         the calls of Elements where load and store are not enough; they make jobs (jobs.py, atomics.py)
+RemoteArray              the other public calls
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     t.view("r") t.view("rw") numpy.asarray(t, copy=False)   the owner's memory as a NumPy array: no copy
     read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
     fetch_add compare_swap swap fetch_op add         atomic for each element
+    t.add(block), t.add.at(indices, values)          all elements, and rows by index: as +=, and as numpy.add.at
     wait_until(index, value)                         waits until an element has a value
     reattach()                                       goes on with the array that the name has now
     aread awrite atake aput afill afetch_add ...     the same, awaitable
@@ -117,13 +119,13 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
         shape: tuple[int, ...],
         strides: tuple[int, ...],
     ) -> RemoteArray:
-        self = object.__new__(cls)
+        self = cls.__new__(cls)
         self._select(ticket, dtype, offset, shape, strides)
         self._start(node)
         self._datatypes = {}
         return self
 
-    if TYPE_CHECKING:  # the types of Quick.__getitem__
+    if TYPE_CHECKING:  # Elements.__getitem__ has no types
 
         @overload
         def __getitem__(self, key: str) -> RemoteArray: ...
@@ -197,106 +199,7 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
         """
         return At(self)
 
-    @overload
-    def read(self, out: None = None) -> Array: ...
-    @overload
-    def read(self, out: _Out) -> _Out: ...
-    def read(self, out: Any = None) -> Any:
-        """Read all elements, in one copy.
-
-        out   the destination: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or a
-              writable buffer of as many bytes; None for a new NumPy array.
-
-        Returns the new array, or `out`. Raises ValueError (shape), TypeError (dtype), AccessDenied (out is read-only).
-        """
-        return self._run(read_job(self, out))
-
-    def write(self, value: Any) -> None:
-        """Write all elements, in one copy if `value` is a C-contiguous array of the same dtype.
-
-        value   an array of the same shape (NumPy, torch, a list ...), of a dtype that NumPy converts safely.
-
-        `t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype).
-        """
-        self._run(write_job(self, value))
-
-    def fill(self, value: Any) -> None:
-        """Set every element to a value.
-
-        value   one value, converted as NumPy's assignment does.
-
-        Raises ValueError (an array), TypeError (dtype), and the errors of the class.
-        """
-        self._run(fill_job(self, value))
-
-    # ---- index arrays -----------------------------------------------------------------------------------------------
-
-    @overload
-    def take(self, indices: Any, axis: int = 0, out: None = None) -> Array: ...
-    @overload
-    def take(self, indices: Any, axis: int, out: _Out) -> _Out: ...
-    @overload
-    def take(self, indices: Any, axis: int = 0, *, out: _Out) -> _Out: ...
-    def take(self, indices: Any, axis: int = 0, out: Any = None) -> Any:
-        """Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.
-
-        indices   array of integers of any shape, negative ones counted from the end; or a mask along the axis.
-        axis      of the array; the first (NumPy's own default is the flattened array).
-        out       the destination, as for `read`.
-
-        Returns an array of shape `shape[:axis] + indices.shape + shape[axis+1:]`, or `out`.
-        Raises IndexError (out of bounds: nothing is read), TypeError.
-        """
-        return self._run(take_job(self, indices, axis, out))
-
-    def put(self, indices: Any, values: Any, axis: int = 0) -> None:
-        """Write rows by index, in one vectored operation: `a[indices] = values` along an axis.
-
-        indices, axis   as for `take`. A row with several values gets the last one.
-        values          converted and broadcast to the shape that `take` returns.
-
-        Raises IndexError (out of bounds: nothing is written), ValueError, TypeError.
-        """
-        self._run(put_job(self, indices, values, axis))
-
-    # ---- atomics ----------------------------------------------------------------------------------------------------
-
-    def fetch_add(self, index: Any, value: Any = 1) -> Any:
-        """Add to elements, each atomically, and return their previous values.
-
-        index   basic index of one element or several; `...` for all.
-        value   a number, or an array that broadcasts to the selection.
-
-        Returns a scalar for one element, otherwise an array. Atomic with respect to all atomic calls, of any process.
-        Raises TypeError (a dtype without atomics; a value of another kind), AccessDenied (not shared "rw").
-        """
-        return self._atomic(FETCH, fi.SUM, index, value, None, "fetch_add")
-
-    def compare_swap(self, index: Any, expected: Any, value: Any) -> Any:
-        """Set elements that equal `expected` to `value`, each atomically, and return the previous values of all.
-
-        Elements whose returned value equals `expected` were set: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.
-        Arguments and errors as `fetch_add`.
-        """
-        return self._atomic(COMPARE, fi.CSWAP, index, value, expected, "compare_swap")
-
-    def swap(self, index: Any, value: Any) -> Any:
-        """Set elements, each atomically, and return their previous values. Arguments and errors as `fetch_add`."""
-        return self._atomic(FETCH, fi.ATOMIC_WRITE, index, value, None, "swap")
-
-    def fetch_op(self, index: Any, op: str, value: Any) -> Any:
-        """Combine elements with a value, each atomically, and return their previous values.
-
-        op   "sum", "prod", "min", "max", "and", "or", "xor" (bits), "replace".
-
-        Other arguments and errors as `fetch_add`; InvalidArgument for another op.
-        """
-        return self._atomic(FETCH, op_of(op), index, value, None, "fetch_op")
-
-    def add(self, index: Any, value: Any = 1, op: str = "sum") -> None:
-        """Add to elements (or combine them as `fetch_op` does), each atomically, and return nothing. Needs only "w"
-        access, and moves half the bytes of a `fetch_add`."""
-        self._atomic(BASE, op_of(op), index, value, None, "add")
+    # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def wait_until(self, index: Any, value: Any, timeout: float | None = None) -> Any:
         """Read elements until they have a value; return them.

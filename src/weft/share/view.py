@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from .._nic import Elements
 from .lane import CELL_BYTES_MAX
 from .ticket import USER_DEFINED, Ticket
 
 __all__ = ["View"]
 
 
-class View:
-    """The selection: the attributes that all other modules of remote arrays use.
+class View(Elements):
+    """The selection: the attributes that all other modules of remote arrays use. `Elements` has a copy of them (_lay).
 
     Attributes for the fast paths (quick.py):
     _code     the name of the dtype in a lane's cells; "" if the elements are not scalars that fit a cell.
@@ -81,6 +82,7 @@ class View:
         self._row = row if stride == row else 0
         self._step = stride if row and dtype.itemsize else 0
         self._peer = -1
+        self._lay(self._base, ticket.key, dtype, shape, strides)
 
     # ---- as in NumPy ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,511 @@
+// cpp/bind/elements.cpp: the type `Elements`: t[key], t[key] = x, read, write, fill, take, put.
+//
+// HOT: all calls. One call from Python, one into the NIC (Endpoint::move_now). No allocation but the result's. The GIL
+// is kept for short copies. Benchmark: bench/bench_elements.py.
+#define PY_ARRAY_UNIQUE_SYMBOL weft_elements_numpy
+#include "bind/elements.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weft::bind {
+
+// ---- the place
+// -------------------------------------------------------------------------------------------------------
+
+Place::Place(const Place& other)
+    : base(other.base),
+      key(other.key),
+      dims(other.dims),
+      item(other.item),
+      row(other.row),
+      rows(other.rows),
+      descr(other.descr),
+      scalar(other.scalar),
+      value(other.value),
+      atomic(other.atomic),
+      datatype(other.datatype),
+      box(other.box),
+      ep(other.ep),
+      peer(other.peer) {
+  std::copy_n(other.shape, kElementDims, shape);
+  std::copy_n(other.strides, kElementDims, strides);
+  Py_XINCREF(descr);
+}
+
+Place::~Place() {
+  Py_XDECREF(descr);
+}
+
+PyObject* interned(const char* name) {
+  return PyUnicode_InternFromString(name);
+}
+
+PyObject* in_python(PyObject* self, PyObject* method, std::initializer_list<PyObject*> arguments) {
+  PyObject* stack[8] = {self};
+  size_t count = 1;
+  for (PyObject* argument : arguments) {
+    if (argument != nullptr) stack[count++] = argument;
+  }
+  return PyObject_VectorcallMethod(method, stack, count, nullptr);
+}
+
+namespace {
+
+Elements* elements_of(PyObject* self) {
+  return reinterpret_cast<Elements*>(self);
+}
+
+void set_place(PyObject* self, std::unique_ptr<Place> place) {
+  delete std::exchange(elements_of(self)->place, place.release());
+}
+
+PyObject* elements_new(PyTypeObject* type, PyObject*, PyObject*) {
+  return type->tp_alloc(type, 0);  // cleared: no place
+}
+
+int elements_init(PyObject*, PyObject*, PyObject*) {
+  return 0;
+}
+
+void elements_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  delete elements_of(self)->place;
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// _lay(base, key, dtype, shape, strides)
+PyObject* elements_lay(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  if (PyArray_API == nullptr && _import_array() < 0) return nullptr;
+  if (nargs != 5 || !PyArray_DescrCheck(args[2]) || !PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) ||
+      PyTuple_GET_SIZE(args[3]) != PyTuple_GET_SIZE(args[4])) {
+    PyErr_SetString(PyExc_TypeError, "_lay(base: int, key: int | None, dtype, shape: tuple, strides: tuple)");
+    return nullptr;
+  }
+  auto* descr = reinterpret_cast<PyArray_Descr*>(args[2]);
+  const Py_ssize_t dims = PyTuple_GET_SIZE(args[3]);
+  if (args[1] == Py_None || dims > kElementDims || PyDataType_ELSIZE(descr) <= 0 || PyDataType_REFCHK(descr)) {
+    set_place(self, nullptr);
+    Py_RETURN_NONE;
+  }
+  auto p = std::make_unique<Place>();
+  if (!to_u64(args[0], &p->base, "_lay", "base") || !to_u64(args[1], &p->key, "_lay", "key")) return nullptr;
+  p->dims = static_cast<int>(dims);
+  p->item = PyDataType_ELSIZE(descr);
+  for (Py_ssize_t i = 0; i < dims; ++i) {
+    p->shape[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[3], i));
+    p->strides[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[4], i));
+    if (PyErr_Occurred() != nullptr) return nullptr;
+  }
+  npy_intp row = p->item;
+  bool whole = dims != 0;
+  for (Py_ssize_t i = dims - 1; i > 0; --i) {
+    if (p->shape[i] == 0) whole = false;
+    if (p->shape[i] == 1) continue;
+    if (p->strides[i] != row) whole = false;
+    if (__builtin_mul_overflow(row, p->shape[i], &row)) whole = false;
+  }
+  p->row = row;
+  p->rows = whole;
+  Py_INCREF(descr);
+  p->descr = descr;
+  learn_dtype(p.get());
+  set_place(self, std::move(p));
+  Py_RETURN_NONE;
+}
+
+// _link(ep, peer)
+PyObject* elements_link(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  EndpointCore* core = nullptr;
+  if (nargs != 2 || !nb::try_cast(nb::handle(args[0]), core) || core == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "_link(ep: Endpoint, peer: int)");
+    return nullptr;
+  }
+  uint64_t peer = 0;
+  if (!to_u64(args[1], &peer, "_link", "peer")) return nullptr;
+  const Place* old = elements_of(self)->place;
+  if (old == nullptr) Py_RETURN_NONE;
+  auto p = std::make_unique<Place>(*old);
+  // Calls through the endpoint's rules take no other way than the one here: see nic/rules.hpp.
+  const bool plain = call::capable(*core->ep, OpKind::read) && call::capable(*core->ep, OpKind::write) &&
+                     !core->ep->config().rules.more;
+  p->ep = plain ? core->ep : nullptr;
+  p->box = plain ? core->box : nullptr;
+  p->peer = peer;
+  set_place(self, std::move(p));
+  Py_RETURN_NONE;
+}
+
+PyObject* elements_unlink(PyObject* self, PyObject*) {
+  const Place* old = elements_of(self)->place;
+  if (old == nullptr || old->ep == nullptr) Py_RETURN_NONE;
+  auto p = std::make_unique<Place>(*old);
+  p->ep = nullptr;
+  p->box = nullptr;
+  set_place(self, std::move(p));
+  Py_RETURN_NONE;
+}
+
+// _join(other): the same way as another selection of the same owner's array.
+PyObject* elements_join(PyObject* self, PyObject* other) {
+  if (!PyObject_TypeCheck(self, Py_TYPE(other)) && !PyObject_TypeCheck(other, Py_TYPE(self))) {
+    PyErr_SetString(PyExc_TypeError, "_join(other: Elements)");
+    return nullptr;
+  }
+  const Place* from = elements_of(other)->place;
+  const Place* old = elements_of(self)->place;
+  if (old == nullptr || from == nullptr || from->ep == nullptr) Py_RETURN_NONE;
+  auto p = std::make_unique<Place>(*old);
+  p->ep = from->ep;
+  p->box = from->box;
+  p->peer = from->peer;
+  set_place(self, std::move(p));
+  Py_RETURN_NONE;
+}
+
+// ---- copies
+// ----------------------------------------------------------------------------------------------------------
+
+// HOT. Copies one piece; false: use the Python method.
+inline bool move_piece(OpKind kind, const Place& p, uint64_t addr, std::byte* local, uint64_t bytes) {
+  if (bytes < kReleaseGilBytes) [[likely]]
+    return p.ep->move_now(kind, local, bytes, p.peer, addr, p.key);
+  // Another thread may replace the place while the GIL is released.
+  const std::shared_ptr<DomainBox> box = p.box;
+  const std::shared_ptr<nic::Endpoint> ep = p.ep;
+  const uint64_t peer = p.peer, key = p.key;
+  const ReleasedGil released;
+  return ep->move_now(kind, local, bytes, peer, addr, key);
+}
+
+}  // namespace
+
+bool move_rows(OpKind kind, const Place& p, const nic::Rows& rows) {
+  if (!takes_long(rows)) return p.ep->move_rows_now(kind, rows, p.peer, p.key) == rows.count;
+  const std::shared_ptr<DomainBox> box = p.box;
+  const std::shared_ptr<nic::Endpoint> ep = p.ep;
+  const uint64_t peer = p.peer, key = p.key;
+  const ReleasedGil released;
+  return ep->move_rows_now(kind, rows, peer, key) == rows.count;
+}
+
+namespace {
+
+// HOT. A selection from or to local memory in one piece.
+inline bool move(OpKind kind, const Place& p, const Picked& s, std::byte* local) {
+  if (s.count == 1) [[likely]]
+    return move_piece(kind, p, s.addr, local, s.block);
+  nic::Rows rows;
+  rows.local = local;
+  rows.bytes = rows.local_step = s.block;
+  rows.count = s.count;
+  rows.addr = s.addr;
+  rows.step = s.step;
+  return move_rows(kind, p, rows);
+}
+
+// Writes one element's bytes to all elements of a selection.
+bool spread(const Place& p, const Picked& s, const nic::Rows* chosen, const std::byte* element) {
+  constexpr size_t kRoomBytes = 4096;
+  const auto item = static_cast<size_t>(p.item);
+  alignas(16) std::byte room[kRoomBytes];
+  const size_t whole = std::min<uint64_t>(kRoomBytes / item * item, s.block);
+  for (size_t at = 0; at < whole; at += item) std::memcpy(room + at, element, item);
+  nic::Rows rows = chosen != nullptr ? *chosen : nic::Rows{};
+  rows.local = room;
+  rows.local_step = 0;
+  if (s.block <= whole) {
+    if (chosen == nullptr) {
+      rows.bytes = s.block;
+      rows.count = s.count;
+      rows.addr = s.addr;
+      rows.step = s.step;
+    }
+    return move_rows(OpKind::write, p, rows);
+  }
+  if (s.count != 1) return false;  // several long pieces: by NumPy's broadcasting
+  rows.bytes = whole;
+  rows.count = s.block / whole;
+  rows.addr = s.addr;
+  rows.step = static_cast<int64_t>(whole);
+  const uint64_t rest = s.block % whole;  // first, because move_rows() may release the GIL
+  if (rest != 0 && !p.ep->move_now(OpKind::write, room, rest, p.peer, s.addr + s.block - rest, p.key)) return false;
+  return move_rows(OpKind::write, p, rows);
+}
+
+// HOT. A selection's elements; null without an error: use the Python method.
+inline PyObject* read_picked(const Place& p, const Picked& s, bool read_only) {
+  if (s.dims == 0 && !s.whole) [[likely]] {
+    if (!p.scalar) return nullptr;
+    alignas(16) std::byte room[kValueBytesMax];
+    if (!p.ep->move_now(OpKind::read, room, static_cast<uint64_t>(p.item), p.peer, s.addr, p.key)) return nullptr;
+    return load_value(p, room);
+  }
+  nb::object found = nb::steal(new_array(p, s, read_only));
+  if (!found.is_valid()) return nullptr;
+  auto* local = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(found.ptr())));
+  return move(OpKind::read, p, s, local) ? found.release().ptr() : nullptr;
+}
+
+// HOT. t[key] = value; false without an error: use the Python method.
+inline bool write_picked(const Place& p, const Picked& s, const nic::Rows* chosen, PyObject* value) {
+  if (PyArray_CheckExact(value)) {
+    std::byte* local = same_array(p, value, s, false);
+    if (local == nullptr) return false;
+    if (chosen == nullptr) return move(OpKind::write, p, s, local);
+    nic::Rows rows = *chosen;
+    rows.local = local;
+    return move_rows(OpKind::write, p, rows);
+  }
+  alignas(16) std::byte room[kValueBytesMax];
+  if (!store_value(p, value, room)) return false;
+  if (s.bytes() == static_cast<uint64_t>(p.item) && chosen == nullptr)
+    return p.ep->move_now(OpKind::write, room, static_cast<uint64_t>(p.item), p.peer, s.addr, p.key);
+  return spread(p, s, chosen, room);
+}
+
+PyObject* elements_getitem(PyObject* self, PyObject* key) {
+  static PyObject* const in_python_name = interned("_get_item");
+  if (const Place* p = place_of(self); p != nullptr) [[likely]] {
+    Picked s;
+    PyObject* found = nullptr;
+    if (is_index_array(key)) [[unlikely]] {
+      nic::Rows rows;
+      nb::object held;
+      if (pick_rows(*p, key, &rows, &s, &held)) {
+        nb::object array = nb::steal(new_array(*p, s));
+        if (!array.is_valid()) return nullptr;
+        rows.local = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+        if (move_rows(OpKind::read, *p, rows)) found = array.release().ptr();
+      }
+    } else if (pick(*p, key, &s)) [[likely]] {
+      found = read_picked(*p, s, true);
+    }
+    if (found != nullptr || PyErr_Occurred() != nullptr) [[likely]]
+      return found;
+  }
+  return in_python(self, in_python_name, {key});
+}
+
+// For callers of the sequence protocol, such as reversed().
+PyObject* elements_item(PyObject* self, Py_ssize_t i) {
+  const nb::object key = nb::steal(PyLong_FromSsize_t(i));
+  return key.is_valid() ? elements_getitem(self, key.ptr()) : nullptr;
+}
+
+int elements_setitem(PyObject* self, PyObject* key, PyObject* value) {
+  static PyObject* const in_python_name = interned("_set_item");
+  if (value == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "elements of a remote array cannot be deleted");
+    return -1;
+  }
+  if (const Place* p = place_of(self); p != nullptr) [[likely]] {
+    Picked s;
+    bool done = false;
+    if (is_index_array(key)) [[unlikely]] {
+      nic::Rows rows;
+      nb::object held;
+      done = pick_rows(*p, key, &rows, &s, &held) && write_picked(*p, s, &rows, value);
+    } else if (pick(*p, key, &s)) [[likely]] {
+      done = write_picked(*p, s, nullptr, value);
+    }
+    if (done) [[likely]]
+      return 0;
+    if (PyErr_Occurred() != nullptr) return -1;
+  }
+  PyObject* found = in_python(self, in_python_name, {key, value});
+  if (found == nullptr) return -1;
+  Py_DECREF(found);
+  return 0;
+}
+
+// ---- methods
+// ---------------------------------------------------------------------------------------------------------
+
+Signature g_read{"read", {"out"}, 1, 0, {}};
+Signature g_write{"write", {"value"}, 1, 1, {}};
+Signature g_fill{"fill", {"value"}, 1, 1, {}};
+Signature g_take{"take", {"indices", "axis", "out"}, 3, 1, {}};
+Signature g_put{"put", {"indices", "values", "axis"}, 3, 2, {}};
+
+PyObject* elements_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const in_python_name = interned("_read");
+  PyObject* a[1];
+  if (!parse(g_read, args, nargs, kwnames, a)) return nullptr;
+  PyObject* out = none_or(a[0]);
+  Py_DECREF(out);  // None lives forever, other objects as long as the call's arguments
+  if (const Place* p = place_of(self); p != nullptr) {
+    Picked s;
+    if (pick_all(*p, &s)) {
+      if (out == Py_None) {
+        s.whole = false;
+        PyObject* found = read_picked(*p, s, false);
+        if (found != nullptr || PyErr_Occurred() != nullptr) return found;
+      } else if (std::byte* local = same_array(*p, out, s, true); local != nullptr) {
+        if (move(OpKind::read, *p, s, local)) return Py_NewRef(out);
+      }
+    }
+  }
+  return in_python(self, in_python_name, {out});
+}
+
+PyObject* elements_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const in_python_name = interned("_write");
+  PyObject* a[1];
+  if (!parse(g_write, args, nargs, kwnames, a)) return nullptr;
+  if (const Place* p = place_of(self); p != nullptr) {
+    Picked s;
+    std::byte* local = nullptr;
+    if (pick_all(*p, &s) && (local = same_array(*p, a[0], s, false)) != nullptr && move(OpKind::write, *p, s, local)) {
+      Py_RETURN_NONE;
+    }
+  }
+  return in_python(self, in_python_name, {a[0]});
+}
+
+PyObject* elements_fill(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const in_python_name = interned("_fill");
+  PyObject* a[1];
+  if (!parse(g_fill, args, nargs, kwnames, a)) return nullptr;
+  if (const Place* p = place_of(self); p != nullptr) {
+    Picked s;
+    alignas(16) std::byte room[kValueBytesMax];
+    if (pick_all(*p, &s) && store_value(*p, a[0], room) && spread(*p, s, nullptr, room)) Py_RETURN_NONE;
+  }
+  return in_python(self, in_python_name, {a[0]});
+}
+
+bool first_axis(PyObject* axis) {
+  if (axis == nullptr) return true;
+  return PyLong_CheckExact(axis) && PyLong_AsSsize_t(axis) == 0;
+}
+
+PyObject* elements_take(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const in_python_name = interned("_take");
+  static PyObject* const zero = PyLong_FromLong(0);
+  PyObject* a[3];
+  if (!parse(g_take, args, nargs, kwnames, a)) return nullptr;
+  const auto& [indices, axis, out] = a;
+  if (const Place* p = place_of(self); p != nullptr && first_axis(axis)) {
+    nic::Rows rows;
+    nb::object held;
+    Picked s;
+    if (pick_rows(*p, indices, &rows, &s, &held)) {
+      const bool makes = out == nullptr || out == Py_None;
+      nb::object target = makes ? nb::steal(new_array(*p, s)) : nb::borrow(out);
+      if (!target.is_valid()) return nullptr;
+      rows.local = same_array(*p, target.ptr(), s, true);
+      if (rows.local != nullptr && move_rows(OpKind::read, *p, rows)) return target.release().ptr();
+    }
+  }
+  PyErr_Clear();
+  return in_python(self, in_python_name, {indices, axis != nullptr ? axis : zero, out != nullptr ? out : Py_None});
+}
+
+PyObject* elements_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const in_python_name = interned("_put");
+  static PyObject* const zero = PyLong_FromLong(0);
+  PyObject* a[3];
+  if (!parse(g_put, args, nargs, kwnames, a)) return nullptr;
+  const auto& [indices, values, axis] = a;
+  if (const Place* p = place_of(self); p != nullptr && first_axis(axis)) {
+    nic::Rows rows;
+    nb::object held;
+    Picked s;
+    if (pick_rows(*p, indices, &rows, &s, &held) && write_picked(*p, s, &rows, values)) Py_RETURN_NONE;
+  }
+  PyErr_Clear();
+  return in_python(self, in_python_name, {indices, values, axis != nullptr ? axis : zero});
+}
+
+#define WEFT_CALL(name, doc) {#name, method<elements_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+
+PyMethodDef g_methods[] = {
+    WEFT_CALL(
+        read,
+        "read($self, /, out=None)\n--\n\n"
+        "Read all elements, in one copy.\n\n"
+        "out   the destination: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or\n"
+        "      a writable buffer of as many bytes; None for a new NumPy array.\n\n"
+        "Returns the new array, or `out`. Raises ValueError (shape), TypeError (dtype), AccessDenied (out is\n"
+        "read-only)."),
+    WEFT_CALL(
+        write,
+        "write($self, /, value)\n--\n\n"
+        "Write all elements, in one copy if `value` is a C-contiguous array of the same dtype.\n\n"
+        "value   an array of the same shape (NumPy, torch, a list ...), of a dtype that NumPy converts safely.\n\n"
+        "`t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype)."),
+    WEFT_CALL(fill,
+              "fill($self, /, value)\n--\n\n"
+              "Set every element to a value.\n\n"
+              "value   one value, converted as NumPy's assignment does.\n\n"
+              "Raises ValueError (an array), TypeError (dtype), and the errors of the class."),
+    WEFT_CALL(
+        take,
+        "take($self, /, indices, axis=0, out=None)\n--\n\n"
+        "Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.\n\n"
+        "indices   array of integers of any shape, negative ones counted from the end; or a mask along the axis.\n"
+        "axis      of the array; the first (NumPy's own default is the flattened array).\n"
+        "out       the destination, as for `read`.\n\n"
+        "Returns an array of shape `shape[:axis] + indices.shape + shape[axis+1:]`, or `out`.\n"
+        "Raises IndexError (out of bounds: nothing is read), TypeError."),
+    WEFT_CALL(put,
+              "put($self, /, indices, values, axis=0)\n--\n\n"
+              "Write rows by index, in one vectored operation: `a[indices] = values` along an axis.\n\n"
+              "indices, axis   as for `take`. A row with several values gets the last one.\n"
+              "values          converted and broadcast to the shape that `take` returns.\n\n"
+              "Raises IndexError (out of bounds: nothing is written), ValueError, TypeError."),
+    {"_lay", method<elements_lay>(), METH_FASTCALL,
+     "_lay($self, base, key, dtype, shape, strides, /)\n--\n\n"
+     "The selection: address of the first element in the owner's region (bytes), the region's key (None: no region),\n"
+     "dtype, shape, byte strides. Ends the effect of _link()."},
+    {"_link", method<elements_link>(), METH_FASTCALL,
+     "_link($self, ep, peer, /)\n--\n\nThe way to the owner: an enabled endpoint, and the owner's fi_addr."},
+    {"_unlink", method<elements_unlink>(), METH_NOARGS,
+     "_unlink($self, /)\n--\n\nFrom now on every call uses the Python methods."},
+    {"_join", method<elements_join>(), METH_O,
+     "_join($self, other, /)\n--\n\nThe way to the owner as another selection has it."},
+    {nullptr, nullptr, 0, nullptr}};
+
+constexpr const char* kDoc =
+    "Access to the elements of another process's array in one call. Subclasses have the methods of the same names "
+    "with\n"
+    "an underscore (_get_item, _set_item, _read ...), for what load and store cannot do.";
+
+}  // namespace
+
+void register_elements(Module& m) {
+  if (!make_adder_type(m)) throw nb::python_error();
+  static std::vector<PyMethodDef> methods;
+  for (const PyMethodDef* from :
+       {static_cast<const PyMethodDef*>(g_methods), static_cast<const PyMethodDef*>(g_element_atomics)}) {
+    for (; from->ml_name != nullptr; ++from) methods.push_back(*from);
+  }
+  methods.push_back({nullptr, nullptr, 0, nullptr});
+  static PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>(kDoc)},
+                                {Py_tp_new, slot<elements_new>()},
+                                {Py_tp_init, slot<elements_init>()},
+                                {Py_tp_dealloc, slot<elements_dealloc>()},
+                                {Py_mp_subscript, slot<elements_getitem>()},
+                                {Py_mp_ass_subscript, slot<elements_setitem>()},
+                                {Py_sq_item, slot<elements_item>()},
+                                {Py_tp_methods, methods.data()},
+                                {Py_tp_getset, g_element_getset},
+                                {0, nullptr}};
+  static PyType_Spec spec{"weft._nic.Elements", sizeof(Elements), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  const nb::object type = nb::steal(PyType_FromSpec(&spec));
+  if (!type.is_valid()) throw nb::python_error();
+  m.attr("Elements") = type;
+  m.def(
+      "set_copy_type",
+      [](nb::handle copy) {
+        if (!PyType_Check(copy.ptr())) throw nb::type_error("a subclass of numpy.ndarray");
+        g_copy_type = reinterpret_cast<PyTypeObject*>(nb::borrow(copy).release().ptr());
+      },
+      nb::arg("type"), nb::sig("def set_copy_type(type: type) -> None"),
+      "The subclass of numpy.ndarray of what t[key] returns, where NumPy would return a view. Kept forever.");
+}
+
+}  // namespace weft::bind

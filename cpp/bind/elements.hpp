@@ -1,0 +1,124 @@
+// cpp/bind/elements.hpp: shared by the files of `Elements`, the base class of weft.RemoteArray: access to elements of a
+// mapped array in one call from Python, without a Python frame.
+//
+// What a call cannot do at once (a path other than load and store, an index or a value of another kind, an error) is
+// left to a method of the Python class with the same arguments, which does the same and raises the errors. Nothing is
+// done in that case, or what was done does no harm if it is done again.
+#pragma once
+
+#ifndef PY_ARRAY_UNIQUE_SYMBOL
+#define PY_ARRAY_UNIQUE_SYMBOL weft_elements_numpy
+#define NO_IMPORT_ARRAY
+#endif
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include "bind/ep.hpp"
+
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+
+namespace weft::bind {
+
+// Arrays of more dimensions use the Python methods.
+constexpr int kElementDims = 8;
+
+// How a Python object becomes an element; none: by NumPy, in the Python methods.
+enum class ValueKind : uint8_t { none, boolean, integer, natural, real16, real32, real64, complex64, complex128 };
+
+// A selection of an owner's array, and the way to it. Constant. Valid until the GIL is released.
+struct Place {
+  Place() = default;
+  Place(const Place& other);
+  Place& operator=(const Place&) = delete;
+  ~Place();
+
+  uint64_t base = 0, key = 0;  // of the first element
+  int dims = 0;
+  npy_intp shape[kElementDims], strides[kElementDims];
+  npy_intp item = 0;               // bytes of an element
+  npy_intp row = 0;                // bytes of t[i]
+  bool rows = false;               // t[i] is one piece of memory
+  PyArray_Descr* descr = nullptr;  // owned
+  bool scalar = false;             // elements are NumPy scalars that need no array
+  ValueKind value = ValueKind::none;
+  bool atomic = false;  // `datatype` is valid
+  nic::Datatype datatype{};
+
+  std::shared_ptr<DomainBox> box;     // outlives ep
+  std::shared_ptr<nic::Endpoint> ep;  // null: the array is not attached
+  uint64_t peer = 0;
+};
+
+struct Elements {
+  PyObject ob_base;
+  Place* place;  // null: no region. Other threads may replace it while this thread has released the GIL
+};
+
+// Pieces of memory: `count` times `block` bytes, `step` bytes apart. And the shape that the selection has in Python.
+struct Picked {
+  uint64_t addr = 0;
+  uint64_t block = 0, count = 1;
+  int64_t step = 0;
+  int dims = 0;
+  npy_intp shape[NPY_MAXDIMS];
+  bool whole = false;  // selected with an ellipsis: an array even without dimensions
+  [[nodiscard]] uint64_t bytes() const noexcept { return block * count; }
+};
+
+// HOT. The place of an array that loads and stores may reach; null: use the Python method.
+inline const Place* place_of(PyObject* self) noexcept {
+  const Place* p = reinterpret_cast<Elements*>(self)->place;
+  if (p == nullptr || p->ep == nullptr || p->box->forked()) [[unlikely]]
+    return nullptr;
+  return p;
+}
+
+// ---- elements_pick.cpp: indices
+// --------------------------------------------------------------------------------------
+
+// These return false, without a Python error, for whatever the Python methods must do.
+bool pick(const Place& p, PyObject* key, Picked* s);
+bool pick_all(const Place& p, Picked* s);
+// The rows that an index array selects along the first dimension: addr, step, index, limit, count and bytes of *rows,
+// and the selection's shape. *held keeps the memory of the indices.
+bool pick_rows(const Place& p, PyObject* indices, nic::Rows* rows, Picked* s, nb::object* held);
+// An index that is a list or an array.
+inline bool is_index_array(PyObject* key) {
+  return PyList_CheckExact(key) || PyArray_CheckExact(key);
+}
+
+// ---- elements_value.cpp: values
+// --------------------------------------------------------------------------------------
+
+constexpr size_t kValueBytesMax = 32;
+void learn_dtype(Place* p);  // from descr
+// HOT. The element that a Python number becomes by NumPy's assignment; false: let NumPy do it. wraps: negative numbers
+// become unsigned ones.
+bool store_value(const Place& p, PyObject* value, std::byte* out, bool wraps = false);
+PyObject* load_value(const Place& p, const std::byte* from);  // new reference
+// An array in one piece with the elements and the shape of a selection; null: not such an array.
+std::byte* same_array(const Place& p, PyObject* array, const Picked& s, bool writable);
+// read_only: what t[key] returns where NumPy would return a view.
+PyObject* new_array(const Place& p, const Picked& s, bool read_only = false);
+extern PyTypeObject* g_copy_type;  // of such arrays: weft.share.ReadOnlyCopy
+
+// ---- elements.cpp, elements_atomic.cpp
+// -------------------------------------------------------------------------------
+
+// Copies between local memory and pieces, without the GIL if that takes long. False: not everything was copied, and no
+// Python error is set.
+bool move_rows(OpKind kind, const Place& p, const nic::Rows& rows);
+// Calls a method of the Python class; null arguments are left out.
+PyObject* in_python(PyObject* self, PyObject* method, std::initializer_list<PyObject*> arguments);
+PyObject* interned(const char* name);
+
+// Whether a call copies for so long that other threads should run.
+constexpr uint64_t kLongRows = 512;
+inline bool takes_long(const nic::Rows& rows) {
+  return rows.bytes * rows.count >= kReleaseGilBytes || rows.count > kLongRows;
+}
+
+extern PyMethodDef g_element_atomics[];  // fetch_add and its kin
+extern PyGetSetDef g_element_getset[];   // add
+bool make_adder_type(Module& m);
+
+}  // namespace weft::bind

@@ -1,0 +1,246 @@
+// cpp/nic/now.cpp: accesses by load and store that end within the call, or do not begin.
+//
+// They serve callers that wait for each operation: no completion is queued, so none has to be read. What needs more
+// than a copy (frames, a notice to the owner, another process's kernel, an error) is left to the calls that post.
+//
+// HOT (8 bytes): no system call, no allocation, one lock. Lines touched as by post_one() (rma.cpp), less those of the
+// completion queue. Benchmark: bench/bench_elements.py.
+#include <algorithm>
+#include <new>
+
+#include "nic/fast.inl"
+
+namespace weft::nic {
+
+namespace {
+
+// Work of one hold of the lock, which bounds the wait of other threads and of closing regions.
+constexpr uint64_t kRowsPerHold = 256;
+constexpr uint64_t kRowBytesPerHold = 64 * 1024;
+constexpr uint64_t kUpdateBytesPerHold = 4096;
+
+constexpr OpClass kind_class(OpKind kind) noexcept {
+  return kind == OpKind::write ? OpClass::write : OpClass::read;
+}
+
+// Where the next rows are in the region; false: an index is out of range.
+inline bool row_address(const Rows& rows, uint64_t i, uint64_t* addr) noexcept {
+  int64_t at = static_cast<int64_t>(i);
+  if (rows.index != nullptr) {
+    at = rows.index[i];
+    if (at < 0) at += static_cast<int64_t>(rows.limit);
+    if (static_cast<uint64_t>(at) >= rows.limit) return false;
+  }
+  *addr = rows.addr + static_cast<uint64_t>(at) * static_cast<uint64_t>(rows.step);
+  return true;
+}
+
+}  // namespace
+
+Flow* Endpoint::open_flow(uint64_t to) noexcept {
+  try {
+    return flow_of(to);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// Checks the region and makes its translation; null if loads and stores cannot do the access.
+[[gnu::noinline]] std::byte* Endpoint::learn(Route& route, uint64_t key, uint64_t addr, uint64_t length,
+                                             uint32_t want) noexcept {
+  domain_->assert_held();
+  if (!route.ready || !route.peer->table.valid() || route.peer->dead()) return nullptr;
+  mem::MrView view;
+  if (route.peer->table.check(seen_by(route), route.ep_index, route.ep_generation, key, addr, length, want, view) !=
+      Status::ok) {
+    return nullptr;
+  }
+  remember(route, view, key);
+  return fast_target(route, key, addr, length, want);
+}
+
+// HOT. Requires the lock. A pointer for loads and stores of [addr, addr + length); null: they are not enough, or the
+// access is refused. As long as the lock is held, other accesses within the same region need no further check.
+[[gnu::always_inline]] inline std::byte* Endpoint::reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr,
+                                                             uint64_t length, uint32_t want, Flow** flow) noexcept {
+  if (!plain_ || read_cntr_ != nullptr || write_cntr_ != nullptr) [[unlikely]]
+    return nullptr;
+  const uint64_t to = dest_of(dest);
+  Flow* const found = to < flows_.size() && flows_[to] ? flows_[to].get() : open_flow(to);
+  if (found == nullptr) [[unlikely]]
+    return nullptr;
+  *flow = found;
+  Route& route = *found->route;
+  if (route.ep_entry == nullptr || (found->busy & stops_[static_cast<size_t>(c)]) != 0) [[unlikely]]
+    return nullptr;
+  std::byte* const there = fast_target(route, key, addr, length, want);
+  return there != nullptr ? there : learn(route, key, addr, length, want);
+}
+
+[[gnu::always_inline]] inline void Endpoint::count_now(Route& route, OpKind kind, AtomicFamily family,
+                                                       Datatype datatype, uint64_t key, uint64_t bytes) noexcept {
+  ++domain_->statistics.direct;
+  domain_->statistics.bytes += bytes;
+  if (counts_ != nullptr) [[unlikely]]
+    count_traffic(route, kind, family, datatype, key, 0, bytes, false, false);
+}
+
+bool Endpoint::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr,
+                        uint64_t key) noexcept {
+  const DomainLock guard(domain_);
+  const bool write = kind == OpKind::write;
+  Flow* flow;
+  std::byte* const there =
+      reach_now(kind_class(kind), dest, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead, &flow);
+  if (there == nullptr) [[unlikely]]
+    return false;
+  if (length > short_bytes_max_) [[unlikely]] {
+    if (!move_long_now(kind, local, length, *flow, there, key)) return false;
+  } else if (!(write ? copy_guarded_hot(there, local, length) : copy_guarded_hot(local, there, length))) [[unlikely]] {
+    return false;
+  }
+  count_now(*flow->route, kind, {}, {}, key, length);
+  return true;
+}
+
+// The copy outside the lock, under its own activity word. False: a page failed, the peer died, the endpoint was closed.
+[[gnu::noinline]] bool Endpoint::move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow,
+                                               std::byte* there, uint64_t key) noexcept {
+  domain_->assert_held();
+  const bool write = kind == OpKind::write;
+  // The address vector and the route may change outside the lock.
+  const std::shared_ptr<Flow> kept = flow.shared_from_this();
+  const std::shared_ptr<link::Peer> peer = flow.route->peer;
+  const mem::MrEntry* entry = flow.route->translations[translation_of(key)].entry;
+  Nic& nic = *domain_->nic_;
+  // SYNC POINT: the long activity is visible before the lock's word becomes even: see try_direct().
+  const uint32_t activity = nic.begin_long_activity(static_cast<uint32_t>(entry - &peer->table.mr(0)));
+  kept->begin_copy(kind_class(kind));
+  long_copies_.fetch_add(1, std::memory_order_relaxed);
+  domain_->unlock();
+  const bool copied = write ? mem::copy_guarded(there, local, length) : mem::copy_guarded(local, there, length);
+  nic.end_long_activity(activity);
+  domain_->lock();
+  long_copies_.fetch_sub(1, std::memory_order_release);
+  kept->end_copy(kind_class(kind));
+  const bool done = copied && state_ == State::enabled && !peer->dead() && kept->route->peer == peer;
+  if (kept->waits()) domain_->pump(*kept);
+  return done;
+}
+
+uint64_t Endpoint::move_rows_now(OpKind kind, const Rows& rows, uint64_t dest, uint64_t key) noexcept {
+  const bool write = kind == OpKind::write;
+  const uint32_t want = write ? mem::kRemoteWrite : mem::kRemoteRead;
+  uint64_t done = 0, addr = 0;
+  if (rows.bytes > short_bytes_max_) {
+    for (; done < rows.count; ++done) {
+      if (!row_address(rows, done, &addr) ||
+          !move_now(kind, rows.local + done * rows.local_step, rows.bytes, dest, addr, key)) {
+        break;
+      }
+    }
+    return done;
+  }
+  while (done < rows.count) {
+    const DomainLock guard(domain_);
+    Flow* flow;
+    if (!row_address(rows, done, &addr) ||
+        reach_now(kind_class(kind), dest, key, addr, rows.bytes, want, &flow) == nullptr) {
+      return done;
+    }
+    // A copy: the compiler keeps its fields in registers, although the rows are written.
+    const Translation region = flow->route->translations[translation_of(key)];
+    const uint64_t hold = std::clamp<uint64_t>(kRowBytesPerHold / std::max<uint64_t>(rows.bytes, 1), 1, kRowsPerHold);
+    const uint64_t first = done, end = std::min(rows.count, done + hold);
+    bool good = true;
+    for (; done < end; ++done) {
+      good = row_address(rows, done, &addr);
+      const uint64_t offset = addr - region.base;
+      good = good && offset <= region.length && rows.bytes <= region.length - offset;
+      if (!good) break;
+      std::byte* const there = region.pointer + offset;
+      std::byte* const here = rows.local + done * rows.local_step;
+      good = write ? copy_guarded_hot(there, here, rows.bytes) : copy_guarded_hot(here, there, rows.bytes);
+      if (!good) [[unlikely]]
+        break;
+    }
+    if (done != first) count_now(*flow->route, kind, {}, {}, key, (done - first) * rows.bytes);
+    if (!good) return done;
+  }
+  return done;
+}
+
+Updated Endpoint::update_now(const Update& update, uint64_t dest, uint64_t addr, uint64_t key) noexcept {
+  const uint64_t size = datatype_size(update.datatype);
+  const uint32_t want = want_of(update.family, update.op);
+  const auto at = [&](auto* list, uint64_t element) { return list != nullptr ? list + element * size : nullptr; };
+  uint64_t done = 0;
+  while (done < update.count) {
+    const uint64_t n = std::min(update.count - done, kUpdateBytesPerHold / size);
+    const DomainLock guard(domain_);
+    Flow* flow;
+    std::byte* const there = reach_now(OpClass::atomic, dest, key, addr + done * size, n * size, want, &flow);
+    if (there == nullptr || atomic_width(update.datatype, reinterpret_cast<uintptr_t>(there)) == AtomicWidth::locked)
+        [[unlikely]] {
+      break;
+    }
+    if (!apply_here(*flow->route->peer, update.op, update.datatype, there, at(update.operand, done),
+                    at(update.compare, done), at(update.result, done), n)) [[unlikely]] {
+      return {done, true};
+    }
+    count_now(*flow->route, OpKind::atomic, update.family, update.datatype, key, n * size);
+    done += n;
+  }
+  return {done, false};
+}
+
+Updated Endpoint::update_rows_now(const Update& update, const Rows& rows, uint64_t dest, uint64_t key) noexcept {
+  const uint64_t size = datatype_size(update.datatype), n = rows.bytes / size;
+  const uint32_t want = want_of(update.family, update.op);
+  const uint64_t hold = std::clamp<uint64_t>(kUpdateBytesPerHold / std::max<uint64_t>(rows.bytes, 1), 1, kRowsPerHold);
+  uint64_t done = 0, addr = 0;
+  if (rows.bytes > kUpdateBytesPerHold) {
+    for (; done < rows.count; ++done) {
+      if (!row_address(rows, done, &addr)) break;
+      Update one = update;
+      one.operand = rows.local + done * rows.local_step;
+      one.count = n;
+      const Updated u = update_now(one, dest, addr, key);
+      if (u.done != n) return {done, u.fault || u.done != 0};
+    }
+    return {done, false};
+  }
+  while (done < rows.count) {
+    const DomainLock guard(domain_);
+    Flow* flow;
+    if (!row_address(rows, done, &addr) ||
+        reach_now(OpClass::atomic, dest, key, addr, rows.bytes, want, &flow) == nullptr) {
+      break;
+    }
+    const Translation region = flow->route->translations[translation_of(key)];
+    const link::Peer& peer = *flow->route->peer;
+    const uint64_t first = done, end = std::min(rows.count, done + hold);
+    bool good = true, fault = false;
+    for (; done < end && good; ++done) {
+      good = row_address(rows, done, &addr);
+      const uint64_t offset = addr - region.base;
+      good = good && offset <= region.length && rows.bytes <= region.length - offset;
+      std::byte* const there = region.pointer + offset;
+      if (!good || atomic_width(update.datatype, reinterpret_cast<uintptr_t>(there)) == AtomicWidth::locked) {
+        good = false;
+        break;
+      }
+      fault = !apply_here(peer, update.op, update.datatype, there, rows.local + done * rows.local_step, nullptr,
+                          nullptr, n);
+      if (fault) [[unlikely]]
+        break;
+    }
+    if (done != first) {
+      count_now(*flow->route, OpKind::atomic, update.family, update.datatype, key, (done - first) * rows.bytes);
+    }
+    if (!good || fault) return {done, fault};
+  }
+  return {done, false};
+}
+
+}  // namespace weft::nic
