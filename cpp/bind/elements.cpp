@@ -4,6 +4,7 @@
 // is kept for short copies. Benchmark: bench/bench_elements.py.
 #define PY_ARRAY_UNIQUE_SYMBOL weft_elements_numpy
 #include "bind/elements.hpp"
+#include "bind/signatures.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -53,12 +54,14 @@ PyObject* in_python(PyObject* self, PyObject* method, std::initializer_list<PyOb
 
 namespace {
 
+PyTypeObject* g_elements_type = nullptr;
+
 Elements* elements_of(PyObject* self) {
   return reinterpret_cast<Elements*>(self);
 }
 
 void set_place(PyObject* self, std::unique_ptr<Place> place) {
-  delete std::exchange(elements_of(self)->place, place.release());
+  drop(std::exchange(elements_of(self)->place, place.release()));
 }
 
 PyObject* elements_new(PyTypeObject* type, PyObject*, PyObject*) {
@@ -71,7 +74,7 @@ int elements_init(PyObject*, PyObject*, PyObject*) {
 
 void elements_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  delete elements_of(self)->place;
+  drop(elements_of(self)->place);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -138,22 +141,24 @@ PyObject* elements_link(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
   Py_RETURN_NONE;
 }
 
-PyObject* elements_unlink(PyObject* self, PyObject*) {
-  const Place* old = elements_of(self)->place;
-  if (old == nullptr || old->ep == nullptr) Py_RETURN_NONE;
-  auto p = std::make_unique<Place>(*old);
-  p->ep = nullptr;
-  p->box = nullptr;
-  set_place(self, std::move(p));
+bool are_elements(PyObject* other, const char* call) {
+  if (PyObject_TypeCheck(other, g_elements_type)) return true;
+  PyErr_SetString(PyExc_TypeError, call);
+  return false;
+}
+
+// _adopt(other): the selection of another array, and the way to it.
+PyObject* elements_adopt(PyObject* self, PyObject* other) {
+  if (!are_elements(other, "_adopt(other: Elements)")) return nullptr;
+  const Place* from = elements_of(other)->place;
+  if (from != nullptr) ++from->users;
+  drop(std::exchange(elements_of(self)->place, from));
   Py_RETURN_NONE;
 }
 
 // _join(other): the same way as another selection of the same owner's array.
 PyObject* elements_join(PyObject* self, PyObject* other) {
-  if (!PyObject_TypeCheck(self, Py_TYPE(other)) && !PyObject_TypeCheck(other, Py_TYPE(self))) {
-    PyErr_SetString(PyExc_TypeError, "_join(other: Elements)");
-    return nullptr;
-  }
+  if (!are_elements(other, "_join(other: Elements)")) return nullptr;
   const Place* from = elements_of(other)->place;
   const Place* old = elements_of(self)->place;
   if (old == nullptr || from == nullptr || from->ep == nullptr) Py_RETURN_NONE;
@@ -172,23 +177,16 @@ PyObject* elements_join(PyObject* self, PyObject* other) {
 inline bool move_piece(OpKind kind, const Place& p, uint64_t addr, std::byte* local, uint64_t bytes) {
   if (bytes < kReleaseGilBytes) [[likely]]
     return p.ep->move_now(kind, local, bytes, p.peer, addr, p.key);
-  // Another thread may replace the place while the GIL is released.
-  const std::shared_ptr<DomainBox> box = p.box;
-  const std::shared_ptr<nic::Endpoint> ep = p.ep;
-  const uint64_t peer = p.peer, key = p.key;
   const ReleasedGil released;
-  return ep->move_now(kind, local, bytes, peer, addr, key);
+  return p.ep->move_now(kind, local, bytes, p.peer, addr, p.key);
 }
 
 }  // namespace
 
 bool move_rows(OpKind kind, const Place& p, const nic::Rows& rows) {
   if (!takes_long(rows)) return p.ep->move_rows_now(kind, rows, p.peer, p.key) == rows.count;
-  const std::shared_ptr<DomainBox> box = p.box;
-  const std::shared_ptr<nic::Endpoint> ep = p.ep;
-  const uint64_t peer = p.peer, key = p.key;
   const ReleasedGil released;
-  return ep->move_rows_now(kind, rows, peer, key) == rows.count;
+  return p.ep->move_rows_now(kind, rows, p.peer, p.key) == rows.count;
 }
 
 namespace {
@@ -230,7 +228,7 @@ bool spread(const Place& p, const Picked& s, const nic::Rows* chosen, const std:
   rows.count = s.block / whole;
   rows.addr = s.addr;
   rows.step = static_cast<int64_t>(whole);
-  const uint64_t rest = s.block % whole;  // first, because move_rows() may release the GIL
+  const uint64_t rest = s.block % whole;
   if (rest != 0 && !p.ep->move_now(OpKind::write, room, rest, p.peer, s.addr + s.block - rest, p.key)) return false;
   return move_rows(OpKind::write, p, rows);
 }
@@ -268,7 +266,7 @@ inline bool write_picked(const Place& p, const Picked& s, const nic::Rows* chose
 
 PyObject* elements_getitem(PyObject* self, PyObject* key) {
   static PyObject* const in_python_name = interned("_get_item");
-  if (const Place* p = place_of(self); p != nullptr) [[likely]] {
+  if (const Used p = place_of(self); p) [[likely]] {
     Picked s;
     PyObject* found = nullptr;
     if (is_index_array(key)) [[unlikely]] {
@@ -301,7 +299,7 @@ int elements_setitem(PyObject* self, PyObject* key, PyObject* value) {
     PyErr_SetString(PyExc_TypeError, "elements of a remote array cannot be deleted");
     return -1;
   }
-  if (const Place* p = place_of(self); p != nullptr) [[likely]] {
+  if (const Used p = place_of(self); p) [[likely]] {
     Picked s;
     bool done = false;
     if (is_index_array(key)) [[unlikely]] {
@@ -336,7 +334,7 @@ PyObject* elements_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (!parse(g_read, args, nargs, kwnames, a)) return nullptr;
   PyObject* out = none_or(a[0]);
   Py_DECREF(out);  // None lives forever, other objects as long as the call's arguments
-  if (const Place* p = place_of(self); p != nullptr) {
+  if (const Used p = place_of(self); p) {
     Picked s;
     if (pick_all(*p, &s)) {
       if (out == Py_None) {
@@ -355,7 +353,7 @@ PyObject* elements_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs
   static PyObject* const in_python_name = interned("_write");
   PyObject* a[1];
   if (!parse(g_write, args, nargs, kwnames, a)) return nullptr;
-  if (const Place* p = place_of(self); p != nullptr) {
+  if (const Used p = place_of(self); p) {
     Picked s;
     std::byte* local = nullptr;
     if (pick_all(*p, &s) && (local = same_array(*p, a[0], s, false)) != nullptr && move(OpKind::write, *p, s, local)) {
@@ -369,7 +367,7 @@ PyObject* elements_fill(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   static PyObject* const in_python_name = interned("_fill");
   PyObject* a[1];
   if (!parse(g_fill, args, nargs, kwnames, a)) return nullptr;
-  if (const Place* p = place_of(self); p != nullptr) {
+  if (const Used p = place_of(self); p) {
     Picked s;
     alignas(16) std::byte room[kValueBytesMax];
     if (pick_all(*p, &s) && store_value(*p, a[0], room) && spread(*p, s, nullptr, room)) Py_RETURN_NONE;
@@ -383,12 +381,12 @@ bool first_axis(PyObject* axis) {
 }
 
 PyObject* elements_take(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_take");
+  static PyObject* const in_python_name = interned("_take_rows");
   static PyObject* const zero = PyLong_FromLong(0);
   PyObject* a[3];
   if (!parse(g_take, args, nargs, kwnames, a)) return nullptr;
   const auto& [indices, axis, out] = a;
-  if (const Place* p = place_of(self); p != nullptr && first_axis(axis)) {
+  if (const Used p = place_of(self); p && first_axis(axis)) {
     nic::Rows rows;
     nb::object held;
     Picked s;
@@ -405,12 +403,12 @@ PyObject* elements_take(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 }
 
 PyObject* elements_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_put");
+  static PyObject* const in_python_name = interned("_put_rows");
   static PyObject* const zero = PyLong_FromLong(0);
   PyObject* a[3];
   if (!parse(g_put, args, nargs, kwnames, a)) return nullptr;
   const auto& [indices, values, axis] = a;
-  if (const Place* p = place_of(self); p != nullptr && first_axis(axis)) {
+  if (const Used p = place_of(self); p && first_axis(axis)) {
     nic::Rows rows;
     nb::object held;
     Picked s;
@@ -425,7 +423,6 @@ PyObject* elements_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 PyMethodDef g_methods[] = {
     WEFT_CALL(
         read,
-        "read($self, /, out=None)\n--\n\n"
         "Read all elements, in one copy.\n\n"
         "out   the destination: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or\n"
         "      a writable buffer of as many bytes; None for a new NumPy array.\n\n"
@@ -433,18 +430,15 @@ PyMethodDef g_methods[] = {
         "read-only)."),
     WEFT_CALL(
         write,
-        "write($self, /, value)\n--\n\n"
         "Write all elements, in one copy if `value` is a C-contiguous array of the same dtype.\n\n"
         "value   an array of the same shape (NumPy, torch, a list ...), of a dtype that NumPy converts safely.\n\n"
         "`t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype)."),
     WEFT_CALL(fill,
-              "fill($self, /, value)\n--\n\n"
               "Set every element to a value.\n\n"
               "value   one value, converted as NumPy's assignment does.\n\n"
               "Raises ValueError (an array), TypeError (dtype), and the errors of the class."),
     WEFT_CALL(
         take,
-        "take($self, /, indices, axis=0, out=None)\n--\n\n"
         "Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.\n\n"
         "indices   array of integers of any shape, negative ones counted from the end; or a mask along the axis.\n"
         "axis      of the array; the first (NumPy's own default is the flattened array).\n"
@@ -452,21 +446,18 @@ PyMethodDef g_methods[] = {
         "Returns an array of shape `shape[:axis] + indices.shape + shape[axis+1:]`, or `out`.\n"
         "Raises IndexError (out of bounds: nothing is read), TypeError."),
     WEFT_CALL(put,
-              "put($self, /, indices, values, axis=0)\n--\n\n"
               "Write rows by index, in one vectored operation: `a[indices] = values` along an axis.\n\n"
               "indices, axis   as for `take`. A row with several values gets the last one.\n"
               "values          converted and broadcast to the shape that `take` returns.\n\n"
               "Raises IndexError (out of bounds: nothing is written), ValueError, TypeError."),
     {"_lay", method<elements_lay>(), METH_FASTCALL,
-     "_lay($self, base, key, dtype, shape, strides, /)\n--\n\n"
      "The selection: address of the first element in the owner's region (bytes), the region's key (None: no region),\n"
      "dtype, shape, byte strides. Ends the effect of _link()."},
     {"_link", method<elements_link>(), METH_FASTCALL,
-     "_link($self, ep, peer, /)\n--\n\nThe way to the owner: an enabled endpoint, and the owner's fi_addr."},
-    {"_unlink", method<elements_unlink>(), METH_NOARGS,
-     "_unlink($self, /)\n--\n\nFrom now on every call uses the Python methods."},
-    {"_join", method<elements_join>(), METH_O,
-     "_join($self, other, /)\n--\n\nThe way to the owner as another selection has it."},
+     "The way to the owner: an enabled endpoint, and the owner's fi_addr."},
+    {"_adopt", method<elements_adopt>(), METH_O,
+     "The selection of another array, and the way to its owner, in place of this array's."},
+    {"_join", method<elements_join>(), METH_O, "The way to the owner as another selection has it."},
     {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
@@ -491,12 +482,13 @@ void register_elements(Module& m) {
                                 {Py_mp_subscript, slot<elements_getitem>()},
                                 {Py_mp_ass_subscript, slot<elements_setitem>()},
                                 {Py_sq_item, slot<elements_item>()},
-                                {Py_tp_methods, methods.data()},
+                                {Py_tp_methods, with_signatures("Elements", methods.data())},
                                 {Py_tp_getset, g_element_getset},
                                 {0, nullptr}};
   static PyType_Spec spec{"weft._nic.Elements", sizeof(Elements), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   const nb::object type = nb::steal(PyType_FromSpec(&spec));
   if (!type.is_valid()) throw nb::python_error();
+  g_elements_type = reinterpret_cast<PyTypeObject*>(nb::borrow(type).release().ptr());  // kept forever
   m.attr("Elements") = type;
   m.def(
       "set_copy_type",

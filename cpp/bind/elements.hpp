@@ -24,13 +24,14 @@ constexpr int kElementDims = 8;
 // How a Python object becomes an element; none: by NumPy, in the Python methods.
 enum class ValueKind : uint8_t { none, boolean, integer, natural, real16, real32, real64, complex64, complex128 };
 
-// A selection of an owner's array, and the way to it. Constant. Valid until the GIL is released.
+// A selection of an owner's array, and the way to it. Constant.
 struct Place {
   Place() = default;
   Place(const Place& other);
   Place& operator=(const Place&) = delete;
   ~Place();
 
+  mutable uint32_t users = 1;  // under the GIL: the array, and calls that go on
   uint64_t base = 0, key = 0;  // of the first element
   int dims = 0;
   npy_intp shape[kElementDims], strides[kElementDims];
@@ -50,7 +51,30 @@ struct Place {
 
 struct Elements {
   PyObject ob_base;
-  Place* place;  // null: no region. Other threads may replace it while this thread has released the GIL
+  // Null: no region. Another thread, or Python code that a conversion or the garbage collector runs, may replace it.
+  const Place* place;
+};
+
+inline void drop(const Place* place) noexcept {
+  if (place != nullptr && --place->users == 0) delete place;
+}
+
+// A place that a call uses, kept although the array may get another one. Null: use the Python method.
+class Used {
+ public:
+  explicit Used(const Place* place) noexcept : place_(place) {
+    if (place != nullptr) [[likely]]
+      ++place->users;
+  }
+  ~Used() { drop(place_); }
+  Used(const Used&) = delete;
+  Used& operator=(const Used&) = delete;
+  const Place& operator*() const noexcept { return *place_; }
+  const Place* operator->() const noexcept { return place_; }
+  explicit operator bool() const noexcept { return place_ != nullptr; }
+
+ private:
+  const Place* place_;
 };
 
 // Pieces of memory: `count` times `block` bytes, `step` bytes apart. And the shape that the selection has in Python.
@@ -64,12 +88,12 @@ struct Picked {
   [[nodiscard]] uint64_t bytes() const noexcept { return block * count; }
 };
 
-// HOT. The place of an array that loads and stores may reach; null: use the Python method.
-inline const Place* place_of(PyObject* self) noexcept {
+// HOT. The place of an array that loads and stores may reach.
+inline Used place_of(PyObject* self) noexcept {
   const Place* p = reinterpret_cast<Elements*>(self)->place;
   if (p == nullptr || p->ep == nullptr || p->box->forked()) [[unlikely]]
-    return nullptr;
-  return p;
+    p = nullptr;
+  return Used(p);
 }
 
 // ---- elements_pick.cpp: indices

@@ -3,6 +3,7 @@
 // HOT: calls on one element. One call from Python, one into the NIC (Endpoint::update_now). Benchmark:
 // bench/bench_elements.py.
 #include "bind/elements.hpp"
+#include "bind/signatures.hpp"
 
 #include <structmember.h>
 
@@ -64,7 +65,7 @@ PyObject* call_in_python(PyObject* self, const AtomicCall& c) {
 
 // HOT.
 PyObject* one_element(PyObject* self, const AtomicCall& c) {
-  if (const Place* p = place_of(self); p != nullptr && c.known) [[likely]] {
+  if (const Used p = place_of(self); p && c.known) [[likely]] {
     Picked s;
     alignas(16) std::byte operand[kValueBytesMax], compare[kValueBytesMax], result[kValueBytesMax];
     if (has_op(*p, c.family, c.op) && pick(*p, c.index, &s) && s.dims == 0 && !s.whole &&
@@ -160,11 +161,9 @@ Adder* adder_of(PyObject* self) {
 // Posts the update without the GIL if it takes long.
 template <typename Call>
 nic::Updated released(bool long_one, const Place& p, const Call& call) {
-  const std::shared_ptr<DomainBox> box = p.box;
-  const std::shared_ptr<nic::Endpoint> ep = p.ep;
-  if (!long_one) return call(*ep);
+  if (!long_one) return call(*p.ep);
   const ReleasedGil without;
-  return call(*ep);
+  return call(*p.ep);
 }
 
 // Raises the error of an update that ended at a page that failed.
@@ -179,7 +178,7 @@ PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
   static PyObject* const method = interned("_add_block");
   uint64_t done = 0;
   const NamedOp* op = find_op(op_name);
-  if (const Place* p = place_of(self); p != nullptr && op != nullptr && has_op(*p, AtomicFamily::base, op->op)) {
+  if (const Used p = place_of(self); p && op != nullptr && has_op(*p, AtomicFamily::base, op->op)) {
     Picked s;
     std::byte* local = nullptr;
     if (pick_all(*p, &s) && s.count == 1 && (local = same_array(*p, block, s, false)) != nullptr) {
@@ -188,9 +187,10 @@ PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
       update.datatype = p->datatype;
       update.operand = local;
       update.count = s.block / static_cast<uint64_t>(p->item);
-      const uint64_t peer = p->peer, key = p->key, all = update.count;
-      const nic::Updated u = released(s.block >= kReleaseGilBytes / 8, *p,
-                                      [&](nic::Endpoint& ep) { return ep.update_now(update, peer, s.addr, key); });
+      const uint64_t all = update.count;
+      const nic::Updated u = released(s.block >= kReleaseGilBytes / 8, *p, [&](nic::Endpoint& ep) {
+        return ep.update_now(update, p->peer, s.addr, p->key);
+      });
       if (u.fault) return fault("add", u.done);
       if (u.done == all) Py_RETURN_NONE;
       done = u.done;
@@ -205,8 +205,8 @@ PyObject* add_rows(PyObject* self, PyObject* indices, PyObject* values, PyObject
   static PyObject* const method = interned("_add_at");
   uint64_t done = 0;
   const NamedOp* op = find_op(op_name);
-  const Place* p = place_of(self);
-  if (p != nullptr && op != nullptr && is_index_array(indices) && has_op(*p, AtomicFamily::base, op->op)) {
+  const Used p = place_of(self);
+  if (p && op != nullptr && is_index_array(indices) && has_op(*p, AtomicFamily::base, op->op)) {
     nic::Rows rows;
     nb::object held;
     Picked s;
@@ -222,9 +222,8 @@ PyObject* add_rows(PyObject* self, PyObject* indices, PyObject* values, PyObject
         nic::Update update;
         update.op = op->op;
         update.datatype = p->datatype;
-        const uint64_t peer = p->peer, key = p->key;
-        const nic::Updated u = released(takes_long(rows), *p,
-                                        [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, peer, key); });
+        const nic::Updated u = released(
+            takes_long(rows), *p, [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, p->peer, p->key); });
         if (u.fault) return fault("add.at", u.done);
         if (u.done == rows.count) Py_RETURN_NONE;
         done = u.done;
@@ -248,8 +247,8 @@ PyObject* elements_scatter(PyObject* self, PyObject* const* args, Py_ssize_t nar
   auto* starts = reinterpret_cast<PyArrayObject*>(args[1]);
   auto* operand = reinterpret_cast<PyArrayObject*>(args[3]);
   const auto count = static_cast<uint64_t>(PyArray_SIZE(starts));
-  const Place* p = place_of(self);
-  if (p == nullptr || op >= nic::kAtomicOpCount || !has_op(*p, AtomicFamily::base, static_cast<AtomicOp>(op)) ||
+  const Used p = place_of(self);
+  if (!p || op >= nic::kAtomicOpCount || !has_op(*p, AtomicFamily::base, static_cast<AtomicOp>(op)) ||
       PyArray_TYPE(starts) != NPY_INTP || !PyArray_ISCARRAY_RO(starts) || !PyArray_IS_C_CONTIGUOUS(operand) ||
       !PyArray_EquivTypes(PyArray_DESCR(operand), p->descr) || block % static_cast<uint64_t>(p->item) != 0 ||
       count * block != static_cast<uint64_t>(PyArray_NBYTES(operand))) {
@@ -265,9 +264,8 @@ PyObject* elements_scatter(PyObject* self, PyObject* const* args, Py_ssize_t nar
   nic::Update update;
   update.op = static_cast<AtomicOp>(op);
   update.datatype = p->datatype;
-  const uint64_t peer = p->peer, key = p->key;
-  const nic::Updated u =
-      released(takes_long(rows), *p, [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, peer, key); });
+  const nic::Updated u = released(takes_long(rows), *p,
+                                  [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, p->peer, p->key); });
   return u.fault ? fault("add.at", u.done) : PyLong_FromUnsignedLongLong(u.done);
 }
 
@@ -353,7 +351,6 @@ constexpr const char* kAddDoc =
     "`t.add.at(indices, values)` adds to rows by index, as numpy.add.at. Raises as `fetch_add`.";
 
 constexpr const char* kAtDoc =
-    "at($self, /, indices, values=1, op='sum')\n--\n\n"
     "Add to rows by index, each element atomically: numpy.add.at. An index that occurs several times counts each "
     "time.\n\n"
     "indices   array of integers, negative ones counted from the end; a mask; or a tuple of them, one a dimension.\n"
@@ -374,7 +371,6 @@ PyMemberDef g_adder_members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(A
 
 PyMethodDef g_element_atomics[] = {
     WEFT_CALL(fetch_add,
-              "fetch_add($self, /, index, value=1)\n--\n\n"
               "Add to elements, each atomically, and return their previous values.\n\n"
               "index   basic index of one element or several; `...` for all.\n"
               "value   a number, or an array that broadcasts to the selection.\n\n"
@@ -383,20 +379,16 @@ PyMethodDef g_element_atomics[] = {
               "\"rw\")."),
     WEFT_CALL(
         compare_swap,
-        "compare_swap($self, /, index, expected, value)\n--\n\n"
         "Set elements that equal `expected` to `value`, each atomically, and return the previous values of all.\n\n"
         "Elements whose returned value equals `expected` were set: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.\n"
         "Arguments and errors as `fetch_add`."),
     WEFT_CALL(swap,
-              "swap($self, /, index, value)\n--\n\n"
               "Set elements, each atomically, and return their previous values. Arguments and errors as `fetch_add`."),
     WEFT_CALL(fetch_op,
-              "fetch_op($self, /, index, op, value)\n--\n\n"
               "Combine elements with a value, each atomically, and return their previous values.\n\n"
               "op   \"sum\", \"prod\", \"min\", \"max\", \"and\", \"or\", \"xor\" (bits), \"replace\".\n\n"
               "Other arguments and errors as `fetch_add`; InvalidArgument for another op."),
     {"_scatter", method<elements_scatter>(), METH_FASTCALL,
-     "_scatter($self, op, starts, block, operand, /)\n--\n\n"
      "Updates the pieces of `block` bytes at these addresses, each atomically, in order; returns how many are done."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -404,10 +396,14 @@ PyGetSetDef g_element_getset[] = {{"add", elements_add, nullptr, kAddDoc, nullpt
                                   {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 bool make_adder_type(Module& m) {
-  static PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>(kAddDoc)}, {Py_tp_dealloc, slot<adder_dealloc>()},
-                                {Py_tp_call, slot<PyVectorcall_Call>()}, {Py_tp_repr, slot<adder_repr>()},
-                                {Py_tp_methods, g_adder_methods},        {Py_tp_getset, g_adder_getset},
-                                {Py_tp_members, g_adder_members},        {0, nullptr}};
+  static PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>(kAddDoc)},
+                                {Py_tp_dealloc, slot<adder_dealloc>()},
+                                {Py_tp_call, slot<PyVectorcall_Call>()},
+                                {Py_tp_repr, slot<adder_repr>()},
+                                {Py_tp_methods, with_signatures("Adder", g_adder_methods)},
+                                {Py_tp_getset, g_adder_getset},
+                                {Py_tp_members, g_adder_members},
+                                {0, nullptr}};
   static PyType_Spec spec{"weft._nic.Adder", sizeof(Adder), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL, slots};
   PyObject* type = PyType_FromSpec(&spec);

@@ -38,8 +38,9 @@ def text(definition: str) -> str:
 
 
 def signatures(patterns: str) -> Iterator[tuple[str, str, str]]:
-    """(type, method, text signature) of each pattern that defines a method; the type of a function is ""."""
-    for pattern, definition in re.findall(r"^(\S+)\$:\n    (def .*)$", patterns, re.MULTILINE):
+    """(type, method, text signature) of each pattern that defines a method, by its first overload; the type of a
+    function is ""."""
+    for pattern, definition in re.findall(r"^(\S+)\$:\n(?:    @overload\n)?    (def .*)$", patterns, re.MULTILINE):
         for name, groups in expanded(pattern.replace("\\", "")):
             line = definition
             for i, group in enumerate(groups, 1):

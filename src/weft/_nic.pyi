@@ -2406,8 +2406,10 @@ class Elements:
     def _link(self, ep: EndpointCore, peer: int, /) -> None:
         """The way to the owner: an enabled endpoint, and the owner's fi_addr."""
 
-    def _unlink(self) -> None:
-        """From now on every call uses the Python methods."""
+    def _adopt(self, other: Elements, /) -> None:
+        """
+        The selection of another array, and the way to its owner, in place of this array's.
+        """
 
     def _join(self, other: Elements, /) -> None:
         """The way to the owner as another selection has it."""

@@ -121,10 +121,10 @@ class Quick(Parts):
     def _fill(self, value: Any) -> None:
         self._run(fill_job(self, value))
 
-    def _take(self, indices: Any, axis: int, out: Any) -> Any:
+    def _take_rows(self, indices: Any, axis: int, out: Any) -> Any:
         return self._run(take_job(self, indices, axis, out))
 
-    def _put(self, indices: Any, values: Any, axis: int) -> None:
+    def _put_rows(self, indices: Any, values: Any, axis: int) -> None:
         self._run(put_job(self, indices, values, axis))
 
     def _add_block(self, block: Any, op: Any, done: int) -> None:

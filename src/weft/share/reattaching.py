@@ -64,3 +64,4 @@ def reattach(a: RemoteArray, source: Any, wait: Any) -> None:
             if slot not in ("__weakref__", "_key") and hasattr(fresh, slot):
                 setattr(a, slot, getattr(fresh, slot))
     a._key = fresh._key
+    a._adopt(fresh)
