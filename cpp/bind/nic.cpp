@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind/objects.hpp"
+#include "mem/huge_pages.hpp"
 
 namespace weft::bind {
 
@@ -169,7 +170,7 @@ void register_nic(Module& m) {
           "tcp), dead, and the reason if cma is off.")
       .def(
           "alloc",
-          [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh) {
+          [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh, bool huge) {
             auto box = box_of(n);
             mem::SegmentSet& segments = box->host->nic().segments();
             std::byte* p = nullptr;
@@ -186,6 +187,10 @@ void register_nic(Module& m) {
                     text + std::string("the address is not one of this process, or memory of Weft is mapped there"));
             }
             if (fresh) segments.discard(p);
+            if (huge) {
+              const ReleasedGil released;
+              (void)mem::use_huge_pages(reinterpret_cast<uint64_t>(p), nbytes);  // a refusal leaves small pages
+            }
             auto a = std::make_unique<Allocation>();
             a->box = box;
             a->address = p;
@@ -193,11 +198,13 @@ void register_nic(Module& m) {
             return a;
           },
           nb::arg("nbytes"), nb::kw_only(), nb::arg("address") = 0, nb::arg("fixed") = false, nb::arg("fresh") = false,
+          nb::arg("huge") = false,
           "Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).\n\n"
           "address  where to place the memory, a multiple of the page size, if nothing is mapped there; with\n"
           "         `fixed` the memory replaces existing mappings.\n"
           "fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes\n"
-          "         of an earlier allocation.")
+          "         of an earlier allocation.\n"
+          "huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.")
       .def(
           "overlay",
           [](PyNic& n, uint64_t address, uint64_t nbytes, uint64_t source) {

@@ -217,7 +217,7 @@ class Nic:
         tcp), dead, and the reason if cma is off.
         """
 
-    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False) -> Allocation:
+    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False, huge: bool = False) -> Allocation:
         """
         Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).
 
@@ -225,6 +225,7 @@ class Nic:
                  `fixed` the memory replaces existing mappings.
         fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes
                  of an earlier allocation.
+        huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.
         """
 
     def overlay(self, address: int, nbytes: int, source: int) -> bool:

@@ -16,7 +16,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from . import _nic, errors
+from . import _huge, _nic, errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,7 +212,8 @@ def array(
         return numpy.empty(dims, kind)
     if nbytes > sys.maxsize:
         raise errors.NoMemory(f"{call}: shape {dims} of {kind} takes {nbytes} B, more than an address space has")
-    memory: Any = (nic or _nic_of_process()).alloc(nbytes, fresh=fresh)
+    huge = nbytes >= _huge.PAGE and not fresh and _huge.wanted(nbytes)
+    memory: Any = (nic or _nic_of_process()).alloc(nbytes, fresh=fresh, huge=huge)
     if zero:
         numpy.frombuffer(memory, numpy.uint8).fill(0)
     found: np.ndarray[Any, Any] = numpy.ndarray(dims, kind, buffer=memory)

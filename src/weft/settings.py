@@ -246,6 +246,12 @@ class Settings(Environment):
         "shared",
         "strict: no memory is shared, the owner serves every access",
     )
+    huge_pages = Variable(
+        "WEFT_HUGE_PAGES",
+        Switch(),
+        True,
+        "0: arrays get their pages at their first use, also where only huge pages at once are to be had",
+    )
     cma = Variable("WEFT_CMA", Switch(), True, "reach memory that Weft did not allocate by process_vm_readv")
     shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too")
     listen = Variable(

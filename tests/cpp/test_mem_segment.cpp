@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "mem/huge_pages.hpp"
 #include "mem/lease.hpp"
 #include "mem/segment.hpp"
 
@@ -31,6 +32,37 @@ BOOST_AUTO_TEST_CASE(test_segment_allocation_is_page_aligned_zero_and_writable) 
     std::memset(p, 0xff, bytes);
   }
   BOOST_TEST(set.count() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(test_huge_pages_keep_the_bytes_and_never_reach_neighbours) {
+  SegmentSet set;
+  constexpr size_t kBytes = (size_t{5} << 20) + 4096;  // two blocks of 2 MiB, and an end that keeps small pages
+  std::byte* const p = set.allocate(kBytes);
+  std::byte* const next = set.allocate(4096);
+  std::memset(p, 0x5a, 3 << 20);  // a whole block, half of the second, nothing of the rest
+  std::memset(next, 0x33, 4096);
+  (void)use_huge_pages(reinterpret_cast<uint64_t>(p), kBytes);  // kernels before 6.1 refuse
+  size_t wrong = 0;
+  for (size_t i = 0; i < kBytes; ++i) wrong += p[i] != (i < (size_t{3} << 20) ? std::byte{0x5a} : std::byte{0});
+  for (size_t i = 0; i < 4096; ++i) wrong += next[i] != std::byte{0x33};
+  BOOST_TEST(wrong == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(test_huge_pages_of_a_range_without_a_whole_block_are_none) {
+  SegmentSet set;
+  std::byte* const p = set.allocate(8 << 20);
+  const auto at = reinterpret_cast<uint64_t>(p);
+  BOOST_TEST(use_huge_pages(at + 4096, (2 << 20) - 4096));
+  unsigned char resident = 1;
+  BOOST_REQUIRE(::mincore(p + 4096, 4096, &resident) == 0);
+  BOOST_TEST((resident & 1) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(test_huge_pages_of_unmapped_memory_are_refused) {
+  void* const hole = ::mmap(nullptr, 8 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  BOOST_REQUIRE(hole != MAP_FAILED);
+  ::munmap(hole, 8 << 20);
+  BOOST_TEST(!use_huge_pages(reinterpret_cast<uint64_t>(hole), 8 << 20));
 }
 
 BOOST_AUTO_TEST_CASE(test_segment_find_names_place_or_nothing) {

@@ -49,7 +49,8 @@ PY_BELOW: dict[str, set[str]] = {
     "settings": {"errors", "flags"},  # the environment
     "_sodium": {"_nic", "errors"},  # what the tcp link proves and encrypts with
     # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
-    "_process": {"_nic", "_sodium", "errors", "buffers", "settings"},
+    "_huge": {"settings"},  # whether arrays get huge pages
+    "_process": {"_huge", "_nic", "_sodium", "errors", "buffers", "settings"},
     "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
     "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
     "providers": _GROUND | {"fi", "settings", "fm"},  # of fi its data types (FI_OBJECTS); of fm the client of joins

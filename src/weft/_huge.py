@@ -1,0 +1,47 @@
+"""Whether new arrays get huge pages at once.
+
+Most systems give shared memory small pages only (`shmem_enabled` is "never"), one fault for each 4 KiB, and the processor
+looks up eight times as many addresses. There Weft asks for huge pages itself when it allocates an array; the array then
+has all its pages from the start.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+__all__ = ["PAGE", "wanted"]
+
+PAGE = 2 << 20
+"""Bytes of a huge page; smaller arrays get none."""
+
+_RULE = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+_GROUP_MAX = Path("/sys/fs/cgroup/memory.max")
+
+
+def wanted(nbytes: int) -> bool:
+    """True if an array gets its pages at once: not more than a quarter of the memory that is free now."""
+    return _asks() and 4 * nbytes <= min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _group_bytes())
+
+
+@functools.cache
+def _asks() -> bool:
+    """True if the kernel gives shared memory huge pages only when asked, and WEFT_HUGE_PAGES allows to ask."""
+    from . import settings
+
+    return settings.load().huge_pages and "[never]" in _text(_RULE)
+
+
+@functools.cache
+def _group_bytes() -> int:
+    """The limit of the container, in bytes."""
+    text = _text(_GROUP_MAX).strip()
+    return int(text) if text.isdigit() else 1 << 62
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
