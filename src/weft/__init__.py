@@ -27,6 +27,7 @@ _ROOMS = frozenset(
         "fi",
         "flags",
         "fm",
+        "interop",
         "launch",
         "memory",
         "observe",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import fi as fi
     from . import flags as flags
     from . import fm as fm
+    from . import interop as interop
     from . import launch as launch
     from . import memory as memory
     from . import observe as observe

@@ -624,6 +624,7 @@ def test_dlpack_holds_numpy_memory() -> None:
 def test_torch_tensor_shares_its_memory() -> None:
     import torch
 
+    assert describe(torch.zeros(5, dtype=torch.float8_e5m2)).format == "float8_e5m2"
     tensor = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
     info = describe(tensor, writable=True)
     assert (info.address, info.nbytes, info.format) == (tensor.data_ptr(), 24, "bfloat16")

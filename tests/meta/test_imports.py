@@ -88,6 +88,7 @@ PY_BELOW: dict[str, set[str]] = {
         "fi",
         "flags",
         "fm",
+        "interop",
         "launch",
         "memory",
         "observe",
@@ -179,7 +180,7 @@ def cpp_faults(cpp: Path) -> Iterator[str]:
 
 # ---- Python -------------------------------------------------------------------------------------------------
 def _imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
-    """(line, dotted module, inside a function) of each import; `from weft import fi` counts as weft.fi."""
+    """(line, dotted module, inside a function or TYPE_CHECKING) of each import; `from weft import fi` counts as weft.fi."""
 
     def visit(node: ast.AST, inside: bool) -> Iterator[tuple[int, str, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -195,6 +196,8 @@ def _imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, b
                     yield child.lineno, f"{module}.{alias.name}" if module in ("weft", "weft.fi") else module, inside
             else:
                 lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                # Only type checkers see what is behind TYPE_CHECKING.
+                lazy |= isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
                 yield from visit(child, inside or lazy)
 
     yield from visit(tree, False)

@@ -60,6 +60,16 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 _DL_FLAG_READ_ONLY, _DL_FLAG_IS_COPIED = 1, 2
 _DL_CODES = {0: "int", 1: "uint", 2: "float", 3: "handle", 4: "bfloat", 5: "complex", 6: "bool"}  # enum DLDataTypeCode
+_DL_FLOAT8 = {  # enum DLDataTypeCode since 1.1, by the names of ml_dtypes and torch
+    7: "float8_e3m4",
+    8: "float8_e4m3",
+    9: "float8_e4m3b11fnuz",
+    10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
+    12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
+}
 _DL_HANDLE = 3
 _DL_DEVICES = {  # enum DLDeviceType: name, fi_hmem_iface, can the CPU load and store it
     1: ("CPU", HMEM_SYSTEM, True),
@@ -147,6 +157,8 @@ def from_dlpack(obj: object) -> BufferInfo | None:
     if tensor.dtype.code == _DL_HANDLE:
         refuse_objects(obj)
     code = f"{_DL_CODES.get(tensor.dtype.code, 'code' + str(tensor.dtype.code))}{tensor.dtype.bits}"
+    if tensor.dtype.bits == 8:
+        code = _DL_FLOAT8.get(tensor.dtype.code, code)
     if tensor.dtype.lanes != 1:
         code += f"x{tensor.dtype.lanes}"
     if bits % 8 != 0 or bits == 0:
