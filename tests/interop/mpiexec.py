@@ -53,8 +53,8 @@ def launcher() -> str:
     return where
 
 
-# MPICH's launcher kills all ranks when it sees one end without MPI_Finalize, even if it is asked not to. So it sees shells,
-# which end together, when the last rank has ended.
+# MPICH's launcher kills all ranks when it sees one end without MPI_Finalize, even if it is asked not to. So it sees
+# shells, which end together, when the last rank has ended.
 TOGETHER = """\
 "$@"
 touch "$FOLDER/ended.$PMI_RANK"

@@ -180,7 +180,7 @@ def cpp_faults(cpp: Path) -> Iterator[str]:
 
 # ---- Python -------------------------------------------------------------------------------------------------
 def _imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
-    """(line, dotted module, inside a function or TYPE_CHECKING) of each import; `from weft import fi` counts as weft.fi."""
+    """(line, dotted module, whether inside a function) of each import; `from weft import fi` counts as weft.fi."""
 
     def visit(node: ast.AST, inside: bool) -> Iterator[tuple[int, str, bool]]:
         for child in ast.iter_child_nodes(node):
