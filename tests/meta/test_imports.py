@@ -62,7 +62,8 @@ PY_BELOW: dict[str, set[str]] = {
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},
     "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks
-    "interop": {"errors", "memory", "share"},
+    # Of fi what Dask's frames need: regions without names and tickets.
+    "interop": {"_process", "errors", "fi", "memory", "share"},
     "tools": _GROUND
     | {
         "settings",
