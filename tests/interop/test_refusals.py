@@ -234,10 +234,31 @@ def test_any_store_with_three_methods_serves(name: str) -> None:
     assert everywhere(3, run) == [[0, 1, 2]] * 3
 
 
-@pytest.mark.parametrize("fails", ["set", "get", "wait"])
+class Checked(Dictionary):
+    """A store with torch's check()."""
+
+    def check(self, keys: list[str]) -> bool:
+        self._may("check")
+        return all(key in self.values for key in keys)
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        raise AssertionError("not needed")
+
+
+def test_store_that_can_be_asked_is_not_waited_for(name: str) -> None:
+    store = Checked()
+
+    def run(rank: int) -> int:
+        with attach_all(store, np.full(1, rank), rank=rank, size=2, name=name) as peers:
+            return int(peers[1 - rank][0])
+
+    assert everywhere(2, run) == [1, 0]
+
+
+@pytest.mark.parametrize("fails", ["set", "get", "wait", "check"])
 def test_store_that_fails_is_an_error_at_once(name: str, fails: str) -> None:
     """Not at the deadline, which is far away."""
-    store = Dictionary(fails)
+    store = Checked(fails) if fails == "check" else Dictionary(fails)
     results = everywhere(2, lambda rank: attach_all(store, np.zeros(1), rank=rank, size=2, name=name, timeout=1000))
     reason = same(results)
     assert isinstance(reason, errors.ConnectionReset)

@@ -26,14 +26,14 @@ from .channel import RECORD_BYTES_MAX
 from .control import pauses
 from .peers import DEFAULT_TIMEOUT_S, PeerArrays, Result, meet
 
-__all__ = ["FileStore", "Store", "attach_all", "meet_by_store"]
+__all__ = ["FileStore", "KeyValueStore", "attach_all", "meet_by_store"]
 
 # Seconds of one wait at the store. Between two waits the deadline is checked.
 _SLICE_S = 0.5
 _SETTLE_S = 3.0
 
 
-class Store(Protocol):
+class KeyValueStore(Protocol):
     """What attach_all() needs of a store. torch.distributed's stores have it."""
 
     def set(self, key: str, value: Any, /) -> Any:
@@ -47,7 +47,7 @@ class Store(Protocol):
 
 
 def attach_all(
-    store: Store,
+    store: KeyValueStore,
     array: Any,
     *,
     rank: int,
@@ -62,7 +62,7 @@ def attach_all(
     """Share an array with all ranks, and attach the arrays of all ranks. Collective.
 
     store         where the ranks meet: a FileStore, a store of torch.distributed, or any object with `set(key, value)`,
-                  `get(key)` and `wait([keys], timeout)`.
+                  `get(key)` and `wait([keys], timeout)`; `check([keys])`, which does not wait, is used where it is.
     rank, size    this rank's number and the number of ranks: `weft.launch.environment()` knows them under a launcher.
     name          of the meeting, the same in all ranks. Meetings of one name at one store are counted: ranks call in
                   the same order. Keys are `<name>/<count>/<rank>`, and stay in the store.
@@ -166,6 +166,14 @@ class _StoreChannel:
         """Whether a rank's key is there. Waits a little, and not at all once the deadline is over."""
         begun = time.monotonic()
         seconds = min(max(deadline - begun, 0.001), _SLICE_S)
+        check = getattr(self._store, "check", None)
+        if callable(check):  # torch's stores print a warning when wait() ends by its timeout
+            pause = pauses()
+            while not self._at_store(call, check, [self._key(rank)]):
+                if time.monotonic() - begun > seconds:
+                    return False
+                time.sleep(next(pause))
+            return True
         try:
             self._store.wait([self._key(rank)], datetime.timedelta(seconds=seconds))
             return True

@@ -21,7 +21,7 @@ import numpy as np
 from .. import errors, memory
 from ..share import Node, RemoteArray
 from .peers import DEFAULT_TIMEOUT_S, PeerArrays
-from .store import Store, meet_by_store
+from .store import KeyValueStore, meet_by_store
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ _AS_BITS |= {"float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8"}
 
 
 def attach_all(
-    store: Store,
+    store: KeyValueStore,
     tensor: torch.Tensor | Mapping[str, torch.Tensor] | None,
     *,
     rank: int,

@@ -70,11 +70,15 @@ def data_paths() -> Iterator[DataPath]:
             with Target(4096, env) as target, Side(4096) as side:
                 target.greet()
                 bench = Bench(side, target, kind == "ring", kind == "tcp")
-                for path in mine:
-                    took = bench.way(path)
-                    yield DataPath(
-                        path, took, "" if took == path else why_another_way(path, took, bench.why_not_foreign())
-                    )
+                try:
+                    for path in mine:
+                        took = bench.way(path)
+                        yield DataPath(
+                            path, took, "" if took == path else why_another_way(path, took, bench.why_not_foreign())
+                        )
+                finally:
+                    if bench.bare is not None:
+                        bench.bare.close()
         except errors.NoSys as e:
             yield DataPath(kind, "not installed", str(e))
         except (TargetError, errors.FabricError) as e:
