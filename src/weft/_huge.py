@@ -1,8 +1,8 @@
 """Whether new arrays get huge pages at once.
 
-Most systems give shared memory small pages only (`shmem_enabled` is "never"): one fault for each 4 KiB, and the processor
-looks up eight times as many addresses. There Weft asks for huge pages itself when it allocates an array; the array then
-has all its pages from the start.
+Most systems give shared memory small pages only (`shmem_enabled` is "never"): one fault for each 4 KiB, and the
+processor looks up eight times as many addresses. There Weft asks for huge pages itself when it allocates an array; the
+array then has all its pages from the start.
 """
 
 from __future__ import annotations
