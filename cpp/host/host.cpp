@@ -36,6 +36,7 @@ HostNic::HostNic(const HostConfig& config)
     : config_(config),
       clock_(std::make_unique<MonotonicClock>()),
       random_(std::make_unique<SystemRandom>()),
+      world_(std::make_unique<HostWorld>()),
       waiter_(std::make_unique<link::EpollWaiter>()),
       monitor_(config.cache.count_max == 0 ? nullptr : mem::make_system_monitor(config.cache_monitor)),
       segments_(std::make_unique<mem::SegmentSet>()),
@@ -49,6 +50,7 @@ HostNic::HostNic(const HostConfig& config)
   nic::Nic::Parts parts;
   parts.clock = clock_.get();
   parts.random = random_.get();
+  parts.world = world_.get();
   parts.waiter = waiter_.get();
   parts.table = table_.get();
   parts.segments = segments_.get();

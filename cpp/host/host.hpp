@@ -8,6 +8,7 @@
 
 #include "host/trace_file.hpp"
 #include "host/viewers.hpp"
+#include "host/world.hpp"
 #include "link/epoll.hpp"
 #include "link/self.hpp"
 #include "link/shm.hpp"
@@ -41,6 +42,7 @@ class HostNic {
   [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
   [[nodiscard]] link::TcpLink& tcp() noexcept { return *tcp_; }
   [[nodiscard]] mem::RegistrationCache& cache() noexcept { return *cache_; }
+  [[nodiscard]] HostWorld& world() noexcept { return *world_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
   void before_fork() {
     nic_->before_fork();
@@ -57,6 +59,7 @@ class HostNic {
   HostConfig config_;
   std::unique_ptr<Clock> clock_;
   std::unique_ptr<Random> random_;
+  std::unique_ptr<HostWorld> world_;
   std::unique_ptr<link::EpollWaiter> waiter_;
   std::shared_ptr<mem::Monitor> monitor_;  // watches system memory; null: no cache
   std::unique_ptr<mem::SegmentSet> segments_;

@@ -1,0 +1,161 @@
+// cpp/sync/object.hpp: locks, semaphores, events, barriers and queues in shared memory.
+//
+// An object is a block of memory that any number of processes map. A call is one step() that never waits: it is done,
+// or the answer is `again`. Who wants to wait sleeps on the object's words (wait.hpp), or asks the NIC of the memory's
+// owner to keep the call until it can be done (nic/parking.hpp). So every path runs the same code on the same memory.
+//
+//   Head     what the object is, and its words
+//   body     seats of a semaphore or a barrier, the slots of a queue
+//
+// Robust: a lock's word names its holder. The state of semaphores, barriers and queues changes under a guard, a lock
+// word too, and every change takes effect by one store (the commit): a process that is killed between two stores leaves
+// the state before the change or after it. What is only derived is computed anew by the next one to take the guard.
+//
+// A process that shares the memory can write anything there: step() copies the numbers it trusts when the object is
+// opened, checks every other number that it reads, and has no loop whose length the memory decides.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/cache.hpp"
+#include "sync/word.hpp"
+
+namespace weft::sync {
+
+enum class Kind : uint32_t { lock = 1, semaphore = 2, event = 3, barrier = 4, queue = 5 };
+
+enum class Op : uint16_t {
+  take = 1,        // lock (a: 1 to take it from the dead), semaphore
+  release = 2,     // lock, semaphore (a: permits)
+  set = 3,         // event
+  clear = 4,       // event
+  wait = 5,        // event, barrier
+  withdraw = 6,    // barrier: ends a wait that has not come to its end (state: of the wait)
+  abort = 7,       // barrier
+  reset = 8,       // barrier
+  put = 9,         // queue: in, a: the record's type
+  get = 10,        // queue: out
+  reserve = 11,    // queue, for records that are copied outside the guard: a slot to write (a: bytes, b: type); commit
+  commit = 12,     //   a: the slot
+  claim = 13,      // queue: a slot to read; free_slot
+  free_slot = 14,  //   a: the slot. Of a slot to write: its record is never delivered
+  look = 15,       // value, value2, value3: what there is
+  gone = 16,       // the process for which the owner's NIC has called (token) is lost
+  close = 17,      // wakes everyone; every call then ends
+};
+constexpr uint16_t kOpMax = 17;
+
+// Numbers are in frames, and known to weft.share (coordination.py).
+enum class Outcome : uint32_t {
+  done = 0,
+  again = 1,       // not now
+  died = 2,        // lock: the process that held it ended; value: its pid, value2: 1 for one that a NIC called for
+  not_holder = 3,  // lock: value: the pid that holds it
+  closed = 4,
+  broken = 5,    // barrier: value: the pid that ended, 0: aborted; value2: 1: reset() while this party waited
+  too_long = 6,  // queue: value: bytes of the record, or of a slot
+  damaged = 7,   // the memory does not hold such an object
+  no_seat = 8,   // semaphore: too many processes have permits
+  canceled = 9,  // nic/parking.hpp
+  busy = 10,     // not now, because another process is changing the object
+};
+
+// One call.
+struct Call {
+  Op op{};
+  bool for_other = false;  // by the owner's NIC, for a process that does not map the memory: `token` names it
+  bool look = false;       // find out whether processes that are in the way have ended (reads /proc)
+  bool sleeps = false;     // a thread of this process has slept, and others may still sleep
+  Who who;
+  uint64_t token = 0;
+  uint64_t a = 0, b = 0;
+  uint64_t state = 0;  // of a wait: kept from step to step. Of claim: the record's length
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  uint64_t in_bytes = 0, out_bytes = 0;  // out_bytes: room
+  // Results.
+  uint64_t value = 0, value2 = 0, value3 = 0;
+  uint64_t length = 0;   // of a record
+  bool changed = false;  // others may be able to go on
+};
+
+struct alignas(kCacheLine) Head {
+  uint64_t magic;
+  uint32_t kind, version;
+  uint64_t bytes;          // of the object
+  uint64_t n;              // semaphore: permits at first; barrier: parties; queue: slots
+  uint64_t item;           // semaphore: seats; queue: bytes of a record
+  uint32_t pid_namespace;  // of the processes that may map it: pids mean the same to them
+  std::atomic<uint32_t> closed;
+  // The line that calls write.
+  alignas(kCacheLine) LockWord word;  // lock: the holder; event: the state; otherwise: the guard
+  Bell go;                            // somebody can take, get, pass
+  Bell room;                          // somebody can put
+  std::atomic<uint64_t> since_ns;     // lock: when the first one found it taken (World::now_ns); 0: nobody has
+  std::atomic<uint64_t> token;        // lock: of the holder, if it does not map the memory
+  std::atomic<uint64_t> other;        // lock: pid of that holder on its host
+};
+static_assert(sizeof(Head) == 2 * kCacheLine);
+
+constexpr uint64_t kMagic = 0x31636e7974666577;  // "weftync1"
+constexpr uint32_t kVersion = 1;
+constexpr uint64_t kSlotsMax = uint64_t{1} << 31;
+constexpr uint64_t kPartiesMax = 1u << 16;
+constexpr uint64_t kSeatsMax = 1024;
+constexpr int kAskedPerStep = 16;  // processes of which one call finds out whether they run: 10 us each
+constexpr uint64_t kCopyUnderGuard =
+    32768;  // longer records are copied outside the guard: it takes 2 us to copy so much
+
+// An object that has been opened: the numbers are copies.
+struct Object {
+  Head* head = nullptr;
+  std::byte* body = nullptr;
+  Kind kind{};
+  uint64_t n = 0, item = 0;
+};
+
+// The bytes of an object; nothing for numbers that no object has.
+std::optional<uint64_t> bytes_of(Kind kind, uint64_t n, uint64_t item) noexcept;
+// Makes an object in zeroed memory of bytes_of() bytes, which is aligned to a cache line.
+Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t pid_namespace) noexcept;
+// The object in `memory`; nothing if there is none that fits `length`.
+std::optional<Object> open(std::byte* memory, uint64_t length) noexcept;
+
+// One call, without waiting.
+Outcome step(const Object& object, Call& call, World& world) noexcept;
+
+// HOT: the uncontended lock; one locked instruction each. take_lock() is false if step() has to decide. Reading the
+// clock would take as long as the rest: whoever finds the lock taken writes down when.
+inline bool take_lock(Head& head, uint64_t mine) noexcept {
+  if (head.closed.load(std::memory_order_relaxed) != 0 || !try_take(head.word, mine)) [[unlikely]]
+    return false;
+  head.since_ns.store(0, std::memory_order_relaxed);
+  return true;
+}
+bool release_with_waiters(Head& head, uint64_t mine) noexcept;
+inline bool release_lock(Head& head, uint64_t mine) noexcept {
+  // Not by an exchange: two threads that release at the same time must not free the lock of the next holder.
+  uint64_t word = mine;
+  if (!head.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) [[unlikely]]
+    return release_with_waiters(head, mine);
+  return true;
+}
+
+// HOT: events. Bit 0: set; the other bits count how often it was set.
+inline bool event_is_set(const Head& head) noexcept {
+  return (head.word.load(std::memory_order_acquire) & 1) != 0;
+}
+void set_event(Head& head) noexcept;
+void clear_event(Head& head) noexcept;
+
+// The parts of step(), by kind.
+Outcome step_lock(const Object& object, Call& call, World& world) noexcept;
+Outcome step_event(const Object& object, Call& call) noexcept;
+Outcome step_semaphore(const Object& object, Call& call, World& world) noexcept;
+Outcome step_barrier(const Object& object, Call& call, World& world) noexcept;
+Outcome step_queue(const Object& object, Call& call, World& world) noexcept;
+
+}  // namespace weft::sync

@@ -1,0 +1,236 @@
+// cpp/sync/queue.cpp: queues: bounded rings of records, for many producers and many consumers, first in, first out.
+//
+// A position between head and tail is a record's. put() writes the record into the slot of the tail, marks the slot as
+// full, and moves the tail; get() copies the record of the head, and moves the head. A record longer than
+// kCopyUnderGuard is copied without the guard: meanwhile its slot names the process that copies.
+//   Killed while it writes:  the slot is still marked as being written, and get() steps over it: such a record is never
+//                            delivered.
+//   Killed while it reads:   the record is lost with the process that had taken it.
+#include <cstring>
+
+#include "sync/layout.hpp"
+
+namespace weft::sync {
+
+namespace {
+
+constexpr int kDeadPerStep = 16;  // slots of dead producers that one call steps over
+
+class Queue {
+ public:
+  Queue(const Object& object, Call& call, World& world) noexcept
+      : object_(object), body_(queue_of(object)), call_(call), world_(world) {}
+
+  [[nodiscard]] uint64_t size() const noexcept {
+    const uint64_t n = body_.tail.load(std::memory_order_seq_cst) - body_.head.load(std::memory_order_seq_cst);
+    return n <= object_.n ? n : object_.n;
+  }
+
+  // The free slot at the tail. Requires the guard.
+  Outcome find_room(uint64_t* found) noexcept {
+    const uint64_t tail = body_.tail.load(std::memory_order_relaxed);
+    if (tail - body_.head.load(std::memory_order_relaxed) >= object_.n) return Outcome::again;
+    *found = tail % object_.n;
+    const uint64_t state = slot_of(object_, *found).state.load(std::memory_order_acquire);
+    // Not free: a consumer still copies the record of the lap before, or a producer was killed before it moved the
+    // tail.
+    if ((state & kSlotStates) == kSlotReading && !(call_.look && world_.gone(who_of(state)))) return Outcome::again;
+    return Outcome::done;
+  }
+  void move_tail() noexcept {
+    body_.tail.store(body_.tail.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);  // the commit
+  }
+  void move_head() noexcept {
+    body_.head.store(body_.head.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);  // the commit
+  }
+  // Says that the caller copies a slot's record without the guard. Of a caller that copies by itself (reserve, claim):
+  // value is the slot, value2 the place of its record in the object.
+  void name(uint64_t index, uint64_t as) noexcept {
+    Slot& slot = slot_of(object_, index);
+    slot.token.store(call_.token, std::memory_order_relaxed);
+    slot.state.store(holder_word(call_.who, call_.for_other) | as, std::memory_order_release);
+    call_.value = index;
+    call_.value2 = static_cast<uint64_t>(record_of(slot) - reinterpret_cast<std::byte*>(object_.head));
+  }
+
+  // The full slot at the head; steps over those of dead producers. Requires the guard.
+  Outcome find_record(uint64_t* found) noexcept {
+    for (int i = 0; i < kDeadPerStep; ++i) {
+      if (size() == 0) return Outcome::again;
+      *found = body_.head.load(std::memory_order_relaxed) % object_.n;
+      Slot& slot = slot_of(object_, *found);
+      // SYNC POINT: acquire pairs with the release in note(): the record is visible.
+      const uint64_t state = slot.state.load(std::memory_order_acquire);
+      if (state == kSlotFull) return Outcome::done;
+      if ((state & kSlotStates) == kSlotWriting && !(call_.look && world_.gone(who_of(state)))) return Outcome::again;
+      slot.state.store(kSlotFree, std::memory_order_relaxed);  // killed while it wrote, or between two stores of get()
+      move_head();
+      freed_ = true;
+    }
+    return Outcome::again;
+  }
+
+  // A slot that this caller copies, by the number that reserve or claim gave. Not under the guard: nobody else changes
+  // the slot meanwhile.
+  [[nodiscard]] Slot* own_slot(uint64_t as) noexcept {
+    if (call_.a >= object_.n) return nullptr;
+    Slot& slot = slot_of(object_, call_.a);
+    if (slot.state.load(std::memory_order_relaxed) != (holder_word(call_.who, call_.for_other) | as) ||
+        (call_.for_other && slot.token.load(std::memory_order_relaxed) != call_.token)) {
+      return nullptr;
+    }
+    return &slot;
+  }
+  // Gives back the slots that a process had in hand whose NIC is lost. Requires the guard. Slots that were never used
+  // are not touched: their memory is not used either.
+  void forget(uint64_t mine) noexcept {
+    const uint64_t tail = body_.tail.load(std::memory_order_relaxed);
+    for (uint64_t i = 0; i < object_.n && i < tail; ++i) {
+      Slot& slot = slot_of(object_, (tail - 1 - i) % object_.n);
+      const uint64_t state = slot.state.load(std::memory_order_relaxed);
+      if ((state & ~kSlotStates) != mine || slot.token.load(std::memory_order_relaxed) != call_.token) continue;
+      // Neither state is kSlotFull: get() steps over the slot, put() uses it.
+      if ((state & kSlotStates) == kSlotWriting || (state & kSlotStates) == kSlotReading) {
+        slot.state.store(kSlotFree, std::memory_order_release);
+        freed_ = true;
+      }
+    }
+  }
+  [[nodiscard]] bool freed() const noexcept { return freed_; }
+
+ private:
+  const Object& object_;
+  QueueBody& body_;
+  Call& call_;
+  World& world_;
+  bool freed_ = false;
+};
+
+// Sleepers that one record, or one free slot, wakes. All, if others may have found this slot in their way, and sleep
+// again.
+int woken(bool was_in_the_way) noexcept {
+  return was_in_the_way ? INT_MAX : 1;
+}
+
+Outcome put(const Object& object, Call& call, World& world, Queue& queue, bool reserve) noexcept {
+  const uint64_t bytes = reserve ? call.a : call.in_bytes, type = reserve ? call.b : call.a;
+  if (bytes > object.item) {
+    call.value = object.item;
+    return Outcome::too_long;
+  }
+  const bool under_guard = !reserve && bytes <= kCopyUnderGuard;
+  uint64_t at = 0;
+  {
+    Guard guard(*object.head, call, world);
+    if (!guard.held()) return Outcome::busy;
+    if (const Outcome found = queue.find_room(&at); found != Outcome::done) return found;
+    Slot& slot = slot_of(object, at);
+    slot.length.store(bytes, std::memory_order_relaxed);
+    slot.type.store(type, std::memory_order_relaxed);
+    if (under_guard) {
+      if (bytes != 0) std::memcpy(record_of(slot), call.in, bytes);
+      // SYNC POINT: release pairs with the acquire in find_record(): the record is visible.
+      slot.state.store(kSlotFull, std::memory_order_release);
+    } else {
+      queue.name(at, kSlotWriting);
+    }
+    queue.move_tail();
+  }
+  if (reserve) return Outcome::done;
+  if (!under_guard) {
+    Slot& slot = slot_of(object, at);
+    std::memcpy(record_of(slot), call.in, bytes);
+    slot.state.store(kSlotFull, std::memory_order_seq_cst);  // SYNC POINT: as above; and before the look at the bell
+  }
+  ring(object.head->go, woken(!under_guard));
+  call.changed = true;
+  return Outcome::done;
+}
+
+Outcome get(const Object& object, Call& call, World& world, Queue& queue, bool claim) noexcept {
+  Outcome outcome;
+  uint64_t at = 0;
+  bool copied = false;
+  {
+    Guard guard(*object.head, call, world);
+    if (!guard.held()) return Outcome::busy;
+    outcome = queue.find_record(&at);
+    if (outcome == Outcome::done) {
+      Slot& slot = slot_of(object, at);
+      call.length = slot.length.load(std::memory_order_relaxed);
+      call.value3 = slot.type.load(std::memory_order_relaxed);
+      if (call.length > object.item) return Outcome::damaged;
+      if (!claim && call.length > call.out_bytes) {
+        call.value = call.length;
+        return Outcome::too_long;  // the record stays
+      }
+      copied = !claim && call.length <= kCopyUnderGuard;
+      if (copied) {
+        if (call.length != 0) std::memcpy(call.out, record_of(slot), call.length);
+        slot.state.store(kSlotFree, std::memory_order_release);
+      } else {
+        queue.name(at, kSlotReading);
+        call.state = call.length;
+      }
+      queue.move_head();
+    }
+  }
+  if (outcome == Outcome::done && !claim && !copied) {
+    Slot& slot = slot_of(object, at);
+    std::memcpy(call.out, record_of(slot), call.length);
+    slot.state.store(kSlotFree, std::memory_order_seq_cst);  // before the look at the bell
+  }
+  if (queue.freed() || (outcome == Outcome::done && !claim)) {
+    ring(object.head->room, woken(queue.freed() || !copied));
+    call.changed = true;
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Outcome step_queue(const Object& object, Call& call, World& world) noexcept {
+  Queue queue(object, call, world);
+  switch (call.op) {
+    case Op::put:
+      return put(object, call, world, queue, false);
+    case Op::reserve:
+      return put(object, call, world, queue, true);
+    case Op::get:
+      return get(object, call, world, queue, false);
+    case Op::claim:
+      return get(object, call, world, queue, true);
+    case Op::commit:
+    case Op::free_slot: {
+      const bool commits = call.op == Op::commit;
+      Slot* slot = queue.own_slot(commits ? kSlotWriting : kSlotReading);
+      const bool abandons = slot == nullptr && !commits;
+      if (abandons) slot = queue.own_slot(kSlotWriting);  // get() steps over it
+      if (slot == nullptr) return Outcome::not_holder;
+      slot->state.store(commits ? kSlotFull : kSlotFree, std::memory_order_seq_cst);
+      ring(commits || abandons ? object.head->go : object.head->room, woken(true));
+      call.changed = true;
+      return Outcome::done;
+    }
+    case Op::look:
+      call.value = queue.size();
+      return Outcome::done;
+    case Op::gone: {
+      {
+        Guard guard(*object.head, call, world);
+        if (!guard.held()) return Outcome::busy;
+        queue.forget(holder_word(call.who, call.for_other));
+      }
+      if (queue.freed()) {
+        ring(object.head->go);
+        ring(object.head->room);
+        call.changed = true;
+      }
+      return Outcome::done;
+    }
+    default:
+      return Outcome::damaged;
+  }
+}
+
+}  // namespace weft::sync
