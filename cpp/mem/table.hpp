@@ -214,6 +214,9 @@ struct alignas(kCacheLine) TableHeader {
   NicId nic;
   std::atomic<uint32_t> holds_used{0};   // one past the highest hold that was ever used
   std::atomic<uint64_t> holds_ended{0};  // number of holds that have ended
+  // Calls that wait for changes of the owner's memory (nic/parking.hpp). Not 0: who changes it by stores wakes the
+  // owner.
+  std::atomic<uint32_t> parked{0};
 };
 static_assert(sizeof(TableHeader) <= 4096);
 
@@ -448,6 +451,7 @@ class Table : public TableView {
     }
     return reinterpret_cast<ActivityWord*>(writable_ + layout_.activity_at)[index];
   }
+  [[nodiscard]] std::atomic<uint32_t>& parked() noexcept { return reinterpret_cast<TableHeader*>(writable_)->parked; }
   [[nodiscard]] std::atomic<uint32_t>& life() noexcept { return reinterpret_cast<TableHeader*>(writable_)->life; }
   void set_nic_id(const NicId& id) noexcept;
   static constexpr uint32_t kNoHold = 0xffffffff;

@@ -4,11 +4,13 @@
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/reach.hpp"
+#include "wire/call.hpp"
 
 namespace weft::nic {
 
 Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status) {
   domain_->assert_held();
+  if (args.op == static_cast<AtomicOp>(wire::kCallOp)) return Direct::frames;  // a call of the owner's NIC
   link::Peer& peer = *route.peer;
   const uint32_t want = want_of(args.family, args.op);
   Piece pieces[kMaxPieces];
@@ -83,6 +85,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   }
   ++domain_->statistics.direct;
   domain_->statistics.bytes += total;
+  if (args.op != AtomicOp::atomic_read) tell_changed(route);
   const bool read = args.family != AtomicFamily::base;
   const uint32_t notify = region_notify(read, true, args.op);
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
@@ -136,6 +139,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
             count_remote((flags & flag::kRead) != 0, true, 0);
             return {Refusal::none, true};
           }
+          tell_changed(route);
           ++domain_->statistics.direct;
           domain_->statistics.bytes += total;
           if (counts_ != nullptr) [[unlikely]] {

@@ -45,6 +45,14 @@ struct AtomicArgs {
   uint8_t operand_device = 0, compare_device = 0, result_device = 0;  // bit i: that buffer is device memory
 };
 
+// A call on an object: wire/call.hpp.
+struct CallArgs {
+  uint64_t dest = 0, addr = 0, key = 0;
+  std::span<const std::byte> request;
+  std::byte* answer = nullptr;  // as long as the request
+  uint64_t context = 0;
+};
+
 // Copies in host memory of an atomic's buffers, where some of them are device memory: operand, compare, result.
 struct HostCopies {
   std::vector<std::byte> room;  // empty: there are no copies

@@ -85,6 +85,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
           auto* here = local + d.local_offset;
           if (there != nullptr &&
               (write ? copy_guarded_hot(there, here, d.length) : copy_guarded_hot(here, there, d.length))) [[likely]] {
+            if (write) tell_changed(route);
             ++domain_->statistics.direct;
             domain_->statistics.bytes += d.length;
             total += d.length;

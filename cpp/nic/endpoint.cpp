@@ -245,6 +245,7 @@ void Endpoint::close() noexcept {
     }
     n.table().close_ep(index_);
     n.close_mappings_of(*this);
+    n.wake_parked();  // calls through this endpoint end
   }
 }
 

@@ -160,6 +160,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
                       uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   PostResult post_atomic(const AtomicArgs& args);
   PostResult post_atomic_generally(const AtomicArgs& asked);
+  // A call on an object in the peer's memory, which the peer's NIC executes (parking.hpp). The answer is as long as the
+  // request, at most Limits::atomic_bytes_max.
+  PostResult post_call(const CallArgs& call);
   PostResult post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                         uint64_t flags, uint64_t context, bool device = false);
 
@@ -379,6 +382,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   // The destination of a transfer: a connected endpoint ignores the call's.
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return connected_ ? fixed_dest_ : dest; }
   std::byte* fast_target(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  void tell_changed(Route& route) noexcept;
+  void wake_parked(Route& route) noexcept;
   static void remember(Route& route, const mem::MrView& view, uint64_t key);
   // now.cpp.
   std::byte* reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nic/nic.hpp"
+#include "nic/parking.hpp"
 
 namespace weft::nic {
 
@@ -55,6 +56,8 @@ size_t Nic::progress_locked(bool events) noexcept try {
     n += run_triggers();
   if (watched_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
     n += look_at_pages();
+  if (parking_->count() != 0) [[unlikely]]
+    n += parking_->look_again();
   return n;
 } catch (const std::exception&) {
   return 0;
@@ -98,6 +101,7 @@ void Nic::stop_engine() noexcept {
 
 void Nic::engine_loop() {
   (void)::pthread_setname_np(::pthread_self(), "weft-nic");
+  world().take_part();
   uint64_t seen_polls = app_polls_.load(std::memory_order_relaxed);
   while (!stopping_.load(std::memory_order_acquire)) {
     size_t n = 0;
@@ -136,6 +140,12 @@ void Nic::engine_loop() {
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
     engine_rests_.store(false, std::memory_order_relaxed);
   }
+}
+
+bool Nic::must_look_again() const noexcept {
+  return deferred_count_.load(std::memory_order_seq_cst) != 0 || waiting_ops_.load(std::memory_order_seq_cst) != 0 ||
+         watched_count_.load(std::memory_order_seq_cst) != 0 || notice_count_.load(std::memory_order_seq_cst) != 0 ||
+         pulls_wait_.load(std::memory_order_seq_cst) || parking_->must_look_again();
 }
 
 void Nic::need_engine() noexcept {

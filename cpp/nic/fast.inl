@@ -43,6 +43,16 @@ constexpr OpClass class_of(OpKind kind) noexcept {
     counter->add(counter->counts_bytes ? len : 1);
 }
 
+// HOT: one load of a line that rarely changes. Memory of the route's peer has changed by our stores: its NIC looks at
+// the calls that wait for it (parking.hpp).
+[[gnu::always_inline]] inline void Endpoint::tell_changed(Route& route) noexcept {
+  // SYNC POINT: the stores come before this load, as far as the compiler goes; the NIC that parks a watch makes all
+  // processors pass a barrier (World::fence_all) before it looks at the memory, so one of the two sees the other.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (route.parked != nullptr && route.parked->load(std::memory_order_relaxed) != 0) [[unlikely]]
+    wake_parked(route);
+}
+
 // HOT. Requires that the flow's `busy` has none of stops_ and that keys are no handles (raw_keys_).
 // A pointer for loads and stores of `length` bytes at addr that need no notice to the owner; null: take the long
 // path. Reads the cached translation, the owner's region entry and endpoint entry (shared lines); stores nothing.

@@ -3,7 +3,39 @@
 
 #include <algorithm>
 
+#include "nic/parking.hpp"
+
 namespace weft::nic {
+
+namespace {
+
+class NoWorld final : public sync::World {
+ public:
+  [[nodiscard]] sync::Who self() const noexcept override { return {}; }
+  [[nodiscard]] bool gone(sync::Who) noexcept override { return false; }
+  [[nodiscard]] uint64_t now_ns() noexcept override { return 0; }
+  void fence_all() noexcept override {}
+};
+
+}  // namespace
+
+Nic::Nic(Parts parts, Limits limits)
+    : parts_(std::move(parts)),
+      limits_(limits),
+      parking_(std::make_unique<Parking>(this)),
+      eps_(mem::kEpCountMax),
+      domains_(mem::kDomainCountMax),
+      live_eps_(mem::kEpCountMax),
+      ports_(mem::kEpCountMax) {}
+
+Nic::~Nic() {
+  stop_engine();
+}
+
+sync::World& Nic::world() noexcept {
+  static NoWorld none;
+  return parts_.world != nullptr ? *parts_.world : none;
+}
 
 void Nic::add_domain(Domain* domain) {
   const std::lock_guard objects(objects_mutex_);

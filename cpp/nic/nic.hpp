@@ -49,9 +49,12 @@
 #include "nic/snapshot.hpp"
 #include "nic/telemetry.hpp"
 #include "nic/trace.hpp"
+#include "sync/word.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::nic {
+
+class Parking;
 
 struct Limits {
   uint32_t mr_count_max = 1u << 21;
@@ -83,16 +86,11 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     mem::RegistrationCache* cache = nullptr;  // null: none
     Viewers* viewers = nullptr;               // null: none
     Trace* trace = nullptr;                   // null: nothing is recorded
+    sync::World* world = nullptr;             // null: no process is ever found to have ended
     std::vector<link::Link*> links;
   };
-  Nic(Parts parts, Limits limits)
-      : parts_(std::move(parts)),
-        limits_(limits),
-        eps_(mem::kEpCountMax),
-        domains_(mem::kDomainCountMax),
-        live_eps_(mem::kEpCountMax),
-        ports_(mem::kEpCountMax) {}
-  ~Nic() override { stop_engine(); }
+  Nic(Parts parts, Limits limits);
+  ~Nic() override;
 
   void start_engine();
   void stop_engine() noexcept;
@@ -134,6 +132,11 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     if (kept_ops_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       release_kept_now();
   }
+  // Memory of this process has changed by stores of this process: calls that wait for it are looked at again.
+  void wake_parked() noexcept {
+    if (table().parked().load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      parts_.waiter->wake();
+  }
   // Call before sleeping on an Event: arms the engine thread to serve the NIC during the sleep.
   void prepare_app_sleep();
   // Without an engine thread: the calling thread sleeps in the engine's place, at most timeout_ns.
@@ -151,6 +154,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] Trace* trace() noexcept { return parts_.trace; }
   [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
   [[nodiscard]] Random& random() noexcept { return *parts_.random; }
+  [[nodiscard]] sync::World& world() noexcept;
   [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }
   [[nodiscard]] const std::vector<link::Link*>& links() const noexcept { return parts_.links; }
   [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
@@ -189,6 +193,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   friend class Group;
   friend class Groups;
   friend class MemoryRegion;
+  friend class Parking;
   friend class RxPort;
   friend class TriggerUnit;
   void engine_loop();
@@ -258,11 +263,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void hang_up(const std::shared_ptr<link::Peer>& peer, Status why) noexcept;
   // Wakes the engine: work waits for progress(), and no peer will ring for it.
   void need_engine() noexcept;
-  [[nodiscard]] bool must_look_again() const noexcept {
-    return deferred_count_.load(std::memory_order_seq_cst) != 0 || waiting_ops_.load(std::memory_order_seq_cst) != 0 ||
-           watched_count_.load(std::memory_order_seq_cst) != 0 || notice_count_.load(std::memory_order_seq_cst) != 0 ||
-           pulls_wait_.load(std::memory_order_seq_cst);
-  }
+  [[nodiscard]] bool must_look_again() const noexcept;
   size_t look_at_pages() noexcept;
   [[nodiscard]] bool is_cut_off(const wire::Frame& frame) noexcept;
   // Counts an access that frames of an initiator asked for.
@@ -293,6 +294,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::atomic<uint64_t> downs_{0};
   alignas(kCacheLine) SpinLock progress_mutex_;
   SpinLock serve_lock_;  // held while a frame accesses a region; closing a region takes it
+  std::unique_ptr<Parking> parking_;
   uint32_t busy_rounds_ = 0;
   std::vector<std::shared_ptr<link::Peer>> owed_;  // peers with deferred frames
   std::atomic<size_t> deferred_count_{0};          // deferred frames of all peers; changed under the progress lock

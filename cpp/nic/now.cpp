@@ -79,6 +79,7 @@ Flow* Endpoint::open_flow(uint64_t to) noexcept {
 
 [[gnu::always_inline]] inline void Endpoint::count_now(Route& route, OpKind kind, AtomicFamily family,
                                                        Datatype datatype, uint64_t key, uint64_t bytes) noexcept {
+  if (kind != OpKind::read) tell_changed(route);
   ++domain_->statistics.direct;
   domain_->statistics.bytes += bytes;
   if (counts_ != nullptr) [[unlikely]]

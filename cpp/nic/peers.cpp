@@ -3,6 +3,7 @@
 
 #include "nic/group.hpp"
 #include "nic/nic.hpp"
+#include "nic/parking.hpp"
 
 namespace weft::nic {
 
@@ -73,6 +74,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   announced_.erase(peer.get());
   parts_.devices->forget(peer.get());
   forget_deferred(*peer);
+  parking_->on_peer_down(*peer);
   const std::lock_guard objects(objects_mutex_);
   forget_messages(*peer);
   for (const std::atomic<Domain*>& slot : domains_) {

@@ -164,6 +164,7 @@ bool MemoryRegion::close_at_once() noexcept {
       }
     }
     table.release(slot_);
+    domain_->nic_->wake_parked();
   }
   end_change(State::closed);
   return true;
@@ -185,6 +186,7 @@ bool MemoryRegion::revoke(bool was_enabled, std::string* why) {
     nic.counted_regions_.erase(slot_);
   }
   nic.table().release(slot_);
+  nic.wake_parked();  // calls that wait for a change of the region end
   return true;
 }
 

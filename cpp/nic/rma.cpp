@@ -9,6 +9,7 @@
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/reach.hpp"
+#include "wire/call.hpp"
 
 namespace weft::nic {
 
@@ -117,6 +118,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
         if (there != nullptr) [[likely]] {
           auto* here = static_cast<std::byte*>(local);
           if (write ? copy_guarded_hot(there, here, length) : copy_guarded_hot(here, there, length)) [[likely]] {
+            if (write) tell_changed(route);
             ++domain_->statistics.direct;
             domain_->statistics.bytes += length;
             if (counts_ != nullptr) [[unlikely]]
@@ -385,6 +387,7 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
     if (*status != Status::ok) return Direct::failed;
   }
   domain_->statistics.bytes += total;
+  if (to_peer) tell_changed(route);
 
   const uint32_t notify = to_peer ? mem::kMrNotifyWrite : mem::kMrNotifyRead;
   const uint32_t ep_notify = to_peer ? mem::kEpNotifyWrite : mem::kEpNotifyRead;
@@ -399,6 +402,32 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
     if (*status != Status::ok) return Direct::failed;
   }
   return Direct::done;
+}
+
+[[gnu::noinline, gnu::cold]] void Endpoint::wake_parked(Route& route) noexcept {
+  if (route.peer == nullptr) return;
+  if (route.peer->same_process) {
+    domain_->nic_->wake_parked();
+  } else {
+    route.peer->link()->wake(*route.peer);
+  }
+}
+
+PostResult Endpoint::post_call(const CallArgs& call) {
+  const iovec in{const_cast<std::byte*>(call.request.data()), call.request.size()};  // NOLINT: an operand, only read
+  const iovec out{call.answer, call.request.size()};
+  const wire::RmaRange range{call.addr, call.request.size(), call.key};
+  AtomicArgs args;
+  args.dest = call.dest;
+  args.family = AtomicFamily::fetch;
+  args.op = static_cast<AtomicOp>(wire::kCallOp);
+  args.datatype = Datatype::uint8;
+  args.operand = {&in, 1};
+  args.result = {&out, 1};
+  args.remote = {&range, 1};
+  args.flags = flag::kCompletion;
+  args.context = call.context;
+  return post_atomic_generally(args);
 }
 
 Status Endpoint::send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total,

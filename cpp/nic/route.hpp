@@ -48,7 +48,8 @@ struct Route : std::enable_shared_from_this<Route> {
   Route(Domain* d, const wire::EpAddress& a) : address(a), domain(d) {}
 
   wire::EpAddress address;
-  const mem::EpEntry* ep_entry = nullptr;  // in the peer's table; null if the table is not shared
+  const mem::EpEntry* ep_entry = nullptr;         // in the peer's table; null if the table is not shared
+  const std::atomic<uint32_t>* parked = nullptr;  // TableHeader::parked of that table
   uint32_t ep_index = 0, ep_generation = 0;
   uint32_t epoch = 0;  // grows when the address is resolved
   bool ready = false;
@@ -68,6 +69,7 @@ struct Route : std::enable_shared_from_this<Route> {
     ep_index = index;
     ep_generation = generation;
     ep_entry = peer->table.valid() ? &peer->table.ep(index) : nullptr;
+    parked = peer->table.valid() ? &peer->table.header().parked : nullptr;
     ++epoch;
     down = Status::ok;
     no_room = false;
@@ -83,6 +85,7 @@ struct Route : std::enable_shared_from_this<Route> {
   void set_lost() noexcept {
     ready = false;
     ep_entry = nullptr;
+    parked = nullptr;
     for (Translation& t : translations) t = {};
   }
 };

@@ -8,6 +8,7 @@
 #include "mem/guard.hpp"
 #include "nic/iov.hpp"
 #include "nic/nic.hpp"
+#include "nic/parking.hpp"
 
 namespace weft::nic {
 
@@ -140,6 +141,10 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   }
   if (frame.kind == wire::FrameKind::pull) {
     serve_pull(peer, frame);
+    return;
+  }
+  if (frame.kind == wire::FrameKind::atomic && frame.atomic_op == wire::kCallOp) {
+    parking_->serve(peer, frame, payload);
     return;
   }
   if (frame.kind == wire::FrameKind::check && (frame.flags & wire::kFrameHasData) != 0) {

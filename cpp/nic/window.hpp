@@ -20,6 +20,7 @@ class Hold {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
+  [[nodiscard]] link::Peer& peer() const noexcept { return *peer_; }
   // True if the region is unchanged and its owner alive. False: the pointer is still safe to use (the place is not
   // reused), but the owner no longer uses the memory.
   [[nodiscard]] bool current() const noexcept {

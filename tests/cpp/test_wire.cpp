@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "wire/brief.hpp"
+#include "wire/call.hpp"
 #include "wire/frame.hpp"
 #include "wire/hello.hpp"
 #include "wire/key.hpp"
@@ -59,6 +60,48 @@ std::vector<std::byte> bytes_of(const Frame& f, size_t payload) {
 }
 
 BOOST_AUTO_TEST_SUITE(wire_formats)
+
+BOOST_AUTO_TEST_CASE(test_call_has_its_bytes_and_lies_are_refused) {
+  constexpr unsigned char kBytes[] = {0x0a, 0x00, 0x05, 0x00, 0x11, 0x12, 0x13, 0x14,
+                                      0x21, 0x22, 0x23, 0x24, 0x03, 0x00, 0x00, 0x00,  // op .. in_bytes
+                                      0x1b, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+                                      0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,  // out_bytes, token
+                                      0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
+                                      0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58,  // id, a
+                                      0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,
+                                      0x71, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78,  // b, state
+                                      0x01, 0x02, 0x03};                               // data
+  const auto bytes = [&](size_t n) { return std::as_bytes(std::span(kBytes, n)); };
+  CallRequest r;
+  r.op = 10;
+  r.flags = kCallPark | kCallCancel;
+  r.pid = 0x14131211;
+  r.start = 0x24232221;
+  r.in_bytes = 3;
+  r.out_bytes = 27;
+  r.token = 0x3837363534333231;
+  r.id = 0x4847464544434241;
+  r.a = 0x5857565554535251;
+  r.b = 0x6867666564636261;
+  r.state = 0x7877767574737271;
+  BOOST_TEST(std::memcmp(&r, kBytes, sizeof(r)) == 0);
+  const auto found = parse_call(bytes(sizeof(kBytes)));
+  BOOST_REQUIRE(found.has_value());
+  BOOST_TEST(std::memcmp(&*found, kBytes, sizeof(r)) == 0);
+  BOOST_TEST(!parse_call(bytes(sizeof(kBytes) - 1)).has_value());  // shorter than it says
+  BOOST_TEST(!parse_call(bytes(10)).has_value());
+  const auto refused = [&](size_t at, unsigned char value) {
+    std::array<unsigned char, sizeof(kBytes)> changed;
+    std::memcpy(changed.data(), kBytes, sizeof(kBytes));
+    changed[at] = value;
+    return !parse_call(std::as_bytes(std::span(changed))).has_value();
+  };
+  BOOST_TEST(refused(2, 0x10));   // an unknown flag
+  BOOST_TEST(refused(12, 4));     // more data than there is
+  BOOST_TEST(refused(16, 0x1c));  // an answer longer than the request
+  BOOST_TEST(refused(20, 1));     // reserved
+  BOOST_TEST(!refused(0, 99));    // what the operation means is not a matter of form
+}
 
 BOOST_AUTO_TEST_CASE(test_brief_has_its_bytes_and_lies_are_refused) {
   constexpr unsigned char kBytes[] = {

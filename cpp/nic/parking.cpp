@@ -1,0 +1,289 @@
+// cpp/nic/parking.cpp: see parking.hpp.
+#include "nic/parking.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "mem/guard.hpp"
+#include "nic/nic.hpp"
+
+namespace weft::nic {
+
+namespace {
+
+// After a process was lost: how long its end may take, and how often the system is asked meanwhile.
+constexpr uint64_t kLookForNs = 2'000'000'000, kLookEveryNs = 5'000'000;
+
+uint64_t mix(uint64_t x) noexcept {
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  return x ^ x >> 32;
+}
+
+uint64_t name_of(uint64_t peer, const wire::Frame& frame, uint64_t token) noexcept {
+  return mix(mix(mix(peer ^ frame.access.key) + frame.access.addr) ^ token);
+}
+
+}  // namespace
+
+// Two peers never have the same token, whatever they say.
+uint64_t Parking::token_of(const link::Peer& peer, const wire::CallRequest& request) noexcept {
+  return mix(peer.number * 0x9e3779b97f4a7c15ull ^ mix(request.token)) | 1;
+}
+
+void Parking::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                    std::span<const std::byte> payload) {
+  const auto parsed = wire::parse_call(payload);
+  if (!parsed || frame.access.length != payload.size() || payload.size() > nic_->limits_.atomic_bytes_max ||
+      frame.family != static_cast<uint8_t>(AtomicFamily::fetch)) {
+    nic_->answer(peer, frame, Status::protocol, {});
+    return;
+  }
+  wire::CallRequest request = *parsed;
+  room_.resize(std::max(room_.size(), payload.size()));
+  const std::span<std::byte> room{room_.data(), payload.size()};
+  if ((request.flags & wire::kCallCancel) != 0) {
+    cancel(peer, frame, request, room);
+    return;
+  }
+  const bool watches = (request.flags & wire::kCallWatch) != 0;
+  const bool mapped = (request.flags & wire::kCallMapped) != 0;
+  const bool ours = peer->same_process || (peer->process_id > 0 && peer->table.valid());
+  if (mapped && (!ours || static_cast<uint32_t>(peer->process_id) != request.pid)) {
+    nic_->answer(peer, frame, Status::invalid, {});  // a call for another process, or from another host
+    return;
+  }
+  if (!watches && !mapped && !remember(*peer, frame, token_of(*peer, request))) {
+    nic_->answer(peer, frame, Status::no_memory, {});
+    return;
+  }
+  const auto in = payload.subspan(sizeof(request), request.in_bytes);
+  const auto out = room.subspan(sizeof(wire::CallAnswer), request.out_bytes);
+  Result result = run(peer.get(), frame, request, in, out, false);
+  if (waits(result) && (request.flags & wire::kCallPark) != 0 && park(peer, frame, request, payload)) {
+    if (watches) nic_->world().fence_all();
+    // SYNC POINT: a peer that changes the object after this look sees that calls are parked.
+    Parked& last = parked_.back();
+    result = run(peer.get(), frame, last.request, in, out, true);
+    if (waits(result)) return;
+    drop(std::prev(parked_.end()));
+  }
+  answer(peer, frame, result, room);
+}
+
+// Not done yet. While a process changes the object, nobody tells when it has ended: look again soon.
+bool Parking::waits(const Result& result) noexcept {
+  if (result.status != Status::ok) return false;
+  if (result.outcome == sync::Outcome::busy) look_soon_.store(true, std::memory_order_relaxed);
+  return result.outcome == sync::Outcome::again || result.outcome == sync::Outcome::busy;
+}
+
+// One attempt, with what the frame may access now.
+Parking::Result Parking::run(const link::Peer* peer, const wire::Frame& frame, wire::CallRequest& request,
+                             std::span<const std::byte> in, std::span<std::byte> out, bool look) noexcept {
+  Result result;
+  const bool watches = (request.flags & wire::kCallWatch) != 0;
+  const std::lock_guard serving(nic_->serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
+  mem::MrView view;
+  result.status = nic_->table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key,
+                                      frame.access.addr, watches ? in.size() : sizeof(sync::Head),
+                                      watches ? mem::kRemoteRead : mem::kRemoteRead | mem::kRemoteWrite, view);
+  if (result.status != Status::ok) return result;
+  const mem::MrEntry& e = *view.entry;
+  if (e.segment == mem::kIovSegment || e.segment == mem::kDeviceSegment || (e.access & mem::kMrSingleUse) != 0) {
+    result.status = Status::unsupported;
+    return result;
+  }
+  auto* const here = reinterpret_cast<std::byte*>(e.local_addr + view.offset);
+  if (watches) return watch(here, in);
+  // Objects are in memory of the NIC's segments, whose pages are always there.
+  if (e.segment == mem::kNoSegment || reinterpret_cast<uintptr_t>(here) % kCacheLine != 0) {
+    result.status = Status::misaligned;
+    return result;
+  }
+  const auto object = sync::open(here, e.length - view.offset);
+  sync::Call& call = result.call;
+  const bool known = request.op >= 1 && request.op < static_cast<uint16_t>(sync::Op::gone);
+  if (!object || (peer != nullptr && !known)) {
+    result.outcome = sync::Outcome::damaged;
+    return result;
+  }
+  call.op = static_cast<sync::Op>(request.op);
+  call.for_other = (request.flags & wire::kCallMapped) == 0;
+  call.who = call.for_other ? nic_->world().self() : sync::Who{request.pid, request.start};
+  call.token = call.for_other ? (peer == nullptr ? request.token : token_of(*peer, request)) : 0;
+  call.look = look;
+  call.a = request.a;
+  call.b = request.b;
+  call.state = request.state;
+  call.in = in.data();
+  call.in_bytes = in.size();
+  call.out = out.data();
+  call.out_bytes = out.size();
+  result.outcome = sync::step(*object, call, nic_->world());
+  request.state = call.state;
+  return result;
+}
+
+Parking::Result Parking::watch(const std::byte* here, std::span<const std::byte> in) const noexcept {
+  Result result;
+  std::byte now[4096];
+  if (in.size() > sizeof(now)) {
+    result.status = Status::protocol;
+  } else if (!in.empty() && !mem::copy_guarded(now, here, in.size())) {
+    result.status = Status::fault;
+  } else {
+    const bool same = in.empty() || std::memcmp(now, in.data(), in.size()) == 0;
+    result.outcome = same ? sync::Outcome::again : sync::Outcome::done;
+  }
+  return result;
+}
+
+void Parking::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const Result& result,
+                     std::span<std::byte> room) noexcept {
+  if (result.status != Status::ok) {
+    nic_->answer(peer, frame, result.status, {});
+    return;
+  }
+  const sync::Call& call = result.call;
+  wire::CallAnswer said;
+  said.outcome = static_cast<uint32_t>(result.outcome == sync::Outcome::busy ? sync::Outcome::again : result.outcome);
+  const bool brings = result.outcome == sync::Outcome::done && call.op == sync::Op::get;
+  said.length = brings ? static_cast<uint32_t>(call.length) : 0;
+  said.value = call.value;
+  said.value2 = call.value2;
+  said.value3 = call.value3;
+  said.state = call.state;
+  std::memcpy(room.data(), &said, sizeof(said));
+  // The room may have bytes of an earlier answer.
+  const size_t end = sizeof(said) + std::min<size_t>(said.length, room.size() - sizeof(said));
+  std::fill(room.begin() + static_cast<std::ptrdiff_t>(end), room.end(), std::byte{});
+  nic_->answer(peer, frame, Status::ok, room);
+}
+
+bool Parking::park(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const wire::CallRequest& request,
+                   std::span<const std::byte> payload) {
+  if (parked_.size() >= kParkedMax) return false;
+  size_t& of_peer = per_peer_[peer->number];
+  if (of_peer >= kParkedPerPeerMax) return false;
+  parked_.push_back({peer, frame, request, {payload.begin(), payload.end()}});
+  ++of_peer;
+  count_.store(parked_.size(), std::memory_order_relaxed);
+  nic_->table().parked().fetch_add(1, std::memory_order_seq_cst);
+  return true;
+}
+
+std::list<Parking::Parked>::iterator Parking::drop(std::list<Parked>::iterator at) noexcept {
+  if (at->peer) {
+    const auto of_peer = per_peer_.find(at->peer->number);
+    if (of_peer != per_peer_.end() && --of_peer->second == 0) per_peer_.erase(of_peer);
+  }
+  const auto next = parked_.erase(at);
+  count_.store(parked_.size(), std::memory_order_relaxed);
+  nic_->table().parked().fetch_sub(1, std::memory_order_relaxed);
+  return next;
+}
+
+void Parking::cancel(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
+                     const wire::CallRequest& request, std::span<std::byte> room) noexcept {
+  Result result;
+  result.outcome = sync::Outcome::done;
+  for (auto at = parked_.begin(); at != parked_.end(); ++at) {
+    if (at->peer != peer || at->request.id != request.a || at->request.token != request.token) continue;
+    Result canceled;
+    canceled.outcome = sync::Outcome::canceled;
+    canceled.call.state = at->request.state;
+    const wire::Frame of = at->frame;
+    const size_t bytes = at->payload.size();
+    drop(at);
+    // The canceled call's own answer first: its room is as long as its request.
+    std::byte said[4096];
+    answer(peer, of, canceled, {said, std::min(bytes, sizeof(said))});
+    result.call.value = 1;
+    break;
+  }
+  answer(peer, frame, result, room);
+}
+
+bool Parking::due_for_dead() noexcept {
+  const uint64_t until = look_until_ns_.load(std::memory_order_relaxed);
+  if (until == 0) return false;
+  const uint64_t now = nic_->clock().now_ns();
+  if (now > until) look_until_ns_.store(0, std::memory_order_relaxed);
+  if (now - looked_ns_ < kLookEveryNs) return false;
+  looked_ns_ = now;
+  return true;
+}
+
+size_t Parking::look_again() noexcept {
+  const bool look = due_for_dead();
+  look_soon_.store(false, std::memory_order_relaxed);
+  size_t n = 0;
+  for (auto at = parked_.begin(); at != parked_.end();) {
+    const std::span<const std::byte> payload = at->payload;
+    try {
+      room_.resize(std::max(room_.size(), payload.size()));
+    } catch (const std::bad_alloc&) {
+      return n;
+    }
+    const std::span<std::byte> room{room_.data(), payload.size()};
+    const bool gone = at->peer == nullptr;
+    const Result result =
+        run(at->peer.get(), at->frame, at->request,
+            gone ? payload : payload.subspan(sizeof(wire::CallRequest), at->request.in_bytes),
+            gone ? room : room.subspan(sizeof(wire::CallAnswer), at->request.out_bytes), look || gone);
+    if (waits(result)) {
+      ++at;
+      continue;
+    }
+    const std::shared_ptr<link::Peer> peer = at->peer;
+    const wire::Frame frame = at->frame;
+    at = drop(at);
+    ++n;
+    if (peer) answer(peer, frame, result, room);
+  }
+  if (parked_.empty()) look_until_ns_.store(0, std::memory_order_relaxed);
+  return n;
+}
+
+bool Parking::remember(const link::Peer& peer, const wire::Frame& frame, uint64_t token) {
+  const uint64_t name = name_of(peer.number, frame, token);
+  if (sessions_.contains(name)) return true;
+  size_t& of_peer = sessions_of_[peer.number];
+  if (of_peer >= kSessionsPerPeerMax) return false;
+  sessions_.emplace(name, Session{peer.number, frame, token});
+  ++of_peer;
+  return true;
+}
+
+void Parking::on_peer_down(const link::Peer& peer) noexcept {
+  for (auto at = parked_.begin(); at != parked_.end();) at = at->peer.get() == &peer ? drop(at) : std::next(at);
+  if (sessions_of_.erase(peer.number) != 0) {
+    for (auto at = sessions_.begin(); at != sessions_.end();) {
+      if (at->second.peer != peer.number) {
+        ++at;
+        continue;
+      }
+      wire::CallRequest request;
+      request.op = static_cast<uint16_t>(sync::Op::gone);
+      request.token = at->second.token;
+      const Result result = run(nullptr, at->second.frame, request, {}, {}, true);
+      if (waits(result)) {  // another process has the guard
+        try {
+          parked_.push_back({nullptr, at->second.frame, request, {}});
+          nic_->table().parked().fetch_add(1, std::memory_order_seq_cst);
+        } catch (const std::bad_alloc&) {  // what the lost process had stays taken
+        }
+      }
+      at = sessions_.erase(at);
+    }
+    count_.store(parked_.size(), std::memory_order_relaxed);
+  }
+  if (parked_.empty()) return;
+  look_until_ns_.store(nic_->clock().now_ns() + kLookForNs, std::memory_order_relaxed);
+  looked_ns_ = 0;
+}
+
+}  // namespace weft::nic

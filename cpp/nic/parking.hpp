@@ -1,0 +1,101 @@
+// cpp/nic/parking.hpp: calls of peers on objects in this NIC's memory (sync/object.hpp), and watches of its bytes. A
+// call that cannot be done yet is parked: its answer is the signal for which the peer sleeps on its completion queue.
+//
+// When parked calls are looked at again: after each round of progress, so after every access that a frame brought. A
+// peer that changes memory by loads and stores wakes the engine if TableHeader::parked says that calls are parked here.
+//
+// Calls for peers that do not map an object (another host, strict isolation): this process holds the lock, has the
+// permit
+// ... in their place, under a token. When the connection is lost, Op::gone gives back what the token has.
+//
+// The progress lock guards everything here. A peer's calls are limited; those beyond are answered `again`, and the peer
+// asks again later.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "link/link.hpp"
+#include "sync/object.hpp"
+#include "wire/call.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::nic {
+
+class Nic;
+
+class Parking final {
+ public:
+  static constexpr size_t kParkedPerPeerMax = 96;  // below wire::kUnansweredMax
+  static constexpr size_t kParkedMax = 16384;
+  static constexpr size_t kSessionsPerPeerMax = 4096;
+
+  explicit Parking(Nic* nic) noexcept : nic_(nic) {}
+  Parking(const Parking&) = delete;
+  Parking& operator=(const Parking&) = delete;
+
+  // A frame with wire::kCallOp. Throws std::bad_alloc, before it has answered or changed anything.
+  void serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
+  // Looks at the parked calls. Returns the number of those that have ended.
+  size_t look_again() noexcept;
+  // Objects may be held by a process of this peer, or by this process for it.
+  void on_peer_down(const link::Peer& peer) noexcept;
+  // The engine must not sleep for long: a process is ending, and the system does not say so yet; or one was just
+  // changing an object.
+  [[nodiscard]] bool must_look_again() const noexcept {
+    return look_until_ns_.load(std::memory_order_relaxed) != 0 || look_soon_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Parked {
+    std::shared_ptr<link::Peer> peer;  // null: `gone`, which nobody waits for
+    wire::Frame frame;
+    wire::CallRequest request;
+    std::vector<std::byte> payload;
+  };
+  // An object on which this process has called for a peer.
+  struct Session {
+    uint64_t peer;
+    wire::Frame frame;
+    uint64_t token;
+  };
+  struct Result {
+    Status status = Status::ok;
+    sync::Call call;
+    sync::Outcome outcome = sync::Outcome::again;
+  };
+  Result run(const link::Peer* peer, const wire::Frame& frame, wire::CallRequest& request,
+             std::span<const std::byte> in, std::span<std::byte> out, bool look) noexcept;
+  Result watch(const std::byte* here, std::span<const std::byte> in) const noexcept;
+  void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const Result& result,
+              std::span<std::byte> room) noexcept;
+  void cancel(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const wire::CallRequest& request,
+              std::span<std::byte> room) noexcept;
+  bool park(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const wire::CallRequest& request,
+            std::span<const std::byte> payload);
+  std::list<Parked>::iterator drop(std::list<Parked>::iterator at) noexcept;
+  bool remember(const link::Peer& peer, const wire::Frame& frame, uint64_t token);
+  static uint64_t token_of(const link::Peer& peer, const wire::CallRequest& request) noexcept;
+  [[nodiscard]] bool due_for_dead() noexcept;
+  bool waits(const Result& result) noexcept;
+
+  Nic* nic_;
+  std::list<Parked> parked_;
+  std::unordered_map<uint64_t, size_t> per_peer_;     // by Peer::number: parked calls
+  std::unordered_map<uint64_t, Session> sessions_;    // by a hash of peer, object and token
+  std::unordered_map<uint64_t, size_t> sessions_of_;  // by Peer::number
+  std::atomic<size_t> count_{0};
+  std::atomic<uint64_t> look_until_ns_{0};
+  std::atomic<bool> look_soon_{false};
+  uint64_t looked_ns_ = 0;
+  std::vector<std::byte> room_;  // of answers
+};
+
+}  // namespace weft::nic
