@@ -415,5 +415,6 @@ void register_cache(Module& m);
 void register_ucp(Module& m);
 void register_window(Module& m);
 void register_elements(Module& m);
+void register_sync(Module& m);
 
 }  // namespace weft::bind

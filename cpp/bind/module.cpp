@@ -35,6 +35,7 @@ NB_MODULE(_nic, module) {
   register_cache(m);
   register_ucp(m);
   register_window(m);
+  register_sync(m);
   register_held(m);
   register_triggers(m);
   explain_functions(m);

@@ -41,12 +41,18 @@ _ROOMS = frozenset(
 
 # Names reached as `weft.<name>`, and the room that defines each.
 _NAMES: dict[str, str] = {
+    "Barrier": "share",
+    "Event": "share",
     "FabricError": "errors",
     "Group": "share",
+    "Lock": "share",
     "Node": "share",
     "NotFound": "errors",
+    "OwnerDied": "share",
+    "Queue": "share",
     "RemoteArray": "share",
     "Replaced": "errors",
+    "Semaphore": "share",
     "allocator": "memory",
     "array": "memory",
     "empty": "memory",
@@ -92,9 +98,15 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .memory import ones_like as ones_like
     from .memory import zeros as zeros
     from .memory import zeros_like as zeros_like
+    from .share import Barrier as Barrier
+    from .share import Event as Event
     from .share import Group as Group
+    from .share import Lock as Lock
     from .share import Node as Node
+    from .share import OwnerDied as OwnerDied
+    from .share import Queue as Queue
     from .share import RemoteArray as RemoteArray
+    from .share import Semaphore as Semaphore
     from .share import forget as forget
     from .share import open as open
     from .share.listing import names as names

@@ -2940,6 +2940,138 @@ def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, w
           kernel that keeps the place from being reused (mem/lease.hpp). length > 0; memory of segments only.
     """
 
+class SyncCore:
+    """An object of cpp/sync; see weft.share."""
+
+    def __init__(self) -> None: ...
+
+    def _wait_for(self, op: int, a: int = 0, b: int = 0, data: object = None, timeout: float | None = None) -> tuple[int, int, int, int, int, Any]:
+        """
+        One call on the mapped object: op is a number of sync::Op. Waits at most timeout seconds (None: no
+        limit). Returns (outcome, value, value2, value3, state, bytes or None).
+        """
+
+class LockCore(SyncCore):
+    """See weft.Lock."""
+
+    def __init__(self) -> None: ...
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """
+        Wait until this process has the lock.
+
+        timeout   seconds; None: no limit.
+
+        Returns True. Raises TimedOut, which names the holder; OwnerDied (nothing is taken).
+        """
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free. Returns whether it was. Raises OwnerDied."""
+
+    def release(self) -> None:
+        """
+        Release the lock. Raises NotPermitted if another process holds it, or nobody does.
+        """
+
+    def __enter__(self) -> Any:
+        """Acquires."""
+
+    def __exit__(self, *error: object) -> None:
+        """Releases."""
+
+class SemaphoreCore(SyncCore):
+    """See weft.Semaphore."""
+
+    def __init__(self) -> None: ...
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """
+        Wait for a permit, and take it.
+
+        timeout   seconds; None: no limit.
+
+        Returns True. Raises TimedOut, NoSpace (too many processes have permits).
+        """
+
+    def release(self, n: int = 1) -> None:
+        """Give n permits back."""
+
+    def __enter__(self) -> Any:
+        """Acquires."""
+
+    def __exit__(self, *error: object) -> None:
+        """Releases."""
+
+class EventCore(SyncCore):
+    """See weft.Event."""
+
+    def __init__(self) -> None: ...
+
+    def is_set(self) -> bool:
+        """Whether the event is set."""
+
+    def set(self) -> None:
+        """Set the event, and wake all who wait for it."""
+
+    def clear(self) -> None:
+        """Clear the event."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """
+        Wait until the event is set.
+
+        timeout   seconds; None: no limit.
+
+        Returns True. Raises TimedOut.
+        """
+
+class BarrierCore(SyncCore):
+    """See weft.Barrier."""
+
+    def __init__(self) -> None: ...
+
+class QueueCore(SyncCore):
+    """See weft.Queue."""
+
+    def __init__(self) -> None: ...
+
+    def put(self, item: Any, timeout: float | None = None) -> None:
+        """
+        Append an item; waits while the queue is full.
+
+        timeout   seconds; None: no limit.
+
+        Raises TimedOut, MessageTooLong (more bytes than a slot has), TypeError and ValueError (not an item
+        of the queue's dtype and shape).
+        """
+
+    def get(self, timeout: float | None = None, out: Any = None) -> Any:
+        """
+        Take the first item; waits while the queue is empty.
+
+        timeout   seconds; None: no limit.
+        out       where to put an array: writable, C-contiguous, of the queue's dtype and shape.
+
+        Raises TimedOut.
+        """
+
+def sync_bytes(kind: int, n: int, item: int) -> int | None:
+    """Bytes of an object; None for numbers that no object has."""
+
+def sync_create(memory: object, kind: int, n: int, item: int, pid_namespace: int) -> None:
+    """Makes an object in zeroed memory, which is aligned to 64 bytes."""
+
+def sync_close(memory: object) -> None:
+    """
+    Ends an object of this process: threads that wait for it, of any process, are woken.
+    """
+
+def post_call(ep: EndpointCore, dest: int, addr: int, key: int, request: object, answer: object, context: object | None) -> None:
+    """
+    Posts a call on an object in a peer's memory (wire/call.hpp), which the peer's NIC executes. Completes when the
+    answer has come. Raises Again, MessageTooLong, BadState.
+    """
+
 def hold_pages(domain: DomainCore, kept: bool) -> None:
     """
     From now on the NIC holds the pages of the domain's regions, like hardware that pins them: after a fork the

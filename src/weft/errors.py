@@ -11,6 +11,7 @@ Source: fi_errno(3), <rdma/fi_errno.h>.
 
 from __future__ import annotations
 
+import errno as _system
 from typing import Any
 
 from .flags import Errno
@@ -357,7 +358,7 @@ def _name(errno: int) -> str:
     try:
         return Errno(errno).name
     except ValueError:
-        return f"error {errno}"
+        return _system.errorcode.get(errno, f"error {errno}")  # EOWNERDEAD, of locks
 
 
 def _rebuild(cls: type[FabricError], message: str, errno: int, op: str | None, peer: int | None) -> FabricError:

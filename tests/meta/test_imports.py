@@ -19,13 +19,14 @@ CPP_BELOW: dict[str, set[str]] = {
     "base": set(),
     "wire": {"base"},
     "ring": {"base"},
+    "sync": {"base"},  # locks and queues in shared memory: no link, no key
     "mem": {"base", "wire"},
     "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
-    "nic": {"base", "wire", "ring", "mem", "link"},
+    "nic": {"base", "wire", "ring", "sync", "mem", "link"},
     "call": {"base", "wire", "mem", "nic"},  # the calls of an endpoint, checked by its provider's rules
-    "host": {"base", "wire", "ring", "mem", "link", "nic"},  # the composition root
+    "host": {"base", "wire", "ring", "sync", "mem", "link", "nic"},  # the composition root
     "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
-    "bind": {"base", "wire", "ring", "mem", "link", "nic", "call", "host", "ucp"},  # nothing includes bind
+    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp"},  # nothing includes bind
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")

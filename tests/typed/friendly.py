@@ -155,3 +155,31 @@ def failures() -> None:
 def dialects(ep: fi.Endpoint) -> None:
     assert_type(fi.getinfo(), list[fi.Info])
     assert_type(fi.getinfo()[0].domain_attr, fi.DomainAttr)
+
+
+def coordination(node: weft.Node, t: weft.RemoteArray) -> None:
+    lock = weft.Lock("lock", node=node, create=True)
+    with lock as held:
+        assert_type(held, weft.Lock)
+    assert_type(lock.acquire(timeout=1.0), bool)
+    assert_type(lock.try_acquire(), bool)
+    assert_type(lock.release(), None)
+    assert_type(lock.recover(), bool)
+    assert_type(lock.holder, int | None)
+    assert_type(weft.Semaphore("permits", 2).acquire(), bool)
+    assert_type(weft.Event("event").wait(timeout=1), bool)
+    assert_type(weft.Event("event").is_set(), bool)
+    assert_type(weft.Barrier("barrier", 3).wait(), int)
+    queue = weft.Queue("queue", 16, dtype="f8", shape=(3,))
+    assert_type(queue.put([1, 2, 3], timeout=1), None)
+    assert_type(queue.qsize(), int)
+    assert_type(queue.ticket, share.Ticket)
+    assert_type(t.notify(0, at=slice(1, 3), data=7), None)
+
+
+async def awaited_coordination(lock: weft.Lock, queue: weft.Queue, barrier: weft.Barrier) -> None:
+    async with lock as held:
+        assert_type(held, weft.Lock)
+    assert_type(await lock.aacquire(), bool)
+    assert_type(await barrier.await_(), int)
+    assert_type(await queue.aput(1), None)

@@ -30,15 +30,27 @@ from .ticket import Ticket as Ticket
 
 # Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
 _ON_USE = {
+    "Barrier": "barrier",
+    "Event": "event",
     "Group": "group",
+    "Lock": "lock",
     "NameInfo": "listing",
+    "OwnerDied": "coordinated",
+    "Queue": "queue",
+    "Semaphore": "semaphore",
     "forget": "keeping",
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
+    from .barrier import Barrier as Barrier
+    from .coordinated import OwnerDied as OwnerDied
+    from .event import Event as Event
     from .group import Group as Group
     from .keeping import forget as forget
     from .listing import NameInfo as NameInfo
+    from .lock import Lock as Lock
+    from .queue import Queue as Queue
+    from .semaphore import Semaphore as Semaphore
 else:
 
     def __getattr__(name: str) -> Any:
@@ -50,12 +62,18 @@ else:
 
 
 __all__ = [
+    "Barrier",
+    "Event",
     "Group",
+    "Lock",
     "NameInfo",
     "Node",
     "NodeStatistics",
+    "OwnerDied",
+    "Queue",
     "ReadOnlyCopy",
     "RemoteArray",
+    "Semaphore",
     "Shared",
     "Ticket",
     "default_node",

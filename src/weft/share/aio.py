@@ -52,23 +52,36 @@ class LoopLane(Lane):
             super().close()
             raise
 
+    async def start(self, post: Post) -> _Wait:
+        """Post one operation, for `finished`."""
+        wait = _Wait()
+        self._pending.add(wait)
+        while True:
+            try:
+                post(self.ep, wait)
+                return wait
+            except errors.Again:  # the queue is full: let operations under way end
+                self._drain()
+                await asyncio.sleep(MANUAL_POLL_S)
+            except BaseException:
+                self._pending.discard(wait)
+                raise
+
+    async def finished(self, wait: _Wait, timeout: float) -> bool:
+        """Wait at most so many seconds for an operation that was started. Raises FailedOperation."""
+        self._drain()
+        if not wait.done:
+            wait.future = self._loop.create_future()
+            if self._manual:
+                self._loop.call_later(MANUAL_POLL_S, self._poll)
+            await asyncio.wait((wait.future,), timeout=timeout)
+        if wait.error is not None:
+            raise FailedOperation(wait.error)
+        return wait.done
+
     async def run(self, posts: list[Post]) -> None:  # type: ignore[override]
         """Post operations and wait for all. Raises FailedOperation for the first failed operation."""
-        waits: list[_Wait] = []
-        for post in posts:
-            wait = _Wait()
-            self._pending.add(wait)
-            while True:
-                try:
-                    post(self.ep, wait)
-                    break
-                except errors.Again:  # the queue is full: let operations under way end
-                    self._drain()
-                    await asyncio.sleep(MANUAL_POLL_S)
-                except BaseException:
-                    self._pending.discard(wait)
-                    raise
-            waits.append(wait)
+        waits = [await self.start(post) for post in posts]
         self._drain()
         for wait in waits:
             if not wait.done:

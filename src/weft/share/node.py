@@ -113,6 +113,7 @@ class Node:
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # of group.py, which imports this module
+        self._objects: weakref.WeakSet[Any] = weakref.WeakSet()  # locks, queues ... made here: coordinated.py
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)
@@ -342,6 +343,8 @@ class Node:
         failed: errors.FabricError | None = None
         for group in list(self._groups):
             group.close(0)  # at once: the other members' calls end with an error
+        for made in list(self._objects):
+            made.close()  # wakes those who wait
         for share in shared:
             try:
                 share.close()

@@ -9,7 +9,6 @@ RemoteArray              the other public calls
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
@@ -18,10 +17,10 @@ import numpy as np
 from .. import errors, fi
 from .arrays import Array
 from .atomics import BASE, COMPARE, FETCH, atomic_job, op_of
-from .explain import path_of, timed_out
+from .explain import path_of
 from .functions import Functions
 from .indexing import select
-from .jobs import fill_job, move_job, nothing, put_job, read_job, take_job, write_job
+from .jobs import fill_job, move_job, nothing, put_job, read_job, set_job, take_job, write_job
 from .mapped import as_array, as_dlpack, view
 from .ordering import empty_like_view, strides_of
 from .quick import Quick
@@ -31,7 +30,7 @@ from .show import human_bytes, named, table_html
 from .ticket import Ticket, decode_dtype, encode_dtype, host_id
 from .tiles import TILE_BYTES
 from .totals import Totals
-from .waiting import condition, deadline_in, pauses
+from .watching import await_signal, await_until, wait_signal, wait_until
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -66,6 +65,7 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     t.add(block), t.add.at(indices, values)          all elements, and rows by index: as +=, and as numpy.add.at
     wait_until(index, value)                         waits until an element has a value
     reattach()                                       goes on with the array that the name has now
+    notify(index) wait(index)                        signals: data first, then the signal
     aread awrite atake aput afill afetch_add ...     the same, awaitable
 
     Reads and writes of several elements are not atomic: another process may write at the same time. Each aligned
@@ -202,26 +202,41 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def wait_until(self, index: Any, value: Any, timeout: float | None = None) -> Any:
-        """Read elements until they have a value; return them.
+        """Wait until elements have a value; return them.
 
         index     basic index.
         value     the value that all elements must equal; or a function of the read elements that returns true when the
                   wait is over: `t.wait_until(0, lambda x: x >= 5)`.
         timeout   seconds; None: no limit.
 
-        Polls: at first without a pause, then at growing intervals of up to 2 ms. The owner sends no notification.
-        Raises TimedOut; its message has the values that were read last.
+        The thread sleeps until a process changes the elements through Weft. Stores into NumPy arrays, the owner's own
+        and those of `view()`, wake nobody: they are noticed when an eighth of the time waited so far has passed, at
+        the latest after 0.25 s. So are changes of elements that are not contiguous, or have more than 1 KiB. Raises
+        TimedOut; its message has the values that were read last.
         """
-        holds = condition(value, self._dtype, "wait_until")
-        deadline = deadline_in(timeout, "wait_until: timeout")
-        for pause in pauses():
-            found = self[index]
-            if holds(found):
-                return found
-            if deadline is not None and time.monotonic() >= deadline:
-                raise timed_out(self, index, value, timeout, found)
-            if pause >= 0:
-                time.sleep(pause)
+        return wait_until(self, index, value, timeout)
+
+    def notify(self, index: Any, value: Any = 1, *, at: Any = None, data: Any = None) -> None:
+        """Signal an element, after the data: add a value to it, which wakes those who wait for the element.
+
+        index      one element, the signal: integers or floats.
+        value      what is added; 1 counts the signals.
+        at, data   write `data` there first, as `t[at] = data` does. Who gets the signal sees the data, and everything
+                   that this thread wrote before through Weft.
+        """
+        if at is not None:
+            self[at] = data
+        elif data is not None:
+            raise TypeError("notify: data needs at=, the place to write it to")
+        self.add(index, value)
+
+    def wait(self, index: Any, timeout: float | None = None) -> Any:
+        """Wait until an element is not 0, and set it to 0 again.
+
+        Returns the value before: the number of signals since the last wait, if all of them added 1. Each signal is
+        given to one waiter. Needs "rw" access. Sleeps as `wait_until` does. Raises TimedOut.
+        """
+        return wait_signal(self, index, timeout)
 
     # ---- awaitable calls --------------------------------------------------------------------------------------------
 
@@ -275,18 +290,19 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
 
     async def await_until(self, index: Any, value: Any, timeout: float | None = None) -> Any:
         """`wait_until`, awaitable: `await t.await_until(0, 7)`."""
-        import asyncio
+        return await await_until(self, index, value, timeout)
 
-        holds = condition(value, self._dtype, "await_until")
-        deadline = deadline_in(timeout, "await_until: timeout")
-        part = self.at[index]
-        for pause in pauses():
-            found = await part.aread()
-            if holds(found):
-                return found
-            if deadline is not None and time.monotonic() >= deadline:
-                raise timed_out(self, index, value, timeout, found)
-            await asyncio.sleep(max(pause, 0))
+    async def anotify(self, index: Any, value: Any = 1, *, at: Any = None, data: Any = None) -> None:
+        """`notify`, awaitable."""
+        if at is not None:
+            await self._arun(set_job(self, at, data, "anotify"))
+        elif data is not None:
+            raise TypeError("anotify: data needs at=, the place to write it to")
+        await self.aadd(index, value)
+
+    async def await_(self, index: Any, timeout: float | None = None) -> Any:
+        """`wait`, awaitable."""
+        return await await_signal(self, index, timeout)
 
     # ---- another array under the name -------------------------------------------------------------------------------
 

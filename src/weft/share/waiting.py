@@ -1,17 +1,17 @@
-"""Arguments of the waiting calls (seconds, conditions), and the pauses of these calls between two reads."""
+"""Arguments of the waiting calls: seconds, conditions."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .. import errors
 
-__all__ = ["condition", "deadline_in", "pauses", "seconds"]
+__all__ = ["condition", "deadline_in", "seconds"]
 
 
 def seconds(value: Any, what: str) -> float:
@@ -71,15 +71,3 @@ def _wanted(value: Any, dtype: np.dtype[Any], call: str) -> Any:
             f"{call}: no element of dtype {dtype} can equal {value!r:.200}\n"
             "  try: a value of that dtype, or a function of the elements: lambda x: x >= 5"
         ) from None
-
-
-def pauses() -> Iterator[float]:
-    """Seconds to sleep between reads: first -1 (do not sleep), then 0 (yield the core), then longer and longer."""
-    for _ in range(100):
-        yield -1
-    for _ in range(100):
-        yield 0
-    pause = 50e-6
-    while True:
-        yield pause
-        pause = min(pause * 1.5, 2e-3)

@@ -1,0 +1,598 @@
+// cpp/bind/sync.cpp: locks, semaphores, events, barriers and queues of cpp/sync as Python types, and calls on objects
+// that this process does not map (nic/parking.hpp).
+//
+// HOT: the uncontended calls: one look at the owner's region entry, then one or two locked instructions. Everything
+// else goes to a Python method of the subclass (weft.share), which maps the object first, waits, or asks the owner's
+// NIC. Benchmark: bench/bench_coordination.py.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "bind/ep.hpp"
+#include "bind/signatures.hpp"
+#include "bind/wait.hpp"
+#include "nic/window.hpp"
+#include "sync/object.hpp"
+#include "sync/wait.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+using sync::Call;
+using sync::Op;
+using sync::Outcome;
+
+// An object, as far as this process maps it.
+struct SyncCore {
+  std::shared_ptr<NicBox> box;  // outlives `keep`
+  std::shared_ptr<nic::Hold> keep;
+  sync::Object object;  // head: null: not mapped
+  uint64_t mine = 0;    // holder_word() of this process
+  const std::atomic<uint32_t>* parked = nullptr;
+  std::atomic<bool> closing{false};
+  bool records = false;  // queue: every item goes through Python
+
+  // HOT. False: the Python method finds out why.
+  [[nodiscard]] bool ready() const noexcept {
+    return object.head != nullptr && box->fork_generation == g_fork_generation && keep->current() &&
+           !closing.load(std::memory_order_relaxed);
+  }
+  // The object has changed: the owner's NIC looks at the calls that are parked there.
+  void tell() const noexcept {
+    // SYNC POINT: every change ends with a full barrier (sync/word.hpp), so either this sees that a call is parked, or
+    // the NIC that parks it sees the change.
+    if (parked->load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      wake();
+  }
+  [[gnu::noinline]] void wake() const noexcept {
+    link::Peer& peer = keep->peer();
+    if (peer.same_process) {
+      box->host->nic().wake_parked();
+    } else {
+      peer.link()->wake(peer);
+    }
+  }
+  [[nodiscard]] Call call(Op op) const noexcept {
+    Call c;
+    c.op = op;
+    c.who = box->host->world().self();
+    return c;
+  }
+};
+struct LockCore : SyncCore {};
+struct SemaphoreCore : SyncCore {};
+struct EventCore : SyncCore {};
+struct BarrierCore : SyncCore {};
+struct QueueCore : SyncCore {};
+
+// HOT. An object whose __init__() has not run has no C++ part: it is like one that is not mapped.
+SyncCore* core_of(PyObject* self) {
+  static SyncCore none;
+  return nb::inst_ready(self) ? nb::inst_ptr<SyncCore>(self) : &none;
+}
+
+// A method of the Python subclass with the same arguments.
+PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
+                  PyObject* kwnames = nullptr) {
+  constexpr size_t kMost = 8;
+  const size_t all =
+      static_cast<size_t>(nargs) + (kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames)));
+  if (all > kMost) {
+    PyErr_Format(PyExc_TypeError, "%U() takes at most %zu arguments", name, kMost);
+    return nullptr;
+  }
+  PyObject* with_self[kMost + 1] = {self};
+  for (size_t i = 0; i < all; ++i) with_self[i + 1] = args[i];
+  return PyObject_VectorcallMethod(name, with_self, static_cast<size_t>(nargs) + 1, kwnames);
+}
+PyObject* interned(const char* text) {
+  return PyUnicode_InternFromString(text);
+}
+
+// ---- locks ---------------------------------------------------------------------------------------------------------
+
+bool take(SyncCore* c) noexcept {
+  return c->ready() && sync::take_lock(*c->object.head, c->mine);
+}
+bool release(SyncCore* c) noexcept {
+  if (!c->ready() || !sync::release_lock(*c->object.head, c->mine)) return false;
+  c->tell();
+  return true;
+}
+
+// HOT.
+PyObject* lock_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (take(core_of(self))) [[likely]] {
+    if (nargs == 0 && kwnames == nullptr) [[likely]]
+      Py_RETURN_TRUE;
+    // The arguments are checked all the same.
+    static PyObject* const check = interned("_check_timeout");
+    PyObject* fine = forward(self, check, args, nargs, kwnames);
+    if (fine != nullptr) {
+      Py_DECREF(fine);
+      Py_RETURN_TRUE;
+    }
+    (void)release(core_of(self));
+    return nullptr;
+  }
+  static PyObject* const name = interned("_acquire");
+  return forward(self, name, args, nargs, kwnames);
+}
+PyObject* lock_try_acquire(PyObject* self, PyObject*) {
+  if (take(core_of(self))) [[likely]]
+    Py_RETURN_TRUE;
+  static PyObject* const name = interned("_try_acquire");
+  return forward(self, name);
+}
+PyObject* lock_release(PyObject* self, PyObject*) {
+  if (release(core_of(self))) [[likely]]
+    Py_RETURN_NONE;
+  static PyObject* const name = interned("_release");
+  return forward(self, name);
+}
+PyObject* lock_enter(PyObject* self, PyObject*) {
+  if (!take(core_of(self))) [[unlikely]] {
+    static PyObject* const name = interned("_acquire");
+    PyObject* taken = forward(self, name);
+    if (taken == nullptr) return nullptr;
+    Py_DECREF(taken);
+  }
+  Py_INCREF(self);
+  return self;
+}
+PyObject* lock_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+  return lock_release(self, nullptr);
+}
+
+// ---- semaphores ----------------------------------------------------------------------------------------------------
+
+PyObject* semaphore_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  SyncCore* c = core_of(self);
+  if (nargs == 0 && kwnames == nullptr && c->ready()) [[likely]] {
+    Call call = c->call(Op::take);
+    if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
+      if (call.changed) c->tell();
+      Py_RETURN_TRUE;
+    }
+  }
+  static PyObject* const name = interned("_acquire");
+  return forward(self, name, args, nargs, kwnames);
+}
+PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  SyncCore* c = core_of(self);
+  if (nargs == 0 && kwnames == nullptr && c->ready()) [[likely]] {
+    Call call = c->call(Op::release);
+    call.a = 1;
+    if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
+      c->tell();
+      Py_RETURN_NONE;
+    }
+  }
+  static PyObject* const name = interned("_release");
+  return forward(self, name, args, nargs, kwnames);
+}
+PyObject* semaphore_enter(PyObject* self, PyObject*) {
+  PyObject* taken = semaphore_acquire(self, nullptr, 0, nullptr);
+  if (taken == nullptr) return nullptr;
+  Py_DECREF(taken);
+  Py_INCREF(self);
+  return self;
+}
+PyObject* semaphore_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+  return semaphore_release(self, nullptr, 0, nullptr);
+}
+
+// ---- events --------------------------------------------------------------------------------------------------------
+
+PyObject* event_is_set(PyObject* self, PyObject*) {
+  SyncCore* c = core_of(self);
+  if (c->ready()) [[likely]]
+    return PyBool_FromLong(sync::event_is_set(*c->object.head));
+  static PyObject* const name = interned("_is_set");
+  return forward(self, name);
+}
+PyObject* event_set(PyObject* self, PyObject*) {
+  SyncCore* c = core_of(self);
+  if (c->ready()) [[likely]] {
+    sync::set_event(*c->object.head);
+    c->tell();
+    Py_RETURN_NONE;
+  }
+  static PyObject* const name = interned("_set");
+  return forward(self, name);
+}
+PyObject* event_clear(PyObject* self, PyObject*) {
+  SyncCore* c = core_of(self);
+  if (c->ready()) [[likely]] {
+    sync::clear_event(*c->object.head);
+    Py_RETURN_NONE;
+  }
+  static PyObject* const name = interned("_clear");
+  return forward(self, name);
+}
+PyObject* event_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  SyncCore* c = core_of(self);
+  if (nargs == 0 && kwnames == nullptr && c->ready() && sync::event_is_set(*c->object.head)) [[likely]]
+    Py_RETURN_TRUE;
+  static PyObject* const name = interned("_wait");
+  return forward(self, name, args, nargs, kwnames);
+}
+
+// ---- queues --------------------------------------------------------------------------------------------------------
+
+constexpr uint64_t kBytes = 0, kPickle = 1;  // types of records; others are Python's
+PyObject *g_dumps = nullptr, *g_loads = nullptr;
+
+bool find_pickle() {
+  if (g_loads != nullptr) return true;
+  const nb::object module = nb::steal(PyImport_ImportModule("pickle"));
+  if (!module.is_valid()) return false;
+  g_dumps = PyObject_GetAttrString(module.ptr(), "dumps");
+  g_loads = PyObject_GetAttrString(module.ptr(), "loads");
+  return g_dumps != nullptr && g_loads != nullptr;
+}
+
+// Scratch memory for records that are copied under the guard: no Python object is made meanwhile.
+std::byte* scratch() {
+  thread_local const std::unique_ptr<std::byte[]> memory(new std::byte[sync::kCopyUnderGuard]);
+  return memory.get();
+}
+
+// The object of a record's bytes.
+PyObject* item_of(uint64_t type, const std::byte* data, uint64_t length) {
+  if (type == kBytes)
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(length));
+  if (type != kPickle) {
+    PyErr_Format(PyExc_TypeError,
+                 "get: the item is a record of %llu bytes, not a pickled object; it is lost\n"
+                 "  try: weft.Queue(name, dtype=..., shape=...), as the process that put it",
+                 static_cast<unsigned long long>(length));
+    return nullptr;
+  }
+  if (!find_pickle()) return nullptr;
+  // Read from a bytes object: `data` is the thread's scratch memory, which code run by loads() may use.
+  const nb::object bytes =
+      nb::steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(length)));
+  return bytes.is_valid() ? PyObject_CallOneArg(g_loads, bytes.ptr()) : nullptr;
+}
+
+PyObject* queue_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  SyncCore* c = core_of(self);
+  static PyObject* const name = interned("_put");
+  if (nargs != 1 || kwnames != nullptr || c->records || !c->ready()) return forward(self, name, args, nargs, kwnames);
+  nb::object pickled;
+  PyObject* bytes = args[0];
+  if (!PyBytes_CheckExact(bytes)) {
+    if (!find_pickle()) return nullptr;
+    static PyObject* const protocol = PyLong_FromLong(5);
+    PyObject* const given[] = {args[0], protocol};
+    pickled = nb::steal(PyObject_Vectorcall(g_dumps, given, 2, nullptr));
+    if (!pickled.is_valid()) return nullptr;
+    bytes = pickled.ptr();
+  }
+  const uint64_t length = static_cast<uint64_t>(PyBytes_GET_SIZE(bytes));
+  if (length <= sync::kCopyUnderGuard && c->ready()) [[likely]] {
+    Call call = c->call(Op::put);
+    call.a = bytes == args[0] ? kBytes : kPickle;
+    call.in = reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes));
+    call.in_bytes = length;
+    if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
+      c->tell();
+      Py_RETURN_NONE;
+    }
+  }
+  if (bytes == args[0]) return forward(self, name, args, nargs, kwnames);
+  static PyObject* const later = interned("_put_pickled");
+  PyObject* const given[] = {bytes};
+  return forward(self, later, given, 1);
+}
+PyObject* queue_get(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  SyncCore* c = core_of(self);
+  if (nargs == 0 && kwnames == nullptr && !c->records && c->ready()) [[likely]] {
+    Call call = c->call(Op::get);
+    call.out = scratch();
+    call.out_bytes = sync::kCopyUnderGuard;
+    if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
+      c->tell();
+      return item_of(call.value3, call.out, call.length);
+    }
+  }
+  static PyObject* const name = interned("_get");
+  return forward(self, name, args, nargs, kwnames);
+}
+
+// ---- any call ------------------------------------------------------------------------------------------------------
+
+constexpr int kBusyTries = 20000;                   // one second
+constexpr uint32_t kLost = 100, kClosedHere = 101;  // further outcomes: the owner's share, this handle
+
+Signature g_wait{"_wait_for", {"op", "a", "b", "data", "timeout"}, 5, 1, {}};
+
+// Says that a party that came to a barrier will not wait.
+void withdraw(SyncCore* c, const Call& of) noexcept {
+  Call call = c->call(Op::withdraw);
+  call.state = of.state;
+  while (sync::step(c->object, call, c->box->host->world()) == Outcome::busy) {
+    call.look = true;
+    std::this_thread::yield();
+  }
+}
+
+// One call on a mapped object, which waits at most `timeout` seconds. Not a nanobind function: see ReleasedGil.
+PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[5];
+  uint64_t op = 0, first = 0, second = 0, deadline = kForever;
+  if (!parse(g_wait, args, nargs, kwnames, a) || !to_u64(a[0], &op, "wait", "op") ||
+      !to_u64(a[1], &first, "wait", "a") || !to_u64(a[2], &second, "wait", "b")) {
+    return nullptr;
+  }
+  SyncCore* c = core_of(self);
+  const auto result = [&](uint32_t outcome, const Call& call, PyObject* payload = nullptr) {
+    PyObject* found = Py_BuildValue("(IKKKKO)", outcome, call.value, call.value2, call.value3, call.state,
+                                    payload != nullptr ? payload : Py_None);
+    Py_XDECREF(payload);
+    return found;
+  };
+  if (c->object.head == nullptr || c->box->fork_generation != g_fork_generation) return result(kLost, {});
+  Buf data;
+  const bool gets = op == static_cast<uint64_t>(Op::get);
+  const bool given = a[3] != nullptr && a[3] != Py_None;
+  if (given && !data.acquire(a[3], gets)) return nullptr;
+  if (a[4] != nullptr && a[4] != Py_None) {
+    const double seconds = PyFloat_AsDouble(a[4]);
+    if (seconds == -1.0 && PyErr_Occurred()) return nullptr;
+    deadline = seconds < 1e9 ? now_ns() + static_cast<uint64_t>(std::max(seconds, 0.0) * 1e9) : kForever;
+  }
+  const auto box = c->box;
+  const auto keep = c->keep;
+  const sync::Object object = c->object;
+  sync::World& world = box->host->world();
+  Call call = c->call(static_cast<Op>(op));
+  call.a = first;
+  call.b = second;
+  nb::object room;  // a record that does not fit the scratch memory
+  if (gets) {
+    call.out = given ? data.data : scratch();
+    call.out_bytes = given ? data.length : sync::kCopyUnderGuard;
+  } else if (given) {
+    call.in = data.data;
+    call.in_bytes = data.length;
+  }
+  sync::Slices slices;
+  for (;;) {
+    Outcome outcome = Outcome::again;
+    bool last = false;
+    if (!keep->current()) return result(kLost, call);
+    if (c->closing.load(std::memory_order_relaxed)) return result(kClosedHere, call);
+    {
+      const ReleasedGil released;
+      const uint64_t now = deadline == kForever ? 0 : now_ns();
+      last = now >= deadline;
+      if (last) {
+        call.look = true;  // who is in the way may have ended just now
+        for (int tries = 0; tries < kBusyTries; ++tries) {
+          outcome = sync::step(object, call, world);
+          if (outcome != Outcome::busy) break;
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+      } else {
+        outcome = sync::wait_slice(object, call, world, slices, deadline - now);
+      }
+    }
+    if (outcome == Outcome::too_long && gets && !given) {
+      room = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(call.value)));
+      if (!room.is_valid()) return nullptr;
+      call.out = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(room.ptr()));
+      call.out_bytes = call.value;
+      continue;
+    }
+    if (call.changed) c->tell();
+    if (outcome == Outcome::busy) outcome = Outcome::again;
+    if (outcome != Outcome::again || last) {
+      if (outcome == Outcome::again && object.kind == sync::Kind::barrier && call.state != 0) {
+        Call leaving = call;
+        leaving.op = Op::withdraw;
+        while (sync::step(object, leaving, world) == Outcome::busy) std::this_thread::yield();
+        if (leaving.value != 0) {  // the last one has come just now
+          outcome = Outcome::done;
+          call.value = leaving.value2;
+        }
+      }
+      PyObject* payload = nullptr;
+      if (outcome == Outcome::done && gets && !given) {
+        if (room.is_valid() && static_cast<uint64_t>(PyBytes_GET_SIZE(room.ptr())) == call.length) {
+          payload = room.release().ptr();
+        } else {
+          payload =
+              PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out), static_cast<Py_ssize_t>(call.length));
+        }
+        if (payload == nullptr) return nullptr;
+      }
+      if (outcome == Outcome::done && gets) call.value = call.length;
+      return result(static_cast<uint32_t>(outcome), call, payload);
+    }
+    if (PyErr_CheckSignals() != 0) {
+      if (object.kind == sync::Kind::barrier && call.state != 0) withdraw(c, call);
+      return nullptr;
+    }
+  }
+}
+
+constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
+PyMethodDef g_core_methods[] = {
+    {"_wait_for", method<sync_wait_for>(), kFast,
+     "One call on the mapped object: op is a number of sync::Op. Waits at most timeout seconds (None: no\n"
+     "limit). Returns (outcome, value, value2, value3, state, bytes or None)."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_lock_methods[] = {
+    {"acquire", method<lock_acquire>(), kFast,
+     "Wait until this process has the lock.\n\n"
+     "timeout   seconds; None: no limit.\n\n"
+     "Returns True. Raises TimedOut, which names the holder; OwnerDied (nothing is taken)."},
+    {"try_acquire", method<lock_try_acquire>(), METH_NOARGS,
+     "Take the lock if it is free. Returns whether it was. Raises OwnerDied."},
+    {"release", method<lock_release>(), METH_NOARGS,
+     "Release the lock. Raises NotPermitted if another process holds it, or nobody does."},
+    {"__enter__", method<lock_enter>(), METH_NOARGS, "Acquires."},
+    {"__exit__", method<lock_exit>(), METH_FASTCALL, "Releases."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_semaphore_methods[] = {{"acquire", method<semaphore_acquire>(), kFast,
+                                      "Wait for a permit, and take it.\n\n"
+                                      "timeout   seconds; None: no limit.\n\n"
+                                      "Returns True. Raises TimedOut, NoSpace (too many processes have permits)."},
+                                     {"release", method<semaphore_release>(), kFast, "Give n permits back."},
+                                     {"__enter__", method<semaphore_enter>(), METH_NOARGS, "Acquires."},
+                                     {"__exit__", method<semaphore_exit>(), METH_FASTCALL, "Releases."},
+                                     {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_event_methods[] = {
+    {"is_set", method<event_is_set>(), METH_NOARGS, "Whether the event is set."},
+    {"set", method<event_set>(), METH_NOARGS, "Set the event, and wake all who wait for it."},
+    {"clear", method<event_clear>(), METH_NOARGS, "Clear the event."},
+    {"wait", method<event_wait>(), kFast,
+     "Wait until the event is set.\n\n"
+     "timeout   seconds; None: no limit.\n\n"
+     "Returns True. Raises TimedOut."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_queue_methods[] = {
+    {"put", method<queue_put>(), kFast,
+     "Append an item; waits while the queue is full.\n\n"
+     "timeout   seconds; None: no limit.\n\n"
+     "Raises TimedOut, MessageTooLong (more bytes than a slot has), TypeError and ValueError (not an item\n"
+     "of the queue's dtype and shape)."},
+    {"get", method<queue_get>(), kFast,
+     "Take the first item; waits while the queue is empty.\n\n"
+     "timeout   seconds; None: no limit.\n"
+     "out       where to put an array: writable, C-contiguous, of the queue's dtype and shape.\n\n"
+     "Raises TimedOut."},
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot g_core_slots[] = {{Py_tp_methods, with_signatures("SyncCore", g_core_methods)}, {0, nullptr}};
+PyType_Slot g_lock_slots[] = {{Py_tp_methods, with_signatures("LockCore", g_lock_methods)}, {0, nullptr}};
+PyType_Slot g_semaphore_slots[] = {{Py_tp_methods, with_signatures("SemaphoreCore", g_semaphore_methods)},
+                                   {0, nullptr}};
+PyType_Slot g_event_slots[] = {{Py_tp_methods, with_signatures("EventCore", g_event_methods)}, {0, nullptr}};
+PyType_Slot g_queue_slots[] = {{Py_tp_methods, with_signatures("QueueCore", g_queue_methods)}, {0, nullptr}};
+
+// Maps the object at a peer's address. 0: mapped; a Status: refused; -1: loads and stores do not reach the memory; -2:
+// there is no such object.
+int map_object(SyncCore& c, EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length) {
+  const auto window = ep.ep->window(dest, key, addr, length, mem::kRemoteRead | mem::kRemoteWrite);
+  if (window.status != Status::ok) return static_cast<int>(window.status);
+  if (window.pointer == nullptr || reinterpret_cast<uintptr_t>(window.pointer) % kCacheLine != 0) return -1;
+  const auto object = sync::open(window.pointer, length);
+  if (!object) return -2;
+  c.keep.reset();
+  c.box = ep.box->nic;
+  c.keep = window.keep;
+  c.object = *object;
+  c.mine = sync::holder_word(c.box->host->world().self(), false);
+  c.parked = &c.keep->peer().table.header().parked;
+  c.closing.store(false, std::memory_order_relaxed);
+  return 0;
+}
+
+}  // namespace
+
+void register_sync(Module& m) {
+  Class<SyncCore>(m, "SyncCore", nb::type_slots(g_core_slots), "An object of cpp/sync; see weft.share.")
+      .def(nb::init<>())
+      .def(
+          "_map",
+          [](SyncCore& c, EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length) {
+            return map_object(c, ep, dest, key, addr, length);
+          },
+          nb::arg("ep"), nb::arg("dest"), nb::arg("key"), nb::arg("addr"), nb::arg("length"),
+          "Maps the object. Returns 0; the number of a Status; -1 if loads and stores do not reach the memory; -2 if\n"
+          "there is no such object.")
+      .def(
+          "_unmap", [](SyncCore& c) { c.closing.store(true, std::memory_order_relaxed); },
+          "Ends the use through this handle; a thread that waits notices it after its slice.")
+      .def_prop_ro(
+          "_mapped",
+          [](const SyncCore& c) { return c.object.head != nullptr && c.box->fork_generation == g_fork_generation; },
+          "The object is mapped by this process.")
+      .def_prop_ro(
+          "_current", [](const SyncCore& c) { return c.ready(); }, "The mapped object can be used.")
+      .def_prop_rw(
+          "_records", [](const SyncCore& c) { return c.records; }, [](SyncCore& c, bool on) { c.records = on; },
+          "put() and get() go through Python.");
+  Class<LockCore, SyncCore>(m, "LockCore", nb::type_slots(g_lock_slots), "See weft.Lock.").def(nb::init<>());
+  Class<SemaphoreCore, SyncCore>(m, "SemaphoreCore", nb::type_slots(g_semaphore_slots), "See weft.Semaphore.")
+      .def(nb::init<>());
+  Class<EventCore, SyncCore>(m, "EventCore", nb::type_slots(g_event_slots), "See weft.Event.").def(nb::init<>());
+  Class<BarrierCore, SyncCore>(m, "BarrierCore", "See weft.Barrier.").def(nb::init<>());
+  Class<QueueCore, SyncCore>(m, "QueueCore", nb::type_slots(g_queue_slots), "See weft.Queue.").def(nb::init<>());
+  m.def(
+      "sync_bytes",
+      [](uint32_t kind, uint64_t n, uint64_t item) {
+        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item);
+        return bytes ? nb::object(nb::int_(*bytes)) : nb::object(nb::none());
+      },
+      nb::arg("kind"), nb::arg("n"), nb::arg("item"),
+      nb::sig("def sync_bytes(kind: int, n: int, item: int) -> int | None"),
+      "Bytes of an object; None for numbers that no object has.");
+  m.def(
+      "sync_create",
+      [](nb::handle memory, uint32_t kind, uint64_t n, uint64_t item, uint32_t pid_namespace) {
+        Buf buf;
+        if (!buf.acquire(memory.ptr(), true)) throw nb::python_error();
+        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item);
+        if (!bytes || *bytes > buf.length || reinterpret_cast<uintptr_t>(buf.data) % kCacheLine != 0) {
+          raise(fi_err::kEINVAL, "sync_create: the memory does not fit the object");
+        }
+        (void)sync::create(buf.data, static_cast<sync::Kind>(kind), n, item, pid_namespace);
+      },
+      nb::arg("memory"), nb::arg("kind"), nb::arg("n"), nb::arg("item"), nb::arg("pid_namespace"),
+      "Makes an object in zeroed memory, which is aligned to 64 bytes.");
+  m.def(
+      "sync_close",
+      [](nb::handle memory) {
+        Buf buf;
+        if (!buf.acquire(memory.ptr(), true)) throw nb::python_error();
+        const auto object = sync::open(buf.data, buf.length);
+        if (!object) return;
+        struct Nobody final : sync::World {
+          [[nodiscard]] sync::Who self() const noexcept override { return {}; }
+          [[nodiscard]] bool gone(sync::Who) noexcept override { return false; }
+          [[nodiscard]] uint64_t now_ns() noexcept override { return 0; }
+          void fence_all() noexcept override {}
+        } world;
+        Call call;
+        call.op = Op::close;
+        (void)sync::step(*object, call, world);
+      },
+      nb::arg("memory"), "Ends an object of this process: threads that wait for it, of any process, are woken.");
+  m.def(
+      "post_call",
+      [](EndpointCore& ep, uint64_t dest, uint64_t addr, uint64_t key, nb::handle request, nb::handle answer,
+         nb::handle context) {
+        if (!usable(&ep, "post_call")) throw nb::python_error();
+        Buf in, out;
+        if (!in.acquire(request.ptr(), false) || !out.acquire(answer.ptr(), true)) throw nb::python_error();
+        if (out.length != in.length) raise(fi_err::kEINVAL, "post_call: the answer is as long as the request");
+        nic::CallArgs call;
+        call.dest = dest;
+        call.addr = addr;
+        call.key = key;
+        call.request = {in.data, in.length};
+        call.answer = out.data;
+        PyObject* const object = context.ptr();
+        Py_INCREF(object);
+        call.context = reinterpret_cast<uint64_t>(object);
+        const nic::PostResult r = ep.ep->post_call(call);
+        if (!r.context_used) Py_DECREF(object);
+        if (r.refusal != Refusal::none) {
+          refuse(&ep, "post_call", r.refusal, dest, in.length);
+          throw nb::python_error();
+        }
+        const Buf* const held[] = {&out};
+        if (r.op_id != 0) hold_buffers(&ep, r.op_id, held, 1);
+      },
+      nb::arg("ep"), nb::arg("dest"), nb::arg("addr"), nb::arg("key"), nb::arg("request"), nb::arg("answer"),
+      nb::arg("context").none(),
+      "Posts a call on an object in a peer's memory (wire/call.hpp), which the peer's NIC executes. Completes when "
+      "the\n"
+      "answer has come. Raises Again, MessageTooLong, BadState.");
+}
+
+}  // namespace weft::bind

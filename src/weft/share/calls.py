@@ -1,0 +1,398 @@
+"""Calls that the NIC of an array's owner executes in the owner's memory, and watches of its bytes (wire/call.hpp).
+
+A call that cannot be done yet can be parked there: the answer is the signal. Meanwhile the caller sleeps on its
+completion queue, or its event loop watches the queue's descriptor.
+
+    Request, Answer      what is sent, and what comes back
+    Posted, APosted      one call under way, for a thread and for an event loop
+    ask, aask            one call and its answer
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import _nic, _process, errors
+from .explain import explain, unanswered
+from .lane import FailedOperation, Lane
+from .ticket import process_start
+
+if TYPE_CHECKING:
+    from .aio import LoopLane
+    from .attached import Attached
+
+__all__ = [
+    "AGAIN",
+    "CALL_BYTES_MAX",
+    "CANCELED",
+    "DONE",
+    "MAPPED",
+    "PARK",
+    "WATCH",
+    "APosted",
+    "Answer",
+    "Posted",
+    "Request",
+    "aask",
+    "ask",
+    "identity",
+    "later",
+]
+
+PARK, WATCH, CANCEL, MAPPED = 1, 2, 4, 8
+"""Flags of a request."""
+DONE, AGAIN, CANCELED = 0, 1, 9
+"""Outcomes that all calls have."""
+_REQUEST = struct.Struct("<HHIIIIIQQQQQ")
+_ANSWER = struct.Struct("<IIQQQQ")
+CALL_BYTES_MAX = 4096 - _REQUEST.size
+"""Bytes that a request or an answer can carry."""
+# A parked call is canceled and asked again after this time. So a signal that was lost with a process, and a process
+# whose end nobody reported, delay a call no longer than that.
+_PARKED_S = 5.0
+# While the owner's NIC has no room for parked calls: pauses between two requests.
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
+# How long the answer to a cancellation may take; after that the lane is given up.
+_CANCEL_S = 2.0
+
+_ids = itertools.count(1)
+_own: tuple[int, int, int, int] | None = None  # generation, and what identity() returns
+
+
+def identity() -> tuple[int, int, int]:
+    """(pid, start, token) of this process: by pid and start time others see whether it runs; the token is random."""
+    global _own
+    found = _own
+    if found is None or found[0] != _process.generation:
+        pid = os.getpid()
+        start = process_start(pid) & 0xFFFFFFFF
+        found = _own = _process.generation, pid, start, int.from_bytes(os.urandom(8), "little")
+    return found[1:]
+
+
+class Request(NamedTuple):
+    """One call.
+
+    op, a, b   a number of sync::Op, and its arguments.
+    data       bytes to send: a record, or the bytes that a watch has seen.
+    room       bytes that the answer may bring.
+    state      of a wait that goes on.
+    """
+
+    op: int
+    flags: int = 0
+    a: int = 0
+    b: int = 0
+    data: bytes = b""
+    room: int = 0
+    state: int = 0
+
+    def pack(self, number: int) -> bytes:
+        pid, start, token = identity()
+        head = _REQUEST.pack(
+            self.op,
+            self.flags,
+            pid,
+            start,
+            len(self.data),
+            self.room,
+            0,
+            token,
+            number,
+            self.a,
+            self.b,
+            self.state,
+        )
+        size = max(_REQUEST.size + len(self.data), _ANSWER.size + self.room)
+        return (head + self.data).ljust(size, b"\0")
+
+
+class Answer(NamedTuple):
+    """The result of a call: an outcome of sync::Outcome, and its values."""
+
+    outcome: int
+    value: int
+    value2: int
+    value3: int
+    state: int
+    data: bytes
+
+    @classmethod
+    def parse(cls, raw: bytearray) -> Answer:
+        outcome, length, value, value2, value3, state = _ANSWER.unpack_from(raw)
+        return cls(outcome, value, value2, value3, state, bytes(raw[_ANSWER.size : _ANSWER.size + length]))
+
+
+_CANCELED_ANSWER = Answer(CANCELED, 0, 0, 0, 0, b"")
+
+
+class _Call:
+    """A call under way: its number, and the memory of its answer."""
+
+    __slots__ = ("answer", "array", "number", "request", "what")
+
+    def __init__(self, array: Attached, what: str, request: Request) -> None:
+        self.array = array
+        self.what = what
+        self.number = next(_ids)
+        self.request = request.pack(self.number)
+        self.answer = bytearray(len(self.request))
+
+    def post(self, ep: Any, context: Any) -> None:
+        array = self.array
+        _nic.post_call(ep, array._peer, array._base, array._key, self.request, self.answer, context)
+
+    def canceling(self) -> _Call:
+        return _Call(self.array, self.what, Request(1, CANCEL, a=self.number))
+
+
+class Posted:
+    """A call under way on a lane of its own. `wait` for it, then `end` it."""
+
+    def __init__(self, array: Attached, what: str, request: Request) -> None:
+        self._array = array
+        self._what = what
+        self._lane: Lane | None = None
+        self._done: set[Any] = set()
+        self._call = _Call(array, what, request)
+        try:
+            lane = array._pop()
+        except IndexError:
+            lane = array._lane(what)
+        self._lane = lane
+        try:
+            self._call.post(lane.ep, self._call)
+        except BaseException as reason:
+            self._fail(reason)
+
+    def wait(self, seconds: float) -> Answer | None:
+        """The answer, if it comes within so many seconds. Raises the errors of the array."""
+        return self._take(self._call, time.monotonic() + seconds)
+
+    def end(self) -> Answer:
+        """Cancel the call, if it has no answer yet. Returns its answer: that it was canceled, or the one before."""
+        if self._call not in self._done:
+            lane = self._lane
+            assert lane is not None
+            canceling = self._call.canceling()
+            deadline = time.monotonic() + _CANCEL_S
+            try:
+                canceling.post(lane.ep, canceling)
+            except BaseException as reason:
+                self._fail(reason)
+            if self._take(canceling, deadline) is None or self._take(self._call, deadline) is None:
+                self._give_up()  # the owner is stopped, and may still do the call later
+                return _CANCELED_ANSWER
+        self._array._push(self._release())
+        return Answer.parse(self._call.answer)
+
+    def _take(self, call: _Call, deadline: float) -> Answer | None:
+        lane = self._lane
+        assert lane is not None
+        try:
+            while call not in self._done:
+                found = lane.take(1)
+                if not found:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return None
+                    try:
+                        # In slices, so that the thread notices when another thread closes the node.
+                        found = lane.cq.sread(1, None, min(left, 1.0))
+                    except errors.Again:
+                        continue
+                self._done.update(entry.op_context for entry in found)
+        except BaseException as reason:
+            self._fail(reason)
+        return Answer.parse(call.answer)
+
+    def _release(self) -> Lane:
+        lane, self._lane = self._lane, None
+        assert lane is not None
+        return lane
+
+    def _give_up(self) -> None:
+        node = self._array._node
+        assert node is not None
+        node._drop(self._release())
+
+    def _fail(self, reason: BaseException) -> None:
+        """Raise the error that ends the call. Nothing else may be under way on a lane that is used again."""
+        node = self._array._node
+        assert node is not None
+        if isinstance(reason, errors.Available):
+            lane = self._lane
+            assert lane is not None
+            entry = lane.cq.readerr()
+            self._give_up()
+            node._check(self._what)
+            raise explain(self._array, entry, self._what) from None
+        self._give_up()
+        if isinstance(reason, errors.FabricError):
+            node._check(self._what)
+        raise reason
+
+
+def ask(
+    array: Attached,
+    what: str,
+    request: Request,
+    timeout: float | None,
+    *,
+    undo: Callable[[Answer], None] | None = None,
+) -> Answer:
+    """One call and its answer, which has the outcome AGAIN if the call was not possible within `timeout` seconds.
+
+    undo   called with the answer if the wait was interrupted (Ctrl-C), and the call was done all the same or has a
+           state.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause = _PAUSE_S_MIN
+    node_timeout = None if array._node is None else array._node.timeout
+    while True:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        waits = left is None or left > 0
+        posted = Posted(array, what, request._replace(flags=request.flags | (PARK if waits else 0)))
+        try:
+            if waits:
+                posted.wait(_PARKED_S if left is None else min(left, _PARKED_S))
+            elif posted.wait(30.0 if node_timeout is None else node_timeout) is None:
+                raise unanswered(array, what, node_timeout)
+            answer = posted.end()
+        except errors.FabricError:
+            if posted._lane is not None:
+                posted._give_up()
+            raise
+        except BaseException:
+            if posted._lane is not None:
+                late = posted.end()
+                if undo is not None and (late.outcome == DONE or late.state):
+                    undo(late)
+            raise
+        if answer.outcome not in (AGAIN, CANCELED):
+            return answer
+        request = request._replace(state=answer.state or request.state)
+        if deadline is not None and (not waits or time.monotonic() >= deadline):
+            return answer._replace(outcome=AGAIN, state=request.state)
+        if answer.outcome == AGAIN:
+            time.sleep(pause if left is None else min(pause, left))
+            pause = min(pause * 2, _PAUSE_S_MAX)
+
+
+class APosted:
+    """As Posted, on the lane of an event loop."""
+
+    def __init__(self, array: Attached, what: str, request: Request, lane: LoopLane) -> None:
+        self._array = array
+        self._what = what
+        self._lane = lane
+        self._call = _Call(array, what, request)
+        self._wait: Any = None
+
+    async def start(self) -> None:
+        self._wait = await self._lane.start(self._call.post)
+
+    async def wait(self, seconds: float) -> Answer | None:
+        """As Posted.wait."""
+        try:
+            done = await self._lane.finished(self._wait, seconds)
+        except FailedOperation as failed:
+            raise explain(self._array, failed.entry, self._what) from None
+        return Answer.parse(self._call.answer) if done else None
+
+    def abandon(self) -> None:
+        """End the call in a task of its own: the present task may be canceled."""
+        loop = self._lane._loop
+        if not loop.is_closed():
+            _background(loop, _undo(self, None))
+
+    async def end(self) -> Answer:
+        """As Posted.end."""
+        if not self._wait.done:
+            canceling = self._call.canceling()
+            try:
+                canceled = await self._lane.start(canceling.post)
+                if not await self._lane.finished(canceled, _CANCEL_S) or await self.wait(_CANCEL_S) is None:
+                    return _CANCELED_ANSWER
+            except FailedOperation as failed:
+                raise explain(self._array, failed.entry, self._what) from None
+        if self._wait.error is not None:
+            raise explain(self._array, self._wait.error, self._what)
+        return Answer.parse(self._call.answer)
+
+
+async def aask(
+    array: Attached,
+    what: str,
+    request: Request,
+    timeout: float | None,
+    *,
+    undo: Callable[[Answer], Any] | None = None,
+) -> Answer:
+    """`ask` on the event loop. A task that is canceled cancels its call; if the answer came all the same, it is undone.
+
+    undo   a function that returns an awaitable.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else loop.time() + timeout
+    pause = _PAUSE_S_MIN
+    node = array._node
+    assert node is not None
+    lane = node._loop_lane(loop, what)
+    while True:
+        left = None if deadline is None else max(deadline - loop.time(), 0.0)
+        waits = left is None or left > 0
+        posted = APosted(array, what, request._replace(flags=request.flags | (PARK if waits else 0)), lane)
+        await posted.start()
+        try:
+            if waits:
+                await posted.wait(_PARKED_S if left is None else min(left, _PARKED_S))
+            elif await posted.wait(30.0 if node.timeout is None else node.timeout) is None:
+                raise unanswered(array, what, node.timeout)
+            answer = await posted.end()
+        except errors.FabricError:
+            raise
+        except BaseException:
+            # Not in this task, which is being canceled.
+            _background(loop, _undo(posted, undo))
+            raise
+        if answer.outcome not in (AGAIN, CANCELED):
+            return answer
+        request = request._replace(state=answer.state or request.state)
+        if deadline is not None and (not waits or loop.time() >= deadline):
+            return answer._replace(outcome=AGAIN, state=request.state)
+        if answer.outcome == AGAIN:
+            await asyncio.sleep(pause if left is None else min(pause, left))
+            pause = min(pause * 2, _PAUSE_S_MAX)
+
+
+def later(work: Any) -> None:
+    """Let a coroutine go on in a task of its own, on the running loop: the present task may be canceled."""
+    import asyncio
+
+    _background(asyncio.get_running_loop(), work)
+
+
+_background_tasks: set[Any] = set()
+
+
+def _background(loop: Any, work: Any) -> None:
+    task = loop.create_task(work)
+    _background_tasks.add(task)
+    task.add_done_callback(_background_tasks.discard)
+
+
+async def _undo(posted: APosted, undo: Callable[[Answer], Any] | None) -> None:
+    try:
+        late = await posted.end()
+        if undo is not None and (late.outcome == DONE or late.state):
+            await undo(late)
+    except errors.FabricError:
+        pass  # the object has ended

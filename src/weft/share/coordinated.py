@@ -1,0 +1,468 @@
+"""What locks, semaphores, events, barriers and queues have in common: a name, shared memory, and a path to it.
+
+An object is a small shared array of the process that makes it; cpp/sync says what is in it. A process that maps the
+array calls the object by itself, in C++; for any other process the NIC of the array's owner does (calls.py). A thread
+that waits sleeps on a futex, or on its completion queue; a task waits on the descriptor of its event loop.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from .. import _nic, _process, errors
+from ..memory.arrays import zeros
+from . import calls
+from ._default import default_node
+from .calls import AGAIN, DONE, MAPPED, Answer, Request
+from .node import Node
+from .remote import RemoteArray
+from .show import named
+from .ticket import PREFIX, Ticket
+from .waiting import seconds
+
+if TYPE_CHECKING:
+    from .shared import Shared
+
+__all__ = ["Coordinated", "OwnerDied", "Result", "limit", "unpickle", "whole"]
+
+T = TypeVar("T", bound="Coordinated")
+
+# sync::Outcome, and two that _wait_for adds.
+DIED, NOT_HOLDER, CLOSED, BROKEN, TOO_LONG, DAMAGED, NO_SEAT = range(2, 9)
+_LOST, _CLOSED_HERE = 100, 101
+
+_HEAD = struct.Struct("<QIIQQQII")
+_MAGIC = 0x31636E7974666577
+_KINDS = {1: "Lock", 2: "Semaphore", 3: "Event", 4: "Barrier", 5: "Queue"}
+_ARTICLES = {"Event": "an"}
+_MAP_PAUSE_S = 0.0005
+_TURN_S = 10.0  # for the turn to change an object, which takes a process a fraction of a microsecond
+
+
+class OwnerDied(errors.FabricError):
+    """EOWNERDEAD: the process that held a lock has ended, and what the lock protects may be half-changed.
+
+    The lock is not taken, and every `acquire()` raises this error until `Lock.recover()` takes the lock.
+    """
+
+    code = 130
+
+
+class Result(NamedTuple):
+    """The result of a call: values by call (cpp/sync/object.hpp), and the bytes of a record. state: its length, if the
+    call reserved the record's slot."""
+
+    outcome: int
+    value: int
+    value2: int
+    value3: int
+    state: int
+    data: Any
+
+
+class Coordinated:
+    """A lock, semaphore, event, barrier or queue, shared by processes. Base of these classes.
+
+    name       its name on this host, or the ticket of another handle; None: a new one without a name.
+    node       the node that shares or attaches it; None: the default node of the process.
+    create     True: make it (AddressInUse if the name is taken). False: it must exist. None: make it if it does not.
+    wait       with create=False: seconds to wait for a name that does not exist yet.
+
+    Handles pickle, as shared arrays do, and a forked child may go on with those of its parent. The object lives in the
+    process that made it, until that handle's close(), its node's, or the end of the process; calls of the others then
+    raise KeyRejected or ConnectionReset. Thread safety: any thread.
+    """
+
+    _KIND: ClassVar[int]
+    _CORE: ClassVar[Any]
+
+    # Of the extension's classes.
+    _map: Callable[..., int]
+    _unmap: Callable[[], None]
+    _wait_for: Callable[..., tuple[int, int, int, int, int, Any]]
+    _mapped: bool
+    _current: bool
+
+    name: str
+    """The object's name; "" if it has none."""
+
+    def _begin(
+        self, name: str | Ticket | None, n: int, item: int, node: Node | None, create: bool | None, wait: float
+    ) -> bool:
+        """Make or attach the object. n, item: numbers of a new one. Returns whether it was made."""
+        what = type(self).__name__
+        if create not in (True, False, None):
+            raise TypeError(f"{what}: create is True, False or None, not {create!r}")
+        if name is not None and not isinstance(name, (str, Ticket)):
+            raise TypeError(f"{what}: a name is a str, not {type(name).__name__}: {name!r}")
+        patience = seconds(wait, f"{what}: wait")
+        self._CORE.__init__(self)
+        self._start(default_node() if node is None else node)
+        self._node._check(what)
+        if isinstance(name, Ticket) or (isinstance(name, str) and name.startswith(PREFIX)):
+            if create:
+                raise errors.InvalidArgument(f"{what}: a ticket names an object that exists, and create is True")
+            self._attach(name, 0.0)
+            return False
+        self.name = name or ""
+        if name is None:
+            if create is False:
+                raise errors.InvalidArgument(f"{what}: create is False, and there is no name to look for")
+            self._create(n, item)
+            return True
+        if create is False:
+            self._attach(name, patience)
+            return False
+        if create:
+            self._create(n, item)
+            return True
+        deadline = time.monotonic() + 5.0
+        while True:
+            try:
+                self._attach(name, 0.0)
+                return False
+            except (errors.NotFound, errors.ConnectionReset, errors.KeyRejected):
+                pass
+            try:
+                self._create(n, item)
+                return True
+            except errors.AddressInUse:  # another process was faster; or its owner has just ended
+                if time.monotonic() > deadline:
+                    raise
+
+    def _start(self, node: Node | None) -> None:
+        self.name = ""
+        self._node: Node
+        if node is not None:
+            self._node = node
+        self._lock = threading.RLock()
+        self._closed = False
+        self._made: Shared | None = None
+        self._memory: Any = None
+        self._array: RemoteArray
+        self._n = self._item = 0
+        self._generation = -1 if node is None else _process.generation  # -1: not attached yet
+
+    def _create(self, n: int, item: int) -> None:
+        size = _nic.sync_bytes(self._KIND, n, item)
+        if size is None:
+            raise errors.InvalidArgument(f"{type(self).__name__}: no such object: {n} of {item} bytes")
+        memory = zeros(size, np.uint8)
+        _nic.sync_create(memory, self._KIND, n, item, _pid_namespace())
+        self._made = self._node.share(memory, name=self.name or None)
+        self._memory = memory
+        self._array = self._made.remote
+        self._reach()
+        self._node._objects.add(self)
+
+    def _attach(self, source: str | Ticket, wait: float) -> None:
+        self._array = self._node.attach(source, wait)
+        self.name = self._array.ticket.name
+        self._reach()
+
+    @property
+    def ticket(self) -> Ticket:
+        """The object's ticket, for other processes: a name for the class."""
+        return self._array.ticket
+
+    # ---- reaching the object ----------------------------------------------------------------------------------------
+
+    def _reach(self) -> None:
+        """Check what the array is, and map it if loads and stores reach it. Raises InvalidArgument."""
+        array, what = self._array, type(self).__name__
+        head = None
+        if array.dtype == np.uint8 and array.ndim == 1 and array.nbytes >= 128:
+            head = _HEAD.unpack(array.at[: _HEAD.size].read().tobytes())
+        if head is None or head[0] != _MAGIC:
+            raise errors.InvalidArgument(
+                f"{what}: {named(array.ticket)} is an array, {array.dtype} {array.shape}, and not {_article(what)}\n"
+                "  try: another name, or node.attach(...) for the array"
+            )
+        _, kind, _, _, n, item, namespace, closed = head
+        if kind != self._KIND:
+            found = _KINDS.get(kind, "damaged object")
+            raise errors.InvalidArgument(
+                f"{what}: {named(array.ticket)} is {_article(found)}, and not {_article(what)}\n"
+                f"  try: another name, or weft.{found}({self.name!r})"
+            )
+        if closed:
+            raise self._ended(what)
+        if _nic.sync_bytes(kind, n, item) is None or _nic.sync_bytes(kind, n, item) != array.nbytes:
+            raise self._damaged(what)
+        self._n, self._item = n, item
+        self._generation = _process.generation
+        if namespace == _pid_namespace():
+            self._map_now()
+
+    def _map_now(self) -> None:
+        array = self._array
+        deadline = time.monotonic() + (self._node.timeout or 30.0)
+        while True:
+            lane = array._lane("attach")
+            try:
+                found = self._map(lane.ep, array._peer, array._key, array._base, array.nbytes)
+            finally:
+                array._push(lane)
+            if found != 16:  # Status.again: the mapping is still being made
+                break
+            array.at[:8].read()  # which waits for it
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_MAP_PAUSE_S)
+        if found == -2:
+            raise self._damaged("attach")
+        # Any other answer: the NIC of the owner does the calls, or refuses them with its reason.
+
+    def _ensure(self, call: str) -> None:
+        """Before a call that the extension could not do at once: attach in a forked child; refuse a closed handle."""
+        if self._closed:
+            raise errors.BadState(f"{call}: this {type(self).__name__} is closed")
+        if self._generation == _process.generation:
+            self._node._check(call)
+            return
+        with self._lock:
+            if self._generation != _process.generation:
+                self._node = default_node()
+                self._made = self._memory = None  # in a forked child: they are the parent's
+                self._array = RemoteArray._make(self._array.ticket, self._node)
+                self._reach()
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def _do(
+        self,
+        call: str,
+        op: int,
+        a: int = 0,
+        b: int = 0,
+        data: Any = None,
+        timeout: float | None = 0.0,
+        *,
+        room: int = 0,
+        undo: Callable[[Answer], None] | None = None,
+    ) -> Result:
+        """One call, which waits at most `timeout` seconds; the outcome may be AGAIN. Raises for all other outcomes."""
+        self._ensure(call)
+        if self._mapped:
+            result = Result(*self._wait_for(op, a, b, data, timeout))
+        else:
+            request = Request(op, 0, a, b, b"" if data is None else bytes(data), room)
+            answer = calls.ask(self._array, call, request, timeout, undo=undo)
+            result = self._settled(answer, lambda request: calls.ask(self._array, call, request, 0.0))
+        return self._checked(call, result)
+
+    def _at_once(self, call: str, op: int, a: int = 0) -> Result:
+        """A call that waits for nothing but its turn to change the object."""
+        return self._turn(call, self._do(call, op, a, timeout=_TURN_S))
+
+    async def _aat_once(self, call: str, op: int, a: int = 0) -> Result:
+        """`_at_once`, awaitable."""
+        return self._turn(call, await self._ado(call, op, a, timeout=_TURN_S))
+
+    def _turn(self, call: str, result: Result) -> Result:
+        if result.outcome == AGAIN:
+            raise errors.TimedOut(
+                f"{call}: another process has been changing {self._shown()} for {_TURN_S:g} s\n"
+                "  try: find out whether a process that uses it is stopped (Ctrl-Z, a debugger)"
+            )
+        return result
+
+    async def _aready(self, call: str) -> None:
+        """`_ensure`, without blocking the event loop."""
+        import asyncio
+
+        if self._generation != _process.generation and not self._closed:
+            await asyncio.get_running_loop().run_in_executor(None, self._ensure, call)
+        self._ensure(call)
+
+    async def _ado(
+        self,
+        call: str,
+        op: int,
+        a: int = 0,
+        b: int = 0,
+        data: Any = None,
+        timeout: float | None = 0.0,
+        *,
+        room: int = 0,
+        undo: Callable[[Answer], Any] | None = None,
+    ) -> Result:
+        """`_do`, awaitable."""
+        await self._aready(call)
+        flags = 0
+        if self._mapped:
+            result = Result(*self._wait_for(op, a, b, data, 0.0))
+            if result.outcome != AGAIN or (timeout is not None and timeout <= 0):
+                return self._checked(call, result)
+            flags = MAPPED
+        request = Request(op, flags, a, b, b"" if data is None else bytes(data), room)
+        answer = await calls.aask(self._array, call, request, timeout, undo=undo)
+        if answer.outcome == AGAIN and answer.state and self._KIND == 4:
+            answer = await self._awithdraw(call, answer, flags)
+        return self._checked(call, Result(*answer))
+
+    def _settled(self, answer: Answer, ask: Callable[[Request], Answer]) -> Result:
+        """The result of an answer. A party that came to a barrier, and waits no longer, leaves it."""
+        if answer.outcome == AGAIN and answer.state and self._KIND == 4:
+            left = ask(Request(_WITHDRAW, 0, state=answer.state))
+            if left.outcome == DONE and left.value:
+                answer = answer._replace(outcome=DONE, value=left.value2)
+        return Result(*answer)
+
+    async def _awithdraw(self, call: str, answer: Answer, flags: int) -> Answer:
+        left = await calls.aask(self._array, call, Request(_WITHDRAW, flags, state=answer.state), 0.0)
+        return answer._replace(outcome=DONE, value=left.value2) if left.outcome == DONE and left.value else answer
+
+    def _checked(self, call: str, result: Result) -> Result:
+        """The result, if its outcome is DONE or AGAIN. Raises the error of any other."""
+        outcome = result.outcome
+        if outcome in (DONE, AGAIN):
+            return result
+        if outcome == CLOSED:
+            raise self._ended(call)
+        if outcome == _CLOSED_HERE:
+            raise errors.BadState(f"{call}: this {type(self).__name__} was closed while the call waited")
+        if outcome == _LOST:
+            self._node._check(call)
+            self._array._probe()  # raises the reason
+            raise self._gone(call)
+        if outcome == DAMAGED:
+            raise self._damaged(call)
+        raise self._refused(call, result)
+
+    def _refused(self, call: str, result: Result) -> errors.FabricError:
+        """The error of an outcome that only some classes have."""
+        return self._damaged(call)
+
+    def _gone(self, call: str) -> errors.FabricError:
+        return errors.ConnectionReset(
+            f"{call}: the owner of {self._shown()}, process {self.ticket.pid}, is gone\n"
+            f"  rule: an object lives as long as the process that made it\n  try: weft.{type(self).__name__}(...) again"
+        )
+
+    def _ended(self, call: str) -> errors.FabricError:
+        return errors.KeyRejected(f"{call}: {self._shown()} was closed by its owner, process {self.ticket.pid}")
+
+    def _damaged(self, call: str) -> errors.FabricError:
+        return errors.InvalidArgument(
+            f"{call}: the memory of {self._shown()} is damaged: a process that shares it has written into it"
+        )
+
+    def _shown(self) -> str:
+        return f"{type(self).__name__} {self.name!r}" if self.name else f"the {type(self).__name__}"
+
+    def _check_timeout(self, timeout: float | None = None) -> None:
+        limit(timeout, type(self).__name__)
+
+    def _with(self, call: str, timeout: float | None) -> float | None:
+        return limit(timeout, call)
+
+    # ---- properties and life ----------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """How this process reaches the object: "load/store" (it is mapped here), "engine" or "tcp" (the owner's NIC
+        does the calls)."""
+        self._ensure("path")
+        if self._mapped:
+            return "load/store"
+        found = self._array.path
+        return found if found == "tcp" else "engine"
+
+    @property
+    def closed(self) -> bool:
+        """True after close() of this handle."""
+        return self._closed
+
+    def close(self) -> None:
+        """End the use through this handle. The handle that made the object ends the object: threads and processes that
+        wait for it get KeyRejected. Closing again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._generation != _process.generation:
+            return
+        made, memory = self._made, self._memory
+        self._made = self._memory = None
+        if made is not None:
+            _nic.sync_close(memory)
+            made.close()
+        self._unmap()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.ticket)
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        if self._closed:
+            return f"<weft.{type(self).__name__}{name}, closed>"
+        if self._generation != _process.generation:
+            return f"<weft.{type(self).__name__}{name}, not attached yet>"
+        return f"<weft.{type(self).__name__}{name}, {self._state()}, of process {self.ticket.pid}, by {self.path}>"
+
+    def _state(self) -> str:
+        return ""
+
+
+_WITHDRAW = 6
+
+
+def unpickle(cls: type[T], ticket: Ticket) -> T:
+    """A handle that has come from another process: it attaches through the default node at its first use."""
+    made = cls.__new__(cls)
+    made._CORE.__init__(made)
+    made._start(None)
+    made.name = ticket.name
+    made._array = RemoteArray._make(ticket)
+    return made
+
+
+def limit(timeout: Any, call: str) -> float | None:
+    """A timeout in seconds, not below 0; None: no limit. Raises TypeError, InvalidArgument (NaN)."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool):
+        raise TypeError(f"{call}: timeout is a number of seconds, not {timeout!r}")
+    found = seconds(timeout, f"{call}: timeout")
+    return None if math.isinf(found) and found > 0 else max(found, 0.0)
+
+
+def whole(value: Any, what: str, least: int, most: int) -> int:
+    """An integer. Raises TypeError, InvalidArgument."""
+    import operator
+
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is an integer, not {value!r}") from None
+    if not least <= found <= most:
+        raise errors.InvalidArgument(f"{what} is {found}; it must be {least} to {most}")
+    return found
+
+
+def _article(kind: str) -> str:
+    return f"{_ARTICLES.get(kind, 'a')} {kind}"
+
+
+@lru_cache(maxsize=1)
+def _pid_namespace() -> int:
+    """Of this process: pids, and the start times of processes, mean the same within it."""
+    found = 0
+    for of in ("pid", "time"):
+        try:
+            found = found * 31 + os.stat(f"/proc/self/ns/{of}").st_ino
+        except OSError:
+            found *= 31
+    return found & 0xFFFFFFFF

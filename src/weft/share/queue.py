@@ -1,0 +1,340 @@
+"""weft.Queue: a bounded ring of records in shared memory, for many producers and many consumers."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+
+from .. import _nic, errors
+from . import calls
+from .arrays import Array, alias, values
+from .calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
+from .coordinated import TOO_LONG, Coordinated, Result, limit, unpickle, whole
+from .node import Node
+from .show import human_bytes
+from .ticket import Ticket
+
+__all__ = ["Queue"]
+
+_PUT, _GET, _RESERVE, _COMMIT, _CLAIM, _FREE, _LOOK = 9, 10, 11, 12, 13, 14, 15
+_BYTES, _PICKLE, _RECORD = 0, 1, 2
+"""Types of records."""
+_SLOTS, _NBYTES = 1024, 1024
+# On paths other than load/store, records up to this size travel with their call; longer ones are read or written in the
+# slot that the call has reserved.
+_INLINE = CALL_BYTES_MAX
+
+
+class Queue(Coordinated, _nic.QueueCore):
+    """A queue that processes share: first in, first out, bounded.
+
+    jobs = weft.Queue("jobs")                               # any objects; they are pickled
+    frames = weft.Queue("frames", 8, dtype="u1", shape=(1080, 1920))    # arrays of one dtype and shape
+
+    slots    the most items at a time. 1,024 by default.
+    nbytes   the most bytes of an item: 1,024 by default. bytes are put as they are, other objects are pickled. Each
+             slot has this size, but memory is used only once it is written to.
+    dtype, shape   instead of nbytes: items are arrays of this dtype and shape (a scalar for shape ()), which are copied
+             and not pickled.
+
+    Of a queue that exists these arguments are None, or as it was made. dtype and shape are not written anywhere: who
+    puts and who gets give the same ones.
+
+    Killed processes: an item whose put() did not return may be lost, and is never delivered in part. An item that a
+    consumer had taken, or was taking, is lost with it. Nothing is delivered twice. The others go on within a quarter of
+    a second. A Queue unpickles what it gets: share it only with processes that you trust, as with
+    multiprocessing.Queue. Further arguments and errors: see `Coordinated`.
+    """
+
+    _KIND = 5
+    _CORE = _nic.QueueCore
+
+    def __init__(
+        self,
+        name: str | Ticket | None = None,
+        slots: int | None = None,
+        *,
+        nbytes: int | None = None,
+        dtype: Any = None,
+        shape: int | tuple[int, ...] = (),
+        node: Node | None = None,
+        create: bool | None = None,
+        wait: float = 0.0,
+    ) -> None:
+        n = _SLOTS if slots is None else whole(slots, "Queue: slots", 1, 1 << 31)
+        item = _NBYTES if nbytes is None else whole(nbytes, "Queue: nbytes", 1, 1 << 40)
+        self._form: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+        if dtype is not None:
+            if nbytes is not None:
+                raise TypeError("Queue: give nbytes, or dtype and shape")
+            self._form = form = _form(dtype, shape)
+            item = form[0].itemsize * math.prod(form[1])
+        elif shape != ():
+            raise TypeError("Queue: a shape needs a dtype")
+        made = self._begin(name, n, item, node, create, wait)
+        self._records = self._form is not None
+        asked = (slots is not None and self._n != n) or (
+            (nbytes is not None or dtype is not None) and self._item != item
+        )
+        if not made and asked:
+            raise errors.InvalidArgument(
+                f"Queue: {self._shown()} has {self._n} slots of {self._item} bytes, and this one asks for {n} of {item}"
+            )
+
+    # put and get are in C++; what they cannot do at once they pass to these methods.
+
+    def _put(self, item: Any, timeout: float | None = None) -> None:
+        patience = limit(timeout, "put")
+        data, kind = self._pack(item, "put")
+        self._put_data(data, kind, patience)
+
+    def _put_pickled(self, data: bytes) -> None:
+        self._put_data(data, _PICKLE, None)
+
+    def _put_data(self, data: Any, kind: int, timeout: float | None) -> None:
+        nbytes = memoryview(data).nbytes
+        self._fits(nbytes, "put")
+        self._ensure("put")
+        if self._mapped or nbytes <= _INLINE:
+            found = self._do("put", _PUT, kind, 0, data, timeout)
+            if found.outcome == AGAIN:
+                raise self._full("put", timeout)
+            return
+        found = self._do("put", _RESERVE, nbytes, kind, timeout=timeout, undo=self._unclaim)
+        if found.outcome == AGAIN:
+            raise self._full("put", timeout)
+        try:
+            self._array.at[found.value2 : found.value2 + nbytes].write(np.frombuffer(data, np.uint8))
+        except BaseException:
+            self._give_back(found.value)
+            raise
+        self._do("put", _COMMIT, found.value)
+
+    def _get(self, timeout: float | None = None, out: Any = None) -> Any:
+        patience = limit(timeout, "get")
+        target = self._target(out, "get")
+        self._ensure("get")
+        if self._mapped:
+            room = None if target is None or not target.nbytes else _raw(target)
+            found = self._do("get", _GET, 0, 0, room, patience)
+            if found.outcome == AGAIN:
+                raise self._empty("get", patience)
+            return self._unpack(found.data, found.value3, target, found.value, "get")
+        if self._item <= _INLINE:
+            found = self._do("get", _GET, timeout=patience, room=self._item)
+            if found.outcome == AGAIN:
+                raise self._empty("get", patience)
+            return self._unpack(found.data, found.value3, target, None, "get")
+        found = self._do("get", _CLAIM, timeout=patience, undo=self._unclaim)
+        if found.outcome == AGAIN:
+            raise self._empty("get", patience)
+        try:
+            data = self._array.at[found.value2 : found.value2 + found.state].read().tobytes()
+        except BaseException:
+            self._give_back(found.value)
+            raise
+        self._do("get", _FREE, found.value)
+        return self._unpack(data, found.value3, target, None, "get")
+
+    def _unclaim(self, late: Answer) -> None:
+        """The wait for a slot was interrupted, and the slot came all the same."""
+        if late.outcome == DONE:
+            self._give_back(late.value)
+
+    def _give_back(self, slot: int) -> None:
+        """Give back a slot whose record will not be written, or read: others wait behind it."""
+        try:
+            self._do("queue", _FREE, slot)
+        except errors.FabricError:
+            pass  # the queue has ended, or its owner takes the slot back when it loses the connection
+
+    def qsize(self) -> int:
+        """Items in the queue, those included that are just being put."""
+        return self._do("qsize", _LOOK).value
+
+    def empty(self) -> bool:
+        """Whether the queue has no items."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether the queue has no room."""
+        return self.qsize() >= self._n
+
+    def __len__(self) -> int:
+        return self.qsize()
+
+    def __bool__(self) -> bool:
+        return True  # a queue is not false because it is empty
+
+    @property
+    def slots(self) -> int:
+        """The most items at a time."""
+        self._ensure("slots")
+        return self._n
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes of an item."""
+        self._ensure("nbytes")
+        return self._item
+
+    # ---- awaitable calls --------------------------------------------------------------------------------------------
+
+    async def aput(self, item: Any, timeout: float | None = None) -> None:
+        """`put`, awaitable."""
+        patience = limit(timeout, "aput")
+        data, kind = self._pack(item, "aput")
+        nbytes = memoryview(data).nbytes
+        await self._aready("aput")
+        self._fits(nbytes, "aput")
+        if nbytes <= _INLINE:
+            found = await self._ado("aput", _PUT, kind, 0, data, patience)
+            if found.outcome == AGAIN:
+                raise self._full("aput", patience)
+            return
+        found = await self._ado("aput", _RESERVE, nbytes, kind, timeout=patience, undo=self._aunclaim)
+        if found.outcome == AGAIN:
+            raise self._full("aput", patience)
+        try:
+            await self._array.at[found.value2 : found.value2 + nbytes].awrite(np.frombuffer(data, np.uint8))
+        except BaseException:
+            calls.later(self._agive_back(found.value))  # not in this task, which may be being canceled
+            raise
+        await self._ado("aput", _COMMIT, found.value)
+
+    async def aget(self, timeout: float | None = None, out: Any = None) -> Any:
+        """`get`, awaitable. An item that comes just when the task is canceled is lost."""
+        patience = limit(timeout, "aget")
+        target = self._target(out, "aget")
+        await self._aready("aget")
+        if self._item <= _INLINE:
+            found = await self._ado("aget", _GET, timeout=patience, room=self._item)
+            if found.outcome == AGAIN:
+                raise self._empty("aget", patience)
+            return self._unpack(found.data, found.value3, target, None, "aget")
+        found = await self._ado("aget", _CLAIM, timeout=patience, undo=self._aunclaim)
+        if found.outcome == AGAIN:
+            raise self._empty("aget", patience)
+        try:
+            data = (await self._array.at[found.value2 : found.value2 + found.state].aread()).tobytes()
+        except BaseException:
+            calls.later(self._agive_back(found.value))
+            raise
+        await self._ado("aget", _FREE, found.value)
+        return self._unpack(data, found.value3, target, None, "aget")
+
+    async def _aunclaim(self, late: Answer) -> None:
+        if late.outcome == DONE:
+            await self._agive_back(late.value)
+
+    async def _agive_back(self, slot: int) -> None:
+        try:
+            await self._ado("queue", _FREE, slot)
+        except errors.FabricError:
+            pass
+
+    # ---- items ------------------------------------------------------------------------------------------------------
+
+    def _pack(self, item: Any, call: str) -> tuple[Any, int]:
+        """The bytes of an item, and their type."""
+        if self._form is None:
+            if type(item) is bytes:
+                return item, _BYTES
+            return pickle.dumps(item, 5), _PICKLE
+        dtype, shape = self._form
+        source = values(item, dtype, call)
+        if source.shape != shape:
+            source = np.broadcast_to(source, shape) if source.ndim == 0 else source
+        if source.shape != shape:
+            raise ValueError(f"{call}: the item has shape {source.shape}, items of this queue have {shape}")
+        return _raw(np.ascontiguousarray(source)), _RECORD
+
+    def _unpack(self, data: Any, kind: int, target: Array | None, moved: int | None, call: str) -> Any:
+        """The item of a record's bytes. moved: so many bytes have been copied to `target`."""
+        if self._form is None:
+            if kind == _BYTES:
+                return data
+            if kind == _PICKLE:
+                return pickle.loads(data)
+            raise TypeError(
+                f"{call}: the item is a record of {len(data)} bytes, not a pickled object; it is lost\n"
+                "  try: weft.Queue(name, dtype=..., shape=...), as the process that put it"
+            )
+        dtype, shape = self._form
+        length = len(data) if moved is None else moved
+        if kind != _RECORD or length != dtype.itemsize * math.prod(shape):
+            raise TypeError(
+                f"{call}: the item is of {length} bytes, not a record of {dtype} {shape}; it is lost\n"
+                "  rule: all who put and get use the same dtype and shape"
+            )
+        if moved is None:
+            found = np.frombuffer(data, dtype).reshape(shape)
+            if target is None:
+                return found.copy() if shape else found[()]
+            target[...] = found
+        return target
+
+    def _target(self, out: Any, call: str) -> Array | None:
+        """Where an item goes: `out`, or a new array."""
+        if self._form is None:
+            if out is not None:
+                raise TypeError(f"{call}: out is for queues of arrays (dtype=..., shape=...)")
+            return None
+        dtype, shape = self._form
+        if out is None:
+            return np.empty(shape, dtype)
+        target = alias(out, f"{call}: out", writable=True)
+        if target.dtype != dtype or target.shape != shape:
+            raise ValueError(f"{call}: out is {target.dtype} {target.shape}, items of this queue are {dtype} {shape}")
+        return target
+
+    def _fits(self, nbytes: int, call: str) -> None:
+        self._ensure(call)
+        if nbytes > self._item:
+            raise errors.MessageTooLong(
+                f"{call}: the item has {nbytes} bytes, a slot of {self._shown()} has {self._item}\n"
+                "  try: weft.Queue(..., nbytes=...) with more; for large data an array, and its ticket as the item"
+            )
+
+    def _full(self, call: str, timeout: float | None) -> errors.TimedOut:
+        return errors.TimedOut(f"{call}: {self._shown()} is full, with {self._n} items, after {timeout or 0:g} s")
+
+    def _empty(self, call: str, timeout: float | None) -> errors.TimedOut:
+        return errors.TimedOut(f"{call}: {self._shown()} is empty after {timeout or 0:g} s")
+
+    def _refused(self, call: str, result: Result) -> errors.FabricError:
+        if result.outcome == TOO_LONG:
+            return errors.MessageTooLong(
+                f"{call}: the next item of {self._shown()} has {result.value} bytes, more than there is room for; it "
+                "stays in the queue\n  rule: all who put and get use the same dtype and shape"
+            )
+        return super()._refused(call, result)
+
+    def _state(self) -> str:
+        return f"{self.qsize()} of {self._n} slots of {human_bytes(self._item)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self.ticket, self._form)
+
+
+def _form(dtype: Any, shape: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    found = np.dtype(dtype)
+    if found.hasobject:
+        raise TypeError(f"Queue: dtype {found} holds Python objects\n  try: no dtype, so that items are pickled")
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    return found, tuple(whole(n, "Queue: shape", 0, 1 << 40) for n in sizes)
+
+
+def _unpickle(ticket: Ticket, form: tuple[np.dtype[Any], tuple[int, ...]] | None) -> Queue:
+    found = unpickle(Queue, ticket)
+    found._form = form
+    found._records = form is not None
+    return found
+
+
+def _raw(array: Array) -> Any:
+    """The bytes of a C-contiguous array."""
+    return array.reshape(-1).view(np.uint8) if array.nbytes else b""

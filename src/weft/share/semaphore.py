@@ -1,0 +1,111 @@
+"""weft.Semaphore: a number of permits that processes share; those of a process that dies come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import _nic, errors
+from .calls import AGAIN, Answer
+from .coordinated import NO_SEAT, Coordinated, Result, limit, whole
+from .node import Node
+from .ticket import Ticket
+
+__all__ = ["Semaphore"]
+
+_TAKE, _RELEASE, _LOOK = 1, 2, 15
+_SEATS_MIN, _SEATS_MAX = 64, 1024
+
+
+class Semaphore(Coordinated, _nic.SemaphoreCore):
+    """Permits that processes share: at most `value` are taken at a time.
+
+    with weft.Semaphore("gpu", 2):      # two processes at a time
+        ...
+
+    value   permits at first; of a semaphore that exists: None, or the same number.
+
+    The permits of a process that dies come back. A process that releases more permits than it has acquired adds
+    permits. At most 1,024 processes can have permits at a time. Further arguments and errors: see `Coordinated`.
+    """
+
+    _KIND = 2
+    _CORE = _nic.SemaphoreCore
+
+    def __init__(
+        self,
+        name: str | Ticket | None = None,
+        value: int | None = None,
+        *,
+        node: Node | None = None,
+        create: bool | None = None,
+        wait: float = 0.0,
+    ) -> None:
+        n = 1 if value is None else whole(value, "Semaphore: value", 0, 1 << 31)
+        made = self._begin(name, n, min(max(n, _SEATS_MIN), _SEATS_MAX), node, create, wait)
+        if not made and value is not None and self._n != n:
+            raise errors.InvalidArgument(
+                f"Semaphore: {self._shown()} was made with value={self._n}, and this one asks for value={n}"
+            )
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Semaphore: ...
+
+    # acquire, release, __enter__ and __exit__ are in C++; what they cannot do at once they pass to these methods.
+
+    def _acquire(self, timeout: float | None = None) -> bool:
+        patience = limit(timeout, "acquire")
+
+        def undo(_: Answer) -> None:
+            self._at_once("release", _RELEASE, 1)
+
+        self._late("acquire", patience, self._do("acquire", _TAKE, timeout=patience, undo=undo))
+        return True
+
+    def _release(self, n: int = 1) -> None:
+        self._at_once("release", _RELEASE, whole(n, "release: n", 1, 1 << 31))
+
+    def try_acquire(self) -> bool:
+        """Take a permit if there is one. Returns whether it did."""
+        return self._do("try_acquire", _TAKE).outcome != AGAIN
+
+    @property
+    def value(self) -> int:
+        """Permits that can be taken now."""
+        return self._at_once("value", _LOOK).value
+
+    async def aacquire(self, timeout: float | None = None) -> bool:
+        """`acquire`, awaitable."""
+        patience = limit(timeout, "aacquire")
+
+        async def undo(_: Answer) -> None:
+            await self._aat_once("arelease", _RELEASE, 1)
+
+        self._late("aacquire", patience, await self._ado("aacquire", _TAKE, timeout=patience, undo=undo))
+        return True
+
+    async def arelease(self, n: int = 1) -> None:
+        """`release`, awaitable: it waits only on paths other than load/store."""
+        await self._aat_once("arelease", _RELEASE, whole(n, "arelease: n", 1, 1 << 31))
+
+    async def __aenter__(self) -> Semaphore:
+        await self.aacquire()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.arelease()
+
+    def _late(self, call: str, timeout: float | None, found: Result) -> None:
+        if found.outcome == AGAIN:
+            raise errors.TimedOut(
+                f"{call}: no permit of {self._shown()} is free after {timeout or 0:g} s; it was made with {self._n}\n"
+                "  try: a longer timeout"
+            )
+
+    def _refused(self, call: str, result: Result) -> errors.FabricError:
+        if result.outcome == NO_SEAT:
+            return errors.NoSpace(f"{call}: {self._item} processes have permits of {self._shown()}; no more can")
+        return super()._refused(call, result)
+
+    def _state(self) -> str:
+        return f"{self.value} free, made with {self._n}"

@@ -1,0 +1,200 @@
+"""Waiting for elements of arrays: `t.wait_until`, `t.wait`, and the signals of `t.notify`.
+
+The NIC of the array's owner keeps a watch: the bytes that the waiter has seen. It answers when the bytes differ. It
+looks again after each access that it executes, and whenever a process that writes into its memory by loads and stores
+through Weft wakes it. So the waiter sleeps on its completion queue, and costs nothing.
+
+Only stores into NumPy arrays (`array[0] = 7` in the owner, or by a view) wake nobody: so the waiter also reads the
+elements again from time to time. The pauses are an eighth of the time waited so far, at most a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import errors
+from .arrays import Array
+from .calls import WATCH, APosted, Posted, Request
+from .explain import timed_out
+from .ordering import strides_of
+from .show import named, short
+from .waiting import condition, deadline_in
+
+if TYPE_CHECKING:
+    from .remote import RemoteArray
+
+__all__ = ["await_signal", "await_until", "wait_signal", "wait_until"]
+
+# Elements of more bytes, and those that are not contiguous, are only read again.
+_WATCHED_MAX = 1024
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.002, 0.25
+_LOOKS_FIRST = 50  # before the first watch: about 100 us on the load/store path
+
+
+class _Look:
+    """The elements that a call waits for: reads them, and says how long to sleep until the next read."""
+
+    def __init__(self, array: RemoteArray, index: Any) -> None:
+        self.part = array.at[index]
+        self.seen: Array = np.empty(self.part._shape, self.part._dtype)
+        # As in NumPy: with an ellipsis the result is an array without dimensions.
+        self._scalar = not self.part._shape and not (
+            index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
+        )
+        contiguous = self.part._strides == strides_of(self.part._shape, self.part._itemsize)
+        readable = "r" in array.ticket.access
+        self.watchable = readable and contiguous and 0 < self.seen.nbytes <= _WATCHED_MAX
+        self._began = time.monotonic()
+
+    def read(self) -> Any:
+        self.part.read(out=self.seen)
+        return self.found()
+
+    async def aread(self) -> Any:
+        await self.part.aread(out=self.seen)
+        return self.found()
+
+    def found(self) -> Any:
+        return self.seen[()] if self._scalar else self.seen.copy()
+
+    def pause(self, deadline: float | None) -> float:
+        now = time.monotonic()
+        pause = min(max((now - self._began) / 8, _PAUSE_S_MIN), _PAUSE_S_MAX)
+        return pause if deadline is None else max(min(pause, deadline - now), 0.0)
+
+    def request(self) -> Request:
+        return Request(1, WATCH | 1, data=self.seen.tobytes())
+
+
+def wait_until(array: RemoteArray, index: Any, value: Any, timeout: float | None) -> Any:
+    """`RemoteArray.wait_until`."""
+    holds = condition(value, array._dtype, "wait_until")
+    return _wait(array, index, holds, value, deadline_in(timeout, "wait_until: timeout"), timeout, "wait_until")
+
+
+async def await_until(array: RemoteArray, index: Any, value: Any, timeout: float | None) -> Any:
+    """`RemoteArray.await_until`."""
+    holds = condition(value, array._dtype, "await_until")
+    return await _await(
+        array, index, holds, value, deadline_in(timeout, "await_until: timeout"), timeout, "await_until"
+    )
+
+
+def wait_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
+    """`RemoteArray.wait`."""
+    nothing, deadline = _nothing(array, index, "wait"), deadline_in(timeout, "wait: timeout")
+    while True:
+        _wait(array, index, _is_set, None, deadline, timeout, "wait")
+        found = array.swap(index, nothing)
+        if _is_set(found):
+            return found  # not so: another waiter has taken the signals
+
+
+async def await_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
+    """`RemoteArray.await_`."""
+    nothing, deadline = _nothing(array, index, "await_"), deadline_in(timeout, "await_: timeout")
+    while True:
+        await _await(array, index, _is_set, None, deadline, timeout, "await_")
+        found = await array.aswap(index, nothing)
+        if _is_set(found):
+            return found
+
+
+def _nothing(array: RemoteArray, index: Any, call: str) -> Any:
+    if array.at[index]._shape:
+        raise IndexError(f"{call}: one element carries a signal, and {short(index)} selects {array.at[index]._shape}")
+    return array._dtype.type(0)
+
+
+def _is_set(found: Any) -> bool:
+    return bool(found != 0)
+
+
+def _late(array: RemoteArray, index: Any, value: Any, timeout: float | None, found: Any, call: str) -> errors.TimedOut:
+    if value is None:
+        return errors.TimedOut(
+            f"{call}: nobody has notified {named(array.ticket)}[{short(index)}] in {timeout or 0:g} s"
+        )
+    return timed_out(array, index, value, timeout, found)
+
+
+def _wait(
+    array: RemoteArray,
+    index: Any,
+    holds: Callable[[Any], bool],
+    value: Any,
+    deadline: float | None,
+    timeout: float | None,
+    call: str,
+) -> Any:
+    look = _Look(array, index)
+    posted: Posted | None = None
+    looks = 0
+    try:
+        while True:
+            found = look.read()
+            if holds(found):
+                return found
+            if deadline is not None and time.monotonic() >= deadline:
+                raise _late(array, index, value, timeout, found, call)
+            looks += 1
+            if looks <= _LOOKS_FIRST:
+                continue
+            pause = look.pause(deadline)
+            if not look.watchable:
+                time.sleep(pause)
+            elif posted is None:
+                posted = Posted(array, call, look.request())
+            if posted is not None and posted.wait(pause) is not None:  # the bytes differ from those seen
+                posted.end()
+                posted = None
+    finally:
+        if posted is not None:
+            _end(posted)
+
+
+def _end(posted: Posted) -> None:
+    try:
+        if posted._lane is not None:
+            posted.end()
+    except errors.FabricError:
+        pass  # the call has its result, or its error
+
+
+async def _await(
+    array: RemoteArray,
+    index: Any,
+    holds: Callable[[Any], bool],
+    value: Any,
+    deadline: float | None,
+    timeout: float | None,
+    call: str,
+) -> Any:
+    import asyncio
+
+    look = _Look(array, index)
+    posted: APosted | None = None
+    try:
+        while True:
+            found = await look.aread()
+            if holds(found):
+                return found
+            if deadline is not None and time.monotonic() >= deadline:
+                raise _late(array, index, value, timeout, found, call)
+            pause = look.pause(deadline)
+            if not look.watchable:
+                await asyncio.sleep(pause)
+            elif posted is None:
+                node = array._node
+                assert node is not None
+                posted = APosted(array, call, look.request(), node._loop_lane(asyncio.get_running_loop(), call))
+                await posted.start()
+            if posted is not None and await posted.wait(pause) is not None:
+                posted = None
+    finally:
+        if posted is not None:
+            posted.abandon()
