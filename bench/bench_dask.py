@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import multiprocessing
 import statistics
 import sys
 import time
@@ -25,7 +26,7 @@ MIB = 1 << 20
 BLOCK = 64 * MIB
 SIDE = 4
 ROUNDS = 5
-SUM_ROUNDS = 2
+SUM_ROUNDS = 1
 
 
 def fill(size: int, seed: int) -> Any:
@@ -35,6 +36,14 @@ def fill(size: int, seed: int) -> Any:
 def cut(array: Any, piece: int, of: int) -> Any:
     step = len(array) // of
     return array[piece * step : (piece + 1) * step]
+
+
+def square(n: int, seed: int) -> Any:
+    return np.full((n, n), float(seed))
+
+
+def add_transposed(a: Any, b: Any) -> Any:
+    return a + b.T
 
 
 def use(array: Any) -> int:
@@ -74,7 +83,7 @@ class Cluster:
         seconds = time.perf_counter() - start
         return seconds
 
-    # ---- what is measured ------------------------------------------------------------------------------------------
+    # ---- what is measured ----------------------------------------------------------------------------------
 
     def one(self, size: int) -> float:
         """GB/s of one array from a worker to the other."""
@@ -108,13 +117,81 @@ class Cluster:
 
     def sum(self) -> float:
         """Seconds of x + x.T, with what NumPy does."""
-        import dask.array as da
         from distributed import wait
 
         n = int((BLOCK // 8) ** 0.5)
-        x = da.random.random((SIDE * n, SIDE * n), chunks=(n, n)).persist()
-        wait(x)
-        return self.timed(lambda: [(x + x.T).persist()])
+        blocks = [[self.submit(square, n, i * SIDE + j, on=i % 2) for j in range(SIDE)] for i in range(SIDE)]
+        wait([block for row in blocks for block in row])
+        return self.timed(
+            lambda: [
+                self.submit(add_transposed, blocks[i][j], blocks[j][i], on=i % 2)
+                for i in range(SIDE)
+                for j in range(SIDE)
+            ]
+        )
+
+
+# ---- comms without a scheduler -----------------------------------------------------------------------------
+
+
+def serve(pipe: Any, protocol: str) -> None:
+    """Another process: answers a number with an array of so many bytes."""
+    import asyncio
+
+    from distributed.comm import listen
+    from distributed.protocol import to_serialize
+
+    arrays: dict[int, Any] = {}
+
+    async def answer(comm: Any) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                size = await comm.read()
+                await comm.write(to_serialize(arrays.setdefault(size, fill(size, 1))))
+
+    async def main() -> None:
+        async with listen(f"{protocol}://127.0.0.1:0", answer) as listener:
+            pipe.send(listener.contact_address)
+            await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+
+    asyncio.run(main())
+
+
+def comms(protocols: list[str], sizes: list[int]) -> dict[tuple[str, int], float]:
+    """Median GB/s of one array from another process to this one, by protocol and size."""
+    import asyncio
+
+    from distributed.comm import connect
+
+    spawn = multiprocessing.get_context("spawn")
+    found: dict[tuple[str, int], list[float]] = {}
+
+    async def measure(addresses: dict[str, str]) -> None:
+        open_ = {protocol: await connect(address) for protocol, address in addresses.items()}
+        for size in sizes:
+            for turn in range(2 * ROUNDS + 1):
+                for protocol, comm in open_.items():
+                    start = time.perf_counter()
+                    await comm.write(size)
+                    await comm.read()
+                    if turn:
+                        found.setdefault((protocol, size), []).append(size / (time.perf_counter() - start) / 1e9)
+        for comm in open_.values():
+            await comm.close()
+
+    pipes, processes, addresses = [], [], {}
+    for protocol in protocols:
+        here, there = spawn.Pipe()
+        process = spawn.Process(target=serve, args=(there, protocol), daemon=True)
+        process.start()
+        addresses[protocol] = here.recv()
+        pipes.append(here)
+        processes.append(process)
+    asyncio.run(measure(addresses))
+    for pipe, process in zip(pipes, processes, strict=True):
+        pipe.send("stop")
+        process.join()
+    return {key: statistics.median(values) for key, values in found.items()}
 
 
 def copies(size: int) -> tuple[float, float]:
@@ -151,6 +228,27 @@ def main() -> None:
         protocols.append("ucxx")
     rows = []
     warm, fresh = copies(BLOCK)
+
+    def add(what: str, unit: str, medians: dict[str, float], budget: float | None) -> None:
+        times = medians["weft"] / medians["tcp"] if unit == "GB/s" else medians["tcp"] / medians["weft"]
+        rows.append(
+            Row(
+                f"{what}: {times:.2f} x tcp://",
+                "" if budget is None else f">= {budget:g} x tcp://",
+                medians["weft"],
+                unit,
+                None if budget is None else times >= budget,
+                warm if unit == "GB/s" else None,
+                f"memcpy (into fresh memory: {fresh:.1f})" if unit == "GB/s" else "",
+                peers={f"{protocol}://": medians.get(protocol) for protocol in ("tcp", "ucxx")},
+            )
+        )
+
+    bare = comms(protocols, [MIB, BLOCK, 4 * BLOCK])
+    for size in sorted({size for _, size in bare}):
+        name = f"{size // MIB} MiB" if size >= MIB else f"{size // 1024} KiB"
+        medians = {protocol: bare[protocol, size] for protocol in protocols}
+        add(f"comm, array of {name}", "GB/s", medians, 2 if size >= BLOCK else None)
     with clusters(protocols) as found:
 
         def compare(what: str, unit: str, call: Any, rounds: int, budget: float | None) -> None:
@@ -160,25 +258,9 @@ def main() -> None:
                     value = call(found[protocol])
                     if turn:  # the first connects
                         values[protocol].append(value)
-            medians = {protocol: statistics.median(those) for protocol, those in values.items()}
-            times = medians["weft"] / medians["tcp"] if unit == "GB/s" else medians["tcp"] / medians["weft"]
-            rows.append(
-                Row(
-                    f"Dask, two workers: {what}: {times:.2f} x tcp://",
-                    "" if budget is None else f">= {budget:g} x tcp://",
-                    medians["weft"],
-                    unit,
-                    None if budget is None else times >= budget,
-                    warm if unit == "GB/s" else None,
-                    f"memcpy (into fresh memory: {fresh:.1f})" if unit == "GB/s" else "",
-                    peers={f"{protocol}://": medians.get(protocol) for protocol in ("tcp", "ucxx")},
-                )
-            )
+            add(f"two workers, {what}", unit, {p: statistics.median(those) for p, those in values.items()}, budget)
 
-        for size in (1, 64, 256):
-            compare(
-                f"one array of {size} MiB", "GB/s", lambda c, n=size * MIB: c.one(n), ROUNDS, 2 if size >= 64 else None
-            )
+        compare("one array of 64 MiB", "GB/s", lambda c: c.one(BLOCK), ROUNDS, 2)
         compare("transpose, blocks of 64 MiB", "GB/s", Cluster.transpose, ROUNDS, 2)
         compare("shuffle, pieces of 64 MiB", "GB/s", Cluster.shuffle, ROUNDS, 2)
         compare("x + x.T with NumPy's work, blocks of 64 MiB", "s", Cluster.sum, SUM_ROUNDS, None)

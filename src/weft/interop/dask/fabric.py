@@ -39,6 +39,7 @@ GREETING_BYTES = 16
 LOOP_BYTES_MAX = 1 << 20
 _POSTED_MAX = 32
 _WAIT_S = 0.25
+BUSY_S = 10.0
 
 
 class Unavailable(Exception):
@@ -239,7 +240,8 @@ class Fabric:
         self._lock = threading.Lock()
         self._idle: deque[Lane] = deque()
         self._peers: dict[bytes, Peer] = {}
-        self._busy: list[Offer] = []
+        self._busy: list[Offer] = []  # withdrawn, but a stopped peer may still copy from them
+        self._tidied = 0.0
         self._keys = count(1)
         self._greeting_mr: Any = None
         self.greeting = os.urandom(GREETING_BYTES)
@@ -327,8 +329,8 @@ class Fabric:
         return Offer(self, frames)
 
     def release(self, offers: list[Offer]) -> None:
-        """Withdraw offers, in a thread, because a peer may be copying."""
-        if not offers or self.closed:
+        """Withdraw offers, and those of peers that were stopped in a copy. In a thread, because a peer may be copying."""
+        if self.closed or not (offers or self._busy):
             return
 
         def close() -> None:
@@ -339,7 +341,7 @@ class Fabric:
                     offer.close()
                 except errors.Busy:
                     with self._lock:
-                        self._busy.append(offer)  # its frames stay alive; the next release tries again
+                        self._busy.append(offer)  # its frames stay alive
                 except errors.FabricError:
                     pass  # the domain is closed
 
@@ -347,6 +349,13 @@ class Fabric:
             self.threads.submit(close)
         except RuntimeError:  # the interpreter ends, and the NIC with it
             pass
+
+    def tidy(self) -> None:
+        """Called with each message: frees what was kept for a while. Cheap."""
+        self.pool.trim()
+        if self._busy and time.monotonic() - self._tidied > BUSY_S:
+            self._tidied = time.monotonic()
+            self.release([])
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

@@ -206,7 +206,7 @@ class Link(asyncio.BufferedProtocol):
         if self._unread_bytes > UNREAD_BYTES_MAX or len(self._unread) > UNREAD_MAX:
             self._pace()
         self._wake_reader()
-        self.fabric.pool.trim()
+        self.fabric.tidy()
 
     def _pace(self) -> None:
         """Stop or go on to read the socket. While acknowledgements are due it is read, or two peers that both write
