@@ -1,6 +1,7 @@
 // cpp/bind/module.cpp: the extension module weft._nic.
 #include "bind/held.hpp"
 #include "bind/objects.hpp"
+#include "bind/ofi.hpp"
 #include "bind/reduction.hpp"
 #include "bind/seam.hpp"
 #include "bind/signatures.hpp"
@@ -36,6 +37,7 @@ NB_MODULE(_nic, module) {
   register_ucp(m);
   register_window(m);
   register_sync(m);
+  register_ofi(m);
   register_held(m);
   register_triggers(m);
   explain_functions(m);

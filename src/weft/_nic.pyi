@@ -3072,6 +3072,410 @@ def post_call(ep: EndpointCore, dest: int, addr: int, key: int, request: object,
     answer has come. Raises Again, MessageTooLong, BadState.
     """
 
+class OfiInfo:
+    """A struct fi_info of the library."""
+
+    def fields(self) -> dict[str, Any]:
+        """Its numbers, texts and addresses; those of its parts in dictionaries."""
+
+def ofi_info(fields: dict[str, Any], base: OfiInfo | None = None) -> OfiInfo:
+    """
+    A copy of `base`, or an empty fi_info, with these fields, as OfiInfo.fields() has them.
+    """
+
+def ofi_getinfo(version: int, node: str | None, service: str | None, flags: int, hints: OfiInfo | None) -> list[OfiInfo]:
+    """
+    fi_getinfo of the library. Raises its error: NoData if nothing meets the hints.
+    """
+
+def ofi_load(path: str) -> str | None:
+    """
+    Opens a libfabric, unless one is open. Returns the reason if there is none.
+    """
+
+def ofi_library() -> tuple[str, int] | None:
+    """(path, version) of the open libfabric, or None."""
+
+def ofi_strerror(errno: int) -> str:
+    """fi_strerror of the library."""
+
+class OfiFabricCore:
+    """A fabric of a real libfabric."""
+
+    def __init__(self, info: OfiInfo) -> None: ...
+
+    def close(self) -> None: ...
+
+    def trywait(self, fids: Sequence[int]) -> bool:
+        """
+        fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.
+        """
+
+class OfiDomainCore:
+    """A domain of a real libfabric."""
+
+    def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None: ...
+
+    def close_core(self) -> None: ...
+
+    def bind_eq(self, eq: OfiEventQueueCore, flags: int) -> None: ...
+
+    def query_atomic_core(self, datatype: int, op: int, flags: int) -> tuple[int, int]:
+        """(count, size) of fi_query_atomic."""
+
+    def map_raw_core(self, base_addr: int, raw_key: bytes, flags: int) -> int: ...
+
+    def unmap_key_core(self, key: int) -> None: ...
+
+    @property
+    def thread_safe(self) -> bool: ...
+
+class OfiAddressVectorCore:
+    """An address vector of a real libfabric."""
+
+    def __init__(self, domain: OfiDomainCore, type: int, rx_ctx_bits: int, count: int, ep_per_node: int, name: str | None, flags: int) -> None: ...
+
+    def close_core(self) -> None: ...
+
+    def insert_one(self, address: bytes | str, flags: int) -> int:
+        """fi_av_insert of one address."""
+
+    def insertsvc_core(self, node: str | None, service: str | None, flags: int) -> int: ...
+
+    def insertsym_core(self, node: str, nodecnt: int, service: str, svccnt: int, flags: int) -> list[int]: ...
+
+    def remove_one(self, fi_addr: int, flags: int) -> None: ...
+
+    def lookup_core(self, fi_addr: int) -> bytes | str: ...
+
+    def straddr_core(self, address: bytes | str) -> str: ...
+
+    def set_user_id_core(self, fi_addr: int, user_id: int, flags: int) -> None: ...
+
+def set_ofi_entry_types(context: type, msg: type, data: type, tagged: type) -> None:
+    """
+    Registers the NamedTuple classes of completion entries, one for each format.
+    """
+
+class OfiCompletionQueueCore:
+    """A completion queue of a real libfabric."""
+
+    def __init__(self, domain: OfiDomainCore, size: int, flags: int, format: int, wait_obj: int, signaling_vector: int, wait_cond: int, waits: bool) -> None:
+        """
+        waits: sread is allowed. If wait_obj is WAIT_NONE, sread looks again and again.
+        """
+
+    def read(self, count: int = 64) -> list[Any]:
+        """
+        At most count completions, as a list; an empty one if there are none (fi_cq_read).
+
+        Raises Available while an error entry is at the head: take it with readerr(). Source: fi_cq(3) fi_cq_read.
+        """
+
+    def readfrom(self, count: int = 64) -> list[tuple[Any, int]]:
+        """
+        As read, but (completion, fi_addr of the source) pairs (fi_cq_readfrom).
+        """
+
+    def sread(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[Any]:
+        """
+        As read, but waits, without the GIL (fi_cq_sread). timeout: seconds; None: no limit.
+
+        Raises Again when the time is over, Canceled when signal() or close() woke the call. Source: fi_cq(3).
+        """
+
+    def sreadfrom(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[tuple[Any, int]]:
+        """
+        As sread, but (completion, fi_addr of the source) pairs (fi_cq_sreadfrom).
+        """
+
+    def close_core(self) -> None: ...
+
+    def readerr_core(self, flags: int) -> Any: ...
+
+    def fd_core(self) -> int: ...
+
+    @property
+    def fid(self) -> int: ...
+
+    def waiting(self) -> int:
+        """
+        Entries that were read for other reasons, before the application asked.
+        """
+
+    def outstanding(self) -> int:
+        """Operations whose completions the queue has not reported yet."""
+
+    def signal_core(self) -> None: ...
+
+    def strerror_core(self, prov_errno: int, err_data: bytes) -> str: ...
+
+class OfiCounterCore:
+    """A counter of a real libfabric."""
+
+    def __init__(self, domain: OfiDomainCore, events: int, wait_obj: int, flags: int) -> None: ...
+
+    def wait(self, threshold: int, timeout: float | None = None) -> None:
+        """
+        Waits until the success value is at least threshold, without the GIL (fi_cntr_wait). timeout: seconds; None: no limit.
+
+        Raises TimedOut, or Available if the error value changed. Source: fi_cntr(3) fi_cntr_wait.
+        """
+
+    def close_core(self) -> None: ...
+
+    def read(self) -> int:
+        """The success value (fi_cntr_read)."""
+
+    def readerr(self) -> int:
+        """The error value (fi_cntr_readerr)."""
+
+    def add(self, value: int) -> None:
+        """Adds to the success value (fi_cntr_add)."""
+
+    def set(self, value: int) -> None:
+        """Sets the success value (fi_cntr_set)."""
+
+    def adderr(self, value: int) -> None:
+        """Adds to the error value (fi_cntr_adderr)."""
+
+    def seterr(self, value: int) -> None:
+        """Sets the error value (fi_cntr_seterr)."""
+
+    def fd_core(self) -> int: ...
+
+    @property
+    def fid(self) -> int: ...
+
+class OfiEventQueueCore:
+    """An event queue of a real libfabric."""
+
+    def __init__(self, fabric: OfiFabricCore, size: int, flags: int, wait_obj: int) -> None: ...
+
+    def close_core(self) -> None: ...
+
+    def read_core(self, flags: int, wait_ms: int) -> Any: ...
+
+    def readerr_core(self, flags: int) -> Any: ...
+
+    def write_core(self, event: int, fid: int, context: int, data: int, flags: int) -> None: ...
+
+    def fd_core(self) -> int: ...
+
+    @property
+    def fid(self) -> int: ...
+
+    def strerror_core(self, prov_errno: int, err_data: bytes) -> str: ...
+
+class OfiEndpointCore:
+    """An endpoint of a real libfabric: its data path."""
+
+    def __init__(self, domain: OfiDomainCore, info: OfiInfo) -> None: ...
+
+    def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.read, through the library (fi_read)."""
+
+    def readv(self, iov: Sequence[object], desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.readv, through the library (fi_readv)."""
+
+    def readmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.readmsg, through the library (fi_readmsg)."""
+
+    def write(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.write, through the library (fi_write)."""
+
+    def writev(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.writev, through the library (fi_writev)."""
+
+    def writemsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.writemsg, through the library (fi_writemsg)."""
+
+    def writedata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.writedata, through the library (fi_writedata)."""
+
+    def inject_write(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
+        """As fi.Endpoint.inject_write, through the library (fi_inject_write)."""
+
+    def inject_writedata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
+        """
+        As fi.Endpoint.inject_writedata, through the library (fi_inject_writedata).
+        """
+
+    def send(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.send, through the library (fi_send)."""
+
+    def sendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.sendv, through the library (fi_sendv)."""
+
+    def sendmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.sendmsg, through the library (fi_sendmsg)."""
+
+    def inject(self, buf: object, dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+        """As fi.Endpoint.inject, through the library (fi_inject)."""
+
+    def senddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.senddata, through the library (fi_senddata)."""
+
+    def injectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+        """As fi.Endpoint.injectdata, through the library (fi_injectdata)."""
+
+    def recv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.recv, through the library (fi_recv)."""
+
+    def recvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.recvv, through the library (fi_recvv)."""
+
+    def recvmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.recvmsg, through the library (fi_recvmsg)."""
+
+    def tsend(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.tsend, through the library (fi_tsend)."""
+
+    def tsendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.tsendv, through the library (fi_tsendv)."""
+
+    def tsendmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.tsendmsg, through the library (fi_tsendmsg)."""
+
+    def tinject(self, buf: object, dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+        """As fi.Endpoint.tinject, through the library (fi_tinject)."""
+
+    def tsenddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.tsenddata, through the library (fi_tsenddata)."""
+
+    def tinjectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+        """As fi.Endpoint.tinjectdata, through the library (fi_tinjectdata)."""
+
+    def trecv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.trecv, through the library (fi_trecv)."""
+
+    def trecvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.trecvv, through the library (fi_trecvv)."""
+
+    def trecvmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.trecvmsg, through the library (fi_trecvmsg)."""
+
+    def atomic(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.atomic, through the library (fi_atomic)."""
+
+    def atomicv(self, iov: Sequence[object], desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
+        """As fi.Endpoint.atomicv, through the library (fi_atomicv)."""
+
+    def atomicmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.atomicmsg, through the library (fi_atomicmsg)."""
+
+    def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
+        """As fi.Endpoint.inject_atomic, through the library (fi_inject_atomic)."""
+
+    def fetch_atomic(self, buf: object, desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.fetch_atomic, through the library (fi_fetch_atomic)."""
+
+    def fetch_atomicv(self, iov: Sequence[object] | None, desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
+        """As fi.Endpoint.fetch_atomicv, through the library (fi_fetch_atomicv)."""
+
+    def fetch_atomicmsg(self, msg: object, resultv: Sequence[object], result_desc: object = None, flags: int = 0) -> None:
+        """
+        As fi.Endpoint.fetch_atomicmsg, through the library (fi_fetch_atomicmsg).
+        """
+
+    def compare_atomic(self, buf: object, desc: object = None, compare: object = ..., compare_desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """
+        As fi.Endpoint.compare_atomic, through the library (fi_compare_atomic).
+        """
+
+    def compare_atomicv(self, iov: Sequence[object], desc: object = None, comparev: Sequence[object] = ..., compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None) -> None:
+        """
+        As fi.Endpoint.compare_atomicv, through the library (fi_compare_atomicv).
+        """
+
+    def compare_atomicmsg(self, msg: object, comparev: Sequence[object], compare_desc: object = None, resultv: Sequence[object] = ..., result_desc: object = None, flags: int = 0) -> None:
+        """
+        As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg).
+        """
+
+    def close_core(self) -> None: ...
+
+    @property
+    def fid(self) -> int: ...
+
+    def bind_cq(self, cq: OfiCompletionQueueCore, flags: int) -> None: ...
+
+    def bind_cntr(self, cntr: OfiCounterCore, flags: int) -> None: ...
+
+    def bind_av(self, av: OfiAddressVectorCore, flags: int) -> None: ...
+
+    def bind_eq(self, eq: OfiEventQueueCore, flags: int) -> None: ...
+
+    def enable_core(self) -> None: ...
+
+    def getname_core(self) -> bytes | str: ...
+
+    def getpeer_core(self) -> bytes | str: ...
+
+    def setname_core(self, address: object) -> None: ...
+
+    def connect_core(self, address: object, param: bytes) -> None: ...
+
+    def accept_core(self, param: bytes) -> None: ...
+
+    def shutdown_core(self, flags: int) -> None: ...
+
+    def getopt_core(self, level: int, optname: int) -> int: ...
+
+    def setopt_core(self, level: int, optname: int, value: int, size: int) -> None: ...
+
+    def cancel_core(self, context: object | None) -> None: ...
+
+    def valid_core(self, datatype: int, op: int, family: int) -> int: ...
+
+    def size_left(self, transmit: bool) -> int: ...
+
+    def outstanding(self) -> int:
+        """Operations that are under way."""
+
+class OfiMemoryRegionCore:
+    """A memory region of a real libfabric."""
+
+    def __init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: int, flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, auth_key: bytes | None = None) -> None: ...
+
+    def close_core(self) -> None: ...
+
+    def bind_ep(self, ep: OfiEndpointCore, flags: int) -> None: ...
+
+    def bind_cntr(self, cntr: OfiCounterCore, flags: int) -> None: ...
+
+    def enable_core(self) -> None: ...
+
+    def raw_attr_core(self, flags: int) -> tuple[int, bytes]: ...
+
+    def refresh_core(self, buffers: list[Any], flags: int) -> None: ...
+
+    @property
+    def key(self) -> int:
+        """
+        The remote key (fi_mr_key); fi.KEY_NOTAVAIL before enable() under MR_PROV_KEY and MR_ENDPOINT.
+        """
+
+class OfiPassiveEndpointCore:
+    """A passive endpoint of a real libfabric."""
+
+    def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None: ...
+
+    def close_core(self) -> None: ...
+
+    @property
+    def fid(self) -> int: ...
+
+    def bind_eq(self, eq: OfiEventQueueCore) -> None: ...
+
+    def listen_core(self) -> None: ...
+
+    def reject_core(self, handle: int, param: bytes) -> None: ...
+
+    def setname_core(self, address: object, text: bool) -> None: ...
+
+    def getname_core(self, text: bool) -> bytes | str: ...
+
 def hold_pages(domain: DomainCore, kept: bool) -> None:
     """
     From now on the NIC holds the pages of the domain's regions, like hardware that pins them: after a fork the

@@ -327,6 +327,13 @@ class Settings(Environment):
         "CXI endpoints execute operations that no rule orders in a random order, which the seed determines",
         "when an endpoint of the provider cxi is opened",
     )
+    libfabric = Variable(
+        "WEFT_LIBFABRIC",
+        Text("path or name; of a libfabric 1.14 or later; off: none is used", str),
+        "",
+        "the real libfabric behind the providers ofi:...; unset: libfabric.so.1, or one of an MPI or NIXL wheel",
+        "when a provider ofi:... is first asked for",
+    )
     cuda_library = Variable(
         "WEFT_CUDA_LIBRARY",
         Text("path; of libcuda.so.1", str),

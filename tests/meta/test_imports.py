@@ -25,8 +25,9 @@ CPP_BELOW: dict[str, set[str]] = {
     "nic": {"base", "wire", "ring", "sync", "mem", "link"},
     "call": {"base", "wire", "mem", "nic"},  # the calls of an endpoint, checked by its provider's rules
     "host": {"base", "wire", "ring", "sync", "mem", "link", "nic"},  # the composition root
+    "ofi": set(),  # a real libfabric's structs, the library, and the contexts of its operations
     "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
-    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp"},  # nothing includes bind
+    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp", "ofi"},  # nothing includes bind
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")
@@ -122,6 +123,8 @@ FI_OBJECTS = {
     "trigger",
     "collective",
 }
+# The provider that brings its own objects, of a real libfabric, under the same interface.
+OWN_OBJECTS = "providers/ofi/"
 # Packages that only some rooms may import, and whether only inside functions.
 PACKAGES: dict[str, tuple[set[str], bool]] = {
     "typer": ({"tools"}, False),
@@ -238,6 +241,8 @@ def python_faults(weft: Path) -> Iterator[str]:
             elif target not in PY_BELOW[room]:
                 below = ", ".join(sorted(PY_BELOW[room])) or "nothing of weft"
                 yield f"{where}: {room} imports {target} ({module}), but stands on {below}"
+            elif relative.as_posix().startswith(OWN_OBJECTS):
+                continue
             elif room == "providers" and target == "fi" and rest[1:] and rest[1] in FI_OBJECTS:
                 yield f"{where}: {module}: a provider is policy, it knows fi's data types and not its objects"
 

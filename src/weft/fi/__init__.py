@@ -45,6 +45,7 @@ from . import registry as _registry  # isort: skip
 from ..providers import general as _general  # isort: skip
 
 _registry.register_later("cxi", "weft.providers.cxi.provider")
+_registry.register_family("ofi", "weft.providers.ofi.provider")
 
 # Each of these names is loaded with its module when it is first used, because getinfo needs none of them.
 _ON_USE = {

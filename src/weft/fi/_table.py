@@ -35,6 +35,8 @@ def _rows(obj: Any, indent: int) -> Iterator[str]:
     pad = " " * indent
     yield f"{pad}{type(obj).__name__}"
     for f in dataclasses.fields(obj):
+        if not f.repr:
+            continue
         value = getattr(obj, f.name)
         if isinstance(value, Table):
             rows = list(_rows(value, indent + 2))

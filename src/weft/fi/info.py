@@ -17,7 +17,7 @@ from .attrs import LIBRARY_VERSION, FabricAttr, Info
 from .match import complete, match_offer
 from .offer import Candidate, Explanation
 from .policy import Asked, Provider
-from .registry import each, providers
+from .registry import each, families, providers
 
 __all__ = ["first", "getinfo", "version"]
 
@@ -69,6 +69,9 @@ def getinfo(
     hints     an Info with the requested values set; None requests all offers.
     explain   return the `Explanation` of every candidate instead; getinfo then does not raise NoData.
 
+    The providers of a real libfabric, `ofi:tcp` ..., come after Weft's: in a call without hints, node and service; with
+    hints that name one of them, or `ofi` for all; and where none of Weft's meets the hints. Other calls do not load it.
+
     Returns a list of new Infos, best first; the caller owns them.
     Raises NoData (none matches; the message and `.explanation` say which hint rejected which candidate), BadFlags
     (flags that fi_getinfo does not know), InvalidArgument (fi.SOURCE without node and service; an address string with a
@@ -99,7 +102,8 @@ def getinfo(
         raise errors.InvalidArgument("getinfo: FI_SOURCE says that node and service are local, but neither was given")
     found = Explanation([])
     name = hints.fabric_attr.prov_name if hints is not None and hints.fabric_attr is not None else None
-    known = providers()
+    named = families(name) if name is not None else []
+    known = [] if named else providers()
     asked = Asked(version, node, service, int(flags), None if hints is None else complete(hints))
     if flags & GetinfoFlag.PROV_ATTR_ONLY:
         for p in known:
@@ -108,7 +112,13 @@ def getinfo(
     else:
         for p in known:
             _ask(p, asked, name, found)
-    if name is not None and not any(p.name == name for p in known):
+    # A library behind Weft's providers takes long to load. It is asked if the hints name it, if everything is
+    # asked for, or if no provider of Weft has what is asked for.
+    bare = hints is None and node is None and service is None
+    if named or bare or (name is None and not found.infos):
+        for family in named or families(None):
+            family.offers(asked, name, found, bare=bare)
+    if name is not None and not named and not any(p.name == name for p in known):
         found.notes.append(f"providers here: {', '.join(p.name for p in known)}; {name!r} is not among them")
     if explain:
         return found

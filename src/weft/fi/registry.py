@@ -8,13 +8,31 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from .policy import Provider
+from .policy import Asked, Provider
 
-__all__ = ["each", "find", "providers", "register", "register_later"]
+if TYPE_CHECKING:
+    from .offer import Explanation
+
+__all__ = ["each", "families", "find", "providers", "register", "register_family", "register_later"]
 
 # By name, in the order of registration; a str is the module that registers the provider when it is imported.
 _providers: dict[str, Provider | str] = {}
+# Providers whose names are known only when a library is asked, by the word before the colon of these names.
+_families: dict[str, str] = {}
+
+
+class Family(Protocol):
+    """The module of a family of providers."""
+
+    def find(self, name: str) -> Provider | None:
+        """The provider of a name."""
+        ...
+
+    def offers(self, asked: Asked, name: str | None, found: Explanation, *, bare: bool) -> None:
+        """Add the family's offers to what getinfo found. name: the provider or family that the hints name.
+        bare: the request is for everything."""
 
 
 def register(provider: Provider) -> None:
@@ -27,9 +45,29 @@ def register_later(name: str, module: str) -> None:
     _providers.setdefault(name, module)
 
 
+def register_family(prefix: str, module: str) -> None:
+    """Make the providers known whose names begin with `prefix:`. The module, a Family, is imported when one of them is
+    asked for, or when getinfo wants their offers."""
+    _families.setdefault(prefix, module)
+
+
+def families(name: str | None) -> list[Family]:
+    """The family that a name belongs to; None: all families."""
+    prefix = None if name is None else name.partition(":")[0]
+    return [_family(one) for one in _families if prefix in (None, one)]
+
+
+def _family(prefix: str) -> Family:
+    found: Any = importlib.import_module(_families[prefix])
+    return cast(Family, found)
+
+
 def find(name: str | None) -> Provider | None:
     """The provider of a name."""
     found = None if name is None else _providers.get(name)
+    if found is None and isinstance(name, str) and ":" in name:
+        for family in families(name):
+            return family.find(name)
     if isinstance(found, str):
         importlib.import_module(found)
         found = _providers[str(name)]

@@ -1,0 +1,200 @@
+// cpp/bind/ofi.hpp: objects of a real libfabric as Python objects; shared by the ofi_*.cpp.
+//
+// Each object holds those that libfabric wants closed after it, so that objects that are collected in any order are
+// closed in the right one. Weft's rules of closing (Busy, which names the users) are in weft.providers.ofi.
+//
+// The GIL serialises calls. Where the library is thread-safe (FI_THREAD_SAFE), calls that wait or copy for long release
+// it; under the other models no call does.
+#pragma once
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "bind/objects.hpp"
+#include "ofi/library.hpp"
+#include "ofi/slots.hpp"
+
+namespace weft::bind {
+
+constexpr int kOfiNoDevice = 19;  // FI_ENODEV
+
+// Sets the Python exception of a refusal: `code` is negative, as libfabric returns it.
+void ofi_set_error(const std::string& call, ssize_t code, const std::string& more = {});
+[[noreturn]] void ofi_raise(const std::string& call, ssize_t code, const std::string& more = {});
+inline void ofi_check(const std::string& call, ssize_t code) {
+  if (code < 0) ofi_raise(call, code);
+}
+// The library has no such call: NotSupported, with the version.
+bool ofi_missing(const std::string& call);  // false
+[[noreturn]] void ofi_raise_missing(const std::string& call);
+
+// An object of the library, open or closed.
+struct OfiHandle {
+  OfiHandle() = default;
+  OfiHandle(const OfiHandle&) = delete;
+  OfiHandle& operator=(const OfiHandle&) = delete;
+  ~OfiHandle() { (void)shut(); }
+  // Closes it, after calls that are under way in other threads have returned; a negative number if libfabric refuses.
+  int shut() noexcept;
+  [[nodiscard]] bool forked() const noexcept { return generation != g_fork_generation; }
+
+  ofi::Fid* fid = nullptr;  // null: closed
+  int generation = g_fork_generation;
+  int calls = 0;         // under way without the GIL
+  bool closing = false;  // those return soon
+};
+// A call without the GIL, during which close() waits.
+class OfiReleased {
+ public:
+  OfiReleased(OfiHandle* handle, bool release) : handle_(release ? handle : nullptr) {
+    if (handle_ == nullptr) return;
+    ++handle_->calls;
+    new (&released_) ReleasedGil;
+  }
+  ~OfiReleased() noexcept(false) {
+    if (handle_ == nullptr) return;
+    released_.~ReleasedGil();
+    --handle_->calls;
+  }
+  OfiReleased(const OfiReleased&) = delete;
+  OfiReleased& operator=(const OfiReleased&) = delete;
+
+ private:
+  OfiHandle* handle_;
+  union {
+    ReleasedGil released_;
+  };
+};
+
+struct OfiInfo {
+  ~OfiInfo() {
+    if (info != nullptr) ofi::library()->freeinfo(info);
+  }
+  ofi::Info* info = nullptr;
+};
+
+struct OfiFabric {
+  OfiHandle h;
+  [[nodiscard]] ofi::FidFabric* get() const noexcept { return reinterpret_cast<ofi::FidFabric*>(h.fid); }
+};
+struct OfiDomain {
+  std::shared_ptr<OfiFabric> fabric;
+  OfiHandle h;
+  bool thread_safe = true;
+  bool text_addresses = false;  // FI_ADDR_STR
+  [[nodiscard]] ofi::FidDomain* get() const noexcept { return reinterpret_cast<ofi::FidDomain*>(h.fid); }
+};
+struct OfiAv {
+  std::shared_ptr<OfiDomain> domain;
+  OfiHandle h;
+  [[nodiscard]] ofi::FidAv* get() const noexcept { return reinterpret_cast<ofi::FidAv*>(h.fid); }
+};
+struct OfiEq {
+  std::shared_ptr<OfiFabric> fabric;
+  OfiHandle h;
+  [[nodiscard]] ofi::FidEq* get() const noexcept { return reinterpret_cast<ofi::FidEq*>(h.fid); }
+};
+struct OfiCntr {
+  std::shared_ptr<OfiDomain> domain;
+  OfiHandle h;
+  [[nodiscard]] ofi::FidCntr* get() const noexcept { return reinterpret_cast<ofi::FidCntr*>(h.fid); }
+};
+struct OfiMr {
+  ~OfiMr();
+  std::shared_ptr<OfiDomain> domain;
+  std::vector<std::shared_ptr<void>> bound;
+  OfiHandle h;
+  nb::object keep;    // the exporters of the memory: a tuple
+  nb::object buffer;  // the buffer, if there is one
+  [[nodiscard]] ofi::FidMr* get() const noexcept { return reinterpret_cast<ofi::FidMr*>(h.fid); }
+};
+
+// What a completion queue's slots hold: drops an operation's references. Requires the GIL.
+inline void ofi_drop(uint64_t owner) noexcept {
+  Py_DECREF(reinterpret_cast<PyObject*>(owner));
+}
+void ofi_drop_all(ofi::Slots& slots) noexcept;
+// True if the memory of operations may be given back: not in a forked child, nor at the end of the process, where
+// threads of the library may still use it.
+bool ofi_may_drop(const OfiHandle& handle) noexcept;
+
+struct OfiCq {
+  ~OfiCq();
+  struct Entry {
+    ofi::CqEntry e;
+    ofi::Addr source;
+    PyObject* context;  // owned
+  };
+  std::shared_ptr<OfiDomain> domain;
+  OfiHandle h;
+  ofi::Slots slots;
+  std::deque<Entry> side;  // read for other reasons, before the application asked
+  int format = 0;
+  bool waits = true;   // sread is allowed
+  bool polls = false;  // the library has no wait object for it
+  size_t silent = 0;   // operations under way that have no entry
+  size_t large = 0;    // of many bytes
+  [[nodiscard]] ofi::FidCq* get() const noexcept { return reinterpret_cast<ofi::FidCq*>(h.fid); }
+};
+// Reads the queue for the sake of operations without entries, whose references are dropped; entries of others are kept.
+void ofi_sweep(OfiCq& cq);
+
+struct OfiEp {
+  ~OfiEp();
+  int shut() noexcept;
+  std::shared_ptr<OfiDomain> domain;
+  std::shared_ptr<OfiCq> tx, rx;
+  std::vector<std::shared_ptr<void>> bound;
+  OfiHandle h;
+  ofi::Slots own;  // of operations that no queue reports
+  uint64_t selective = 0, tx_flags = 0, rx_flags = 0;
+  size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1, inject_size = 0;
+  [[nodiscard]] ofi::FidEp* get() const noexcept { return reinterpret_cast<ofi::FidEp*>(h.fid); }
+};
+struct OfiPep {
+  std::shared_ptr<OfiFabric> fabric;
+  std::shared_ptr<OfiEq> eq;
+  OfiHandle h;
+  [[nodiscard]] ofi::FidPep* get() const noexcept { return reinterpret_cast<ofi::FidPep*>(h.fid); }
+};
+
+// The Python objects, which share the handles with each other.
+template <typename T>
+struct OfiCore {
+  std::shared_ptr<T> box = std::make_shared<T>();
+};
+
+// Raises BadState for a handle that is closed, or of the parent process.
+template <typename T>
+T& ofi_open(const OfiCore<T>& core, const char* call) {
+  T& t = *core.box;
+  if (t.h.fid == nullptr || t.h.closing) raise(fi_err::kEOPBADSTATE, std::string(call) + ": the object is closed");
+  if (t.h.forked()) {
+    raise(fi_err::kEOPBADSTATE, std::string(call) +
+                                    ": the object belongs to the parent process: a forked child opens "
+                                    "its own fabric");
+  }
+  return t;
+}
+
+extern PyTypeObject* g_ofi_mr_type;
+extern PyType_Slot g_ofi_ep_slots[];  // ofi_methods.cpp
+extern PyType_Slot g_ofi_cq_slots[];  // ofi_cq.cpp
+extern PyType_Slot g_ofi_cntr_slots[];
+extern PyType_Slot g_ofi_eq_slots[];
+
+void register_ofi(Module& m);
+void register_ofi_info(Module& m);
+void register_ofi_queues(Module& m);
+void register_ofi_endpoint(Module& m);
+
+// Addresses: bytes, or text under FI_ADDR_STR.
+nb::object ofi_address(const void* data, size_t length, bool text);
+std::string ofi_address_bytes(nb::handle address, const char* call, bool text);
+constexpr size_t kOfiAddressMax = 512;
+
+}  // namespace weft::bind

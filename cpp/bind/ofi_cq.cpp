@@ -1,0 +1,680 @@
+// cpp/bind/ofi_cq.cpp: completion queues, counters and event queues of a real libfabric.
+//
+// HOT: read. It asks the library once, and finds the operation of each entry by the address of its context.
+#include <nanobind/stl/tuple.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+
+#include "bind/ofi.hpp"
+#include "bind/signatures.hpp"
+#include "bind/wait.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+constexpr size_t kReadMax = 64;            // entries that one call of the library returns
+constexpr uint64_t kMultiRecv = 1u << 16;  // FI_MULTI_RECV
+constexpr int kSliceMs = 50;               // a waiting thread looks for Ctrl-C after this time
+PyObject* g_ofi_entry_types[5] = {};       // context, msg, data, tagged, error
+
+OfiCq* cq_of(PyObject* self, const char* call) {
+  OfiCq* cq = nb::inst_ptr<OfiCore<OfiCq>>(self)->box.get();
+  if (cq->h.fid == nullptr || cq->h.closing) {
+    set_error(fi_err::kEOPBADSTATE, std::string(call) + ": the completion queue is closed");
+    return nullptr;
+  }
+  if (cq->h.forked()) {
+    set_error(fi_err::kEOPBADSTATE,
+              std::string(call) +
+                  ": this completion queue belongs to the parent process: a forked child opens its own "
+                  "fabric");
+    return nullptr;
+  }
+  return cq;
+}
+
+// The entries of one call of the library, whose size depends on the queue's format.
+struct Raw {
+  alignas(ofi::CqEntry) std::byte bytes[kReadMax * sizeof(ofi::CqEntry)];
+  ofi::Addr sources[kReadMax];
+  [[nodiscard]] ofi::CqEntry at(size_t i, int format) const noexcept {
+    ofi::CqEntry e{};
+    const size_t size = ofi::kEntrySize[format];
+    std::memcpy(&e, bytes + i * size, size);
+    return e;
+  }
+};
+
+// Ends the operation of an entry. *context: a new reference, or null. False: nobody is to see the entry.
+bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context) {
+  ofi::Slot* slot = cq.slots.find(e.context);
+  *context = nullptr;
+  if (slot == nullptr) return true;  // a write with data of a peer
+  *context = reinterpret_cast<PyObject*>(slot->context);
+  if (slot->multi && !failed && (e.flags & kMultiRecv) == 0) {  // the buffer stays posted
+    Py_XINCREF(*context);
+    return true;
+  }
+  const bool silent = slot->silent && !failed;
+  if (slot->silent) --cq.silent;
+  if (slot->large) --cq.large;
+  slot->context = 0;
+  slot->release_buffers(ofi_drop);
+  cq.slots.give(slot);
+  if (silent) Py_CLEAR(*context);
+  return !silent;
+}
+
+PyObject* make_entry(int format, const ofi::CqEntry& e, PyObject* context) {
+  static constexpr Py_ssize_t kFields[] = {1, 1, 3, 5, 6};
+  auto* type = reinterpret_cast<PyTypeObject*>(g_ofi_entry_types[format - 1]);
+  PyObject* t = type->tp_alloc(type, kFields[format]);
+  if (context == nullptr) context = Py_NewRef(Py_None);
+  if (t == nullptr) {
+    Py_DECREF(context);
+    return nullptr;
+  }
+  PyTuple_SET_ITEM(t, 0, context);
+  if (format >= 2) {
+    PyTuple_SET_ITEM(t, 1, number(e.flags));
+    PyTuple_SET_ITEM(t, 2, number(e.len));
+  }
+  if (format >= 3) {
+    PyTuple_SET_ITEM(t, 3, number(reinterpret_cast<uint64_t>(e.buf)));
+    PyTuple_SET_ITEM(t, 4, number(e.data));
+  }
+  if (format >= 4) PyTuple_SET_ITEM(t, 5, number(e.tag));
+  return t;
+}
+
+// One call of the library: entries, or a negative number. wait_ms: 0 reads only.
+ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int wait_ms) {
+  const ofi::CqOps* ops = cq.get()->ops;
+  std::fill_n(raw->sources, count, ~uint64_t{0});
+  if (wait_ms > 0) {
+    if (const auto call = from ? nullptr : ofi::op(ops, &ofi::CqOps::sread))
+      return call(cq.get(), raw->bytes, count, cond, wait_ms);
+    if (const auto call = ofi::op(ops, &ofi::CqOps::sreadfrom))
+      return call(cq.get(), raw->bytes, count, raw->sources, cond, wait_ms);
+    return -fi_err::kENOSYS;
+  }
+  if (from) {
+    const auto call = ofi::op(ops, &ofi::CqOps::readfrom);
+    return call == nullptr ? -fi_err::kENOSYS : call(cq.get(), raw->bytes, count, raw->sources);
+  }
+  const auto call = ofi::op(ops, &ofi::CqOps::read);
+  return call == nullptr ? -fi_err::kENOSYS : call(cq.get(), raw->bytes, count);
+}
+
+// Appends an entry to a list, with its source where wanted. Steals the context.
+bool append(PyObject* list, const OfiCq& cq, const ofi::CqEntry& e, PyObject* context, ofi::Addr source, bool from) {
+  PyObject* entry = make_entry(cq.format, e, context);
+  if (entry != nullptr && from) {
+    PyObject* n = number(source);
+    PyObject* pair = n == nullptr ? nullptr : PyTuple_Pack(2, entry, n);
+    Py_XDECREF(n);
+    Py_DECREF(entry);
+    entry = pair;
+  }
+  if (entry == nullptr) return false;
+  const bool ok = PyList_Append(list, entry) == 0;
+  Py_DECREF(entry);
+  return ok;
+}
+
+// Moves what the library has into the list. 0, or the library's error.
+ssize_t move_entries(OfiCq& cq, PyObject* list, size_t count, bool from, bool* broken) {
+  while (static_cast<size_t>(PyList_GET_SIZE(list)) < count) {
+    if (!cq.side.empty()) {
+      const OfiCq::Entry first = cq.side.front();
+      cq.side.pop_front();
+      if (!append(list, cq, first.e, first.context, first.source, from)) *broken = true;
+      if (*broken) return 0;
+      continue;
+    }
+    Raw raw;
+    const size_t room = std::min(count - static_cast<size_t>(PyList_GET_SIZE(list)), kReadMax);
+    ssize_t n = 0;
+    {
+      const OfiReleased released(&cq.h, cq.large > 0 && cq.domain->thread_safe);  // the library may copy for long
+      n = ask(cq, &raw, room, from, nullptr, 0);
+    }
+    if (n <= 0) return n == -fi_err::kEAGAIN ? 0 : n;
+    for (ssize_t i = 0; i < n; ++i) {
+      const ofi::CqEntry e = raw.at(static_cast<size_t>(i), cq.format);
+      PyObject* context = nullptr;
+      if (take_over(cq, e, false, &context) && (*broken || !append(list, cq, e, context, raw.sources[i], from))) {
+        *broken = true;
+      }
+    }
+    if (*broken || static_cast<size_t>(n) < room) return 0;
+  }
+  return 0;
+}
+
+PyObject* refuse_read(const char* call, ssize_t code) {
+  if (code == -fi_err::kEAVAIL) {
+    set_error(fi_err::kEAVAIL,
+              "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
+  } else if (code == -fi_err::kENOSYS) {
+    (void)ofi_missing(call);
+  } else {
+    ofi_set_error(call, code);
+  }
+  return nullptr;
+}
+
+PyObject* read_now(OfiCq& cq, const char* call, size_t count, bool from) {
+  PyObject* list = PyList_New(0);
+  if (list == nullptr) return nullptr;
+  bool broken = false;
+  const ssize_t r = move_entries(cq, list, count, from, &broken);
+  if (broken || (r < 0 && PyList_GET_SIZE(list) == 0)) {
+    Py_DECREF(list);
+    return broken ? nullptr : refuse_read(call, r);
+  }
+  return list;
+}
+
+Signature g_read{"read", {"count"}, 1, 0, {}};
+Signature g_readfrom{"readfrom", {"count"}, 1, 0, {}};
+Signature g_sread{"sread", {"count", "cond", "timeout"}, 3, 0, {}};
+Signature g_sreadfrom{"sreadfrom", {"count", "cond", "timeout"}, 3, 0, {}};
+
+bool count_of(const char* call, PyObject* given, uint64_t* count) {
+  *count = kReadMax;
+  return given == nullptr || to_u64(given, count, call, "count");
+}
+
+PyObject* read_call(PyObject* self, Signature& s, bool from, PyObject* const* args, Py_ssize_t nargs,
+                    PyObject* kwnames) {
+  PyObject* a[1];
+  uint64_t count = 0;
+  if (!parse(s, args, nargs, kwnames, a) || !count_of(s.method, a[0], &count)) return nullptr;
+  OfiCq* cq = cq_of(self, s.method);
+  return cq == nullptr ? nullptr : read_now(*cq, s.method, count, from);
+}
+
+PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return read_call(self, g_read, false, args, nargs, kwnames);
+}
+PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return read_call(self, g_readfrom, true, args, nargs, kwnames);
+}
+
+// Milliseconds to wait in one call: at least one, so that a short rest of the time is not spent spinning.
+int slice_ms(uint64_t deadline) {
+  if (deadline == kForever) return kSliceMs;
+  const uint64_t now = now_ns();
+  if (now >= deadline) return 0;
+  return static_cast<int>(std::clamp<uint64_t>((deadline - now + 999'999) / 1'000'000, 1, kSliceMs));
+}
+void rest() {
+  const ReleasedGil released;
+  const timespec moment{0, 200'000};
+  ::nanosleep(&moment, nullptr);
+}
+
+PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* args, Py_ssize_t nargs,
+                    PyObject* kwnames) {
+  PyObject* a[3];
+  uint64_t count = 0, deadline = 0, cond = 0;
+  if (!parse(s, args, nargs, kwnames, a) || !count_of(s.method, a[0], &count) ||
+      !deadline_of(a[2], &deadline, s.method) ||
+      (a[1] != nullptr && a[1] != Py_None && !to_u64(a[1], &cond, s.method, "cond"))) {
+    return nullptr;
+  }
+  OfiCq* cq = cq_of(self, s.method);
+  if (cq == nullptr) return nullptr;
+  if (!cq->waits) {
+    set_error(fi_err::kEINVAL, std::string("cq.") + s.method +
+                                   ": the queue was opened with WAIT_NONE\n  try: read(), or open it with WAIT_UNSPEC "
+                                   "or WAIT_FD");
+    return nullptr;
+  }
+  const std::shared_ptr<OfiCq> kept = nb::inst_ptr<OfiCore<OfiCq>>(self)->box;
+  for (;;) {
+    PyObject* list = read_now(*cq, s.method, count, from);
+    if (list == nullptr || PyList_GET_SIZE(list) > 0 || count == 0) return list;
+    Py_DECREF(list);
+    const int ms = slice_ms(deadline);
+    if (ms == 0) {
+      set_error(fi_err::kEAGAIN, std::string(s.method) + ": no completion within the timeout");
+      return nullptr;
+    }
+    if (cq->polls || !cq->domain->thread_safe) {
+      rest();
+    } else {
+      Raw raw;
+      ssize_t n = 0;
+      {
+        const OfiReleased released(&cq->h, true);
+        n = ask(*cq, &raw, std::min<size_t>(count, kReadMax), from,
+                cond == 0 ? nullptr : reinterpret_cast<const void*>(cond), ms);
+      }
+      for (ssize_t i = 0; i < n; ++i) {
+        const ofi::CqEntry e = raw.at(static_cast<size_t>(i), cq->format);
+        PyObject* context = nullptr;
+        if (take_over(*cq, e, false, &context)) cq->side.push_back({e, raw.sources[i], context});
+      }
+      if (n == -fi_err::kENOSYS) return refuse_read(s.method, n);
+      if (n == -125) {  // FI_ECANCELED: fi_cq_signal
+        if (cq->h.closing || cq->h.fid == nullptr) {
+          set_error(fi_err::kECANCELED, std::string(s.method) + ": the queue was closed");
+        } else {
+          ofi_set_error(s.method, n);
+        }
+        return nullptr;
+      }
+      if (n < 0 && n != -fi_err::kEAGAIN && n != -fi_err::kEAVAIL && n != -4 && n != -110) {  // FI_EINTR, FI_ETIMEDOUT
+        ofi_set_error(s.method, n);
+        return nullptr;
+      }
+    }
+    if (PyErr_CheckSignals() != 0) return nullptr;
+    if (cq->h.closing || cq->h.fid == nullptr) {
+      set_error(fi_err::kECANCELED, std::string(s.method) + ": the queue was closed while this thread waited");
+      return nullptr;
+    }
+  }
+}
+
+PyObject* cq_sread(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return wait_call(self, g_sread, false, args, nargs, kwnames);
+}
+PyObject* cq_sreadfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return wait_call(self, g_sreadfrom, true, args, nargs, kwnames);
+}
+
+PyMethodDef g_cq_methods[] = {
+    {"read", method<cq_read>(), METH_FASTCALL | METH_KEYWORDS,
+     "At most count completions, as a list; an empty one if there are none (fi_cq_read).\n\n"
+     "Raises Available while an error entry is at the head: take it with readerr(). Source: fi_cq(3) fi_cq_read."},
+    {"readfrom", method<cq_readfrom>(), METH_FASTCALL | METH_KEYWORDS,
+     "As read, but (completion, fi_addr of the source) pairs (fi_cq_readfrom)."},
+    {"sread", method<cq_sread>(), METH_FASTCALL | METH_KEYWORDS,
+     "As read, but waits, without the GIL (fi_cq_sread). timeout: seconds; None: no limit.\n\n"
+     "Raises Again when the time is over, Canceled when signal() or close() woke the call. Source: fi_cq(3)."},
+    {"sreadfrom", method<cq_sreadfrom>(), METH_FASTCALL | METH_KEYWORDS,
+     "As sread, but (completion, fi_addr of the source) pairs (fi_cq_sreadfrom)."},
+    {nullptr, nullptr, 0, nullptr}};
+
+// ---- set-up --------------------------------------------------------------------------------------------------------
+
+void make_cq(OfiCore<OfiCq>* self, const OfiCore<OfiDomain>& domain, size_t size, uint64_t flags, int format,
+             int wait_obj, int signaling_vector, int wait_cond, bool waits) {
+  OfiDomain& d = ofi_open(domain, "cq_open");
+  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::cq_open);
+  if (call == nullptr) ofi_raise_missing("cq_open");
+  if (format < 1 || format > 4) raise(fi_err::kEINVAL, "cq_open: no such format");
+  ofi::CqAttr attr{size, flags, format, wait_obj, signaling_vector, wait_cond, nullptr};
+  ofi::FidCq* fid = nullptr;
+  ofi_check("cq_open", call(d.get(), &attr, &fid, nullptr));
+  auto box = std::make_shared<OfiCq>();
+  box->domain = domain.box;
+  box->h.fid = &fid->fid;
+  box->format = format;
+  box->waits = waits;
+  box->polls = wait_obj == 0;
+  new (self) OfiCore<OfiCq>{box};
+}
+
+void close_cq(OfiCore<OfiCq>& self) {
+  OfiCq& cq = *self.box;
+  if (cq.h.fid != nullptr && !cq.h.forked() && cq.h.calls > 0) {
+    if (const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::signal)) (void)call(cq.get());
+  }
+  const bool drops = ofi_may_drop(cq.h);
+  const int r = cq.h.shut();
+  if (r < 0) ofi_raise("cq.close", r);
+  if (!drops) return;
+  ofi_drop_all(cq.slots);
+  while (!cq.side.empty()) {
+    PyObject* context = cq.side.front().context;
+    cq.side.pop_front();
+    Py_XDECREF(context);
+  }
+}
+
+// (context, flags, len, buf, data, tag, olen, err, prov_errno, err_data, src_addr, the provider's text), or None.
+nb::object read_error(OfiCore<OfiCq>& self, uint64_t flags) {
+  OfiCq& cq = ofi_open(self, "cq.readerr");
+  const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::readerr);
+  if (call == nullptr) ofi_raise_missing("cq.readerr");
+  std::array<char, 1024> data{};
+  ofi::CqErrEntry e{};
+  e.err_data = data.data();
+  e.err_data_size = data.size();
+  e.src_addr = ~uint64_t{0};
+  const ssize_t r = call(cq.get(), &e, flags);
+  if (r == -fi_err::kEAGAIN || r == 0) return nb::none();
+  ofi_check("cq.readerr", r);
+  std::string words;
+  if (const auto strerror = ofi::op(cq.get()->ops, &ofi::CqOps::strerror)) {
+    std::array<char, 512> room{};
+    const char* found =
+        strerror(cq.get(), e.prov_errno, e.err_data_size != 0 ? e.err_data : nullptr, room.data(), room.size());
+    if (found != nullptr) words = found;
+  }
+  ofi::CqEntry plain{e.context, e.flags, e.len, e.buf, e.data, e.tag};
+  PyObject* context = nullptr;
+  const size_t told = e.err_data == nullptr || e.err_data_size == data.size() ? 0 : e.err_data_size;
+  const nb::bytes err_data(static_cast<const char*>(e.err_data), told);
+  (void)take_over(cq, plain, true, &context);
+  const nb::object owned = context == nullptr ? nb::none() : nb::steal(context);
+  return nb::make_tuple(owned, e.flags, e.len, reinterpret_cast<uint64_t>(e.buf), e.data, e.tag, e.olen, e.err,
+                        e.prov_errno, err_data, e.src_addr, words);
+}
+
+template <typename T>
+int descriptor(OfiCore<T>& self) {
+  T& t = ofi_open(self, "fd");
+  int fd = -1;
+  const int r = t.h.fid->ops->control(t.h.fid, ofi::kGetWait, &fd);
+  ofi_check("fi_control(FI_GETWAIT)", r);
+  return fd;
+}
+template <typename T>
+uint64_t number_of_fid(const OfiCore<T>& core) {
+  return reinterpret_cast<uint64_t>(core.box->h.fid);
+}
+
+// ---- counters ------------------------------------------------------------------------------------------------------
+
+void make_cntr(OfiCore<OfiCntr>* self, const OfiCore<OfiDomain>& domain, int events, int wait_obj, uint64_t flags) {
+  OfiDomain& d = ofi_open(domain, "cntr_open");
+  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::cntr_open);
+  if (call == nullptr) ofi_raise_missing("cntr_open");
+  ofi::CntrAttr attr{events, wait_obj, nullptr, flags};
+  ofi::FidCntr* fid = nullptr;
+  ofi_check("cntr_open", call(d.get(), &attr, &fid, nullptr));
+  auto box = std::make_shared<OfiCntr>();
+  box->domain = domain.box;
+  box->h.fid = &fid->fid;
+  new (self) OfiCore<OfiCntr>{box};
+}
+
+uint64_t read_cntr(OfiCore<OfiCntr>& self, const char* name, uint64_t (*ofi::CntrOps::*which)(ofi::FidCntr*)) {
+  OfiCntr& cntr = ofi_open(self, name);
+  const auto call = ofi::op(cntr.get()->ops, which);
+  if (call == nullptr) ofi_raise_missing(name);
+  return call(cntr.get());
+}
+void change_cntr(OfiCore<OfiCntr>& self, const char* name, nb::handle value,
+                 int (*ofi::CntrOps::*which)(ofi::FidCntr*, uint64_t)) {
+  OfiCntr& cntr = ofi_open(self, name);
+  const auto call = ofi::op(cntr.get()->ops, which);
+  if (call == nullptr) ofi_raise_missing(name);
+  ofi_check(name, call(cntr.get(), number_of(value, name, "value")));
+}
+
+Signature g_wait{"wait", {"threshold", "timeout"}, 2, 1, {}};
+
+// Looks again and again instead of calling fi_cntr_wait, which no signal interrupts: in the providers of libfabric 1.17
+// its timeout does not end a wait for operations that need the application's progress.
+PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[2];
+  uint64_t threshold = 0, deadline = 0;
+  if (!parse(g_wait, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
+      !deadline_of(a[1], &deadline, "cntr.wait")) {
+    return nullptr;
+  }
+  const std::shared_ptr<OfiCntr> kept = nb::inst_ptr<OfiCore<OfiCntr>>(self)->box;
+  OfiCntr& cntr = *kept;
+  uint64_t failures = 0;
+  for (bool first = true;; first = false) {
+    if (cntr.h.fid == nullptr || cntr.h.closing || cntr.h.forked()) {
+      set_error(fi_err::kEOPBADSTATE, cntr.h.forked() ? "cntr.wait: this counter belongs to the parent process"
+                                                      : "cntr.wait: the counter is closed");
+      return nullptr;
+    }
+    const auto read = ofi::op(cntr.get()->ops, &ofi::CntrOps::read);
+    const auto readerr = ofi::op(cntr.get()->ops, &ofi::CntrOps::readerr);
+    if (read == nullptr || readerr == nullptr) {
+      (void)ofi_missing("cntr.wait");
+      return nullptr;
+    }
+    if (read(cntr.get()) >= threshold) Py_RETURN_NONE;
+    const uint64_t now_failed = readerr(cntr.get());
+    if (first) failures = now_failed;
+    if (now_failed != failures) {
+      set_error(fi_err::kEAVAIL,
+                "cntr.wait: an operation failed: readerr() counts failures, the completion queue has "
+                "its entry");
+      return nullptr;
+    }
+    if (slice_ms(deadline) == 0) {
+      set_error(110, "cntr.wait: the counter has not reached the threshold within the timeout");  // FI_ETIMEDOUT
+      return nullptr;
+    }
+    rest();
+    if (PyErr_CheckSignals() != 0) return nullptr;
+  }
+}
+
+PyMethodDef g_cntr_methods[] = {
+    {"wait", method<cntr_wait>(), METH_FASTCALL | METH_KEYWORDS,
+     "Waits until the success value is at least threshold, without the GIL (fi_cntr_wait). timeout: seconds; None: no "
+     "limit.\n\n"
+     "Raises TimedOut, or Available if the error value changed. Source: fi_cntr(3) fi_cntr_wait."},
+    {nullptr, nullptr, 0, nullptr}};
+
+// ---- event queues --------------------------------------------------------------------------------------------------
+
+void make_eq(OfiCore<OfiEq>* self, const OfiCore<OfiFabric>& fabric, size_t size, uint64_t flags, int wait_obj) {
+  OfiFabric& f = ofi_open(fabric, "eq_open");
+  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::eq_open);
+  if (call == nullptr) ofi_raise_missing("eq_open");
+  ofi::EqAttr attr{size, flags, wait_obj, 0, nullptr};
+  ofi::FidEq* fid = nullptr;
+  ofi_check("eq_open", call(f.get(), &attr, &fid, nullptr));
+  auto box = std::make_shared<OfiEq>();
+  box->fabric = fabric.box;
+  box->h.fid = &fid->fid;
+  new (self) OfiCore<OfiEq>{box};
+}
+
+constexpr uint32_t kConnReq = 1, kConnected = 2, kShutdown = 3;  // FI_CONNREQ ...
+
+// An event as (event, fid, context or info, data): of a connection, `data` is bytes; of others a number.
+nb::object event_of(uint32_t event, const void* room, ssize_t n) {
+  if (event >= kConnReq && event <= kShutdown) {
+    const auto* cm = static_cast<const ofi::EqCmEntry*>(room);
+    const auto size = static_cast<size_t>(n) - std::min(static_cast<size_t>(n), offsetof(ofi::EqCmEntry, data));
+    nb::object info = nb::none();
+    if (event == kConnReq && cm->info != nullptr) {
+      auto one = std::make_unique<OfiInfo>();
+      one->info = cm->info;
+      info = nb::cast(one.release(), nb::rv_policy::take_ownership);
+    }
+    return nb::make_tuple(event, reinterpret_cast<uint64_t>(cm->fid), info,
+                          nb::bytes(reinterpret_cast<const char*>(cm->data), size));
+  }
+  const auto* e = static_cast<const ofi::EqEntry*>(room);
+  return nb::make_tuple(event, reinterpret_cast<uint64_t>(e->fid), reinterpret_cast<uint64_t>(e->context), e->data);
+}
+
+// One look at the queue; wait_ms 0 reads only. None if there is no event.
+nb::object read_eq(OfiCore<OfiEq>& self, uint64_t flags, int wait_ms) {
+  OfiEq& eq = ofi_open(self, "eq.read");
+  const std::shared_ptr<OfiEq> kept = self.box;
+  ofi::EqCmEntry room{};
+  uint32_t event = 0;
+  ssize_t n = 0;
+  if (wait_ms > 0) {
+    const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::sread);
+    if (call == nullptr) ofi_raise_missing("eq.sread");
+    const OfiReleased released(&eq.h, true);
+    n = call(eq.get(), &event, &room, sizeof room, std::min(wait_ms, kSliceMs), flags);
+  } else {
+    const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::read);
+    if (call == nullptr) ofi_raise_missing("eq.read");
+    n = call(eq.get(), &event, &room, sizeof room, flags);
+  }
+  if (n == -fi_err::kEAGAIN || n == -4 || n == -110 || n == 0) return nb::none();
+  if (n == -fi_err::kEAVAIL) raise(fi_err::kEAVAIL, "eq.read: an error entry waits; read it with readerr()");
+  ofi_check("eq.read", n);
+  return event_of(event, &room, n);
+}
+
+nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
+  OfiEq& eq = ofi_open(self, "eq.readerr");
+  const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::readerr);
+  if (call == nullptr) ofi_raise_missing("eq.readerr");
+  std::array<char, 1024> data{};
+  ofi::EqErrEntry e{};
+  e.err_data = data.data();
+  e.err_data_size = data.size();
+  const ssize_t n = call(eq.get(), &e, flags);
+  if (n == -fi_err::kEAGAIN || n == 0) return nb::none();
+  ofi_check("eq.readerr", n);
+  const size_t told = e.err_data == nullptr || e.err_data_size == data.size() ? 0 : e.err_data_size;
+  return nb::make_tuple(reinterpret_cast<uint64_t>(e.fid), reinterpret_cast<uint64_t>(e.context), e.data, e.err,
+                        e.prov_errno, nb::bytes(static_cast<const char*>(e.err_data), told));
+}
+
+template <typename T>
+std::string words_of(OfiCore<T>& self, int prov_errno, const nb::bytes& err_data, const char* name) {
+  T& t = ofi_open(self, name);
+  std::array<char, 512> room{};
+  using Ops = std::remove_pointer_t<decltype(t.get()->ops)>;
+  const auto call = ofi::op(t.get()->ops, &Ops::strerror);
+  const char* found = call == nullptr ? nullptr
+                                      : call(t.get(), prov_errno, err_data.size() != 0 ? err_data.c_str() : nullptr,
+                                             room.data(), room.size());
+  return found == nullptr ? "" : found;
+}
+
+}  // namespace
+
+void ofi_drop_all(ofi::Slots& slots) noexcept {
+  std::vector<uint64_t> owners;
+  slots.each([&](ofi::Slot* slot) {
+    if (slot->context != 0) owners.push_back(slot->context);
+    slot->release_buffers([&](uint64_t owner) { owners.push_back(owner); });
+    slots.give(slot);
+  });
+  for (const uint64_t owner : owners) ofi_drop(owner);  // last: dropping may run Python code
+}
+
+OfiCq::~OfiCq() {
+  const Seam seam;
+  if (h.fid == nullptr) return;
+  const bool drops = ofi_may_drop(h);
+  if (h.shut() != 0 || !drops) return;
+  ofi_drop_all(slots);
+  for (const Entry& one : side) Py_XDECREF(one.context);
+}
+
+void ofi_sweep(OfiCq& cq) {
+  if (cq.h.fid == nullptr || cq.h.closing) return;
+  Raw raw;
+  const ssize_t n = ask(cq, &raw, kReadMax, true, nullptr, 0);
+  for (ssize_t i = 0; i < n; ++i) {
+    const ofi::CqEntry e = raw.at(static_cast<size_t>(i), cq.format);
+    PyObject* context = nullptr;
+    if (take_over(cq, e, false, &context)) cq.side.push_back({e, raw.sources[i], context});
+  }
+}
+
+PyType_Slot g_ofi_cq_slots[] = {{Py_tp_methods, with_signatures("OfiCompletionQueueCore", g_cq_methods)}, {0, nullptr}};
+PyType_Slot g_ofi_cntr_slots[] = {{Py_tp_methods, with_signatures("OfiCounterCore", g_cntr_methods)}, {0, nullptr}};
+
+void register_ofi_queues(Module& m) {
+  m.def(
+      "set_ofi_entry_types",
+      [](nb::type_object a, nb::type_object b, nb::type_object c, nb::type_object d) {
+        PyObject* types[] = {a.ptr(), b.ptr(), c.ptr(), d.ptr()};
+        for (int i = 0; i < 4; ++i) {
+          if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(types[i]), &PyTuple_Type))
+            throw nb::type_error("entry types must be tuples");
+          Py_INCREF(types[i]);
+          Py_XDECREF(g_ofi_entry_types[i]);
+          g_ofi_entry_types[i] = types[i];
+        }
+      },
+      nb::arg("context"), nb::arg("msg"), nb::arg("data"), nb::arg("tagged"),
+      nb::sig("def set_ofi_entry_types(context: type, msg: type, data: type, tagged: type) -> None"),
+      "Registers the NamedTuple classes of completion entries, one for each format.");
+  Class<OfiCore<OfiCq>>(m, "OfiCompletionQueueCore", nb::type_slots(g_ofi_cq_slots),
+                        "A completion queue of a real libfabric.")
+      .def("__init__", &make_cq, nb::arg("domain"), nb::arg("size"), nb::arg("flags"), nb::arg("format"),
+           nb::arg("wait_obj"), nb::arg("signaling_vector"), nb::arg("wait_cond"), nb::arg("waits"),
+           "waits: sread is allowed. If wait_obj is WAIT_NONE, sread looks again and again.")
+      .def("close_core", &close_cq)
+      .def("readerr_core", &read_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
+      .def("fd_core", &descriptor<OfiCq>)
+      .def_prop_ro("fid", &number_of_fid<OfiCq>)
+      .def(
+          "waiting", [](OfiCore<OfiCq>& self) { return self.box->side.size(); },
+          "Entries that were read for other reasons, before the application asked.")
+      .def(
+          "outstanding", [](OfiCore<OfiCq>& self) { return self.box->slots.busy(); },
+          "Operations whose completions the queue has not reported yet.")
+      .def("signal_core",
+           [](OfiCore<OfiCq>& self) {
+             OfiCq& cq = ofi_open(self, "cq.signal");
+             const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::signal);
+             if (call == nullptr) ofi_raise_missing("cq.signal");
+             ofi_check("cq.signal", call(cq.get()));
+           })
+      .def(
+          "strerror_core",
+          [](OfiCore<OfiCq>& self, int prov_errno, const nb::bytes& err_data) {
+            return words_of(self, prov_errno, err_data, "cq.strerror");
+          },
+          nb::arg("prov_errno"), nb::arg("err_data"));
+  Class<OfiCore<OfiCntr>>(m, "OfiCounterCore", nb::type_slots(g_ofi_cntr_slots), "A counter of a real libfabric.")
+      .def("__init__", &make_cntr, nb::arg("domain"), nb::arg("events"), nb::arg("wait_obj"), nb::arg("flags"))
+      .def("close_core", [](OfiCore<OfiCntr>& self) { ofi_check("cntr.close", self.box->h.shut()); })
+      .def(
+          "read", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.read", &ofi::CntrOps::read); },
+          "The success value (fi_cntr_read).")
+      .def(
+          "readerr", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.readerr", &ofi::CntrOps::readerr); },
+          "The error value (fi_cntr_readerr).")
+      .def(
+          "add", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.add", v, &ofi::CntrOps::add); },
+          nb::arg("value"), nb::sig("def add(self, value: int) -> None"), "Adds to the success value (fi_cntr_add).")
+      .def(
+          "set", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.set", v, &ofi::CntrOps::set); },
+          nb::arg("value"), nb::sig("def set(self, value: int) -> None"), "Sets the success value (fi_cntr_set).")
+      .def(
+          "adderr", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.adderr", v, &ofi::CntrOps::adderr); },
+          nb::arg("value"), nb::sig("def adderr(self, value: int) -> None"),
+          "Adds to the error value (fi_cntr_adderr).")
+      .def(
+          "seterr", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.seterr", v, &ofi::CntrOps::seterr); },
+          nb::arg("value"), nb::sig("def seterr(self, value: int) -> None"), "Sets the error value (fi_cntr_seterr).")
+      .def("fd_core", &descriptor<OfiCntr>)
+      .def_prop_ro("fid", &number_of_fid<OfiCntr>);
+  Class<OfiCore<OfiEq>>(m, "OfiEventQueueCore", "An event queue of a real libfabric.")
+      .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
+      .def("close_core", [](OfiCore<OfiEq>& self) { ofi_check("eq.close", self.box->h.shut()); })
+      .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
+           nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
+      .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
+      .def(
+          "write_core",
+          [](OfiCore<OfiEq>& self, uint32_t event, uint64_t fid, uint64_t context, uint64_t data, uint64_t flags) {
+            OfiEq& eq = ofi_open(self, "eq.write");
+            const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::write);
+            if (call == nullptr) ofi_raise_missing("eq.write");
+            const ofi::EqEntry e{reinterpret_cast<ofi::Fid*>(fid), reinterpret_cast<void*>(context), data};
+            ofi_check("eq.write", call(eq.get(), event, &e, sizeof e, flags));
+          },
+          nb::arg("event"), nb::arg("fid"), nb::arg("context"), nb::arg("data"), nb::arg("flags"))
+      .def("fd_core", &descriptor<OfiEq>)
+      .def_prop_ro("fid", &number_of_fid<OfiEq>)
+      .def(
+          "strerror_core",
+          [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
+            return words_of(self, prov_errno, err_data, "eq.strerror");
+          },
+          nb::arg("prov_errno"), nb::arg("err_data"));
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,299 @@
+// cpp/bind/ofi_ep.cpp: endpoints of a real libfabric as Python objects; the table of their data-path methods.
+#include "bind/ofi_ep.hpp"
+
+#include <nanobind/stl/tuple.h>
+
+#include "bind/signatures.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+#define WEFT_METHOD(name, doc) {#name, method<ofi_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+
+PyMethodDef g_methods[] = {
+    WEFT_METHOD(read, "As fi.Endpoint.read, through the library (fi_read)."),
+    WEFT_METHOD(readv, "As fi.Endpoint.readv, through the library (fi_readv)."),
+    WEFT_METHOD(readmsg, "As fi.Endpoint.readmsg, through the library (fi_readmsg)."),
+    WEFT_METHOD(write, "As fi.Endpoint.write, through the library (fi_write)."),
+    WEFT_METHOD(writev, "As fi.Endpoint.writev, through the library (fi_writev)."),
+    WEFT_METHOD(writemsg, "As fi.Endpoint.writemsg, through the library (fi_writemsg)."),
+    WEFT_METHOD(writedata, "As fi.Endpoint.writedata, through the library (fi_writedata)."),
+    WEFT_METHOD(inject_write, "As fi.Endpoint.inject_write, through the library (fi_inject_write)."),
+    WEFT_METHOD(inject_writedata, "As fi.Endpoint.inject_writedata, through the library (fi_inject_writedata)."),
+    WEFT_METHOD(send, "As fi.Endpoint.send, through the library (fi_send)."),
+    WEFT_METHOD(sendv, "As fi.Endpoint.sendv, through the library (fi_sendv)."),
+    WEFT_METHOD(sendmsg, "As fi.Endpoint.sendmsg, through the library (fi_sendmsg)."),
+    WEFT_METHOD(inject, "As fi.Endpoint.inject, through the library (fi_inject)."),
+    WEFT_METHOD(senddata, "As fi.Endpoint.senddata, through the library (fi_senddata)."),
+    WEFT_METHOD(injectdata, "As fi.Endpoint.injectdata, through the library (fi_injectdata)."),
+    WEFT_METHOD(recv, "As fi.Endpoint.recv, through the library (fi_recv)."),
+    WEFT_METHOD(recvv, "As fi.Endpoint.recvv, through the library (fi_recvv)."),
+    WEFT_METHOD(recvmsg, "As fi.Endpoint.recvmsg, through the library (fi_recvmsg)."),
+    WEFT_METHOD(tsend, "As fi.Endpoint.tsend, through the library (fi_tsend)."),
+    WEFT_METHOD(tsendv, "As fi.Endpoint.tsendv, through the library (fi_tsendv)."),
+    WEFT_METHOD(tsendmsg, "As fi.Endpoint.tsendmsg, through the library (fi_tsendmsg)."),
+    WEFT_METHOD(tinject, "As fi.Endpoint.tinject, through the library (fi_tinject)."),
+    WEFT_METHOD(tsenddata, "As fi.Endpoint.tsenddata, through the library (fi_tsenddata)."),
+    WEFT_METHOD(tinjectdata, "As fi.Endpoint.tinjectdata, through the library (fi_tinjectdata)."),
+    WEFT_METHOD(trecv, "As fi.Endpoint.trecv, through the library (fi_trecv)."),
+    WEFT_METHOD(trecvv, "As fi.Endpoint.trecvv, through the library (fi_trecvv)."),
+    WEFT_METHOD(trecvmsg, "As fi.Endpoint.trecvmsg, through the library (fi_trecvmsg)."),
+    WEFT_METHOD(atomic, "As fi.Endpoint.atomic, through the library (fi_atomic)."),
+    WEFT_METHOD(atomicv, "As fi.Endpoint.atomicv, through the library (fi_atomicv)."),
+    WEFT_METHOD(atomicmsg, "As fi.Endpoint.atomicmsg, through the library (fi_atomicmsg)."),
+    WEFT_METHOD(inject_atomic, "As fi.Endpoint.inject_atomic, through the library (fi_inject_atomic)."),
+    WEFT_METHOD(fetch_atomic, "As fi.Endpoint.fetch_atomic, through the library (fi_fetch_atomic)."),
+    WEFT_METHOD(fetch_atomicv, "As fi.Endpoint.fetch_atomicv, through the library (fi_fetch_atomicv)."),
+    WEFT_METHOD(fetch_atomicmsg, "As fi.Endpoint.fetch_atomicmsg, through the library (fi_fetch_atomicmsg)."),
+    WEFT_METHOD(compare_atomic, "As fi.Endpoint.compare_atomic, through the library (fi_compare_atomic)."),
+    WEFT_METHOD(compare_atomicv, "As fi.Endpoint.compare_atomicv, through the library (fi_compare_atomicv)."),
+    WEFT_METHOD(compare_atomicmsg, "As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg)."),
+    {nullptr, nullptr, 0, nullptr}};
+
+using Core = OfiCore<OfiEp>;
+
+void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) {
+  OfiDomain& d = ofi_open(domain, "endpoint");
+  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::endpoint);
+  if (call == nullptr) ofi_raise_missing("endpoint");
+  ofi::FidEp* fid = nullptr;
+  ofi_check("endpoint", call(d.get(), info.info, &fid, nullptr));
+  auto box = std::make_shared<OfiEp>();
+  box->domain = domain.box;
+  box->h.fid = &fid->fid;
+  if (info.info->tx != nullptr) {
+    box->tx_flags = info.info->tx->op_flags;
+    box->inject_size = info.info->tx->inject_size;
+  }
+  if (info.info->rx != nullptr) box->rx_flags = info.info->rx->op_flags;
+  new (self) Core{box};
+}
+
+template <typename T>
+void bind_fid(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
+  ofi_check("ep.bind", ep.h.fid->ops->bind(ep.h.fid, other->h.fid, flags));
+  ep.bound.push_back(other);
+}
+
+constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
+
+// The library reports every operation, also where the application wants selected ones: an entry tells when the buffers
+// of an operation are free. read() leaves out those that the application does not want.
+void bind_cq(Core& self, OfiCore<OfiCq>& cq, uint64_t flags) {
+  OfiEp& ep = ofi_open(self, "ep.bind");
+  (void)ofi_open(cq, "ep.bind");
+  bind_fid(ep, cq.box, flags & ~kSelective);
+  if (flags & kOfiTransmit) ep.tx = cq.box;
+  if (flags & kOfiRecv) ep.rx = cq.box;
+  if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
+}
+
+nb::object name_of(Core& self, bool peer) {
+  OfiEp& ep = ofi_open(self, peer ? "ep.getpeer" : "ep.getname");
+  std::array<char, kOfiAddressMax> room{};
+  size_t length = room.size();
+  int r = -fi_err::kENOSYS;
+  if (peer) {
+    const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::getpeer);
+    if (call != nullptr) r = call(ep.get(), room.data(), &length);
+  } else {
+    const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::getname);
+    if (call != nullptr) r = call(ep.h.fid, room.data(), &length);
+  }
+  ofi_check(peer ? "ep.getpeer" : "ep.getname", r);
+  return ofi_address(room.data(), std::min(length, room.size()), ep.domain->text_addresses);
+}
+
+void set_name(Core& self, nb::handle address) {
+  OfiEp& ep = ofi_open(self, "ep.setname");
+  std::string bytes = ofi_address_bytes(address, "ep.setname", ep.domain->text_addresses);
+  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::setname);
+  if (call == nullptr) ofi_raise_missing("ep.setname");
+  ofi_check("ep.setname", call(ep.h.fid, bytes.data(), bytes.size()));
+}
+
+void connect(Core& self, nb::handle address, const nb::bytes& param) {
+  OfiEp& ep = ofi_open(self, "ep.connect");
+  const std::string bytes = ofi_address_bytes(address, "ep.connect", ep.domain->text_addresses);
+  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::connect);
+  if (call == nullptr) ofi_raise_missing("ep.connect");
+  ofi_check("ep.connect", call(ep.get(), bytes.data(), param.c_str(), param.size()));
+}
+void accept(Core& self, const nb::bytes& param) {
+  OfiEp& ep = ofi_open(self, "ep.accept");
+  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::accept);
+  if (call == nullptr) ofi_raise_missing("ep.accept");
+  ofi_check("ep.accept", call(ep.get(), param.c_str(), param.size()));
+}
+void shutdown(Core& self, uint64_t flags) {
+  OfiEp& ep = ofi_open(self, "ep.shutdown");
+  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::shutdown);
+  if (call == nullptr) ofi_raise_missing("ep.shutdown");
+  ofi_check("ep.shutdown", call(ep.get(), flags));
+}
+
+uint64_t get_option(Core& self, int level, int name) {
+  OfiEp& ep = ofi_open(self, "ep.getopt");
+  const auto call = ofi::op(ep.get()->ops, &ofi::EpOps::getopt);
+  if (call == nullptr) ofi_raise_missing("ep.getopt");
+  alignas(8) std::array<std::byte, 64> room{};
+  size_t length = sizeof(uint64_t);
+  ofi_check("ep.getopt", call(ep.h.fid, level, name, room.data(), &length));
+  uint64_t value = 0;
+  std::memcpy(&value, room.data(), std::min(length, sizeof value));
+  return value;
+}
+void set_option(Core& self, int level, int name, uint64_t value, size_t size) {
+  OfiEp& ep = ofi_open(self, "ep.setopt");
+  const auto call = ofi::op(ep.get()->ops, &ofi::EpOps::setopt);
+  if (call == nullptr) ofi_raise_missing("ep.setopt");
+  ofi_check("ep.setopt", call(ep.h.fid, level, name, &value, std::min(size, sizeof value)));
+}
+
+// The oldest receive with the context, and every transfer with it: those that the library can cancel.
+void cancel(Core& self, nb::handle context) {
+  OfiEp& ep = ofi_open(self, "ep.cancel");
+  const auto call = ofi::op(ep.get()->ops, &ofi::EpOps::cancel);
+  if (call == nullptr) ofi_raise_missing("ep.cancel");
+  const auto wanted = reinterpret_cast<uint64_t>(context.is_none() ? nullptr : context.ptr());
+  std::vector<ofi::Slot*> found;
+  const auto look = [&](const ofi::Slots& slots) {
+    slots.each([&](ofi::Slot* slot) {
+      if (slot->endpoint == &ep && slot->context == wanted) found.push_back(slot);
+    });
+  };
+  if (ep.rx) look(ep.rx->slots);
+  if (ep.tx && ep.tx != ep.rx) look(ep.tx->slots);
+  std::sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return a->sequence < b->sequence; });
+  bool received = false, done = false;
+  ssize_t refused = 0;
+  for (ofi::Slot* slot : found) {
+    if (slot->receives && received) continue;
+    const ssize_t r = call(ep.h.fid, slot);
+    done = done || r == 0;
+    received = received || (slot->receives && r == 0);
+    if (r < 0) refused = r;
+  }
+  if (done) return;
+  if (refused != 0 && refused != -2) ofi_raise("ep.cancel", refused);  // FI_ENOENT
+  raise(2 /* FI_ENOENT */, "ep.cancel: no operation with this context that the library can still cancel");
+}
+
+size_t valid(Core& self, int datatype, int op, int family) {
+  OfiEp& ep = ofi_open(self, "ep.atomicvalid");
+  const auto call = ofi::op(ep.get()->atomic, family == 0   ? &ofi::AtomicOps::writevalid
+                                              : family == 1 ? &ofi::AtomicOps::readwritevalid
+                                                            : &ofi::AtomicOps::compwritevalid);
+  if (call == nullptr) ofi_raise_missing("ep.atomicvalid");
+  size_t count = 0;
+  ofi_check("ep.atomicvalid", call(ep.get(), datatype, op, &count));
+  return count;
+}
+
+void close_ep(Core& self) {
+  const int r = self.box->shut();
+  if (r < 0) ofi_raise("ep.close", r);
+}
+
+}  // namespace
+
+// Operations that are under way end with the endpoint. The library may still report them, so their slots stay until the
+// queue is closed or reports them; but it no longer uses their buffers.
+int OfiEp::shut() noexcept {
+  const bool drops = ofi_may_drop(h), was_open = h.fid != nullptr;
+  const int r = h.shut();
+  if (r < 0 || !was_open || !drops) return r;
+  std::vector<uint64_t> owners;
+  for (OfiCq* cq : {tx.get(), rx.get()}) {
+    if (cq == nullptr) continue;
+    cq->slots.each([&](ofi::Slot* slot) {
+      if (slot->endpoint != this) return;
+      slot->endpoint = nullptr;
+      slot->release_buffers([&](uint64_t owner) { owners.push_back(owner); });
+    });
+  }
+  for (const uint64_t owner : owners) ofi_drop(owner);  // last: dropping may run Python code
+  ofi_drop_all(own);
+  bound.clear();
+  return 0;
+}
+
+OfiEp::~OfiEp() {
+  const Seam seam;
+  (void)shut();
+}
+
+PyType_Slot g_ofi_ep_slots[] = {{Py_tp_methods, with_signatures("OfiEndpointCore", g_methods)}, {0, nullptr}};
+
+void register_ofi_endpoint(Module& m) {
+  Class<Core>(m, "OfiEndpointCore", nb::type_slots(g_ofi_ep_slots), "An endpoint of a real libfabric: its data path.")
+      .def("__init__", &make_ep, nb::arg("domain"), nb::arg("info"))
+      .def("close_core", &close_ep)
+      .def_prop_ro("fid", [](const Core& self) { return reinterpret_cast<uint64_t>(self.box->h.fid); })
+      .def("bind_cq", &bind_cq, nb::arg("cq"), nb::arg("flags"))
+      .def(
+          "bind_cntr",
+          [](Core& self, OfiCore<OfiCntr>& cntr, uint64_t flags) {
+            (void)ofi_open(cntr, "ep.bind");
+            bind_fid(ofi_open(self, "ep.bind"), cntr.box, flags);
+          },
+          nb::arg("cntr"), nb::arg("flags"))
+      .def(
+          "bind_av",
+          [](Core& self, OfiCore<OfiAv>& av, uint64_t flags) {
+            (void)ofi_open(av, "ep.bind");
+            bind_fid(ofi_open(self, "ep.bind"), av.box, flags);
+          },
+          nb::arg("av"), nb::arg("flags"))
+      .def(
+          "bind_eq",
+          [](Core& self, OfiCore<OfiEq>& eq, uint64_t flags) {
+            (void)ofi_open(eq, "ep.bind");
+            bind_fid(ofi_open(self, "ep.bind"), eq.box, flags);
+          },
+          nb::arg("eq"), nb::arg("flags"))
+      .def("enable_core",
+           [](Core& self) {
+             OfiEp& ep = ofi_open(self, "ep.enable");
+             ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
+           })
+      .def(
+          "getname_core", [](Core& self) { return name_of(self, false); },
+          nb::sig("def getname_core(self) -> bytes | str"))
+      .def(
+          "getpeer_core", [](Core& self) { return name_of(self, true); },
+          nb::sig("def getpeer_core(self) -> bytes | str"))
+      .def("setname_core", &set_name, nb::arg("address"))
+      .def("connect_core", &connect, nb::arg("address"), nb::arg("param"))
+      .def("accept_core", &accept, nb::arg("param"))
+      .def("shutdown_core", &shutdown, nb::arg("flags"))
+      .def("getopt_core", &get_option, nb::arg("level"), nb::arg("optname"))
+      .def("setopt_core", &set_option, nb::arg("level"), nb::arg("optname"), nb::arg("value"), nb::arg("size"))
+      .def("cancel_core", &cancel, nb::arg("context").none())
+      .def("valid_core", &valid, nb::arg("datatype"), nb::arg("op"), nb::arg("family"))
+      .def(
+          "size_left",
+          [](Core& self, bool transmit) -> ssize_t {
+            OfiEp& ep = ofi_open(self, "ep.size_left");
+            const auto call = ofi::op(ep.get()->ops, transmit ? &ofi::EpOps::tx_size_left : &ofi::EpOps::rx_size_left);
+            if (call == nullptr) ofi_raise_missing("ep.size_left");
+            const ssize_t r = call(ep.get());
+            if (r < 0) ofi_raise("ep.size_left", r);
+            return r;
+          },
+          nb::arg("transmit"))
+      .def(
+          "outstanding",
+          [](Core& self) {
+            size_t n = self.box->own.busy();
+            for (OfiCq* cq : {self.box->tx.get(), self.box->rx == self.box->tx ? nullptr : self.box->rx.get()}) {
+              if (cq == nullptr) continue;
+              cq->slots.each([&](ofi::Slot* slot) { n += slot->endpoint == self.box.get() ? 1 : 0; });
+            }
+            return n;
+          },
+          "Operations that are under way.");
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,157 @@
+// cpp/bind/ofi_ep.hpp: shared by the data-path methods of a real libfabric's endpoints.
+//
+// HOT: post() and what it calls. A call parses its arguments in place, takes a slot, and jumps through the library's
+// table; it keeps the GIL for short copies. Benchmark: bench/bench_ofi.py.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "bind/ofi.hpp"
+
+namespace weft::bind {
+
+constexpr uint64_t kOfiTransmit = 1u << 11, kOfiRecv = 1u << 10;         // FI_TRANSMIT, FI_RECV
+constexpr uint64_t kOfiCompletion = 1u << 24, kOfiMultiRecv = 1u << 16;  // FI_COMPLETION, FI_MULTI_RECV
+constexpr uint64_t kOfiInject = 1u << 25, kOfiRemoteData = 1u << 17;     // FI_INJECT, FI_REMOTE_CQ_DATA
+constexpr uint64_t kOfiPeek = 1u << 19, kOfiClaim = 1ull << 59;          // FI_PEEK, FI_CLAIM
+constexpr size_t kOfiSilentMax = 64;  // operations without entries that may be under way before the queue is read
+
+// The endpoint of a method, or null with an error set.
+inline OfiEp* ofi_ep_of(PyObject* self, const char* call) {
+  OfiEp* ep = nb::inst_ptr<OfiCore<OfiEp>>(self)->box.get();
+  if (ep->h.fid != nullptr && !ep->h.closing && !ep->h.forked()) [[likely]]
+    return ep;
+  set_error(
+      fi_err::kEOPBADSTATE,
+      std::string(call) + (ep->h.fid != nullptr && ep->h.forked()
+                               ? ": this endpoint belongs to the parent process: a forked child opens its own fabric"
+                               : ": the endpoint is closed"));
+  return nullptr;
+}
+
+// Takes a buffer, or a region of the library as one; None is no bytes.
+bool ofi_take(PyObject* obj, bool writable, PyObject* len, const char* method, Buf* b);
+// The library's descriptor of a region; null for None.
+bool ofi_desc(PyObject* desc, const char* method, void** out);
+
+struct OfiList {
+  std::array<Buf, ofi::kIovMax> bufs;
+  std::array<iovec, ofi::kIovMax> iov;
+  std::array<ofi::Ioc, ofi::kIovMax> ioc;
+  std::array<void*, ofi::kIovMax> desc{};
+  std::array<const Buf*, ofi::kIovMax> pointers{};
+  size_t count = 0, total = 0;
+  bool described = false;
+
+  // element: bytes of an element of an atomic, whose lists may be of fi.Ioc; 0: bytes.
+  bool acquire(PyObject* list, bool writable, PyObject* count_arg, const char* method, size_t element = 0);
+  bool take_descs(PyObject* descs, const char* method);
+  [[nodiscard]] void** descs() { return described ? desc.data() : nullptr; }
+};
+// Remote pieces: objects with .addr, .len (.count) and .key, or triples.
+bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool atomic,
+                std::array<ofi::RmaIov, ofi::kIovMax>* out, size_t* count);
+
+// What an operation is, for post().
+struct OfiOp {
+  const char* method;
+  uint64_t side = kOfiTransmit;
+  uint64_t flags = 0;  // of the call, or the endpoint's
+  size_t total = 0;    // bytes
+  bool receives = false;
+};
+
+void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept;
+PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code);
+
+// HOT. Posts an operation that completes: f(context) calls the library.
+template <typename F>
+PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* const* bufs, size_t count, F&& f) {
+  OfiCq* cq = op.side == kOfiTransmit ? ep->tx.get() : ep->rx.get();
+  if (cq != nullptr && cq->silent >= kOfiSilentMax) [[unlikely]]
+    ofi_sweep(*cq);
+  ofi::Slots& slots = cq != nullptr ? cq->slots : ep->own;
+  ofi::Slot* slot = slots.take(ep);
+  if (context != nullptr && context != Py_None) slot->context = reinterpret_cast<uint64_t>(Py_NewRef(context));
+  slot->receives = op.receives;
+  slot->multi = op.receives && (op.flags & kOfiMultiRecv) != 0;
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* owner = bufs[i]->hold();
+    if (owner == nullptr) [[unlikely]] {
+      ofi_release_slot(cq, slots, slot);
+      return nullptr;
+    }
+    slot->hold(reinterpret_cast<uint64_t>(owner));
+  }
+  if (cq != nullptr) {
+    if ((ep->selective & op.side) != 0 && (op.flags & kOfiCompletion) == 0) {
+      slot->silent = true;
+      ++cq->silent;
+    }
+    if (op.total >= kReleaseGilBytes) {
+      slot->large = true;
+      ++cq->large;
+    }
+  }
+  ssize_t r = 0;
+  {
+    const OfiReleased released(&ep->h, op.total >= kReleaseGilBytes && ep->domain->thread_safe);
+    r = f(static_cast<void*>(slot));
+  }
+  if (r == 0) [[likely]]
+    Py_RETURN_NONE;
+  ofi_release_slot(cq, slots, slot);
+  return ofi_refuse(ep, op, r);
+}
+
+// HOT. Posts an inject call, which has no completion.
+template <typename F>
+PyObject* ofi_post_inject(OfiEp* ep, const OfiOp& op, F&& f) {
+  const ssize_t r = f();
+  if (r == 0) [[likely]]
+    Py_RETURN_NONE;
+  return ofi_refuse(ep, op, r);
+}
+
+#define WEFT_OFI_METHOD(name) \
+  PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames)
+WEFT_OFI_METHOD(read);
+WEFT_OFI_METHOD(readv);
+WEFT_OFI_METHOD(readmsg);
+WEFT_OFI_METHOD(write);
+WEFT_OFI_METHOD(writev);
+WEFT_OFI_METHOD(writemsg);
+WEFT_OFI_METHOD(writedata);
+WEFT_OFI_METHOD(inject_write);
+WEFT_OFI_METHOD(inject_writedata);
+WEFT_OFI_METHOD(send);
+WEFT_OFI_METHOD(sendv);
+WEFT_OFI_METHOD(sendmsg);
+WEFT_OFI_METHOD(inject);
+WEFT_OFI_METHOD(senddata);
+WEFT_OFI_METHOD(injectdata);
+WEFT_OFI_METHOD(recv);
+WEFT_OFI_METHOD(recvv);
+WEFT_OFI_METHOD(recvmsg);
+WEFT_OFI_METHOD(tsend);
+WEFT_OFI_METHOD(tsendv);
+WEFT_OFI_METHOD(tsendmsg);
+WEFT_OFI_METHOD(tinject);
+WEFT_OFI_METHOD(tsenddata);
+WEFT_OFI_METHOD(tinjectdata);
+WEFT_OFI_METHOD(trecv);
+WEFT_OFI_METHOD(trecvv);
+WEFT_OFI_METHOD(trecvmsg);
+WEFT_OFI_METHOD(atomic);
+WEFT_OFI_METHOD(atomicv);
+WEFT_OFI_METHOD(atomicmsg);
+WEFT_OFI_METHOD(inject_atomic);
+WEFT_OFI_METHOD(fetch_atomic);
+WEFT_OFI_METHOD(fetch_atomicv);
+WEFT_OFI_METHOD(fetch_atomicmsg);
+WEFT_OFI_METHOD(compare_atomic);
+WEFT_OFI_METHOD(compare_atomicv);
+WEFT_OFI_METHOD(compare_atomicmsg);
+
+}  // namespace weft::bind

@@ -1,0 +1,524 @@
+// cpp/bind/ofi_objects.cpp: fabrics, domains, address vectors, regions and passive endpoints of a real libfabric.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <time.h>
+
+#include <array>
+
+#include "bind/ofi.hpp"
+
+namespace weft::bind {
+
+PyTypeObject* g_ofi_mr_type = nullptr;
+
+// ---- errors --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+const char* advice(int code) {
+  switch (code) {
+    case 11:  // FI_EAGAIN
+      return "\n  try: read the completion queues, then call again";
+    case 16:  // FI_EBUSY
+      return "\n  try: close what uses the object first";
+    case 38:  // FI_ENOSYS
+    case 95:  // FI_EOPNOTSUPP
+      return "\n  the provider does not do this: fi_provider(7) and the provider's own page say what it does";
+    case 258:  // FI_EOPBADSTATE
+      return "\n  try: ep.enable() first; connect() or accept() for a connected endpoint";
+    case 261:  // FI_ENOEQ
+      return "\n  try: bind(fabric.eq_open()) first";
+    case 263:  // FI_ENOCQ
+      return "\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV) before enable()";
+    case 266:  // FI_ENOKEY
+      return "\n  try: a requested_key that no open region of the domain has; without MR_PROV_KEY the application "
+             "chooses "
+             "the keys of all regions";
+    case 267:  // FI_ENOAV
+      return "\n  try: ep.bind(domain.av_open()) before enable()";
+    default:
+      return "";
+  }
+}
+
+std::string version_text() {
+  const ofi::Library* library = ofi::library();
+  if (library == nullptr) return "";
+  return std::to_string(library->version >> 16) + "." + std::to_string(library->version & 0xffff);
+}
+
+}  // namespace
+
+void ofi_set_error(const std::string& call, ssize_t code, const std::string& more) {
+  const int number = static_cast<int>(code < 0 ? -code : code);
+  const ofi::Library* library = ofi::library();
+  const char* text = library == nullptr ? "" : library->strerror(number);
+  set_error(number, call + ": libfabric: " + (text == nullptr ? "unknown error" : text) +
+                        (more.empty() ? "" : "\n  " + more) + advice(number));
+}
+void ofi_raise(const std::string& call, ssize_t code, const std::string& more) {
+  ofi_set_error(call, code, more);
+  throw nb::python_error();
+}
+bool ofi_missing(const std::string& call) {
+  set_error(fi_err::kEOPNOTSUPP, call + ": this libfabric (" + version_text() +
+                                     ") or its provider has no such call\n  try: a newer libfabric (WEFT_LIBFABRIC), "
+                                     "or another provider");
+  return false;
+}
+void ofi_raise_missing(const std::string& call) {
+  (void)ofi_missing(call);
+  throw nb::python_error();
+}
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// At the end of the process objects stay open: Python ends them in any order, and the process ends them anyway.
+bool ending() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+}  // namespace
+
+bool ofi_may_drop(const OfiHandle& handle) noexcept {
+  return !handle.forked() && !ending();
+}
+
+OfiMr::~OfiMr() {
+  const Seam seam;
+  const bool drops = ofi_may_drop(h);
+  if (h.shut() == 0 && drops) return;
+  (void)keep.release();  // the library, or the parent process, may still use the memory
+  (void)buffer.release();
+}
+
+int OfiHandle::shut() noexcept {
+  if (fid == nullptr) return 0;
+  if (forked() || ending()) {
+    fid = nullptr;
+    return 0;
+  }
+  closing = true;
+  while (calls > 0) {
+    const ReleasedGil released;
+    const timespec moment{0, 200'000};
+    ::nanosleep(&moment, nullptr);
+  }
+  const int r = fid->ops->close(fid);
+  closing = false;
+  if (r == 0) fid = nullptr;
+  return r;
+}
+
+namespace {
+
+template <typename T>
+void close_core(OfiCore<T>& core, const char* call) {
+  const int r = core.box->h.shut();
+  if (r < 0) ofi_raise(call, r);
+}
+
+template <typename T>
+uint64_t number_of_fid(const OfiCore<T>& core) {
+  return reinterpret_cast<uint64_t>(core.box->h.fid);
+}
+
+// ---- fabrics and domains -------------------------------------------------------------------------------------------
+
+void make_fabric(OfiCore<OfiFabric>* self, const OfiInfo& info) {
+  auto made = std::make_unique<OfiCore<OfiFabric>>();
+  ofi::FidFabric* fid = nullptr;
+  ofi_check("fi_fabric", ofi::library()->fabric(info.info->fabric, &fid, nullptr));
+  made->box->h.fid = &fid->fid;
+  new (self) OfiCore<OfiFabric>(*made);
+}
+
+constexpr int kThreadSafe = 1;       // FI_THREAD_SAFE
+constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
+
+void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info) {
+  OfiFabric& f = ofi_open(fabric, "fi_domain");
+  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::domain);
+  if (call == nullptr) ofi_raise_missing("fi_domain");
+  auto box = std::make_shared<OfiDomain>();
+  ofi::FidDomain* fid = nullptr;
+  ofi_check("fi_domain", call(f.get(), info.info, &fid, nullptr));
+  box->fabric = fabric.box;
+  box->h.fid = &fid->fid;
+  box->thread_safe = info.info->domain->threading == kThreadSafe;
+  box->text_addresses = info.info->addr_format == kFormatText;
+  new (self) OfiCore<OfiDomain>{box};
+}
+
+nb::tuple query_atomic(OfiCore<OfiDomain>& self, int datatype, int op, uint64_t flags) {
+  OfiDomain& d = ofi_open(self, "query_atomic");
+  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::query_atomic);
+  if (call == nullptr) ofi_raise_missing("query_atomic");
+  ofi::AtomicAttr attr{};
+  ofi_check("query_atomic", call(d.get(), datatype, op, &attr, flags));
+  return nb::make_tuple(attr.count, attr.size);
+}
+
+uint64_t map_raw(OfiCore<OfiDomain>& self, uint64_t base, const nb::bytes& raw, uint64_t flags) {
+  OfiDomain& d = ofi_open(self, "map_raw");
+  std::string copy(raw.c_str(), raw.size());
+  uint64_t key = 0;
+  ofi::MapRaw map{flags, base, reinterpret_cast<uint8_t*>(copy.data()), copy.size(), &key};
+  ofi_check("map_raw", d.h.fid->ops->control(d.h.fid, ofi::kMapRawMr, &map));
+  return key;
+}
+
+void unmap_key(OfiCore<OfiDomain>& self, uint64_t key) {
+  OfiDomain& d = ofi_open(self, "unmap_key");
+  ofi_check("unmap_key", d.h.fid->ops->control(d.h.fid, ofi::kUnmapKey, &key));
+}
+
+// ---- address vectors -----------------------------------------------------------------------------------------------
+
+void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, int rx_ctx_bits, size_t count,
+             size_t ep_per_node, std::optional<std::string> name, uint64_t flags) {
+  OfiDomain& d = ofi_open(domain, "av_open");
+  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::av_open);
+  if (call == nullptr) ofi_raise_missing("av_open");
+  ofi::AvAttr attr{type, rx_ctx_bits, count, ep_per_node, name ? name->c_str() : nullptr, nullptr, flags};
+  ofi::FidAv* fid = nullptr;
+  ofi_check("av_open", call(d.get(), &attr, &fid, nullptr));
+  auto box = std::make_shared<OfiAv>();
+  box->domain = domain.box;
+  box->h.fid = &fid->fid;
+  new (self) OfiCore<OfiAv>{box};
+}
+
+uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags) {
+  OfiAv& av = ofi_open(self, "av.insert");
+  const std::string bytes = ofi_address_bytes(address, "av.insert", av.domain->text_addresses);
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
+  if (call == nullptr) ofi_raise_missing("av.insert");
+  std::array<char, kOfiAddressMax> room{};  // some providers read the longest address that they have
+  std::memcpy(room.data(), bytes.data(), std::min(bytes.size(), room.size()));
+  ofi::Addr found = ~uint64_t{0};
+  const int r = call(av.get(), room.data(), 1, &found, flags, nullptr);
+  if (r < 0) ofi_raise("av.insert", r);
+  if (r == 0 || found == ~uint64_t{0})
+    ofi_raise("av.insert", fi_err::kEINVAL, "the provider does not take the address");
+  return found;
+}
+
+uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, std::optional<std::string> service,
+                        uint64_t flags) {
+  OfiAv& av = ofi_open(self, "av.insertsvc");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insertsvc);
+  if (call == nullptr) ofi_raise_missing("av.insertsvc");
+  ofi::Addr found = ~uint64_t{0};
+  const int r =
+      call(av.get(), node ? node->c_str() : nullptr, service ? service->c_str() : nullptr, &found, flags, nullptr);
+  if (r < 0) ofi_raise("av.insertsvc", r);
+  if (r == 0) ofi_raise("av.insertsvc", fi_err::kEINVAL, "the provider finds no such address");
+  return found;
+}
+
+std::vector<uint64_t> insert_symmetric(OfiCore<OfiAv>& self, const std::string& node, size_t nodes,
+                                       const std::string& service, size_t services, uint64_t flags) {
+  OfiAv& av = ofi_open(self, "av.insertsym");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insertsym);
+  if (call == nullptr) ofi_raise_missing("av.insertsym");
+  if (nodes > 1 << 20 || services > 1 << 20) raise(fi_err::kEINVAL, "av.insertsym: too many addresses");
+  std::vector<uint64_t> found(nodes * services, ~uint64_t{0});
+  ofi_check("av.insertsym",
+            call(av.get(), node.c_str(), nodes, service.c_str(), services, found.data(), flags, nullptr));
+  return found;
+}
+
+void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
+  OfiAv& av = ofi_open(self, "av.remove");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::remove);
+  if (call == nullptr) ofi_raise_missing("av.remove");
+  ofi_check("av.remove", call(av.get(), &fi_addr, 1, flags));
+}
+
+nb::object look_up(OfiCore<OfiAv>& self, uint64_t fi_addr) {
+  OfiAv& av = ofi_open(self, "av.lookup");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::lookup);
+  if (call == nullptr) ofi_raise_missing("av.lookup");
+  std::array<char, kOfiAddressMax> room{};
+  size_t length = room.size();
+  ofi_check("av.lookup", call(av.get(), fi_addr, room.data(), &length));
+  return ofi_address(room.data(), std::min(length, room.size()), av.domain->text_addresses);
+}
+
+std::string text_of(OfiCore<OfiAv>& self, nb::handle address) {
+  OfiAv& av = ofi_open(self, "av.straddr");
+  const std::string bytes = ofi_address_bytes(address, "av.straddr", av.domain->text_addresses);
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::straddr);
+  if (call == nullptr) ofi_raise_missing("av.straddr");
+  std::array<char, kOfiAddressMax> in{}, out{};
+  std::memcpy(in.data(), bytes.data(), std::min(bytes.size(), in.size()));
+  size_t length = out.size();
+  const char* found = call(av.get(), in.data(), out.data(), &length);
+  return found == nullptr ? "" : found;
+}
+
+void set_user_id(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t id, uint64_t flags) {
+  OfiAv& av = ofi_open(self, "av.set_user_id");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::set_user_id);
+  if (call == nullptr) ofi_raise_missing("av.set_user_id");
+  ofi_check("av.set_user_id", call(av.get(), fi_addr, id, flags));
+}
+
+// ---- regions -------------------------------------------------------------------------------------------------------
+
+// The buffers of a registration, and what keeps their memory.
+struct Memory {
+  std::vector<iovec> iov;
+  nb::list keep;
+  int iface = mem::kHmemSystem;
+};
+
+Memory memory_of(const nb::list& buffers, bool writable) {
+  Memory found;
+  for (const nb::handle one : buffers) {
+    Buf b;
+    if (!b.acquire(one.ptr(), writable)) throw nb::python_error();
+    if (b.bare && b.length != 0 && b.iface == mem::kHmemSystem && !bare_is_there(b, "mr_reg", writable))
+      throw nb::python_error();
+    found.iov.push_back({b.data, b.length});
+    found.iface = static_cast<int>(b.iface);
+    found.keep.append(nb::steal(b.hold()));
+  }
+  return found;
+}
+
+void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::list& buffers, uint64_t access,
+             uint64_t offset, uint64_t key, uint64_t flags, bool writable, std::optional<int> iface, uint64_t device,
+             bool by_attr, std::optional<nb::bytes> auth_key) {
+  OfiDomain& d = ofi_open(domain, "mr_reg");
+  const Memory memory = memory_of(buffers, writable);
+  if (memory.iov.empty()) raise(fi_err::kEINVAL, "mr_reg: no buffer");
+  ofi::FidMr* fid = nullptr;
+  int r = 0;
+  const ofi::MrOps* ops = d.get()->mr;
+  {
+    const OfiReleased released(&d.h, d.thread_safe && memory.iov[0].iov_len >= kReleaseGilBytes);  // pins pages
+    if (by_attr || iface || memory.iface != static_cast<int>(mem::kHmemSystem)) {
+      const auto call = ofi::op(ops, &ofi::MrOps::regattr);
+      ofi::MrAttr attr{};
+      attr.iov = memory.iov.data();
+      attr.iov_count = memory.iov.size();
+      attr.access = access;
+      attr.offset = offset;
+      attr.requested_key = key;
+      attr.iface = iface.value_or(memory.iface);
+      attr.device = device;
+      if (auth_key) {
+        attr.auth_key = reinterpret_cast<uint8_t*>(const_cast<char*>(auth_key->c_str()));
+        attr.auth_key_size = auth_key->size();
+      }
+      r = call == nullptr ? -fi_err::kENOSYS : call(d.h.fid, &attr, flags, &fid);
+    } else if (memory.iov.size() == 1) {
+      const auto call = ofi::op(ops, &ofi::MrOps::reg);
+      r = call == nullptr
+              ? -fi_err::kENOSYS
+              : call(d.h.fid, memory.iov[0].iov_base, memory.iov[0].iov_len, access, offset, key, flags, &fid, nullptr);
+    } else {
+      const auto call = ofi::op(ops, &ofi::MrOps::regv);
+      r = call == nullptr
+              ? -fi_err::kENOSYS
+              : call(d.h.fid, memory.iov.data(), memory.iov.size(), access, offset, key, flags, &fid, nullptr);
+    }
+  }
+  ofi_check("mr_reg", r);
+  auto box = std::make_shared<OfiMr>();
+  box->domain = domain.box;
+  box->h.fid = &fid->fid;
+  box->keep = memory.keep;
+  if (nb::len(buffers) == 1) box->buffer = nb::borrow(buffers[0]);
+  new (self) OfiCore<OfiMr>{box};
+}
+
+template <typename T>
+void bind_mr(OfiCore<OfiMr>& self, OfiCore<T>& other, uint64_t flags) {
+  OfiMr& mr = ofi_open(self, "mr.bind");
+  T& fid = ofi_open(other, "mr.bind");
+  ofi_check("mr.bind", mr.h.fid->ops->bind(mr.h.fid, fid.h.fid, flags));
+  mr.bound.push_back(other.box);
+}
+
+void close_mr(OfiCore<OfiMr>& self) {
+  const int r = self.box->h.shut();
+  if (r < 0) ofi_raise("mr.close", r);
+  const nb::object keep = std::move(self.box->keep), buffer = std::move(self.box->buffer);  // may run Python code
+  self.box->bound.clear();
+}
+
+nb::tuple raw_attr(OfiCore<OfiMr>& self, uint64_t flags) {
+  OfiMr& mr = ofi_open(self, "mr.raw_attr");
+  std::vector<uint8_t> raw(4096);
+  size_t size = raw.size();
+  uint64_t base = 0;
+  ofi::RawMr attr{flags, &base, raw.data(), &size};
+  ofi_check("mr.raw_attr", mr.h.fid->ops->control(mr.h.fid, ofi::kGetRawMr, &attr));
+  return nb::make_tuple(base, nb::bytes(reinterpret_cast<const char*>(raw.data()), std::min(size, raw.size())));
+}
+
+void refresh(OfiCore<OfiMr>& self, const nb::list& buffers, uint64_t flags) {
+  OfiMr& mr = ofi_open(self, "mr.refresh");
+  const Memory memory = memory_of(buffers, false);
+  ofi::MrModify modify{};
+  modify.flags = flags;
+  modify.attr.iov = memory.iov.data();
+  modify.attr.iov_count = memory.iov.size();
+  ofi_check("mr.refresh", mr.h.fid->ops->control(mr.h.fid, ofi::kRefresh, &modify));
+}
+
+// ---- passive endpoints ---------------------------------------------------------------------------------------------
+
+void make_pep(OfiCore<OfiPep>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info) {
+  OfiFabric& f = ofi_open(fabric, "passive_ep");
+  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::passive_ep);
+  if (call == nullptr) ofi_raise_missing("passive_ep");
+  ofi::FidPep* fid = nullptr;
+  ofi_check("passive_ep", call(f.get(), info.info, &fid, nullptr));
+  auto box = std::make_shared<OfiPep>();
+  box->fabric = fabric.box;
+  box->h.fid = &fid->fid;
+  new (self) OfiCore<OfiPep>{box};
+}
+
+}  // namespace
+
+void register_ofi(Module& m) {
+  register_ofi_info(m);
+  Class<OfiCore<OfiFabric>>(m, "OfiFabricCore", "A fabric of a real libfabric.")
+      .def("__init__", &make_fabric, nb::arg("info"), nb::sig("def __init__(self, info: OfiInfo) -> None"))
+      .def("close", [](OfiCore<OfiFabric>& c) { close_core(c, "fabric.close"); })
+      .def(
+          "trywait",
+          [](OfiCore<OfiFabric>& self, const std::vector<uint64_t>& fids) {
+            OfiFabric& f = ofi_open(self, "trywait");
+            const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::trywait);
+            if (call == nullptr) ofi_raise_missing("trywait");
+            std::vector<ofi::Fid*> all;
+            for (const uint64_t one : fids) all.push_back(reinterpret_cast<ofi::Fid*>(one));
+            const int r = call(f.get(), all.data(), static_cast<int>(all.size()));
+            if (r < 0 && r != -fi_err::kEAGAIN) ofi_raise("trywait", r);
+            return r == 0;
+          },
+          nb::arg("fids"), nb::sig("def trywait(self, fids: Sequence[int]) -> bool"),
+          "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
+  Class<OfiCore<OfiDomain>>(m, "OfiDomainCore", "A domain of a real libfabric.")
+      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"),
+           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None"))
+      .def("close_core", [](OfiCore<OfiDomain>& c) { close_core(c, "domain.close"); })
+      .def(
+          "bind_eq",
+          [](OfiCore<OfiDomain>& self, OfiCore<OfiEq>& eq, uint64_t flags) {
+            OfiDomain& d = ofi_open(self, "domain.bind");
+            ofi_check("domain.bind", d.h.fid->ops->bind(d.h.fid, ofi_open(eq, "domain.bind").h.fid, flags));
+          },
+          nb::arg("eq"), nb::arg("flags"))
+      .def("query_atomic_core", &query_atomic, nb::arg("datatype"), nb::arg("op"), nb::arg("flags"),
+           nb::sig("def query_atomic_core(self, datatype: int, op: int, flags: int) -> tuple[int, int]"),
+           "(count, size) of fi_query_atomic.")
+      .def("map_raw_core", &map_raw, nb::arg("base_addr"), nb::arg("raw_key"), nb::arg("flags"))
+      .def("unmap_key_core", &unmap_key, nb::arg("key"))
+      .def_prop_ro("thread_safe", [](OfiCore<OfiDomain>& c) { return c.box->thread_safe; });
+  Class<OfiCore<OfiAv>>(m, "OfiAddressVectorCore", "An address vector of a real libfabric.")
+      .def("__init__", &make_av, nb::arg("domain"), nb::arg("type"), nb::arg("rx_ctx_bits"), nb::arg("count"),
+           nb::arg("ep_per_node"), nb::arg("name").none(), nb::arg("flags"))
+      .def("close_core", [](OfiCore<OfiAv>& c) { close_core(c, "av.close"); })
+      .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"),
+           nb::sig("def insert_one(self, address: bytes | str, flags: int) -> int"), "fi_av_insert of one address.")
+      .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))
+      .def("insertsym_core", &insert_symmetric, nb::arg("node"), nb::arg("nodecnt"), nb::arg("service"),
+           nb::arg("svccnt"), nb::arg("flags"))
+      .def("remove_one", &remove_one, nb::arg("fi_addr"), nb::arg("flags"))
+      .def("lookup_core", &look_up, nb::arg("fi_addr"), nb::sig("def lookup_core(self, fi_addr: int) -> bytes | str"))
+      .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes | str) -> str"))
+      .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
+  register_ofi_queues(m);
+  register_ofi_endpoint(m);
+  Class<OfiCore<OfiMr>> mr(m, "OfiMemoryRegionCore", "A memory region of a real libfabric.");
+  mr.def("__init__", &make_mr, nb::arg("domain"), nb::arg("buffers"), nb::arg("access"), nb::arg("offset"),
+         nb::arg("requested_key"), nb::arg("flags"), nb::arg("writable"), nb::arg("iface").none() = nb::none(),
+         nb::arg("device") = 0, nb::arg("by_attr") = false, nb::arg("auth_key").none() = nb::none(),
+         nb::sig(
+             "def __init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: "
+             "int, flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, "
+             "auth_key: bytes | None = None) -> None"))
+      .def("close_core", &close_mr)
+      .def("bind_ep", &bind_mr<OfiEp>, nb::arg("ep"), nb::arg("flags"))
+      .def("bind_cntr", &bind_mr<OfiCntr>, nb::arg("cntr"), nb::arg("flags"))
+      .def("enable_core",
+           [](OfiCore<OfiMr>& self) {
+             OfiMr& one = ofi_open(self, "mr.enable");
+             ofi_check("mr.enable", one.h.fid->ops->control(one.h.fid, ofi::kEnable, nullptr));
+           })
+      .def("raw_attr_core", &raw_attr, nb::arg("flags"),
+           nb::sig("def raw_attr_core(self, flags: int) -> tuple[int, bytes]"))
+      .def("refresh_core", &refresh, nb::arg("buffers"), nb::arg("flags"),
+           nb::sig("def refresh_core(self, buffers: list[Any], flags: int) -> None"))
+      .def_prop_ro(
+          "key", [](OfiCore<OfiMr>& self) { return ofi_open(self, "mr.key").get()->key; },
+          "The remote key (fi_mr_key); fi.KEY_NOTAVAIL before enable() under MR_PROV_KEY and MR_ENDPOINT.");
+  g_ofi_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
+  Class<OfiCore<OfiPep>>(m, "OfiPassiveEndpointCore", "A passive endpoint of a real libfabric.")
+      .def("__init__", &make_pep, nb::arg("fabric"), nb::arg("info"))
+      .def("close_core", [](OfiCore<OfiPep>& c) { close_core(c, "pep.close"); })
+      .def_prop_ro("fid", &number_of_fid<OfiPep>)
+      .def(
+          "bind_eq",
+          [](OfiCore<OfiPep>& self, OfiCore<OfiEq>& eq) {
+            OfiPep& pep = ofi_open(self, "pep.bind");
+            ofi_check("pep.bind", pep.h.fid->ops->bind(pep.h.fid, ofi_open(eq, "pep.bind").h.fid, 0));
+            pep.eq = eq.box;
+          },
+          nb::arg("eq"))
+      .def("listen_core",
+           [](OfiCore<OfiPep>& self) {
+             OfiPep& pep = ofi_open(self, "pep.listen");
+             const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::listen);
+             if (call == nullptr) ofi_raise_missing("pep.listen");
+             ofi_check("pep.listen", call(pep.get()));
+           })
+      .def(
+          "reject_core",
+          [](OfiCore<OfiPep>& self, uint64_t handle, const nb::bytes& param) {
+            OfiPep& pep = ofi_open(self, "pep.reject");
+            const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::reject);
+            if (call == nullptr) ofi_raise_missing("pep.reject");
+            ofi_check("pep.reject", call(pep.get(), reinterpret_cast<ofi::Fid*>(handle), param.c_str(), param.size()));
+          },
+          nb::arg("handle"), nb::arg("param"))
+      .def(
+          "setname_core",
+          [](OfiCore<OfiPep>& self, nb::handle address, bool text) {
+            OfiPep& pep = ofi_open(self, "pep.setname");
+            std::string bytes = ofi_address_bytes(address, "pep.setname", text);
+            const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::setname);
+            if (call == nullptr) ofi_raise_missing("pep.setname");
+            ofi_check("pep.setname", call(pep.h.fid, bytes.data(), bytes.size()));
+          },
+          nb::arg("address"), nb::arg("text"))
+      .def(
+          "getname_core",
+          [](OfiCore<OfiPep>& self, bool text) {
+            OfiPep& pep = ofi_open(self, "pep.getname");
+            const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::getname);
+            if (call == nullptr) ofi_raise_missing("pep.getname");
+            std::array<char, kOfiAddressMax> room{};
+            size_t length = room.size();
+            ofi_check("pep.getname", call(pep.h.fid, room.data(), &length));
+            return ofi_address(room.data(), std::min(length, room.size()), text);
+          },
+          nb::arg("text"), nb::sig("def getname_core(self, text: bool) -> bytes | str"));
+}
+
+}  // namespace weft::bind

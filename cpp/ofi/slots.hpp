@@ -1,0 +1,124 @@
+// cpp/ofi/slots.hpp: the contexts of operations under way.
+//
+// Under FI_CONTEXT and FI_CONTEXT2 the library writes to the struct that an operation's context points to, until the
+// operation has completed. A slot is such a struct, with what the operation holds: the application's context and the
+// objects that own its buffers, as opaque numbers. Slots belong to the completion queue that will report the operation,
+// and stay where they are: a late completion of a closed endpoint still finds its slot.
+//
+// Threads: the caller serialises all calls. Cost: take() and give() touch the slot alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace weft::ofi {
+
+constexpr size_t kIovMax = 16;            // most buffers of a list
+constexpr size_t kHeldMax = 3 * kIovMax;  // of an atomic: operands, compare values, results
+
+struct Slot {
+  void* internal[8];                      // struct fi_context2: the library's
+  uint64_t context = 0;                   // the application's context; 0: none
+  uint64_t held[2] = {};                  // owners of buffers
+  std::vector<uint64_t>* more = nullptr;  // further owners
+  const void* endpoint = nullptr;         // whose operation it is; null: the endpoint is closed
+  uint64_t sequence = 0;                  // order of posting
+  Slot* next_free = nullptr;
+  bool busy = false;
+  bool receives = false;
+  bool silent = false;  // the application wants no entry of a success
+  bool multi = false;   // FI_MULTI_RECV: has several completions
+  bool large = false;   // of many bytes
+
+  void hold(uint64_t owner) {
+    for (uint64_t& place : held) {
+      if (place == 0) {
+        place = owner;
+        return;
+      }
+    }
+    if (more == nullptr) more = new std::vector<uint64_t>;
+    more->push_back(owner);
+  }
+  // Calls drop(owner) for each owner of a buffer, and forgets them.
+  template <typename Drop>
+  void release_buffers(Drop&& drop) {
+    for (uint64_t& place : held) {
+      const uint64_t owner = place;
+      place = 0;
+      if (owner != 0) drop(owner);
+    }
+    if (more != nullptr) {
+      const std::unique_ptr<std::vector<uint64_t>> owners(more);
+      more = nullptr;
+      for (const uint64_t owner : *owners) drop(owner);
+    }
+  }
+};
+
+class Slots {
+ public:
+  Slots() = default;
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+  ~Slots();
+
+  // HOT. A free slot.
+  Slot* take(const void* endpoint) {
+    if (free_ == nullptr) [[unlikely]]
+      grow();
+    Slot* slot = free_;
+    free_ = slot->next_free;
+    slot->endpoint = endpoint;
+    slot->busy = true;
+    slot->sequence = ++sequence_;
+    ++busy_;
+    return slot;
+  }
+  // HOT. Ends a slot, whose owners and context have been taken out.
+  void give(Slot* slot) noexcept {
+    slot->context = 0;
+    slot->busy = slot->receives = slot->silent = slot->multi = slot->large = false;
+    slot->next_free = free_;
+    free_ = slot;
+    --busy_;
+  }
+  // The slot in use that a completion's context points to; null: the completion is not of an operation of ours.
+  [[nodiscard]] Slot* find(const void* context) const noexcept {
+    for (const Slab& slab : slabs_) {
+      const auto at = reinterpret_cast<uintptr_t>(context) - reinterpret_cast<uintptr_t>(slab.slots.get());
+      if (at < slab.count * sizeof(Slot)) {
+        Slot* slot = slab.slots.get() + at / sizeof(Slot);
+        return at % sizeof(Slot) == 0 && slot->busy ? slot : nullptr;
+      }
+    }
+    return nullptr;
+  }
+  [[nodiscard]] size_t busy() const noexcept { return busy_; }
+  // Calls visit(slot) for each slot in use.
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    for (size_t s = 0; s < slabs_.size(); ++s) {
+      for (size_t i = 0; i < slabs_[s].count; ++i) {
+        Slot& slot = slabs_[s].slots[i];
+        if (slot.busy) visit(&slot);
+      }
+    }
+  }
+
+ private:
+  struct Slab {
+    std::unique_ptr<Slot[]> slots;
+    size_t count;
+  };
+  void grow();
+
+  std::vector<Slab> slabs_;
+  Slot* free_ = nullptr;
+  uint64_t sequence_ = 0;
+  size_t busy_ = 0;
+};
+
+}  // namespace weft::ofi

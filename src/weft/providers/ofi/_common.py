@@ -1,0 +1,58 @@
+"""What the pass-through objects share: their place among `weft.fi`'s classes, and calls that they do not have.
+
+The objects are of their own classes, because their data path is of another type of the extension. `stands_for` makes
+them instances of Weft's class for `isinstance()`, by `__class__`; `type()` tells the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ... import errors
+from ...fi import _handle
+
+__all__ = ["Real", "later", "stands_for"]
+
+_T = TypeVar("_T", bound=type)
+
+
+class Real(_handle.Life):
+    """An object of the library: open or closed, with parents and children."""
+
+    _called = ""
+    _children: _handle.Children
+    _made_in: int
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} belongs to this process and cannot be pickled")
+
+
+def stands_for(real: Callable[[], type]) -> Any:
+    """The property `__class__` of a class whose objects pass isinstance() for a class of weft.fi.
+
+    real   returns that class; called when isinstance() asks, so that it is imported then.
+    """
+    return property(lambda self: real())
+
+
+def later(reason: str, *names: str) -> Callable[[_T], _T]:
+    """Calls of Weft's class that the decorated one refuses with NotSupported."""
+
+    def decorate(cls: _T) -> _T:
+        for name in names:
+            setattr(cls, name, _refusing(name, reason))
+        return cls
+
+    return decorate
+
+
+def _refusing(name: str, reason: str) -> Any:
+    def call(self: Any, *args: object, **more: object) -> Any:
+        op = f"{self._called}.{name}"
+        _handle.check(self, op)
+        raise errors.NotSupported(f"{op}: {reason}", op=op)
+
+    call.__name__ = name
+    call.__doc__ = f"Not through a real libfabric: raises NotSupported ({reason})."
+    return call

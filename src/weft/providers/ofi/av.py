@@ -1,0 +1,204 @@
+"""Address vectors of a real libfabric (fi_av). Source: fi_av(3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ... import _nic, errors
+from ...fi import _args, _handle
+from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno
+from ._common import Real, later, stands_for
+from .info import packed
+
+if TYPE_CHECKING:
+    from .domain import RealDomain
+
+__all__ = ["RealAddressVector"]
+
+_IP_SIZES = {int(AddrFormat.SOCKADDR_IN): 16, int(AddrFormat.SOCKADDR_IN6): 28}
+
+
+def _class() -> type:
+    from ...fi.av import AddressVector
+
+    return AddressVector
+
+
+@later("insertions are synchronous here", "bind")
+@later("Weft passes no collectives through", "av_set")
+@later("Weft passes no authorization keys of vectors through", "insert_auth_key", "lookup_auth_key")
+@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
+class RealAddressVector(Real, _nic.OfiAddressVectorCore):
+    """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
+
+    Addresses are what getname() returned at the peer: bytes, or a str under FI_ADDR_STR; over IP also (host, port).
+    Source: fi_av(3).
+    """
+
+    __class__ = stands_for(_class)
+
+    _called = "av"
+
+    def __init__(
+        self,
+        domain: RealDomain,
+        type: int,
+        rx_ctx_bits: int,
+        count: int,
+        ep_per_node: int,
+        name: str | None,
+        flags: int,
+        context: Any,
+    ) -> None:
+        self.domain = domain
+        self.context = context
+        self._children: _handle.Children = {}
+        self._inserted: set[int] = set()
+        self.type = AvType(type) if type in AvType.__members__.values() else type
+        self.flags = flags
+        _nic.OfiAddressVectorCore.__init__(self, domain, type, rx_ctx_bits, count, ep_per_node, name, flags)
+        self._site = _handle.here(3)
+        _handle.adopt(self, domain)
+
+    @property
+    def _made_in(self) -> int:  # type: ignore[override]
+        return self.domain._made_in
+
+    def _format(self) -> int:
+        return int(self.domain.info.addr_format)
+
+    def insert(
+        self,
+        addr: Any,
+        count: int | None = None,
+        flags: int = 0,
+        context: Any = None,
+        *,
+        fi_addr: int | Iterable[int] | None = None,
+    ) -> Any:
+        """Insert one address or several (fi_av_insert): the fi_addr, or a list of them.
+
+        flags   those of the library. `fi.SYNC_ERR`: context is a list that receives an error number for each address.
+
+        Raises InvalidArgument, and the library's refusal; nothing after the bad address is inserted.
+        Source: fi_av(3) fi_av_insert.
+        """
+        op = "av.insert"
+        _handle.check(self, op)
+        _args.whole(op, flags=flags)
+        _args.maybe(op, count=count)
+        if fi_addr is not None:
+            raise errors.NotSupported(f"{op}: fi_addr: authorization keys and user ids are not passed through", op=op)
+        names, one = self._split(op, addr)
+        if count is not None:
+            names = names[:count]
+        sync = bool(int(flags) & AvFlag.SYNC_ERR)
+        if sync and not isinstance(context, list):
+            raise errors.InvalidArgument(f"{op}: with SYNC_ERR, context has to be a list for the error numbers", op=op)
+        found: list[int] = []
+        status: list[int] = []
+        for name in names:
+            try:
+                found.append(self.insert_one(packed_or_text(name, self._format()), int(flags) & ~int(AvFlag.SYNC_ERR)))
+                self._inserted.add(found[-1])
+                status.append(0)
+            except errors.FabricError as reason:
+                if not sync:
+                    raise
+                found.append(ADDR_NOTAVAIL)
+                status.append(int(reason.errno or Errno.EINVAL))
+        if sync:
+            context[:] = status
+        return found[0] if one and found else found
+
+    def _split(self, op: str, addr: Any) -> tuple[list[Any], bool]:
+        if isinstance(addr, (bytes, bytearray, memoryview)):
+            size = _IP_SIZES.get(self._format())
+            raw = bytes(addr)
+            if size is not None and len(raw) > size and len(raw) % size == 0:
+                return [raw[i : i + size] for i in range(0, len(raw), size)], False
+            return [raw], True
+        if isinstance(addr, str) or (isinstance(addr, tuple) and len(addr) in (2, 4) and isinstance(addr[1], int)):
+            return [addr], True
+        return list(_args.each(op, "addr", addr, "addresses, or one")), False
+
+    def insertsvc(self, node: str | None, service: str | None = None, flags: int = 0, context: Any = None) -> int:
+        """Insert an address given as node and service (fi_av_insertsvc). Raises the library's refusal."""
+        _handle.check(self, "av.insertsvc")
+        _args.text("av.insertsvc", node=node, service=service)
+        _args.whole("av.insertsvc", flags=flags)
+        found: int = self.insertsvc_core(node, service, int(flags))
+        self._inserted.add(found)
+        return found
+
+    def insertsym(
+        self, node: str, nodecnt: int, service: str, svccnt: int, flags: int = 0, context: Any = None
+    ) -> list[int]:
+        """Insert the addresses of numbered nodes and services (fi_av_insertsym). Raises the library's refusal."""
+        _handle.check(self, "av.insertsym")
+        _args.text("av.insertsym", node=node, service=service)
+        _args.whole("av.insertsym", nodecnt=nodecnt, svccnt=svccnt, flags=flags)
+        found: list[int] = self.insertsym_core(node, int(nodecnt), service, int(svccnt), int(flags))
+        self._inserted.update(one for one in found if one != ADDR_NOTAVAIL)
+        return found
+
+    def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
+        """Set the id that completions report for a peer (fi_av_set_user_id). Raises the library's refusal."""
+        _handle.check(self, "av.set_user_id")
+        _args.whole("av.set_user_id", fi_addr=fi_addr, user_id=user_id, flags=flags)
+        self.set_user_id_core(fi_addr, user_id, int(flags))
+
+    def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
+        """Remove addresses (fi_av_remove). Raises the library's refusal; InvalidArgument for one that is not in use."""
+        op = "av.remove"
+        _handle.check(self, op)
+        _args.whole(op, flags=flags)
+        _args.maybe(op, count=count)
+        each = [fi_addr] if isinstance(fi_addr, int) else list(_args.each(op, "fi_addr", fi_addr, "fi_addrs"))
+        for one in each[:count]:
+            self._known(op, one)
+            self.remove_one(one, int(flags))
+            self._inserted.discard(one)
+
+    def lookup(self, fi_addr: int) -> Any:
+        """The address of a fi_addr (fi_av_lookup). Raises InvalidArgument for one that is not in use."""
+        _handle.check(self, "av.lookup")
+        self._known("av.lookup", fi_addr)
+        return self.lookup_core(fi_addr)
+
+    def _known(self, op: str, fi_addr: int) -> None:
+        """The library does not check: an unknown fi_addr would crash some providers."""
+        _args.whole(op, fi_addr=fi_addr)
+        if int(fi_addr) not in self._inserted:
+            raise errors.InvalidArgument(f"{op}: {fi_addr} is no fi_addr of {self!r}", op=op)
+
+    def count(self) -> int:
+        """Addresses in the vector."""
+        return len(self._inserted)
+
+    def straddr(self, addr: object) -> str:
+        """An address in printable form (fi_av_straddr)."""
+        _handle.check(self, "av.straddr")
+        return self.straddr_core(packed_or_text(addr, self._format()))
+
+    def close(self) -> None:
+        """Close the vector (fi_close). Raises Busy while an endpoint uses it."""
+        _handle.close(self, self.close_core, self._children, (self.domain,))
+
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self.close_core if self._site else None, (self.domain,) if self._site else ())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.count()} peers"
+        return f"<AddressVector {self.domain.provider.name} {state}>"
+
+
+def packed_or_text(addr: Any, addr_format: int) -> bytes | str:
+    """An address as the extension takes it: text under FI_ADDR_STR, otherwise bytes."""
+    if addr_format == AddrFormat.ADDR_STR and isinstance(addr, (str, bytes, bytearray)):
+        return addr if isinstance(addr, str) else bytes(addr)
+    raw = packed(addr, addr_format)
+    if raw is None:
+        raise errors.InvalidArgument("None is no address")
+    return raw

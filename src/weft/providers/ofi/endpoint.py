@@ -1,0 +1,289 @@
+"""Endpoints of a real libfabric (fi_endpoint). The data path is in the extension. Source: fi_endpoint(3), fi_cm(3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import _nic, errors
+from ...fi import _args, _handle
+from ...fi.attrs import Info
+from ...flags import BindFlag, Control, EpType, Flag, Opt, OptLevel
+from ._common import Real, later, stands_for
+from .av import RealAddressVector, packed_or_text
+from .eq import RealEventQueue
+from .queues import RealCompletionQueue, RealCounter
+from .request import RealRequest, private_bytes
+
+if TYPE_CHECKING:
+    from .domain import RealDomain
+
+__all__ = ["RealEndpoint"]
+
+_SIDES = int(Flag.TRANSMIT | Flag.RECV)
+# Options that are a C int or bool; all others are a size_t.
+_SIZES = {int(Opt.OPT_FI_HMEM_P2P): 4, int(Opt.OPT_CUDA_API_PERMITTED): 1, int(Opt.OPT_SHARED_MEMORY_PERMITTED): 1}
+
+
+def _class() -> type:
+    from ...fi.endpoint import Endpoint
+
+    return Endpoint
+
+
+_COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join_collective")
+
+
+@later("Weft passes no collectives through", *_COLLECTIVES)
+@later("libfabric has no such call: post each by itself", "read_batch", "write_batch")
+@later("Weft passes no aliases through", "alias")
+@later("the library does not tell: Weft's NIC does", "statistics", "message_statistics", "unreceived")
+@later("scalable endpoints and shared contexts are not supported", "tx_context", "rx_context")
+@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
+class RealEndpoint(Real, _nic.OfiEndpointCore):
+    """An endpoint of the library (struct fid_ep). Made by `Domain.endpoint`.
+
+    The transfers of `fi.Endpoint`, with its arguments. An operation holds its buffers and its context until the queue
+    has reported it, or the endpoint is closed.
+    Thread safety: any thread. Source: fi_endpoint(3).
+    """
+
+    __class__ = stands_for(_class)
+
+    _called = "ep"
+
+    def __init__(self, domain: RealDomain, info: Info, context: Any) -> None:
+        self.domain = domain
+        self.info = info
+        self.context = context
+        self._children: _handle.Children = {}
+        self._bound: list[Any] = []
+        self._cqs: dict[int, Any] = {}
+        self._av: Any = None
+        self._eq: Any = None
+        self._enabled = False
+        self._request = info.handle if isinstance(info.handle, RealRequest) else None
+        _nic.OfiEndpointCore.__init__(self, domain, domain.fabric.native(info))
+        domain.fabric._fids[self.fid] = self
+        self._site = _handle.here(3)
+        _handle.adopt(self, domain)
+
+    @property
+    def _made_in(self) -> int:  # type: ignore[override]
+        return self.domain._made_in
+
+    @property
+    def enabled(self) -> bool:
+        """True after enable()."""
+        return self._enabled
+
+    @property
+    def caps(self) -> Flag:
+        """The capabilities that the endpoint was opened with."""
+        return Flag(self.info.caps)
+
+    @property
+    def tx_size(self) -> int:
+        """Maximum number of operations under way at a time."""
+        return int(self.info.tx_attr.size)
+
+    @property
+    def inject_size(self) -> int:
+        """Maximum bytes of an inject call."""
+        return int(self.info.tx_attr.inject_size)
+
+    @property
+    def max_msg_size(self) -> int:
+        """Maximum bytes of a call."""
+        return int(self.info.ep_attr.max_msg_size)
+
+    @property
+    def iov_limit(self) -> int:
+        """Maximum number of local buffers of a call."""
+        return int(self.info.tx_attr.iov_limit)
+
+    @property
+    def rma_iov_limit(self) -> int:
+        """Maximum number of remote ranges of a call."""
+        return int(self.info.tx_attr.rma_iov_limit)
+
+    # ---- set-up ------------------------------------------------------------------------------------------------------
+
+    def bind(self, fid: Any, flags: int = 0) -> None:
+        """Associate the endpoint with a queue, a counter or an address vector (fi_ep_bind); flags as in `fi.Endpoint`.
+
+        The endpoint holds the bound objects; they cannot be closed before the endpoint. Raises the library's refusal.
+        """
+        op = "ep.bind"
+        _handle.check(self, op)
+        if type(fid) not in (RealCompletionQueue, RealCounter, RealAddressVector, RealEventQueue):
+            raise errors.InvalidArgument(
+                f"{op}: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue of its domain, not "
+                f"{fid!r}",
+                op=op,
+            )
+        _handle.check(fid, op)
+        _args.whole(op, flags=flags)
+        flags = int(flags)
+        if type(fid) is RealEventQueue:
+            if fid.fabric is not self.domain.fabric:
+                raise errors.WrongDomain(f"{op}: {fid!r} belongs to another fabric", op=op)
+            self.bind_eq(fid, flags)
+            self._eq = fid
+        elif fid.domain is not self.domain:
+            raise errors.WrongDomain(f"{op}: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}", op=op)
+        elif type(fid) is RealCompletionQueue:
+            if not flags & _SIDES or flags & ~(_SIDES | int(BindFlag.SELECTIVE_COMPLETION)):
+                raise errors.BadFlags(
+                    f"{op}: flags {BindFlag(flags)!s} for a completion queue\n"
+                    "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION",
+                    op=op,
+                )
+            self.bind_cq(fid, flags)
+            for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
+                if flags & side:
+                    self._cqs[side] = fid
+        elif type(fid) is RealCounter:
+            self.bind_cntr(fid, flags)
+        else:
+            self.bind_av(fid, flags)
+            self._av = fid
+        self._bound.append(fid)
+        _handle.adopt(self, fid)
+
+    def enable(self) -> None:
+        """Make the endpoint ready for transfers (fi_enable). Raises the library's refusal (NoCq, NoAv ...)."""
+        _handle.check(self, "ep.enable")
+        if not self._enabled:
+            self.enable_core()
+            self._enabled = True
+
+    def getname(self) -> Any:
+        """The endpoint's address, to be given to peers (fi_getname): bytes, or a str under FI_ADDR_STR."""
+        _handle.check(self, "ep.getname")
+        return self.getname_core()
+
+    def setname(self, addr: object) -> None:
+        """Choose the endpoint's address, before enable() (fi_setname). Raises the library's refusal."""
+        _handle.check(self, "ep.setname")
+        self.setname_core(packed_or_text(addr, int(self.info.addr_format)))
+
+    # ---- connections -------------------------------------------------------------------------------------------------
+
+    def connect(self, addr: object = None, param: Any = None, paramlen: int | None = None) -> None:
+        """Ask a passive endpoint for a connection (fi_connect); the result is an event. Raises as the library."""
+        op = "ep.connect"
+        self._connectable(op)
+        data = private_bytes(op, param, paramlen)
+        to = self.info.dest_addr if addr is None else addr
+        if to is None:
+            raise errors.InvalidArgument(f"{op}: no address was given, and the endpoint's info has no dest_addr", op=op)
+        self.enable()
+        self.connect_core(packed_or_text(to, int(self.info.addr_format)), data)
+
+    def accept(self, param: Any = None, paramlen: int | None = None) -> None:
+        """Accept the request that the endpoint was opened with (fi_accept). Raises the library's refusal."""
+        op = "ep.accept"
+        self._connectable(op)
+        data = private_bytes(op, param, paramlen)
+        if self._request is None or self._request.answered:
+            raise errors.InvalidArgument(
+                f"{op}: {self._request!r} is not an unanswered connection request\n"
+                "  try: domain.endpoint(entry.info) of a CONNREQ event",
+                op=op,
+            )
+        self.enable()
+        self._request.answered = True
+        self.accept_core(data)
+
+    def shutdown(self, flags: int = 0) -> None:
+        """End the connection (fi_shutdown). Raises the library's refusal."""
+        _handle.check(self, "ep.shutdown")
+        _args.whole("ep.shutdown", flags=flags)
+        self.shutdown_core(int(flags))
+
+    def getpeer(self) -> Any:
+        """The address of the peer (fi_getpeer). Raises the library's refusal."""
+        _handle.check(self, "ep.getpeer")
+        return self.getpeer_core()
+
+    def _connectable(self, op: str) -> None:
+        _handle.check(self, op)
+        if self.info.ep_attr.type != EpType.EP_MSG:
+            raise errors.NotSupported(
+                f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo", op=op
+            )
+        if self._eq is None:
+            raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
+
+    # ---- options and queries -----------------------------------------------------------------------------------------
+
+    def control(self, command: int, arg: Any = None) -> Any:
+        """ENABLE (fi_control). Raises NotSupported for other commands."""
+        _handle.check(self, "ep.control")
+        number = _args.command("ep.control", command=command)
+        if number == Control.ENABLE:
+            return self.enable()
+        raise errors.NotSupported(f"ep.control: command {number} is not passed through", op="ep.control")
+
+    def getopt(self, level: int, optname: int) -> Any:
+        """An endpoint option (fi_getopt), as a number. Raises the library's refusal (NoProtocolOption)."""
+        op = "ep.getopt"
+        _handle.check(self, op)
+        _args.whole(op, level=level)
+        return self.getopt_core(int(level), _args.command(op, optname=optname))
+
+    def setopt(self, level: int, optname: int, optval: Any) -> None:
+        """Set an endpoint option (fi_setopt). Raises the library's refusal (NoProtocolOption)."""
+        op = "ep.setopt"
+        _handle.check(self, op)
+        _args.whole(op, level=level, optval=optval)
+        name = _args.command(op, optname=optname)
+        size = _SIZES.get(name, 8) if level == OptLevel.OPT_ENDPOINT else 8
+        self.setopt_core(int(level), name, int(optval), size)
+
+    def atomicvalid(self, datatype: int, op: int) -> int:
+        """Maximum elements of one `atomic` (fi_atomicvalid). Raises NotSupported for unsupported pairs."""
+        return self._valid(datatype, op, 0)
+
+    def fetch_atomicvalid(self, datatype: int, op: int) -> int:
+        """Maximum elements of one `fetch_atomic` (fi_fetch_atomicvalid). Raises NotSupported."""
+        return self._valid(datatype, op, 1)
+
+    def compare_atomicvalid(self, datatype: int, op: int) -> int:
+        """Maximum elements of one `compare_atomic` (fi_compare_atomicvalid). Raises NotSupported."""
+        return self._valid(datatype, op, 2)
+
+    def _valid(self, datatype: int, op: int, family: int) -> int:
+        _handle.check(self, "ep.atomicvalid")
+        _args.whole("ep.atomicvalid", datatype=datatype, op=op)
+        return self.valid_core(int(datatype), int(op), family)
+
+    def tx_size_left(self) -> int:
+        """Operations that fit at least (fi_tx_size_left; deprecated). Raises the library's refusal."""
+        _handle.check(self, "ep.tx_size_left")
+        return self.size_left(True)
+
+    def rx_size_left(self) -> int:
+        """Receives that fit at least (fi_rx_size_left; deprecated). Raises the library's refusal."""
+        _handle.check(self, "ep.rx_size_left")
+        return self.size_left(False)
+
+    def cancel(self, context: object) -> None:
+        """Cancel the oldest receive with this context, and transfers with it that the library can still cancel
+        (fi_cancel); each completes as canceled. Raises NotFound. Source: fi_endpoint(3) fi_cancel."""
+        _handle.check(self, "ep.cancel")
+        self.cancel_core(context)
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the endpoint (fi_close). Operations under way end: their buffers are free. Raises Busy while a region
+        is bound to the endpoint."""
+        _handle.close(self, self.close_core, self._children, (self.domain, *self._bound))
+
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self.close_core if self._site else None, (self.domain, *self._bound) if self._site else ())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "enabled" if self._enabled else "disabled"
+        return f"<Endpoint {self.domain.provider.name} {state}>"

@@ -1,0 +1,159 @@
+"""Event queues of a real libfabric (fi_eq). Source: fi_eq(3)."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ... import _nic, _process, errors
+from ...fi import _args, _handle
+from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry
+from ...flags import EqEvent, Flag, WaitObj
+from . import info as _info
+from ._common import Real, later, stands_for
+from .request import RealRequest
+
+if TYPE_CHECKING:
+    from .fabric import RealFabric
+
+__all__ = ["RealEventQueue"]
+
+_SLICE_MS = 50
+_CM = (int(EqEvent.CONNREQ), int(EqEvent.CONNECTED), int(EqEvent.SHUTDOWN))
+
+
+def _class() -> type:
+    from ...fi.eq import EventQueue
+
+    return EventQueue
+
+
+@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val", "control")
+@later("events are the library's; write() adds the application's", "post", "post_error")
+class RealEventQueue(Real, _nic.OfiEventQueueCore):
+    """A queue of control events of the library (struct fid_eq). Made by `Fabric.eq_open`.
+
+    Thread safety: any thread. Source: fi_eq(3).
+    """
+
+    __class__ = stands_for(_class)
+
+    _called = "eq"
+
+    def __init__(self, fabric: RealFabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
+        self.fabric = fabric
+        self.context = context
+        self.size = size
+        self.flags = flags
+        self._made_in = _process.generation
+        self._children: _handle.Children = {}
+        self._fd = -1
+        self._written: deque[tuple[int, Any]] = deque()  # entries of write(), whose objects stay here
+        _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, int(wait_obj))
+        self.wait_obj = WaitObj(wait_obj)
+        self._site = _handle.here(3)
+        _handle.adopt(self, fabric)
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable when there is an event (wait_obj=fi.WAIT_FD); else -1. trywait() first."""
+        if self._fd < 0 and self.wait_obj == WaitObj.WAIT_FD and not self._closed:
+            self._fd = self.fd_core()
+        return self._fd if not self._closed else -1
+
+    def read(self, flags: int = 0) -> tuple[int, Any] | None:
+        """The next event as (event, entry), or None (fi_eq_read). Raises Available while an error waits."""
+        _handle.check(self, "eq.read")
+        _args.whole("eq.read", flags=flags)
+        return self._found(self.read_core(int(flags), 0), int(flags))
+
+    def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
+        """As `read`, but waits, without the GIL (fi_eq_sread). Raises Again when the time is over."""
+        _handle.check(self, "eq.sread")
+        _args.seconds("eq.sread", timeout=timeout)
+        _args.whole("eq.sread", flags=flags)
+        if self.wait_obj == WaitObj.WAIT_NONE:
+            raise errors.InvalidArgument(
+                "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC", op="eq.sread"
+            )
+        until = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            left = _SLICE_MS if until is None else min(int((until - time.monotonic()) * 1000) + 1, _SLICE_MS)
+            found = self._found(self.read_core(int(flags), max(left, 0)), int(flags))
+            if found is not None:
+                return found
+            if self._closed:
+                raise errors.Canceled("eq.sread: the queue was closed while this thread waited")
+            if until is not None and time.monotonic() >= until:
+                raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
+
+    def _found(self, found: Any, flags: int) -> tuple[int, Any] | None:
+        if found is None:
+            return None
+        event, fid, context, data = found
+        owner = self.fabric._fids.get(fid)
+        if event in _CM:
+            info = None
+            if context is not None:
+                info = _info.to_python(context)
+                info.handle = RealRequest(owner, context.fields()["handle"])
+            return event, EqCmEntry(owner, info, data)
+        if owner is None and self._written and context == id(self._written[0][1]):
+            entry = self._written[0][1]
+            if not flags & Flag.PEEK:
+                self._written.popleft()
+            return event, entry
+        return event, EqEntry(owner, None, data)
+
+    def readerr(self, flags: int = 0) -> EqErrEntry:
+        """The next error (fi_eq_readerr). Raises Again if there is none."""
+        _handle.check(self, "eq.readerr")
+        _args.whole("eq.readerr", flags=flags)
+        found = self.readerr_core(int(flags))
+        if found is None:
+            raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
+        fid, _, data, err, prov_errno, err_data = found
+        return EqErrEntry(self.fabric._fids.get(fid), None, data, err, prov_errno, err_data)
+
+    def write(self, event: int, entry: Any, flags: int = 0) -> None:
+        """Insert the application's own event (fi_eq_write). Raises the library's refusal."""
+        _handle.check(self, "eq.write")
+        _args.whole("eq.write", event=event, flags=flags)
+        self._written.append((event, entry))
+        try:
+            self.write_core(int(event), 0, id(entry), 0, int(flags))
+        except BaseException:
+            self._written.pop()
+            raise
+
+    def strerror(self, prov_errno: int, err_data: object = None) -> str:
+        """What a provider error number means (fi_eq_strerror)."""
+        _handle.check(self, "eq.strerror")
+        _args.integer("eq.strerror", prov_errno=prov_errno)
+        data = bytes(err_data) if isinstance(err_data, (bytes, bytearray, memoryview)) else b""
+        return self.strerror_core(operator.index(prov_errno), data)
+
+    def pending(self) -> int:
+        """1 if an event or error waits, else 0: the library does not tell how many it has."""
+        _handle.check(self, "eq.pending")
+        try:
+            return 0 if self.read_core(int(Flag.PEEK), 0) is None else 1
+        except errors.Available:
+            return 1
+
+    def trywait(self) -> bool:
+        """True if it is safe to sleep on `fd` (fi_trywait)."""
+        _handle.check(self, "eq.trywait")
+        return self.fabric._core.trywait([self.fid])
+
+    def close(self) -> None:
+        """Close the queue (fi_close); unread events are lost. Raises Busy while something is bound to it."""
+        _handle.close(self, self.close_core, self._children, (self.fabric,))
+
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self.close_core if self._site else None, (self.fabric,) if self._site else ())
+
+    def __repr__(self) -> str:
+        return f"<EventQueue {self.fabric.provider.name} {'closed' if self._closed else 'open'}>"

@@ -1,0 +1,155 @@
+"""Regions of a real libfabric (fi_mr). Source: fi_mr(3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ... import _nic, errors
+from ...fi import _args, _handle
+from ...fi.mr_attr import MrAttr
+from ...flags import Flag, HmemIface
+from ._common import Real, later, stands_for
+
+if TYPE_CHECKING:
+    from .domain import RealDomain
+
+__all__ = ["RealMemoryRegion"]
+
+_LOCAL_WRITES = int(Flag.READ | Flag.RECV | Flag.REMOTE_WRITE)  # rights under which memory is written
+
+
+def _class() -> type:
+    from ...fi.mr import MemoryRegion
+
+    return MemoryRegion
+
+
+@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
+class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
+    """A region of the library (struct fid_mr). Made by `Domain.mr_reg`.
+
+    key       the remote key: `fi.KEY_NOTAVAIL` before enable() where the provider makes keys late.
+    desc      the local descriptor, for the argument desc of transfers: the region itself.
+    address, length, access   of the memory.
+
+    Under `fi.MR_ENDPOINT` bind(ep) and enable() come first. A slice, `mr[8:16]`, is a buffer of these bytes.
+    Source: fi_mr(3).
+    """
+
+    __class__ = stands_for(_class)
+
+    _called = "mr"
+
+    def __init__(
+        self,
+        domain: RealDomain,
+        buffers: list[Any],
+        access: int,
+        offset: int,
+        key: int,
+        flags: int,
+        context: Any,
+        attr: MrAttr | None,
+    ) -> None:
+        self.domain = domain
+        self.access = access
+        self.context = context
+        self._children: _handle.Children = {}
+        self._bound: list[Any] = []
+        described = [_nic.describe_buffer(one) for one in buffers]
+        self.address: int = described[0][0] if described else 0
+        self.length: int = sum(one[1] for one in described)
+        self.readonly: bool = any(one[2] for one in described)
+        self._buffers = buffers
+        more: dict[str, Any] = {}
+        if attr is not None:
+            more = {"by_attr": True, "device": int(getattr(attr, "device", 0) or 0)}
+            if attr.iface:
+                more["iface"] = int(attr.iface)
+        self.iface = HmemIface(more.get("iface", described[0][3] if described else 0))
+        self.device: int = more.get("device", 0)
+        _nic.OfiMemoryRegionCore.__init__(
+            self, domain, buffers, access, offset, key, flags, bool(access & _LOCAL_WRITES), **more
+        )
+        self._site = _handle.here(4)
+        _handle.adopt(self, domain)
+
+    @property
+    def _made_in(self) -> int:  # type: ignore[override]
+        return self.domain._made_in
+
+    @property
+    def desc(self) -> Any:
+        """The local descriptor (fi_mr_desc): pass it as desc."""
+        return self
+
+    @property
+    def base_mr(self) -> None:
+        """None: sub-MRs are not passed through."""
+        return None
+
+    def __getitem__(self, index: slice) -> Any:
+        if not isinstance(index, slice):
+            raise TypeError(f"a region takes a slice of bytes, mr[0:8], not {index!r}")
+        _handle.check(self, "mr[...]")
+        if len(self._buffers) != 1:
+            raise errors.InvalidArgument("mr[...]: the region has several buffers: slice these")
+        start, stop, step = index.indices(self.length)
+        if step != 1:
+            raise errors.InvalidArgument("mr[...]: the step of a slice of a region is 1")
+        buffer = self._buffers[0]
+        if isinstance(buffer, tuple):
+            return (self.address + start, max(stop - start, 0))
+        return memoryview(buffer).cast("B")[start:stop]
+
+    def bind(self, fid: Any, flags: int = 0) -> None:
+        """Bind the region to an endpoint or a counter (fi_mr_bind), before enable(). Raises the library's refusal."""
+        from .endpoint import RealEndpoint
+        from .queues import RealCounter
+
+        _handle.check(self, "mr.bind")
+        if type(fid) not in (RealEndpoint, RealCounter):
+            raise errors.InvalidArgument(f"mr.bind: a region takes a Counter or an Endpoint of its domain, not {fid!r}")
+        _handle.check(fid, "mr.bind")
+        _args.whole("mr.bind", flags=flags)
+        if fid.domain is not self.domain:
+            raise errors.WrongDomain(f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}")
+        (self.bind_ep if type(fid) is RealEndpoint else self.bind_cntr)(fid, int(flags))
+        self._bound.append(fid)
+        _handle.adopt(self, fid)
+
+    def enable(self) -> None:
+        """Make the region accessible (fi_mr_enable). Raises the library's refusal."""
+        _handle.check(self, "mr.enable")
+        self.enable_core()
+
+    def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
+        """Base address and raw key (fi_mr_raw_attr). Raises TooSmall for a key_size that is too small."""
+        _handle.check(self, "mr.raw_attr")
+        _args.whole("mr.raw_attr", flags=flags)
+        _args.maybe("mr.raw_attr", key_size=key_size)
+        base, raw = self.raw_attr_core(int(flags))
+        if key_size is not None and key_size < len(raw):
+            raise errors.TooSmall(f"mr.raw_attr: a raw key takes {len(raw)} B, more than key_size {key_size}")
+        return base, raw
+
+    def refresh(self, iov: Sequence[Any] | None = None, count: int | None = None, flags: int = 0) -> None:
+        """Tell the provider that pages of the region have changed (fi_mr_refresh). Raises the library's refusal."""
+        _handle.check(self, "mr.refresh")
+        _args.whole("mr.refresh", flags=flags)
+        _args.maybe("mr.refresh", count=count)
+        buffers = self._buffers if iov is None else _args.each("mr.refresh", "iov", iov, "buffers")
+        self.refresh_core(list(buffers)[:count], int(flags))
+
+    def close(self) -> None:
+        """Close the region (fi_close): peers no longer access the memory. Raises the library's refusal."""
+        _handle.close(self, self.close_core, self._children, (self.domain, *self._bound))
+        self._buffers = []
+
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        finalize(self, self.close_core if self._site else None, (self.domain, *self._bound) if self._site else ())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.length} B at {self.address:#x}"
+        return f"<MemoryRegion {self.domain.provider.name} {state}>"

@@ -1,0 +1,33 @@
+"""Connection requests of a real libfabric, and the private data of connection calls. Source: fi_cm(3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import errors
+from ...fi import _args
+
+__all__ = ["RealRequest", "private_bytes"]
+
+
+class RealRequest:
+    """A connection request, as `Info.handle` of a CONNREQ event."""
+
+    __slots__ = ("answered", "number", "pep")
+
+    def __init__(self, pep: Any, number: int) -> None:
+        self.pep = pep
+        self.number = number
+        self.answered = False
+
+    def __repr__(self) -> str:
+        return f"<ConnectionRequest to {self.pep!r}{', answered' if self.answered else ''}>"
+
+
+def private_bytes(op: str, param: Any, paramlen: int | None) -> bytes:
+    """The private data of a connection call."""
+    _args.maybe(op, paramlen=paramlen)
+    data = b"" if param is None else _args.octets(op, "param", param)
+    if paramlen is not None and paramlen > len(data):
+        raise errors.InvalidArgument(f"{op}: paramlen is {paramlen}, param has {len(data)} bytes", op=op)
+    return bytes(data[:paramlen])
