@@ -39,6 +39,19 @@ def test_paired_calls_do_the_same(node: weft.Node) -> None:
         assert await remote.aswap((5, 1), 3) == 7
         assert await remote.afetch_op((5, 2), "max", 30) == 7
         await remote.aadd((5, 3), -7)
+        await remote.aadd(np.ones((6, 4), "i8"))
+        await remote.aadd(np.ones((6, 4), "i8"), op="sum")
+        await remote.aadd(...)
+        await remote.aadd(..., -3)
+        await remote.aadd_at([4, 4, -2], 2)
+        await remote.aadd_at(np.array([4]), np.arange(4), "sum")
+        assert (await remote.at[4].aread()).tolist() == [22, 24, 26, 28]
+        with pytest.raises(ValueError, match="shape"):
+            await remote.aadd(np.ones(4, "i8"))
+        with pytest.raises(IndexError, match="index arrays"):
+            await remote.aadd(np.array([0, 1]), 1)
+        with pytest.raises(IndexError, match="index 6"):
+            await remote.aadd_at([6])
         await remote.at[1:3].afill(5)
         assert await remote.await_until((1, 0), 5) == 5
         with pytest.raises(errors.TimedOut, match=r"is 5 after 0.01 s, not 6"):

@@ -17,7 +17,18 @@ from .show import named, short
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["BASE", "COMPARE", "FETCH", "atomic_job", "block_job", "datatype_of", "op_of", "scatter_job"]
+__all__ = [
+    "BASE",
+    "COMPARE",
+    "FETCH",
+    "ONE",
+    "atomic_job",
+    "block_job",
+    "datatype_of",
+    "is_block",
+    "op_of",
+    "scatter_job",
+]
 
 _OPS: dict[str, fi.Op] = {
     "sum": fi.SUM,
@@ -30,6 +41,13 @@ _OPS: dict[str, fi.Op] = {
     "replace": fi.ATOMIC_WRITE,
 }
 FETCH, COMPARE, BASE = 1, 2, 0
+
+
+class _One(int):
+    """The default of a value: a 1 that differs from the caller's."""
+
+
+ONE = _One(1)
 _atomics: dict[tuple[np.dtype[Any], int, fi.Op], tuple[fi.Datatype, int]] = {}
 
 
@@ -54,6 +72,21 @@ def atomic_job(a: View, family: int, op: fi.Op, index: Any, value: Any, expected
     else:
         returned = (lambda: result) if shape else (lambda: result[()])
     return Job(posts, returned, len(posts) * 500 + operand.size * 8, call)
+
+
+def is_block(given: Any) -> bool:
+    """Whether the first argument of `add` is a block of values: an array, which is no index of the atomic calls."""
+    if isinstance(given, np.ndarray):
+        return given.ndim != 0
+    if given is None or given is Ellipsis or isinstance(given, (int, float, str, tuple, slice, list, np.generic)):
+        return False
+    if hasattr(given, "__array__") or hasattr(given, "__dlpack__"):
+        return True
+    try:
+        memoryview(given)
+    except TypeError:
+        return False
+    return True
 
 
 def block_job(a: View, op: fi.Op, block: Any, done: int) -> Job:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import errors, fi
 from .arrays import Array
-from .atomics import BASE, COMPARE, FETCH, atomic_job, op_of
+from .atomics import BASE, COMPARE, FETCH, ONE, atomic_job, is_block, op_of
 from .explain import path_of
 from .functions import Functions
 from .indexing import select
@@ -284,9 +284,20 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
         """`fetch_op`, awaitable."""
         return await self._arun(atomic_job(self, FETCH, op_of(op), index, value, None, "fetch_op"))
 
-    async def aadd(self, index: Any, value: Any = 1, op: str = "sum") -> None:
-        """`add`, awaitable."""
-        await self._arun(atomic_job(self, BASE, op_of(op), index, value, None, "add"))
+    async def aadd(self, index: Any, value: Any = ONE, op: str = "sum") -> None:
+        """`add`, awaitable. A block is added in the loop's executor, and must not change until the call is done."""
+        if value is ONE and is_block(index):
+            import asyncio
+
+            await asyncio.get_running_loop().run_in_executor(None, lambda: self.add(index, op=op))
+        else:
+            await self._arun(atomic_job(self, BASE, op_of(op), index, value, None, "add"))
+
+    async def aadd_at(self, indices: Any, values: Any = 1, op: str = "sum") -> None:
+        """`add.at`, awaitable: in the loop's executor. Arrays must not change until the call is done."""
+        import asyncio
+
+        await asyncio.get_running_loop().run_in_executor(None, self.add.at, indices, values, op)
 
     async def await_until(self, index: Any, value: Any, timeout: float | None = None) -> Any:
         """`wait_until`, awaitable: `await t.await_until(0, 7)`."""
