@@ -120,6 +120,34 @@ def test_close_waits_for_the_other_ranks(tmp_path: Path) -> None:
     assert ranks.said(program, 2, tmp_path) == [[[True]], [[0]]]
 
 
+def test_fork_the_child_uses_the_arrays_and_closes_nothing(tmp_path: Path) -> None:
+    """The child leaves the with block as its parent does later."""
+    program = """
+    with attach_all(weft.full(4, rank)) as peers:
+        pid = os.fork()
+        if pid == 0:
+            peers[1 - rank].add(3, 10)
+            peers.close()
+            os._exit(7)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        meet("added")
+        say(status, int(peers[1 - rank][3]), int(peers[rank][3]))
+    """
+    assert ranks.said(program, 2, tmp_path) == [[[7, 11, 10]], [[7, 10, 11]]]
+
+
+def test_close_of_the_node_comes_first(tmp_path: Path) -> None:
+    """The caller's node is closed in the with block: the shares have ended, and nothing is waited for."""
+    program = """
+    node = weft.open()
+    with attach_all(weft.full(4, rank), node=node) as peers:
+        meet("attached")
+        node.close()
+    say(peers.closed)
+    """
+    assert ranks.said(program, 2, tmp_path) == [[[True]], [[True]]]
+
+
 def test_close_does_not_wait_for_a_rank_that_died(tmp_path: Path) -> None:
     program = """
     peers = attach_all(weft.full(4, rank))

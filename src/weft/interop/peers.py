@@ -64,6 +64,7 @@ class PeerArrays:
             os.uname().nodename if rank == self.rank else others[rank].host for rank in range(self.size)
         )
         self._closed = False
+        self._pid = os.getpid()
 
     def __len__(self) -> int:
         return self.size
@@ -116,12 +117,14 @@ class PeerArrays:
 
         wait   seconds to wait for the other ranks; 0: end at once. Ranks that died are not waited for.
 
-        The array that was passed does not change. Closing again does nothing.
+        The array that was passed does not change. Closing again does nothing, and so does closing in a forked child.
         """
         if self._closed:
             return
         wait = seconds(wait, "close: wait")
         self._closed = True
+        if self._pid != os.getpid():
+            return  # a forked child: the shares are its parent's
         self._seat.leave({rank: one.control for rank, one in self._others.items()}, wait)
 
     def __enter__(self) -> PeerArrays:
