@@ -18,7 +18,8 @@ using sync::Outcome;
 using wire::CallAnswer;
 using wire::CallRequest;
 
-struct Asked {
+// The answer is written here: keep it until the completion.
+struct [[nodiscard]] Asked {
   std::vector<std::byte> request, answer;
   PostResult posted;
 };
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_CASE(test_objects_are_in_memory_of_segments_only) {
   constexpr Path kForeign[] = {Path::cma, Path::ring};
   on_paths(kForeign, [](Pair& pair) {
     (void)sync::create(pair.memory, sync::Kind::lock, 0, 0, 0);
-    (void)ask(pair, request_of(sync::Op::take));
+    const Asked asked = ask(pair, request_of(sync::Op::take));
     BOOST_TEST(pair.wait().status == Status::misaligned);
   });
 }
@@ -214,7 +215,7 @@ BOOST_AUTO_TEST_CASE(test_a_peer_has_a_limited_number_of_parked_calls) {
     calls.push_back(ask(pair, request_of(sync::Op::wait, wire::kCallPark), 0, {}, 4711));
     BOOST_TEST(pair.wait().entry.context == 4711U);
     BOOST_TEST(outcome_of(calls.back()) == Outcome::again);
-    (void)ask(pair, request_of(sync::Op::set), 0, {}, 4712);
+    const Asked set = ask(pair, request_of(sync::Op::set), 0, {}, 4712);
     for (size_t i = 0; i < nic::Parking::kParkedPerPeerMax + 1; ++i) BOOST_TEST(pair.wait().error == 0);
     for (size_t i = 0; i < nic::Parking::kParkedPerPeerMax; ++i) BOOST_TEST(outcome_of(calls[i]) == Outcome::done);
   });
