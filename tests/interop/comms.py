@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft[dask]'")
 
+import dask
 from distributed.comm import CommClosedError, connect, listen
 from distributed.protocol import to_serialize
 
@@ -90,6 +91,7 @@ async def _serve(pipe: Any, address: str) -> None:
 def serve(pipe: Any, address: str, env: dict[str, str]) -> None:
     """The main function of another process."""
     os.environ.update(env)
+    dask.config.refresh()
     asyncio.run(_serve(pipe, address))
 
 

@@ -40,6 +40,8 @@ LOOP_BYTES_MAX = 1 << 20
 _POSTED_MAX = 32
 _WAIT_S = 0.25
 BUSY_S = 10.0
+# A provider may refuse transfers (EAGAIN) for so long, while it connects.
+CONNECT_S_MAX = 10.0
 
 
 class Unavailable(Exception):
@@ -95,6 +97,7 @@ class Pull:
         self._todo = deque(fabric.pieces(frames))
         self._under_way = 0
         self._lane: Lane | None = None
+        self._connected_by = time.monotonic() + CONNECT_S_MAX
         self._local: list[Any] = []
 
     def start(self) -> bool:
@@ -107,14 +110,11 @@ class Pull:
                     local, base, key = self._todo[0]
                     try:
                         self._post(lane, address, local, base, key)
-                    except errors.Again:
-                        if not self._under_way:
-                            raise
-                    else:
-                        self._todo.popleft()
-                        self._under_way += 1
-                        self._reap(lane.cq.read(_POSTED_MAX))
-                        continue
+                    except errors.Again:  # a provider that connects at the first use, or has no room
+                        return False
+                    self._todo.popleft()
+                    self._under_way += 1
+                    self._reap(lane.cq.read(_POSTED_MAX))
                 elif not self._reap(lane.cq.read(_POSTED_MAX)):
                     return False
             self._reap(lane.cq.read(_POSTED_MAX))
@@ -136,10 +136,14 @@ class Pull:
                         self._post(lane, address, local, base, key)
                     except errors.Again:
                         if not self._under_way:
-                            time.sleep(0.001)  # a provider without room, though nothing is under way
+                            if time.monotonic() > self._connected_by:
+                                raise
+                            lane.cq.read(_POSTED_MAX)  # makes it connect
+                            time.sleep(0.001)
                         break
                     self._todo.popleft()
                     self._under_way += 1
+                    self._connected_by = time.monotonic() + CONNECT_S_MAX
                 if gave_up():
                     raise errors.Canceled("the comm was closed while its frames were read")
                 if self._under_way:
@@ -198,9 +202,10 @@ class Pull:
 class Offer:
     """Frames of one message that a peer may read. rows: (key, address) of each. Holds the frames until `close`."""
 
-    __slots__ = ("_regions", "nbytes", "rows")
+    __slots__ = ("_regions", "frames", "nbytes", "rows")
 
     def __init__(self, fabric: Fabric, frames: list[memoryview]) -> None:
+        self.frames = frames
         self._regions: list[Any] = []
         self.rows: list[tuple[int, int]] = []
         self.nbytes = 0
@@ -242,6 +247,11 @@ class Fabric:
         self._peers: dict[bytes, Peer] = {}
         self._busy: list[Offer] = []  # withdrawn, but a stopped peer may still copy from them
         self._tidied = 0.0
+        # Frames whose comm ended before the acknowledgement, with a provider that does not promise, as Weft does, that
+        # nobody reads a region after its close: they stay alive for a while.
+        self._resting: deque[tuple[float, list[memoryview]]] = deque()
+        self.foreign = settings.fabric is not None
+        self._progress_thread: threading.Thread | None = None
         self._keys = count(1)
         self._greeting_mr: Any = None
         self.greeting = os.urandom(GREETING_BYTES)
@@ -268,6 +278,7 @@ class Fabric:
         hints = fi.Info(
             caps=fi.RMA,
             domain_attr=fi.DomainAttr(mr_mode=_MR_MODES, threading=fi.THREAD_SAFE),
+            ep_attr=fi.EpAttr(type=fi.EP_RDM),
             fabric_attr=fi.FabricAttr(prov_name=wanted),
             addr_format=0 if wanted else fi.ADDR_STR,
         )
@@ -285,6 +296,9 @@ class Fabric:
         self._bound = bool(mode & int(fi.MR_ENDPOINT))
         self._own_keys = not mode & int(fi.MR_PROV_KEY)
         self._home = Lane(self)
+        if int(self.info.domain_attr.data_progress) == int(fi.PROGRESS_MANUAL):
+            self._progress_thread = threading.Thread(target=self._progress, name="Weft-Dask-progress", daemon=True)
+            self._progress_thread.start()
         name = self._home.ep.getname()
         greeting = np.frombuffer(bytearray(self.greeting), np.uint8)
         self._greeting_mr = self.register(greeting, fi.REMOTE_READ)
@@ -296,6 +310,17 @@ class Fabric:
             "addr": self.remote_address(self._greeting_mr),
             "greeting": self.greeting.hex(),
         }
+
+    def _progress(self) -> None:
+        """Peers' reads make progress only inside calls of this process, with such a provider: a thread makes them."""
+        while not self.closed:
+            self.tidy()
+            try:
+                self._home.cq.sread(_POSTED_MAX, None, _WAIT_S)
+            except errors.Again:
+                pass
+            except errors.FabricError:
+                return  # closed
 
     def _listen(self, at: str) -> None:
         """With a secret, let other hosts read this process's frames; without one they get them by the connection."""
@@ -329,7 +354,7 @@ class Fabric:
         return Offer(self, frames)
 
     def release(self, offers: list[Offer]) -> None:
-        """Withdraw offers, and those of peers that were stopped in a copy. In a thread, because a peer may be copying."""
+        """Withdraw offers, and those of peers that were stopped in a copy. By a thread: a peer may be copying."""
         if self.closed or not (offers or self._busy):
             return
 
@@ -339,6 +364,8 @@ class Fabric:
             for offer in left:
                 try:
                     offer.close()
+                    if self.foreign:
+                        self._resting.append((time.monotonic(), offer.frames))
                 except errors.Busy:
                     with self._lock:
                         self._busy.append(offer)  # its frames stay alive
@@ -353,8 +380,11 @@ class Fabric:
     def tidy(self) -> None:
         """Called with each message: frees what was kept for a while. Cheap."""
         self.pool.trim()
-        if self._busy and time.monotonic() - self._tidied > BUSY_S:
-            self._tidied = time.monotonic()
+        now = time.monotonic()
+        while self._resting and now - self._resting[0][0] > BUSY_S:
+            self._resting.popleft()
+        if self._busy and now - self._tidied > BUSY_S:
+            self._tidied = now
             self.release([])
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -407,6 +437,8 @@ class Fabric:
         """At exit."""
         self.closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
+        if self._progress_thread is not None:
+            self._progress_thread.join(2 * _WAIT_S)
 
 
 def _identity(name: str | bytes, greeting: bytes) -> bytes:
