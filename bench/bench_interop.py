@@ -40,7 +40,6 @@ def trainer(folder: str, done: Event) -> None:
         "weights": weft.full(WEIGHTS, 1, "u1"),
         "foreign": np.full(WEIGHTS, 1, "u1"),
         "parameters": weft.ones(PARAMETERS // 8),
-        "lock": weft.zeros(1, "int64"),
     }
     with attach_all(FileStore(folder), arrays, rank=0, size=2):
         done.wait(300)
@@ -67,13 +66,11 @@ def measure(folder: str) -> list[tuple[str, float | None, tuple[float, float], t
         wins = {f"{mpi} {call}": f"{mpi}/{call}" for mpi in ("MPICH", "Open MPI") for call in ("get", "bcast")}
         pulls = {f"{mpi} Get": f"{mpi}/pull" for mpi in ("MPICH", "Open MPI")}
         pushes = {f"{mpi} Accumulate": f"{mpi}/push" for mpi in ("MPICH", "Open MPI")}
-        target, lock = parameters.view("rw"), peers[0, "lock"]
+        target, lock = parameters.view("rw"), weft.Lock(f"bench-interop-{os.getpid()}")
 
         def locked() -> None:
-            while lock.compare_swap(0, 0, 1) != 0:
-                time.sleep(0)
-            np.add(target, gradient, out=target)
-            lock.swap(0, 0)
+            with lock:
+                np.add(target, gradient, out=target)
 
         found = []
         for name, budget, call, limit, rounds, others in (
@@ -84,7 +81,7 @@ def measure(folder: str) -> list[tuple[str, float | None, tuple[float, float], t
             ("64 MiB of weights in NumPy's memory, read(out=)", None, lambda: foreign.read(out=mine), large, ROUNDS,
              {}),
             ("pull 1 MiB of parameters", 1.1, lambda: parameters.read(out=small), little, 200, pulls),
-            ("push 1 MiB: into a view, under a lock by compare_swap", 1.1, locked, add, 200,
+            ("push 1 MiB: into a view, under a weft.Lock", 1.1, locked, add, 200,
              pushes | {"gloo allreduce": "gloo/allreduce"}),
             ("push 1 MiB: add(..., gradient), each element atomic", None, lambda: parameters.add(..., gradient), add,
              100, pushes | {"gloo allreduce": "gloo/allreduce"}),
