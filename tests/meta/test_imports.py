@@ -27,7 +27,8 @@ CPP_BELOW: dict[str, set[str]] = {
     "host": {"base", "wire", "ring", "sync", "mem", "link", "nic"},  # the composition root
     "ofi": set(),  # a real libfabric's structs, the library, and the contexts of its operations
     "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
-    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp", "ofi"},  # nothing includes bind
+    # Nothing includes bind.
+    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp", "ofi"},
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")
