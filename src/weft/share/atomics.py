@@ -190,21 +190,24 @@ def _atomic_post(
 
 def datatype_of(a: View, family: int, op: fi.Op, call: str) -> tuple[fi.Datatype, int]:
     """The fabric's datatype of the elements, and the maximum number of elements of one operation. Raises TypeError."""
+    real = a._real_node() if a.ticket.fabric else None
     try:
-        return _atomics[a._dtype, family, op]
+        if real is None:
+            return _atomics[a._dtype, family, op]
     except KeyError:
         pass
     try:
         if not a._dtype.isnative:
             raise errors.NotSupported("the byte order of the dtype is not this machine's")
         datatype = fi.datatype_of(a._dtype)
-        count = _count_of(datatype, op, family)
+        count = _count_of(datatype, op, family) if real is None else _real_count(real, datatype, op, family)
     except errors.FabricError as reason:
         raise TypeError(
             f"{call}: no atomic {op_name(op)} on elements of dtype {a._dtype}: {reason.message}\n"
             "  try: integers or floats; for other dtypes a lock made with compare_swap"
         ) from None
-    _atomics[a._dtype, family, op] = datatype, count
+    if real is None:
+        _atomics[a._dtype, family, op] = datatype, count
     return datatype, count
 
 
@@ -230,6 +233,13 @@ def _count_of(datatype: fi.Datatype, op: fi.Op, family: int) -> int:
     if not count:
         raise errors.NotSupported("the NIC does not support it")
     return count
+
+
+def _real_count(node: Any, datatype: fi.Datatype, op: fi.Op, family: int) -> int:
+    found: int = node._real.atomic_count(node._domain, int(datatype), int(op), family)
+    if not found:
+        raise errors.NotSupported(f"{node._real.name} does not support it")
+    return found
 
 
 def op_of(op: Any) -> fi.Op:

@@ -63,16 +63,24 @@ class Attached(View):
         self._node = node
         node._attached.add(self)
         # Under manual progress only the calls that read a completion queue notice the owner's death.
-        if not node._manual and (self.ticket.direct or self.ticket.pid == os.getpid()):
+        if node._real is None and not node._manual and (self.ticket.direct or self.ticket.pid == os.getpid()):
             self._link(node._home.ep, self._peer)
 
     def _lane(self, what: str) -> Lane:
         """A lane if none is idle: at the first use in a thread, after the node was closed, in the child of a fork."""
         node = self._node
         if node is None or node._made_in != _process.generation:
-            node = default_node()
+            node = default_node(self.ticket.fabric)
             self._bind(node)
         return node._lane(what)
+
+    def _real_node(self) -> Node:
+        """The node over a real libfabric; attaches if need be."""
+        node = self._node
+        if node is None or node._made_in != _process.generation:
+            self._push(self._lane("attach"))
+        assert self._node is not None
+        return self._node
 
     def _probe(self, call: str = "attach") -> None:
         """Read or write no bytes, to fail at once if the owner is gone."""
@@ -107,7 +115,7 @@ class Attached(View):
         loop = asyncio.get_running_loop()
         if not job.posts:
             return job.result()
-        if job.cost_ns > LOOP_COPY_NS_MAX:
+        if job.cost_ns > LOOP_COPY_NS_MAX or self.ticket.fabric:
             return await loop.run_in_executor(None, self._run, job)
         if self._peer < 0 or self._node is None or self._node._made_in != _process.generation:
             await loop.run_in_executor(None, self._attach_now, job.what)
@@ -129,6 +137,9 @@ class Attached(View):
         """Raise the error that ends a call. The lane is kept if no operation is under way on it."""
         node = self._node
         assert node is not None
+        if isinstance(reason, FailedOperation):
+            self._push(lane)
+            raise explain(self, reason.entry, what) from None
         if isinstance(reason, errors.Available):
             entry = lane.cq.readerr()
             if node._closed:

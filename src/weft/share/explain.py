@@ -136,6 +136,8 @@ def path_of(a: View) -> tuple[str, str]:
     ticket = a.ticket
     if ticket.key is None:
         return "memory", "the array has no elements"
+    if ticket.fabric:
+        return ticket.fabric, "its owner shares it through this provider of libfabric"
     if ticket.here and ticket.pid == os.getpid() and ticket.start == process_start(ticket.pid):
         return "memory", "the array is in this process"
     nic = _process.nic_if_open()

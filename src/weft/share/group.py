@@ -82,6 +82,7 @@ class Group:
         self._offloads: dict[tuple[str, str, int], tuple[int, int] | None] = {}
         self._node = default_node() if node is None else node
         self._node._check("Group")
+        self._node._weft_only("Group")
         self._exchange: Exchange | None = Exchange(self._node)
         meeting = Meeting(self._node, name, self.size, deadline)
         try:

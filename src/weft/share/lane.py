@@ -46,37 +46,65 @@ class FailedOperation(Exception):
 
 
 class Lane:
-    """One lane. `read`, `write`, `fetch_atomic` and `take` are methods of the endpoint and the queue, bound once."""
+    """One lane. `read`, `write`, `fetch_atomic` and `take` are methods of the endpoint and the queue, bound once.
 
-    __slots__ = ("_scratch", "av", "cells", "cq", "ep", "fetch_atomic", "mr", "read", "take", "timeout", "write")
+    native   the object of `weft.fi`; `ep` has its calls.
+    """
+
+    __slots__ = (
+        "_scratch",
+        "av",
+        "cells",
+        "cq",
+        "ep",
+        "fetch_atomic",
+        "mr",
+        "native",
+        "read",
+        "take",
+        "timeout",
+        "write",
+    )
 
     def __init__(self, node: Node, *, wait_obj: int = fi.WAIT_UNSPEC, size: int = 64) -> None:
-        domain = node._domain
         self.timeout = node.timeout
+        self._scratch = np.zeros(CELL_BYTES_MAX * _CELLS, np.uint8)
+        self.cells: dict[str, Cell] = {}
+        self._open(node, wait_obj, size)
+
+    def _open(self, node: Node, wait_obj: int, size: int) -> None:
+        domain = node._domain
         self.cq = domain.cq_open(size=size, format=fi.CQ_FORMAT_CONTEXT, wait_obj=wait_obj)
         self.av = domain.av_open()
         self.ep = domain.endpoint(node._info)
         self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
         self.ep.bind(self.av)
         self.ep.enable()
-        self._scratch = np.zeros(CELL_BYTES_MAX * _CELLS, np.uint8)
+        self.native: Any = self.ep
         self.mr = domain.mr_reg(self._scratch, fi.READ | fi.WRITE)
         _handle.owned(self.cq, self.av, self.ep, self.mr)
-        self.cells: dict[str, Cell] = {}
-        self.read = self.ep.read
-        self.write = self.ep.write
-        self.fetch_atomic = self.ep.fetch_atomic
-        self.take = self.cq.read
+        self.read: Callable[..., None] = self.ep.read
+        self.write: Callable[..., None] = self.ep.write
+        self.fetch_atomic: Callable[..., None] = self.ep.fetch_atomic
+        self.take: Callable[[int], Any] = self.cq.read
 
     def cell(self, dtype: np.dtype[Any], code: str) -> Cell:
         """Memory for elements of a dtype, at most CELL_BYTES_MAX bytes each; cached under `code`."""
         parts: list[Any] = []
         for at in range(0, CELL_BYTES_MAX * _CELLS, CELL_BYTES_MAX):
-            parts.append(self.mr[at : at + dtype.itemsize])
+            parts.append(self.part(at, dtype.itemsize))
             parts.append(self._scratch[at : at + dtype.itemsize].view(dtype))
         cell: Cell = (parts[0], parts[1], parts[2], parts[3], parts[4], parts[5])
         self.cells[code] = cell
         return cell
+
+    def part(self, at: int, nbytes: int) -> Any:
+        """Bytes of the lane's own memory, as a buffer of an operation."""
+        return self.mr[at : at + nbytes]
+
+    def insert(self, address: str) -> None:
+        """Add a peer, whose fi_addr is the number of those before."""
+        self.av.insert(address)
 
     def wait(self) -> None:
         """Wait for the completion of the posted operation.

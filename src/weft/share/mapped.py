@@ -129,7 +129,7 @@ def _memory(a: Attached, writable: bool, call: str) -> Any:
     if known is not None and known.current and a._node is not None:
         a._node._check(call)
         return known
-    found = _map(a, length, writable, call)
+    found = None if ticket.fabric else _map(a, length, writable, call)
     if found == _AGAIN:
         a._probe(call)  # connects to the owner; raises the errors of an access
         found = _map_when_ready(a, length, writable, call)
@@ -183,7 +183,7 @@ def _refused(a: Attached, status: Status, call: str) -> errors.FabricError:
 
 def _not_mapped(a: Attached, call: str) -> errors.FabricError:
     path, why = path_of(a)
-    if path == "tcp":
+    if path == "tcp" or a.ticket.fabric:
         remedy = _COPY
     elif path == "engine" and "strict" in why:
         remedy = f"{_COPY}; or both processes without WEFT_ISOLATION=strict"

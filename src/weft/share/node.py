@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .aio import LoopLane
+    from .real import RealFabric
 
 __all__ = ["Node", "NodeStatistics", "open"]
 
@@ -87,21 +88,18 @@ class Node:
               None: no limit.
     """
 
-    def __init__(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, timeout: float | None = DEFAULT_TIMEOUT_S, *, fabric: str | None = None, listen: str | None = None
+    ) -> None:
         if timeout is not None and not seconds(timeout, "open: timeout") > 0:
             raise errors.InvalidArgument(f"timeout is {timeout!r}; it must be seconds above 0, or None for no limit")
         self.timeout = None if timeout is None else float(timeout)
-        hints = fi.Info(
-            caps=fi.RMA | fi.ATOMIC,
-            domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
-            addr_format=fi.ADDR_STR,  # names and tickets carry addresses as text
-        )
-        info = first(hints)
-        # The provider never reuses a key, so a closed share is not mistaken for a newer one.
-        info.domain_attr.mr_mode |= fi.MR_PROV_KEY
-        # Each call waits for its own operations, so calls need no order between them.
-        info.tx_attr.msg_order = 0
-        self._info = info
+        self._real: RealFabric | None = None
+        if fabric is not None:
+            from .real import RealFabric
+
+            self._real = RealFabric(fabric, listen)
+        self._info = info = _own_info() if self._real is None else self._real.info
         self._site = _handle.here(2)
         self._made_in = _process.generation
         self._lock = threading.RLock()
@@ -118,10 +116,14 @@ class Node:
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)
         _handle.owned(self._fabric, self._domain)
-        self._manual = _process.nic().engine == "manual"
+        self._manual = self._real is None and _process.nic().engine == "manual"
         # The endpoint that peers address. It starts no operations itself, so its queue stays empty.
-        self._home = Lane(self, size=16)
-        self.address: str = str(self._home.ep.getname())
+        self._home = self._new_lane(16)
+        if self._real is None:
+            self.address: str = str(self._home.ep.getname())
+        else:
+            self.address = self._real.address(self._home.native)
+            self._real.serve(self._home.cq)
         self._closed = False
         _nodes.add(self)
         _at_exit_once()
@@ -165,6 +167,7 @@ class Node:
                 raise errors.InvalidArgument(f"share: a name must not start with {PREFIX!r}, the prefix of tickets")
         offer = check(array, access, "share")
         if keep:
+            self._weft_only("share(keep=True)")
             from .keeping import share_kept
 
             return share_kept(self, offer, name, access, _handle.here(2))
@@ -174,6 +177,7 @@ class Node:
     def ucp_address(self) -> bytes:
         """The node's address, as bytes to send, for programs that use `weft.ucp`: worker.ep_create(address)."""
         self._check("ucp_address")
+        self._weft_only("ucp_address")
         return _keys.of_endpoint(self._home.ep).pack()
 
     # ---- attaching --------------------------------------------------------------------------------------------------
@@ -251,11 +255,26 @@ class Node:
             found = self._addresses.get(address)
             if found is None:
                 # The home lane comes first, because it refuses a malformed address before the address gets a number.
-                self._home.av.insert(address)
+                self._home.insert(address)
                 found = self._addresses[address] = len(self._addresses)
                 for lane in self._all_lanes():
-                    lane.av.insert(address)
+                    lane.insert(address)
             return found
+
+    def _new_lane(self, size: int) -> Lane:
+        if self._real is None:
+            return Lane(self, size=size)
+        from .real import RealLane
+
+        return RealLane(self, size=size)
+
+    def _weft_only(self, call: str) -> None:
+        """Refuse what only Weft's own NIC does."""
+        if self._real is not None:
+            raise errors.NotSupported(
+                f"{call}: not over {self._real.name}: a real libfabric has no such call\n"
+                "  try: a node over Weft's own links, weft.open(); both kinds may be open in one process"
+            )
 
     def _all_lanes(self) -> list[Lane]:
         return [*self._lanes, *self._loops.values()]
@@ -270,7 +289,7 @@ class Node:
             self._check(call)  # before the lock: at exit, waiting for the lock may never end
             with self._lock:
                 if not self._closed:
-                    lane = Lane(self)
+                    lane = self._new_lane(64)
                     try:
                         self._enter(lane)
                     except BaseException:
@@ -297,7 +316,7 @@ class Node:
 
     def _enter(self, lane: Lane) -> None:
         for address in self._addresses:
-            lane.av.insert(address)
+            lane.insert(address)
 
     def _drop(self, lane: Lane) -> None:
         """Close a lane after a call that failed: an operation may still be under way on the lane."""
@@ -340,6 +359,8 @@ class Node:
         if self._made_in != _process.generation:
             return
         self._names.close()
+        if self._real is not None:
+            self._real.close()
         failed: errors.FabricError | None = None
         for group in list(self._groups):
             group.close(0)  # at once: the other members' calls end with an error
@@ -428,6 +449,21 @@ class Node:
         self._lock = threading.RLock()
 
 
+def _own_info() -> fi.Info:
+    """The offer of Weft's general provider."""
+    hints = fi.Info(
+        caps=fi.RMA | fi.ATOMIC,
+        domain_attr=fi.DomainAttr(mr_mode=_MR_MODES),
+        addr_format=fi.ADDR_STR,  # names and tickets carry addresses as text
+    )
+    info = first(hints)
+    # The provider never reuses a key, so a closed share is not mistaken for a newer one.
+    info.domain_attr.mr_mode |= fi.MR_PROV_KEY
+    # Each call waits for its own operations, so calls need no order between them.
+    info.tx_attr.msg_order = 0
+    return info
+
+
 _default.made_by(Node)
 
 
@@ -436,6 +472,7 @@ def open(
     timeout: float | None = DEFAULT_TIMEOUT_S,
     listen: str | None = None,
     secret: str | bytes | None = None,
+    fabric: str | None = None,
 ) -> Node:
     """Open a node: `with weft.open() as node: ...`. See `Node`.
 
@@ -444,11 +481,21 @@ def open(
               0.0.0.0 means every network of this host, port 0 a free port. As WEFT_LISTEN; once per process.
     secret    16 bytes or more, the same on all hosts: processes of different hosts prove to each other that they know
               it. Required to listen, and to attach across hosts. As WEFT_SECRET; once per process.
+    fabric    "ofi:tcp", "ofi:verbs", "ofi:efa", "ofi:cxi" ...: the node's arrays are reached through this provider of
+              a real libfabric (docs/howto/ofi.md), by tickets and on this host by name; `listen` then selects the NIC,
+              and the provider's own rules replace `secret`. None: Weft's own links.
 
-    Raises InvalidArgument (timeout, listen, secret), AccessDenied (listen without a secret), AddressInUse (the port is
+    Raises InvalidArgument (timeout, listen, secret, fabric), NoDevice (no libfabric is found), NoData (the provider has
+    no endpoint for nodes), AccessDenied (listen without a secret), AddressInUse (the port is
     taken), Busy (the process listens elsewhere, or has another secret); NoData if WEFT_MR_MODE requires a
     registration mode that this layer does not support.
     """
+    if fabric is not None:
+        if secret is not None:
+            raise errors.InvalidArgument(f"open: {fabric} checks no secret of Weft's\n  try: without secret=")
+        node = Node(timeout, fabric=fabric, listen=listen)
+        node._site = _handle.here(2)
+        return node
     if secret is not None:
         _process.use_secret(secret)
     if listen is not None:

@@ -74,7 +74,12 @@ def check(array: Any, access: str, call: str) -> Offer:
 def register(node: Node, offer: Offer, name: str, access: str, kept: bool) -> tuple[fi.MemoryRegion | None, Ticket]:
     """The region, None for an array without elements; and the ticket. kept: this process is the keeper."""
     whole, local = offer.whole, offer.local
-    mr = node._domain.mr_reg(whole, _ACCESS[access]) if whole.nbytes else None
+    if not whole.nbytes:
+        mr = None
+    elif node._real is None:
+        mr = node._domain.mr_reg(whole, _ACCESS[access])
+    else:
+        mr = node._real.register(node._domain, node._home.native, whole, _ACCESS[access])
     if mr is not None:
         _handle.owned(mr)
     ticket = Ticket(
@@ -85,7 +90,7 @@ def register(node: Node, offer: Offer, name: str, access: str, kept: bool) -> tu
         offer.shape,
         encode_dtype(local.dtype),
         access,
-        mr is None or mr.direct,
+        node._real is None and (mr is None or mr.direct),
         os.getpid(),
         process_start(os.getpid()),
         host_id(),

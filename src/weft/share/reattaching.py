@@ -55,7 +55,7 @@ def reattach(a: RemoteArray, source: Any, wait: Any) -> None:
         source = a.ticket.name
     node = a._node
     if node is None or node._made_in != _process.generation:
-        node = default_node()
+        node = default_node(a.ticket.fabric)
     node._check("reattach")
     fresh = attach(type(a), node, source, wait, "reattach")
     # The key last: until then, an access of another thread has the old key, or is checked against the new region.

@@ -133,7 +133,9 @@ class Shared(_Calls):
 
     @property
     def path(self) -> str:
-        """How peers reach the array: "load/store" or "process_vm"."""
+        """How peers reach the array: "load/store", "process_vm", or the provider of a real libfabric ("ofi:tcp")."""
+        if self.ticket.fabric:
+            return self.ticket.fabric
         return "load/store" if self.ticket.direct else "process_vm"
 
     @property
@@ -144,6 +146,7 @@ class Shared(_Calls):
         Raises BadState (closed), InvalidArgument (an array without elements has no key).
         """
         self._node._check("ucp_rkey")
+        self._node._weft_only("ucp_rkey")
         if self._closed:
             raise errors.BadState("ucp_rkey: the share is closed")
         if self._mr is None:
@@ -158,6 +161,7 @@ class Shared(_Calls):
         Raises as ucp_rkey.
         """
         self._node._check("fi_key")
+        self._node._weft_only("fi_key")
         if self._closed:
             raise errors.BadState("fi_key: the share is closed")
         if self._mr is None or self.ticket.key is None:

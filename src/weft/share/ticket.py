@@ -21,11 +21,22 @@ import numpy as np
 
 from .. import errors
 
-__all__ = ["PREFIX", "USER_DEFINED", "Ticket", "decode_dtype", "encode_dtype", "host_id", "process_start"]
+__all__ = [
+    "FABRIC_PREFIX",
+    "PREFIX",
+    "USER_DEFINED",
+    "Ticket",
+    "decode_dtype",
+    "encode_dtype",
+    "fabric_of",
+    "host_id",
+    "process_start",
+]
 
 PREFIX = "weft-ticket:"
 _VERSION = 1
 _PLACE = re.compile(r"weft://([^/]+:\d+)(?:/|\Z)", re.ASCII)
+FABRIC_PREFIX = "ofi:"
 USER_DEFINED = 256  # dtypes with this number or above are registered with NumPy by other packages
 
 
@@ -145,6 +156,11 @@ class Ticket:
         )
 
     @property
+    def fabric(self) -> str:
+        """The provider of a real libfabric that reaches the owner ("ofi:tcp"); "" for Weft's own links."""
+        return fabric_of(self.address)
+
+    @property
     def place(self) -> str:
         """`host:port` at which the owner listens for other hosts; "" if it does not listen."""
         found = _PLACE.match(self.address)
@@ -159,6 +175,11 @@ class Ticket:
     def numpy_dtype(self) -> np.dtype[Any]:
         """The dtype. Raises InvalidArgument if ml_dtypes, which the dtype needs, is not installed."""
         return decode_dtype(self.dtype)
+
+
+def fabric_of(address: str) -> str:
+    """The fabric of a node's address: "ofi:tcp"; "" for Weft's own."""
+    return address.split("/", 1)[0] if address.startswith(FABRIC_PREFIX) else ""
 
 
 def _unpickle(version: int, *fields: Any) -> Ticket:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._nic import Elements
 from .lane import CELL_BYTES_MAX
 from .ticket import USER_DEFINED, Ticket
+
+if TYPE_CHECKING:
+    from .node import Node
 
 __all__ = ["View"]
 
@@ -83,6 +86,10 @@ class View(Elements):
         self._step = stride if row and dtype.itemsize else 0
         self._peer = -1
         self._lay(self._base, ticket.key, dtype, shape, strides)
+
+    def _real_node(self) -> Node:
+        """The node over a real libfabric; attaches if need be."""
+        raise NotImplementedError  # of Attached
 
     # ---- as in NumPy ------------------------------------------------------------------------------------------------
 
