@@ -25,7 +25,7 @@ from .reattaching import attach
 from .remote import RemoteArray
 from .shared import Shared
 from .show import human_bytes, table_html
-from .ticket import PREFIX, Ticket
+from .ticket import PREFIX, Ticket, fabric_of
 from .waiting import seconds
 
 if TYPE_CHECKING:
@@ -251,6 +251,12 @@ class Node:
     def _peer(self, address: str) -> int:
         """The fi_addr of an owner: the same in every lane, because each has the same addresses in the same order."""
         self._check("attach")  # before the lock: at exit, waiting for the lock may never end
+        of, mine = fabric_of(address), "" if self._real is None else self._real.name
+        if of != mine:
+            raise errors.InvalidArgument(
+                f"attach: the array is shared over {of or 'Weft'}, and this node is over {mine or 'Weft'}\n"
+                f"  try: weft.open({f'fabric={of!r}' if of else ''}) for a node that reaches it"
+            )
         with self._lock:
             found = self._addresses.get(address)
             if found is None:

@@ -21,7 +21,7 @@ import numpy as np
 from .. import errors, fi
 from ..fi import _handle
 from .lane import FailedOperation, Lane
-from .ticket import FABRIC_PREFIX, fabric_of
+from .ticket import FABRIC_PREFIX
 
 if TYPE_CHECKING:
     from .node import Node
@@ -31,7 +31,7 @@ __all__ = ["RealCalls", "RealFabric", "RealLane"]
 # Registration modes that this module handles.
 _MR_MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_ENDPOINT
 _UNDER_WAY_MAX = 64
-_PROGRESS_S = 0.2
+_SLICE_S = 0.1
 _BUSY_S = 0.0001
 _LOOKS = 50  # at the queue before the thread sleeps
 
@@ -55,6 +55,7 @@ class RealFabric:
         self._key_mask = (1 << 8 * min(int(size), 8)) - 1
         self._next_key = secrets.randbits(64)  # a stale ticket of an earlier process at the same port finds no region
         self._lock = threading.Lock()
+        self._form = "b", 0
         self._counts: dict[tuple[int, int, int], int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,22 +67,22 @@ class RealFabric:
         found = ep.getname()
         raw = found.encode() if isinstance(found, str) else bytes(found)
         kind = "s" if isinstance(found, str) else "b"
+        self._form = kind, len(raw)
         return f"{self.name}/{kind}{base64.urlsafe_b64encode(raw).decode().rstrip('=')}"
 
     def peer(self, address: str) -> Any:
         """The address for `fi.AddressVector.insert`. Raises InvalidArgument."""
-        of = fabric_of(address)
-        if of != self.name:
-            raise errors.InvalidArgument(
-                f"attach: the array is shared over {of or 'Weft'}, and this node is over {self.name}\n"
-                f"  try: weft.open({f'fabric={of!r}' if of else ''}) for a node that reaches it"
-            )
-        body = address[len(of) + 1 :]
+        body = address[len(self.name) + 1 :]
+        kind, size = self._form
         try:
-            raw = base64.urlsafe_b64decode(body[1:] + "=" * (-len(body[1:]) % 4))
-            return raw.decode() if body[:1] == "s" else raw
+            raw = base64.b64decode(body[1:] + "=" * (-len(body[1:]) % 4), b"-_", validate=True)
+            # The library reads as many bytes as its addresses have.
+            if body[:1] == kind and (len(raw) == size if kind == "b" else raw):
+                return raw.decode() if kind == "s" else raw
+            why = "it has another form than this node's"
         except (binascii.Error, UnicodeError) as reason:
-            raise errors.InvalidArgument(f"attach: {address!r:.100} is no address of {self.name}: {reason}") from None
+            why = str(reason)
+        raise errors.InvalidArgument(f"attach: {address!r:.100} is no address of {self.name}: {why}")
 
     # ---- memory -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class RealFabric:
     def _serve(self, cq: Any) -> None:
         while not self._stop.is_set():
             try:
-                cq.sread(16, None, _PROGRESS_S)
+                cq.sread(16, None, _SLICE_S)
             except errors.Again:
                 pass
             except errors.Available:
@@ -211,6 +212,8 @@ class RealCalls:
         self._under_way = 0
         self._failed: list[fi.CqErrEntry] = []
         self._described: list[Any] = []  # regions of local buffers in use
+        self._in_use = threading.Lock()
+        self._closing = False
 
     def read(self, buf: Any, desc: Any, peer: int, addr: int, key: int, context: Any = None) -> None:
         """fi_read."""
@@ -258,9 +261,11 @@ class RealCalls:
         )
 
     def close(self) -> None:
-        """Close the endpoint."""
-        self._ep.close()
-        self._forget()
+        """Close the endpoint. A call of another thread ends first: libraries do not survive a close under a reader."""
+        self._closing = True
+        with self._in_use:
+            self._ep.close()
+            self._forget()
 
     # ---- local memory -----------------------------------------------------------------------------------------------
 
@@ -302,6 +307,10 @@ class RealCalls:
 
     def _run(self, posts: list[Callable[[], Any]]) -> None:
         """Post the operations, at most _UNDER_WAY_MAX at a time, and wait for all."""
+        with self._in_use:
+            self._run_alone(posts)
+
+    def _run_alone(self, posts: list[Callable[[], Any]]) -> None:
         self._failed.clear()
         try:
             for post in posts:
@@ -332,6 +341,8 @@ class RealCalls:
             if deadline is None and self._timeout is not None:
                 deadline = time.monotonic() + self._timeout
             self._take(self._cq.read)
+            if self._closing:
+                raise errors.BadState("the node was closed while the operation was under way")
             if deadline is not None and time.monotonic() > deadline:
                 raise errors.TimedOut(f"{self._real.name} accepted no operation in {self._timeout:g} s")
             time.sleep(_BUSY_S)
@@ -343,13 +354,15 @@ class RealCalls:
                 return
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         while deadline is None or time.monotonic() < deadline:
+            if self._closing:
+                raise errors.BadState("the node was closed while the operation was under way")
             if self._take(self._sread):
                 return
         raise errors.TimedOut(f"no completion in {self._timeout:g} s")
 
     def _sread(self, count: int) -> Any:
         # In slices, so that the thread notices when another thread closes the node.
-        return self._cq.sread(count, None, 1.0 if self._timeout is None else min(1.0, self._timeout))
+        return self._cq.sread(count, None, _SLICE_S)
 
     def _take(self, read: Callable[[int], Any]) -> bool:
         try:

@@ -94,7 +94,7 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
     ) -> RemoteArray:
         """node   None: the array attaches through the process's default node at its first use."""
         ticket.check()
-        if not ticket.here and not ticket.place:
+        if not ticket.here and not ticket.place and not ticket.fabric:
             raise errors.Unreachable(
                 f"attach: {named(ticket)} belongs to a process of host {ticket.host}, this is {host_id()}\n"
                 "  rule: a process must listen before it shares arrays with other hosts\n"

@@ -375,6 +375,8 @@ class Shared(_Calls):
     def _why(self) -> str:
         if self.ticket.direct:
             return "peers map its memory, which Weft allocated"
+        if self.ticket.fabric:
+            return "through this provider of libfabric"
         return "its memory was not allocated by Weft; weft.empty() makes arrays that peers map"
 
     def __repr__(self) -> str:
