@@ -140,6 +140,18 @@ def test_pickled_array_attaches_through_a_node_of_its_fabric(far: Owner, node: w
     assert t._node._real is not None
 
 
+def test_notification_wakes_a_waiter_with_the_data(far: Owner, node: weft.Node) -> None:
+    far.tell("counts.fill(0)")
+    t = node.attach(far.prefix + "counts")
+    seen: list[tuple[int, int]] = []
+    waiter = threading.Thread(target=lambda: seen.append((int(t.wait(7, timeout=TIMEOUT_S)), int(t[1]))))
+    waiter.start()
+    t.notify(7, at=1, data=5)
+    waiter.join(TIMEOUT_S)
+    assert seen == [(1, 5)]
+    assert t.wait_until(1, 5, timeout=1) == 5
+
+
 def test_ticket_is_text(far: Owner, node: weft.Node) -> None:
     text = far.tell("str(shares[0].ticket)")
     assert Ticket.parse(text).fabric == "ofi:tcp"
@@ -182,12 +194,13 @@ def test_view_is_refused_and_says_what_to_do(far: Owner, node: weft.Node) -> Non
     "call",
     [
         lambda node: weft.Group("g", 2, node=node),
+        lambda node: weft.Lock(node=node),
         lambda node: node.share(np.zeros(3), "kept", keep=True),
         lambda node: node.ucp_address,
         lambda node: node.share(np.zeros(3)).fi_key,
         lambda node: node.share(np.zeros(3)).ucp_rkey,
     ],
-    ids=["Group", "keep", "ucp_address", "fi_key", "ucp_rkey"],
+    ids=["Group", "Lock", "keep", "ucp_address", "fi_key", "ucp_rkey"],
 )
 def test_what_only_wefts_nic_does_is_refused(node: weft.Node, call: Callable[[weft.Node], object]) -> None:
     with pytest.raises(errors.NotSupported, match=r"not over ofi:tcp.*\n.*weft\.open\(\)"):

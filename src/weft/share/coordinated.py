@@ -108,6 +108,7 @@ class Coordinated:
         self._CORE.__init__(self)
         self._start(default_node() if node is None else node)
         self._node._check(what)
+        self._node._weft_only(what)
         if isinstance(name, Ticket) or (isinstance(name, str) and name.startswith(PREFIX)):
             if create:
                 raise errors.InvalidArgument(f"{what}: a ticket names an object that exists, and create is True")

@@ -47,7 +47,8 @@ class _Look:
         )
         contiguous = self.part._strides == strides_of(self.part._shape, self.part._itemsize)
         readable = "r" in array.ticket.access
-        self.watchable = readable and contiguous and 0 < self.seen.nbytes <= _WATCHED_MAX
+        # Only Weft's own NIC watches memory; over a real libfabric the waiter reads again, more and more rarely.
+        self.watchable = readable and contiguous and 0 < self.seen.nbytes <= _WATCHED_MAX and not array.ticket.fabric
         self._began = time.monotonic()
 
     def read(self) -> Any:
