@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,26 @@ __all__ = ["RealCompletionQueue", "RealCounter"]
 _nic.set_ofi_entry_types(CqEntry, CqMsgEntry, CqDataEntry, CqTaggedEntry)
 
 _NO_WAIT = (int(Errno.ENOSYS), int(Errno.EOPNOTSUPP), int(Errno.EINVAL))
+
+
+def _with_wait_object(asked: int, make: Callable[[int], None]) -> None:
+    """Open with the wait object that was asked for, or one that does the same.
+
+    The library's own choice may be FI_WAIT_YIELD (shm's is), which disregards the limit of a wait: libfabric 1.17. Weft
+    yields itself there, and WAIT_UNSPEC is a descriptor where the provider has one.
+    """
+    kinds = {
+        int(WaitObj.WAIT_UNSPEC): (int(WaitObj.WAIT_FD), int(WaitObj.WAIT_NONE)),
+        int(WaitObj.WAIT_YIELD): (int(WaitObj.WAIT_NONE),),
+    }.get(asked, (asked,))
+    for kind in kinds[:-1]:
+        try:
+            make(kind)
+            return
+        except errors.FabricError as reason:
+            if reason.errno not in _NO_WAIT:
+                raise
+    make(kinds[-1])
 
 
 def _cq_class() -> type:
@@ -87,12 +108,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
                 self, domain, size, flags, int(self.format), kind, signaling_vector, wait_cond, waits
             )
 
-        try:
-            make(wait_obj)
-        except errors.FabricError as reason:
-            if wait_obj != WaitObj.WAIT_UNSPEC or reason.errno not in _NO_WAIT:
-                raise
-            make(WaitObj.WAIT_NONE)
+        _with_wait_object(wait_obj, make)
         self.wait_obj = WaitObj(wait_obj)
         self._size = size
         self._site = _handle.here(3)
@@ -193,12 +209,7 @@ class RealCounter(Real, _nic.OfiCounterCore):
             raise errors.InvalidArgument(f"cntr_open: events {events!r} is not one of FI_CNTR_EVENTS_*", op="cntr_open")
         self.events = CntrEvents(events)
         self._fd = -1
-        try:
-            _nic.OfiCounterCore.__init__(self, domain, events, wait_obj, flags)
-        except errors.FabricError as reason:
-            if wait_obj != WaitObj.WAIT_UNSPEC or reason.errno not in _NO_WAIT:
-                raise
-            _nic.OfiCounterCore.__init__(self, domain, events, int(WaitObj.WAIT_NONE), flags)
+        _with_wait_object(wait_obj, lambda kind: _nic.OfiCounterCore.__init__(self, domain, events, kind, flags))
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
