@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tests.ofi.support import library
 from tests.share.owner import Owner
-from weft.providers.ofi import library as ofi_library
 
 import weft
 from weft import errors
+from weft.providers.ofi import library as ofi_library
 from weft.share import real as real_module
 from weft.share.ticket import Ticket
 
