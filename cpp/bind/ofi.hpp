@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "bind/objects.hpp"
@@ -20,7 +21,8 @@
 
 namespace weft::bind {
 
-constexpr int kOfiNoDevice = 19;  // FI_ENODEV
+constexpr int kOfiNoDevice = 19;   // FI_ENODEV
+constexpr int kOfiNoRegion = 270;  // FI_ENOMR
 
 // Sets the Python exception of a refusal: `code` is negative, as libfabric returns it.
 void ofi_set_error(const std::string& call, ssize_t code, const std::string& more = {});
@@ -86,11 +88,35 @@ struct OfiDomain {
   OfiHandle h;
   bool thread_safe = true;
   bool text_addresses = false;  // FI_ADDR_STR
+  bool mr_local = false;        // FI_MR_LOCAL: local buffers need a descriptor
   [[nodiscard]] ofi::FidDomain* get() const noexcept { return reinterpret_cast<ofi::FidDomain*>(h.fid); }
 };
 struct OfiAv {
   std::shared_ptr<OfiDomain> domain;
   OfiHandle h;
+  bool any = false;            // fi_addrs have bits of receive contexts: they are not checked
+  std::vector<uint8_t> small;  // fi_addrs in use, where they are indices
+  std::unordered_set<ofi::Addr> others;
+  // HOT. Whether a fi_addr is in use: the library does not check, and some providers would crash.
+  [[nodiscard]] bool knows(ofi::Addr a) const noexcept {
+    return a < small.size() ? small[a] != 0 : any || (!others.empty() && others.contains(a));
+  }
+  void add(ofi::Addr a) {
+    if (a >= kIndexMax) {
+      others.insert(a);
+      return;
+    }
+    if (a >= small.size()) small.resize(a + 1);
+    small[a] = 1;
+  }
+  void drop(ofi::Addr a) {
+    if (a < small.size()) {
+      small[a] = 0;
+    } else {
+      others.erase(a);
+    }
+  }
+  static constexpr ofi::Addr kIndexMax = 1 << 22;
   [[nodiscard]] ofi::FidAv* get() const noexcept { return reinterpret_cast<ofi::FidAv*>(h.fid); }
 };
 struct OfiEq {
@@ -148,6 +174,9 @@ struct OfiEp {
   int shut() noexcept;
   std::shared_ptr<OfiDomain> domain;
   std::shared_ptr<OfiCq> tx, rx;
+  std::shared_ptr<OfiAv> av;
+  bool enabled = false;
+  bool connected = false;  // FI_EP_MSG
   std::vector<std::shared_ptr<void>> bound;
   OfiHandle h;
   ofi::Slots own;  // of operations that no queue reports

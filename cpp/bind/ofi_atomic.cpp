@@ -97,6 +97,10 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
     }
     count = wanted;
   }
+  if (!ofi_ready(*ep, method, peer, false) || (!inject && !ofi_described(*ep, method, operand, desc)) ||
+      !ofi_described(*ep, method, result, result_desc)) {
+    return nullptr;
+  }
   OfiOp op{method, kOfiTransmit, ep->tx_flags, 0, false};
   if (inject) {
     return ofi_post_inject(ep, op, [&]() -> ssize_t {
@@ -160,6 +164,8 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
               : !target_ok(method, p.addr, p.key, &addr, &key)) {
     return nullptr;
   }
+  if (!ofi_ready(*ep, method, peer, false) || !operand.all_described(*ep, method) || !result.all_described(*ep, method))
+    return nullptr;
   std::array<const Buf*, ofi::kHeldMax> bufs;
   size_t held = 0;
   for (const OfiList* list : {&operand, &compare, &result}) {

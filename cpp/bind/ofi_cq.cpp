@@ -58,6 +58,11 @@ bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context
     Py_XINCREF(*context);
     return true;
   }
+  if (slot->claim == ofi::Slot::Claim::peeks && !failed) {  // the message stays with the context, until it is claimed
+    slot->claim = ofi::Slot::Claim::has;
+    Py_XINCREF(*context);
+    return true;
+  }
   const bool silent = slot->silent && !failed;
   if (slot->silent) --cq.silent;
   if (slot->large) --cq.large;

@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bind/signatures.hpp"
+#include "bind/wait.hpp"
 
 namespace weft::bind {
 
@@ -53,6 +54,8 @@ PyMethodDef g_methods[] = {
 
 using Core = OfiCore<OfiEp>;
 
+constexpr int kEpMsg = 1;  // FI_EP_MSG
+
 void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) {
   OfiDomain& d = ofi_open(domain, "endpoint");
   const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::endpoint);
@@ -66,6 +69,7 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
     box->tx_flags = info.info->tx->op_flags;
     box->inject_size = info.info->tx->inject_size;
   }
+  box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
   if (info.info->rx != nullptr) box->rx_flags = info.info->rx->op_flags;
   new (self) Core{box};
 }
@@ -191,6 +195,34 @@ size_t valid(Core& self, int datatype, int op, int family) {
   return count;
 }
 
+// For bench/bench_ofi.py: calls of the library in a loop, without Python. (calls, nanoseconds of all); stops at the
+// first call that is refused.
+nb::tuple bare_inject_writes(Core& self, const nb::bytes& data, uint64_t peer, uint64_t addr, uint64_t key,
+                             size_t count) {
+  OfiEp& ep = ofi_open(self, "ep.bare_inject_writes");
+  const auto call = ofi::op(ep.get()->rma, &ofi::RmaOps::inject);
+  if (call == nullptr) ofi_raise_missing("ep.inject_write");
+  const uint64_t begun = now_ns();
+  size_t done = 0;
+  while (done < count && call(ep.get(), data.c_str(), data.size(), peer, addr, key) == 0) ++done;
+  return nb::make_tuple(done, now_ns() - begun);
+}
+nb::tuple bare_writes(Core& self, const nb::bytes& data, uint64_t peer, uint64_t addr, uint64_t key, size_t count) {
+  OfiEp& ep = ofi_open(self, "ep.bare_writes");
+  const auto call = ofi::op(ep.get()->rma, &ofi::RmaOps::write);
+  if (call == nullptr || !ep.tx) ofi_raise_missing("ep.write");
+  std::vector<ofi::Slot*> slots;
+  for (size_t i = 0; i < count; ++i) slots.push_back(ep.tx->slots.take(&ep));
+  const uint64_t begun = now_ns();
+  size_t done = 0;
+  while (done < count && call(ep.get(), data.c_str(), data.size(), nullptr, peer, addr, key, slots[done]) == 0) {
+    ++done;
+  }
+  const uint64_t spent = now_ns() - begun;
+  for (size_t i = done; i < count; ++i) ep.tx->slots.give(slots[i]);
+  return nb::make_tuple(done, spent);
+}
+
 void close_ep(Core& self) {
   const int r = self.box->shut();
   if (r < 0) ofi_raise("ep.close", r);
@@ -198,10 +230,26 @@ void close_ep(Core& self) {
 
 }  // namespace
 
+// Binds a vector to an endpoint that has none, for its close(): ofi_rxm of libfabric 1.17 crashes without one.
+static std::shared_ptr<OfiAv> any_vector(const OfiEp& ep) noexcept {
+  const auto open = ep.domain->h.fid == nullptr ? nullptr : ofi::op(ep.domain->get()->ops, &ofi::DomainOps::av_open);
+  if (open == nullptr) return nullptr;
+  ofi::AvAttr attr{};
+  ofi::FidAv* fid = nullptr;
+  if (open(ep.domain->get(), &attr, &fid, nullptr) != 0) return nullptr;
+  auto made = std::make_shared<OfiAv>();
+  made->domain = ep.domain;
+  made->h.fid = &fid->fid;
+  (void)ep.h.fid->ops->bind(ep.h.fid, made->h.fid, 0);
+  return made;
+}
+
 // Operations that are under way end with the endpoint. The library may still report them, so their slots stay until the
 // queue is closed or reports them; but it no longer uses their buffers.
 int OfiEp::shut() noexcept {
   const bool drops = ofi_may_drop(h), was_open = h.fid != nullptr;
+  std::shared_ptr<OfiAv> vector;
+  if (was_open && drops && !av && !connected) vector = any_vector(*this);
   const int r = h.shut();
   if (r < 0 || !was_open || !drops) return r;
   std::vector<uint64_t> owners;
@@ -216,6 +264,7 @@ int OfiEp::shut() noexcept {
   for (const uint64_t owner : owners) ofi_drop(owner);  // last: dropping may run Python code
   ofi_drop_all(own);
   bound.clear();
+  av.reset();
   return 0;
 }
 
@@ -244,6 +293,7 @@ void register_ofi_endpoint(Module& m) {
           [](Core& self, OfiCore<OfiAv>& av, uint64_t flags) {
             (void)ofi_open(av, "ep.bind");
             bind_fid(ofi_open(self, "ep.bind"), av.box, flags);
+            self.box->av = av.box;
           },
           nb::arg("av"), nb::arg("flags"))
       .def(
@@ -257,6 +307,7 @@ void register_ofi_endpoint(Module& m) {
            [](Core& self) {
              OfiEp& ep = ofi_open(self, "ep.enable");
              ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
+             ep.enabled = true;
            })
       .def(
           "getname_core", [](Core& self) { return name_of(self, false); },
@@ -271,6 +322,16 @@ void register_ofi_endpoint(Module& m) {
       .def("getopt_core", &get_option, nb::arg("level"), nb::arg("optname"))
       .def("setopt_core", &set_option, nb::arg("level"), nb::arg("optname"), nb::arg("value"), nb::arg("size"))
       .def("cancel_core", &cancel, nb::arg("context").none())
+      .def("bare_inject_writes", &bare_inject_writes, nb::arg("data"), nb::arg("dest_addr"), nb::arg("addr"),
+           nb::arg("key"), nb::arg("count"),
+           nb::sig("def bare_inject_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> "
+                   "tuple[int, int]"),
+           "For benchmarks: fi_inject_write in a loop of C++. Returns (calls, nanoseconds of all of them).")
+      .def("bare_writes", &bare_writes, nb::arg("data"), nb::arg("dest_addr"), nb::arg("addr"), nb::arg("key"),
+           nb::arg("count"),
+           nb::sig("def bare_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> "
+                   "tuple[int, int]"),
+           "For benchmarks: fi_write in a loop of C++. Returns (calls, nanoseconds of all of them).")
       .def("valid_core", &valid, nb::arg("datatype"), nb::arg("op"), nb::arg("family"))
       .def(
           "size_left",

@@ -47,11 +47,25 @@ struct OfiList {
   // element: bytes of an element of an atomic, whose lists may be of fi.Ioc; 0: bytes.
   bool acquire(PyObject* list, bool writable, PyObject* count_arg, const char* method, size_t element = 0);
   bool take_descs(PyObject* descs, const char* method);
+  [[nodiscard]] bool all_described(const OfiEp& ep, const char* method) const;
   [[nodiscard]] void** descs() { return described ? desc.data() : nullptr; }
 };
 // Remote pieces: objects with .addr, .len (.count) and .key, or triples.
 bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool atomic,
                 std::array<ofi::RmaIov, ofi::kIovMax>* out, size_t* count);
+
+// HOT. Checks what the library does not: that the endpoint is enabled, and that the peer is in its vector.
+bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer);
+inline bool ofi_ready(const OfiEp& ep, const char* method, ofi::Addr peer, bool receives) {
+  if (ep.enabled && (!ep.av || (receives && peer == ~uint64_t{0}) || ep.av->knows(peer))) [[likely]]
+    return true;
+  return ofi_refuse_state(ep, method, peer);
+}
+// Under FI_MR_LOCAL the library needs a descriptor of a buffer with bytes.
+bool ofi_refuse_desc(const char* method);
+inline bool ofi_described(const OfiEp& ep, const char* method, const Buf& b, const void* desc) {
+  return !ep.domain->mr_local || desc != nullptr || b.length == 0 || ofi_refuse_desc(method);
+}
 
 // What an operation is, for post().
 struct OfiOp {
@@ -60,6 +74,7 @@ struct OfiOp {
   uint64_t flags = 0;  // of the call, or the endpoint's
   size_t total = 0;    // bytes
   bool receives = false;
+  ofi::Slot* slot = nullptr;  // of a message that was claimed; null: a new one
 };
 
 void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept;
@@ -72,9 +87,13 @@ PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* con
   if (cq != nullptr && cq->silent >= kOfiSilentMax) [[unlikely]]
     ofi_sweep(*cq);
   ofi::Slots& slots = cq != nullptr ? cq->slots : ep->own;
-  ofi::Slot* slot = slots.take(ep);
-  if (context != nullptr && context != Py_None) slot->context = reinterpret_cast<uint64_t>(Py_NewRef(context));
+  ofi::Slot* slot = op.slot != nullptr ? op.slot : slots.take(ep);
+  if (op.slot == nullptr && context != nullptr && context != Py_None)
+    slot->context = reinterpret_cast<uint64_t>(Py_NewRef(context));
   slot->receives = op.receives;
+  if (op.receives && (op.flags & (kOfiPeek | kOfiClaim)) != 0) [[unlikely]]
+    slot->claim = (op.flags & (kOfiPeek | kOfiClaim)) == (kOfiPeek | kOfiClaim) ? ofi::Slot::Claim::peeks
+                                                                                : ofi::Slot::Claim::none;
   slot->multi = op.receives && (op.flags & kOfiMultiRecv) != 0;
   for (size_t i = 0; i < count; ++i) {
     PyObject* owner = bufs[i]->hold();

@@ -142,6 +142,7 @@ void make_fabric(OfiCore<OfiFabric>* self, const OfiInfo& info) {
 }
 
 constexpr int kThreadSafe = 1;       // FI_THREAD_SAFE
+constexpr int kMrLocal = 1 << 2;     // FI_MR_LOCAL
 constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
 
 void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info) {
@@ -155,6 +156,7 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   box->h.fid = &fid->fid;
   box->thread_safe = info.info->domain->threading == kThreadSafe;
   box->text_addresses = info.info->addr_format == kFormatText;
+  box->mr_local = (info.info->domain->mr_mode & kMrLocal) != 0;
   new (self) OfiCore<OfiDomain>{box};
 }
 
@@ -194,6 +196,7 @@ void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, i
   auto box = std::make_shared<OfiAv>();
   box->domain = domain.box;
   box->h.fid = &fid->fid;
+  box->any = rx_ctx_bits != 0;
   new (self) OfiCore<OfiAv>{box};
 }
 
@@ -209,6 +212,7 @@ uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags) {
   if (r < 0) ofi_raise("av.insert", r);
   if (r == 0 || found == ~uint64_t{0})
     ofi_raise("av.insert", fi_err::kEINVAL, "the provider does not take the address");
+  av.add(found);
   return found;
 }
 
@@ -222,6 +226,7 @@ uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, s
       call(av.get(), node ? node->c_str() : nullptr, service ? service->c_str() : nullptr, &found, flags, nullptr);
   if (r < 0) ofi_raise("av.insertsvc", r);
   if (r == 0) ofi_raise("av.insertsvc", fi_err::kEINVAL, "the provider finds no such address");
+  av.add(found);
   return found;
 }
 
@@ -234,6 +239,9 @@ std::vector<uint64_t> insert_symmetric(OfiCore<OfiAv>& self, const std::string& 
   std::vector<uint64_t> found(nodes * services, ~uint64_t{0});
   ofi_check("av.insertsym",
             call(av.get(), node.c_str(), nodes, service.c_str(), services, found.data(), flags, nullptr));
+  for (const uint64_t one : found) {
+    if (one != ~uint64_t{0}) av.add(one);
+  }
   return found;
 }
 
@@ -242,6 +250,7 @@ void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::remove);
   if (call == nullptr) ofi_raise_missing("av.remove");
   ofi_check("av.remove", call(av.get(), &fi_addr, 1, flags));
+  av.drop(fi_addr);
 }
 
 nb::object look_up(OfiCore<OfiAv>& self, uint64_t fi_addr) {

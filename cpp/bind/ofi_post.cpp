@@ -120,6 +120,13 @@ bool OfiList::take_descs(PyObject* descs, const char* method) {
   return true;
 }
 
+bool OfiList::all_described(const OfiEp& ep, const char* method) const {
+  for (size_t i = 0; i < count; ++i) {
+    if (!ofi_described(ep, method, bufs[i], desc[i])) return false;
+  }
+  return true;
+}
+
 bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool atomic,
                 std::array<ofi::RmaIov, ofi::kIovMax>* out, size_t* count) {
   const nb::object fast = nb::steal(PySequence_Fast(list, ""));
@@ -166,6 +173,24 @@ bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool at
   }
   *count = n;
   return true;
+}
+
+bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer) {
+  if (!ep.enabled) {
+    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the endpoint is not enabled\n  try: ep.enable() first");
+  } else {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + (peer == ~uint64_t{0} ? "no peer" : std::to_string(peer)) +
+                                   " is not in the endpoint's address vector\n  try: what av.insert() returned for the "
+                                   "peer's address");
+  }
+  return false;
+}
+
+bool ofi_refuse_desc(const char* method) {
+  set_error(kOfiNoRegion, std::string(method) +
+                              ": the domain was opened with MR_LOCAL, and desc is None\n  try: "
+                              "desc=mr.desc of a region that covers the buffer");
+  return false;
 }
 
 // ---- posting -------------------------------------------------------------------------------------------------------
@@ -233,7 +258,8 @@ PyObject* one(PyObject* self, const char* method, const Args& a, bool tagged, bo
   void* desc = nullptr;
   const bool source = receives || (remote && std::strcmp(method, "read") == 0);
   if (!ofi_take(a.buf, source, a.len, method, &b) || !n.take(a, method, tagged, remote, source) ||
-      !ofi_desc(a.desc, method, &desc)) [[unlikely]] {
+      !ofi_desc(a.desc, method, &desc) || !ofi_ready(*ep, method, n.peer, receives) ||
+      !ofi_described(*ep, method, b, desc)) [[unlikely]] {
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length, receives};
@@ -250,8 +276,10 @@ PyObject* one_inject(PyObject* self, const char* method, const Args& a, bool tag
     return nullptr;
   Buf b;
   Numbers n;
-  if (!ofi_take(a.buf, false, a.len, method, &b) || !n.take(a, method, tagged, remote, false)) [[unlikely]]
+  if (!ofi_take(a.buf, false, a.len, method, &b) || !n.take(a, method, tagged, remote, false) ||
+      !ofi_ready(*ep, method, n.peer, false)) [[unlikely]] {
     return nullptr;
+  }
   if (b.length > ep->inject_size) {
     set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(b.length) +
                                      " bytes; at most inject_size " + std::to_string(ep->inject_size));
@@ -274,7 +302,8 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
   const Args a{.peer = l.peer, .tag = l.tag, .ignore = l.ignore, .addr = l.addr, .key = l.key};
   const bool source = receives || (remote && std::strcmp(method, "readv") == 0);
   if (!list.acquire(l.iov, source, l.count, method) || !n.take(a, method, tagged, remote, source) ||
-      !list.take_descs(l.desc, method)) {
+      !list.take_descs(l.desc, method) || !ofi_ready(*ep, method, n.peer, receives) ||
+      !list.all_described(*ep, method)) {
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
@@ -492,6 +521,17 @@ struct MsgArgs {
   Attr iov, desc, count, addr, context, data;
 };
 
+ofi::Slot* claimed(const OfiEp& ep, PyObject* context) {
+  ofi::Slot* found = nullptr;
+  const uint64_t wanted = context == Py_None ? 0 : reinterpret_cast<uint64_t>(context);
+  if (ep.rx) {
+    ep.rx->slots.each([&](ofi::Slot* slot) {
+      if (slot->endpoint == &ep && slot->claim == ofi::Slot::Claim::has && slot->context == wanted) found = slot;
+    });
+  }
+  return found;
+}
+
 // A call with a struct. F: (FidEp*, OfiList, peer, data, flags, context) -> the library's answer.
 template <typename F>
 PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObject* msg, PyObject* flags_arg,
@@ -508,10 +548,18 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   const bool buffers = !receives || (flags & kOfiPeek) == 0;  // a peek has none
   if ((buffers &&
        (!list.acquire(m.iov.value, writable, m.count.value, method) || !list.take_descs(m.desc.value, method))) ||
-      !to_u64(m.addr.value, &peer, method, "addr") || !to_u64(m.data.value, &data, method, "data")) {
+      !to_u64(m.addr.value, &peer, method, "addr") || !to_u64(m.data.value, &data, method, "data") ||
+      !ofi_ready(*ep, method, peer, receives) || !list.all_described(*ep, method)) {
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, flags, list.total, receives};
+  if (receives && (flags & (kOfiClaim | kOfiPeek)) == kOfiClaim) {  // of a message that a peek took hold of
+    op.slot = claimed(*ep, m.context.value);
+    if (op.slot == nullptr) {
+      set_error(fi_err::kEINVAL, std::string(method) + ": CLAIM: no peek with PEEK | CLAIM has this context");
+      return nullptr;
+    }
+  }
   return ofi_post(ep, op, m.context.value, list.pointers.data(), list.count,
                   [&](void* context) { return f(ep->get(), list, peer, data, flags, context); });
 }

@@ -2,6 +2,9 @@
 #include "ofi/library.hpp"
 
 #include <dlfcn.h>
+#include <signal.h>
+
+#include <array>
 
 namespace weft::ofi {
 
@@ -18,6 +21,23 @@ bool find(void* handle, const char* name, Call* call, std::string* why) {
   return *call != nullptr;
 }
 
+// Keeps the process's handlers of signals: libraries that libfabric loads (PSM, PSM2) install handlers of crashes.
+class KeptHandlers {
+ public:
+  KeptHandlers() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
+  }
+  ~KeptHandlers() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  KeptHandlers(const KeptHandlers&) = delete;
+  KeptHandlers& operator=(const KeptHandlers&) = delete;
+
+ private:
+  static constexpr std::array kSignals{SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGFPE, SIGINT, SIGTERM};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
 }  // namespace
 
 const Library* library() noexcept {
@@ -26,7 +46,11 @@ const Library* library() noexcept {
 
 const Library* load(const char* path, std::string* why) {
   if (g_loaded) return &g_library;
-  void* handle = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void* handle = nullptr;
+  {
+    const KeptHandlers kept;
+    handle = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  }
   if (handle == nullptr) {
     const char* reason = ::dlerror();
     *why = reason == nullptr ? "dlopen failed" : reason;

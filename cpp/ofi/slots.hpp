@@ -28,9 +28,10 @@ struct Slot {
   Slot* next_free = nullptr;
   bool busy = false;
   bool receives = false;
-  bool silent = false;  // the application wants no entry of a success
-  bool multi = false;   // FI_MULTI_RECV: has several completions
-  bool large = false;   // of many bytes
+  bool silent = false;                                                  // the application wants no entry of a success
+  bool multi = false;                                                   // FI_MULTI_RECV: has several completions
+  bool large = false;                                                   // of many bytes
+  enum class Claim : uint8_t { none, peeks, has } claim = Claim::none;  // FI_PEEK with FI_CLAIM, and its message
 
   void hold(uint64_t owner) {
     for (uint64_t& place : held) {
@@ -81,6 +82,7 @@ class Slots {
   void give(Slot* slot) noexcept {
     slot->context = 0;
     slot->busy = slot->receives = slot->silent = slot->multi = slot->large = false;
+    slot->claim = Slot::Claim::none;
     slot->next_free = free_;
     free_ = slot;
     --busy_;

@@ -3426,6 +3426,16 @@ class OfiEndpointCore:
 
     def cancel_core(self, context: object | None) -> None: ...
 
+    def bare_inject_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> tuple[int, int]:
+        """
+        For benchmarks: fi_inject_write in a loop of C++. Returns (calls, nanoseconds of all of them).
+        """
+
+    def bare_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> tuple[int, int]:
+        """
+        For benchmarks: fi_write in a loop of C++. Returns (calls, nanoseconds of all of them).
+        """
+
     def valid_core(self, datatype: int, op: int, family: int) -> int: ...
 
     def size_left(self, transmit: bool) -> int: ...

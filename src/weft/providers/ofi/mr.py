@@ -40,6 +40,12 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
     __class__ = stands_for(_class)
 
     _called = "mr"
+    address: int = 0
+    length: int = 0
+    access: int = 0
+    readonly: bool = False
+    iface: HmemIface = HmemIface.HMEM_SYSTEM
+    device: int = 0
 
     def __init__(
         self,
@@ -58,9 +64,9 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         self._children: _handle.Children = {}
         self._bound: list[Any] = []
         described = [_nic.describe_buffer(one) for one in buffers]
-        self.address: int = described[0][0] if described else 0
-        self.length: int = sum(one[1] for one in described)
-        self.readonly: bool = any(one[2] for one in described)
+        self.address = described[0][0] if described else 0
+        self.length = sum(one[1] for one in described)
+        self.readonly = any(one[2] for one in described)
         self._buffers = buffers
         more: dict[str, Any] = {}
         if attr is not None:
@@ -68,7 +74,7 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
             if attr.iface:
                 more["iface"] = int(attr.iface)
         self.iface = HmemIface(more.get("iface", described[0][3] if described else 0))
-        self.device: int = more.get("device", 0)
+        self.device = more.get("device", 0)
         _nic.OfiMemoryRegionCore.__init__(
             self, domain, buffers, access, offset, key, flags, bool(access & _LOCAL_WRITES), **more
         )

@@ -1,0 +1,108 @@
+"""Connected endpoints of a real libfabric: listen, connect, accept, reject, transfer, shutdown."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.ofi.support import CAPS, offer
+
+from weft import fi
+
+PROVIDER = "ofi:tcp"
+
+
+def event(eq: Any, expected: int, *others: Any) -> Any:
+    """The next event, while other queues make progress."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        found = eq.read()
+        if found is not None:
+            assert found[0] == expected, found
+            return found[1]
+        for cq in others:
+            cq.read()
+    raise AssertionError(f"no event {expected}")
+
+
+@contextlib.contextmanager
+def listener() -> Iterator[tuple[Any, Any, Any, Any, Any]]:
+    """(info, fabric, domain, event queue, passive endpoint that listens)."""
+    info = offer(PROVIDER, CAPS & ~fi.TAGGED, fi.EP_MSG)
+    with (
+        fi.Fabric(info.fabric_attr) as fabric,
+        fabric.domain(info) as domain,
+        fabric.eq_open() as eq,
+        fabric.passive_ep(info) as pep,
+    ):
+        pep.bind(eq)
+        pep.listen()
+        yield info, fabric, domain, eq, pep
+
+
+def endpoint(domain: Any, eq: Any, info: Any, undo: contextlib.ExitStack) -> tuple[Any, Any]:
+    cq = undo.enter_context(domain.cq_open())
+    ep = undo.enter_context(domain.endpoint(info))
+    ep.bind(cq, fi.TRANSMIT | fi.RECV)
+    ep.bind(eq)
+    return ep, cq
+
+
+def test_connect_transfer_shutdown() -> None:
+    with listener() as (info, _, domain, eq, pep), contextlib.ExitStack() as undo:
+        assert isinstance(pep, fi.PassiveEndpoint)
+        assert isinstance(eq, fi.EventQueue)
+        mine, my_cq = endpoint(domain, eq, info, undo)
+        mine.connect(pep.getname(), b"private")
+        request = event(eq, fi.EqEvent.CONNREQ)
+        assert request.fid is pep
+        assert request.data[:7] == b"private"
+        theirs, their_cq = endpoint(domain, eq, request.info, undo)
+        theirs.accept(b"welcome")
+        fids = {event(eq, fi.EqEvent.CONNECTED, my_cq, their_cq).fid for _ in range(2)}
+        assert fids == {mine, theirs}
+        room = bytearray(5)
+        theirs.recv(room, context="got")
+        mine.send(b"hello", context="sent")
+        seen: list[Any] = []
+        end = time.monotonic() + 30
+        while len(seen) < 2 and time.monotonic() < end:
+            seen += [*my_cq.read(), *their_cq.read()]
+        assert {entry.op_context for entry in seen} == {"got", "sent"}
+        assert room == b"hello"
+        assert mine.getpeer() == pep.getname()
+        mine.shutdown()
+        assert event(eq, fi.EqEvent.SHUTDOWN, my_cq, their_cq).fid in (mine, theirs)
+        with pytest.raises(fi.InvalidArgument, match="unanswered"):
+            theirs.accept()
+
+
+def test_rejected_request_is_an_error_event() -> None:
+    with listener() as (info, _, domain, eq, pep), contextlib.ExitStack() as undo:
+        mine, cq = endpoint(domain, eq, info, undo)
+        mine.connect(pep.getname())
+        request = event(eq, fi.EqEvent.CONNREQ)
+        pep.reject(request.info.handle, b"no")
+        with pytest.raises(fi.Available):
+            event(eq, -1, cq)
+        failed = eq.readerr()
+        assert failed.fid is mine
+        assert failed.err == fi.ECONNREFUSED
+        with pytest.raises(fi.InvalidArgument, match="answered already"):
+            pep.reject(request.info.handle)
+
+
+def test_own_events_come_back() -> None:
+    info = offer(PROVIDER)
+    with fi.Fabric(info.fabric_attr) as fabric, fabric.eq_open(flags=fi.WRITE) as eq:
+        entry = object()
+        assert eq.read() is None
+        with pytest.raises(fi.Again):
+            eq.sread(timeout=0.01)
+        eq.write(fi.EqEvent.NOTIFY, entry)
+        event_number, found = eq.sread(timeout=10)
+        assert event_number == fi.EqEvent.NOTIFY
+        assert found is entry

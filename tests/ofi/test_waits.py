@@ -1,0 +1,117 @@
+"""Waiting over a real libfabric: sread, descriptors, asyncio, signals; other threads run meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import threading
+import time
+from typing import Any
+
+import pytest
+from tests.ofi.support import drain, pair, post, until
+
+from weft import fi
+
+FD = {"cq": {"wait_obj": fi.WAIT_FD}}
+
+
+def test_sread_times_out(provider: str) -> None:
+    with pair(provider) as (a, _):
+        with pytest.raises(fi.Again, match="timeout"):
+            a.cq.sread(timeout=0.01)
+        assert a.cq.read() == []
+
+
+def test_sread_returns_completions(provider: str) -> None:
+    with pair(provider) as (a, b):
+        room = bytearray(4)
+        b.ep.recv(room, context="got")
+        to = a.to(b)
+        post(lambda: a.ep.send(b"data", dest_addr=to), a, b)
+        found: list[Any] = []
+        end = time.monotonic() + 30
+        while not found and time.monotonic() < end:
+            drain(a)
+            try:
+                found = b.cq.sread(timeout=0.05)
+            except fi.Again:
+                pass
+        assert found[0].op_context == "got"
+        assert room == b"data"
+
+
+def test_other_threads_run_while_one_waits(provider: str) -> None:
+    with pair(provider) as (a, _):
+        turns = []
+
+        def count() -> None:
+            while not turns or turns[-1] != "end":
+                turns.append("turn")
+                if len(turns) > 100:
+                    turns.append("end")
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        with pytest.raises(fi.Again):
+            a.cq.sread(timeout=0.2)
+        thread.join(30)
+        assert turns[-1] == "end"
+
+
+def test_queue_without_wait_object_refuses_sread(provider: str) -> None:
+    with pair(provider, cq={"wait_obj": fi.WAIT_NONE}) as (a, _):
+        with pytest.raises(fi.InvalidArgument, match="WAIT_NONE"):
+            a.cq.sread(timeout=0)
+        assert a.cq.fd == -1
+
+
+def test_descriptor_tells_of_completions() -> None:
+    with pair("ofi:tcp", **FD) as (a, b):
+        room = bytearray(4)
+        b.ep.recv(room, context="got")
+        to = a.to(b)
+        post(lambda: a.ep.send(b"data", dest_addr=to), a, b)
+        assert b.cq.fd >= 0
+        assert b.cq.control(fi.GETWAIT) == b.cq.fd
+        end = time.monotonic() + 30
+        while not b.seen and time.monotonic() < end:
+            if b.cq.trywait() and a.cq.trywait():
+                select.select([b.cq.fd, a.cq.fd], [], [], 1.0)
+            drain(a, b)
+        assert b.seen[0].op_context == "got"
+        b.fabric.trywait([b.cq])
+
+
+def test_asyncio_awaits_operations() -> None:
+    async def talk() -> tuple[Any, Any, bytearray]:
+        with pair("ofi:tcp", **FD) as (a, b):
+            to, room = a.to(b), bytearray(5)
+            async with fi.AsyncEndpoint(a.ep) as left, fi.AsyncEndpoint(b.ep) as right:
+                got = asyncio.ensure_future(right.trecv(room, tag=3, context="r"))
+                sent = await asyncio.wait_for(left.tsend(b"async", dest_addr=to, tag=3, context="s"), 30)
+                return sent, await asyncio.wait_for(got, 30), room
+
+    sent, got, room = asyncio.run(talk())
+    assert sent.op_context == "s"
+    assert got.op_context == "r"
+    assert room == b"async"
+
+
+def test_closing_a_queue_ends_its_wait() -> None:
+    with pair("ofi:tcp") as (a, _):
+        cq = a.domain.cq_open()
+        said: list[Any] = []
+
+        def wait() -> None:
+            try:
+                said.append(cq.sread(timeout=20))
+            except fi.FabricError as reason:
+                said.append(reason)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: thread.is_alive(), a)
+        cq.close()
+        thread.join(30)
+        assert isinstance(said[0], (fi.Canceled, fi.BadState)), said
