@@ -48,7 +48,7 @@ def main() -> list[Row]:
     def settle() -> None:
         while True:
             try:
-                if not cq.read(1024) and not other.read(1024) and not cq.outstanding():
+                if not cq.read(1024) and not other.read(1024) and not cq.outstanding() and not other.outstanding():
                     return
             except fi.Available:
                 cq.readerr()
@@ -110,6 +110,23 @@ def main() -> list[Row]:
                 median=middle,
             )
         )
+    # A message makes no system call in the library, so the whole call is short: it is within the budget above nothing.
+    send, receive = ep.inject, sides[1][0].recv
+    rooms = [bytearray(8) for _ in range(64)]
+
+    def sends() -> None:
+        for _ in range(64):
+            send(data, peer)
+
+    best = float("inf")
+    for _ in range(ROUNDS):
+        for room in rooms:
+            receive(room)
+        begun = clock()
+        sends()
+        best = min(best, (clock() - begun) / 64 - turn)
+        settle()
+    rows.append(Row("ofi:shm, inject of 8 B, the whole call", "60 ns", best, "ns", best <= BUDGET_NS))
     for ep_, av_, cq_ in sides:
         ep_.close()
         av_.close()
