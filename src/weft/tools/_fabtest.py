@@ -3,6 +3,9 @@
 Both sides register one region under the same key: a header, then data. The client writes what it will do and its own
 address into the server's header, and the server answers by a write into the client's. From then on it is writes, reads
 and polls of memory, or messages: nothing else goes between the two.
+
+Over a real libfabric the two introduce themselves by messages instead, because addresses and keys of a region may be
+the provider's.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from .. import fi
 from ..providers.cxi.provider import Cxi
+from . import _real
 from ._completions import RECEIVED, SENT, Completions
 from ._text import UsageError
 
@@ -25,6 +29,7 @@ __all__ = ["DEFAULT_PROVIDER", "info_of", "run", "serve"]
 
 DEFAULT_PROVIDER = Cxi.name
 KEY = 0xC0DE  # FT_MR_KEY
+PORT = "9228"  # of a server over IP; fabtests' default
 HEADER = 4096  # bytes before the data: a flag, a length, the plan
 WINDOW = 64
 _ANSWER_S = 60.0
@@ -51,7 +56,10 @@ class _Side:
     def _open(self, info: fi.Info, nbytes: int) -> None:
         keep = self._undo.enter_context
         domain = keep(keep(fi.Fabric(info.fabric_attr)).domain(info))
-        self.cq, self.av = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT)), keep(domain.av_open())
+        self.real = _real.is_real(info.fabric_attr.prov_name)
+        # A real provider makes progress in calls alone, and shm of libfabric 1.17 does not keep the limit of a sleep.
+        waits = fi.WAIT_NONE if self.real else fi.WAIT_UNSPEC
+        self.cq, self.av = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT, wait_obj=waits)), keep(domain.av_open())
         self.ep = keep(domain.endpoint(info))
         self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
         self.ep.bind(self.av)
@@ -62,8 +70,11 @@ class _Side:
         if domain.mr_mode & fi.MR_ENDPOINT:
             mr.bind(self.ep)
             mr.enable()
-        self.peer = -1
-        self.completions = Completions(self.cq, _patience)
+        self.place = (mr.address if domain.virt_addr else 0, mr.key)
+        self.peer, self.far = -1, (0, KEY)
+        self.patient = False
+        self._early = 0  # completions that were read before they were waited for
+        self.completions = Completions(self.cq, lambda idle_s: None if self.patient else _patience(idle_s))
 
     def close(self) -> None:
         self._undo.close()
@@ -75,24 +86,51 @@ class _Side:
         self._post(self.ep.read, into, at)
 
     def _post(self, call: Callable[..., None], buffer: Any, at: int) -> None:
-        call(buffer, None, self.peer, at, KEY)
+        self._call(call, buffer, at)
         self._done(1)
+
+    def _call(self, call: Callable[..., None], buffer: Any, at: int) -> None:
+        base, key = self.far
+        while True:
+            try:
+                call(buffer, None, self.peer, base + at, key)
+                return
+            except fi.Again:
+                self._early += len(self.cq.read(WINDOW))
 
     def many(self, call: Callable[..., None], buffer: Any, count: int) -> None:
         """Post an operation `count` times, at most WINDOW under way."""
         under_way = 0
         for _ in range(count):
-            call(buffer, None, self.peer, HEADER, KEY)
+            self._call(call, buffer, HEADER)
             under_way += 1
             if under_way == WINDOW:
                 under_way -= self._done(1)
         self._done(under_way)
 
     def _done(self, count: int) -> int:
-        ended = 0
+        ended, self._early = self._early, 0
+        deadline = time.monotonic() + _ANSWER_S
         while ended < count:
-            ended += len(self.cq.sread(WINDOW, timeout=_ANSWER_S))
+            found = self.cq.read(WINDOW) if self.real else self.cq.sread(WINDOW, timeout=_ANSWER_S)
+            ended += len(found)
+            if not found and time.monotonic() > deadline:
+                raise UsageError(f"fabtest: no completion within {_ANSWER_S:g} s")
         return ended
+
+    def tell(self, data: bytes) -> None:
+        """Send a message."""
+        self.completions.post(self.ep.send, data, None, self.peer, SENT)
+        self.completions.wait(SENT)
+
+    def hear(self, patient: bool = False) -> bytes:
+        """The next message; patient: without a limit of time."""
+        room = np.zeros(HEADER, np.uint8)
+        self.completions.post(self.ep.recv, room, None, fi.ADDR_UNSPEC, RECEIVED)
+        self.patient = patient
+        self.completions.wait(RECEIVED)
+        self.patient = False
+        return room.tobytes().rstrip(b"\0")
 
     def wait(self, come: Callable[[], bool], what: str, forever: bool = False) -> None:
         """Poll the memory. Raises UsageError after a minute without `forever`."""
@@ -118,6 +156,8 @@ def _hints(provider: str) -> fi.Info:
 
 def info_of(provider: str, own: str | None, own_pid: str | None, peer: str | None, peer_pid: str | None) -> fi.Info:
     """The Info of a server, or of a client where there is a peer: its dest_addr is the server."""
+    if _real.is_real(provider):
+        return _real_info(provider, own, own_pid, peer, peer_pid)
     hints = _hints(provider)
     if own is not None or own_pid is not None:
         mine = fi.getinfo(node=own, service=own_pid, flags=fi.SOURCE, hints=hints)[0]
@@ -125,6 +165,23 @@ def info_of(provider: str, own: str | None, own_pid: str | None, peer: str | Non
         if peer is None:
             return mine
     return fi.getinfo(node=peer, service=peer_pid, hints=hints)[0]
+
+
+def _real_info(provider: str, own: str | None, own_port: str | None, peer: str | None, port: str | None) -> fi.Info:
+    """As info_of, of a real libfabric: own and peer are hosts where addresses are of IP, else what getname() tells."""
+    hints = fi.Info(
+        caps=fi.RMA | fi.MSG | fi.TAGGED,
+        ep_attr=fi.EpAttr(type=fi.EP_RDM),
+        domain_attr=fi.DomainAttr(mr_mode=_real.MODES & ~fi.MR_LOCAL),
+        fabric_attr=fi.FabricAttr(prov_name=provider),
+    )
+    found = fi.getinfo(hints=hints)[0]
+    if found.addr_format == fi.ADDR_STR:
+        found.dest_addr = peer
+        return found
+    if peer is None:
+        return fi.getinfo(node=own, service=own_port or PORT, flags=fi.SOURCE, hints=hints)[0]
+    return fi.getinfo(node=peer, service=port or PORT, hints=hints)[0]
 
 
 # ---- the two sides ---------------------------------------------------------------------------------------------------
@@ -135,11 +192,19 @@ def serve(info: fi.Info, nbytes: int, say: Callable[[str], None]) -> None:
     side = _Side(info, nbytes)
     try:
         say(f"serving at {side.ep.getname()!r}; Ctrl-C ends it")
-        side.wait(lambda: bool(side.flag[0]), "client", forever=True)
-        length = int(side.memory[8:16].view(np.uint64)[0])
-        plan = json.loads(side.memory[16 : 16 + length].tobytes())
+        if side.real:
+            plan = json.loads(side.hear(patient=True))
+        else:
+            side.wait(lambda: bool(side.flag[0]), "client", forever=True)
+            length = int(side.memory[8:16].view(np.uint64)[0])
+            plan = json.loads(side.memory[16 : 16 + length].tobytes())
         side.peer = side.av.insert(bytes.fromhex(plan["address"]) if plan["binary"] else plan["address"])
-        side.write(np.full(1, nbytes, np.uint64), 0)  # the answer: how large the data may be
+        # The answer: how large the data may be.
+        if side.real:
+            side.far = (plan["base"], plan["key"])
+            side.tell(json.dumps({"room": nbytes, "base": side.place[0], "key": side.place[1]}).encode())
+        else:
+            side.write(np.full(1, nbytes, np.uint64), 0)
         if max(plan["sizes"]) > nbytes:
             raise UsageError(f"fabtest: the client asks for {max(plan['sizes'])} B, and there is room for {nbytes}")
         if plan["test"] == "rma_pingpong":
@@ -232,11 +297,18 @@ def run(info: fi.Info, test: str, op: str, sizes: list[int], count: int, check: 
         binary = not isinstance(name, str)
         address = bytes(name).hex() if binary else name
         wanted = {"test": test, "sizes": sizes, "count": count, "check": check, "address": address, "binary": binary}
-        plan = json.dumps(wanted).encode()
-        side.write(np.frombuffer(len(plan).to_bytes(8, sys.byteorder) + plan, np.uint8), 8)
-        side.write(np.ones(1, np.uint64), 0)
-        side.wait(lambda: bool(side.flag[0]), "answer of the server")
-        if (room := int(side.flag[0])) < max(sizes):
+        if side.real:
+            base, key = side.place
+            side.tell(json.dumps({**wanted, "base": base, "key": key}).encode())
+            answer = json.loads(side.hear())
+            side.far, room = (answer["base"], answer["key"]), answer["room"]
+        else:
+            plan = json.dumps(wanted).encode()
+            side.write(np.frombuffer(len(plan).to_bytes(8, sys.byteorder) + plan, np.uint8), 8)
+            side.write(np.ones(1, np.uint64), 0)
+            side.wait(lambda: bool(side.flag[0]), "answer of the server")
+            room = int(side.flag[0])
+        if room < max(sizes):
             raise UsageError(f"fabtest: the server has room for {room} B\n  try: start it with -S {max(sizes)}")
         for size in sizes:
             if test == "rma_pingpong":

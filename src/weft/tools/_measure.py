@@ -17,7 +17,7 @@ from . import _messages
 from ._pair import LINE_BYTES, Side, Target, address_of
 from ._socket import Bare
 
-__all__ = ["Bench", "Row", "bytes_needed", "depths", "match_row", "plan"]
+__all__ = ["WINDOW", "Bench", "Op", "Row", "bytes_needed", "depths", "match_row", "plan"]
 
 MESSAGES = ("send", "tsend")
 _TOGETHER = ("inject_write", *MESSAGES)  # latency is half a round trip: the peer takes part
@@ -79,7 +79,7 @@ def _clock_cost() -> int:
 
 
 @dataclass
-class _Op:
+class Op:
     """latency(n): nanoseconds of n calls, each until its completion. rate(n): the same for n calls in flight.
 
     per: units of a call. The latency of an inject_write or a message is half a round trip, of the
@@ -112,7 +112,7 @@ class Bench:
     def sizes(self, op: str, sizes: list[int]) -> list[int]:
         """The sizes that an operation has rows for."""
         if op == "fetch_add":
-            return [8]
+            return [8] if self.side.atomics else []
         if op == "inject_write":
             return [n for n in sizes if n <= self.side.inject_size]
         return sizes
@@ -181,7 +181,7 @@ class Bench:
     def _kind(self, path: str) -> str:
         return "foreign" if path == "foreign" else "direct"
 
-    def _op(self, op: str, path: str, size: int) -> _Op:
+    def _op(self, op: str, path: str, size: int) -> Op:
         kind = self._kind(path)
         if op in MESSAGES:
             return self._message(op == "tsend", kind, size)
@@ -198,7 +198,7 @@ class Bench:
             return self._fetch_add(kind)
         return self._batch(kind, size)
 
-    def _one(self, post: Callable[..., None], buf: Any, peer: int, base: int, key: int) -> _Op:
+    def _one(self, post: Callable[..., None], buf: Any, peer: int, base: int, key: int) -> Op:
         read, wait, alive = self.side.cq.read, self.side.wait, self.target.alive
 
         def latency(n: int) -> float:
@@ -221,9 +221,9 @@ class Bench:
                     burst -= wait(burst, alive)
             return clock() - start
 
-        return _Op(latency, rate)
+        return Op(latency, rate)
 
-    def _inject(self, kind: str, buf: Any, size: int) -> _Op:
+    def _inject(self, kind: str, buf: Any, size: int) -> Op:
         from ._pair import half_round_trip
 
         side, target, there, peer = self.side, self.target, self.target.regions[kind], self.peer
@@ -245,9 +245,9 @@ class Bench:
                 wait(1, target.alive)
             return clock() - start
 
-        return _Op(latency, rate)
+        return Op(latency, rate)
 
-    def _fetch_add(self, kind: str) -> _Op:
+    def _fetch_add(self, kind: str) -> Op:
         there, local = self.target.regions[kind], self.side.mr[kind]
         end = local.length
         operand, result = local[end - 64 : end - 56], local[end - 128 : end - 120]
@@ -275,9 +275,9 @@ class Bench:
                     burst -= wait(burst, alive)
             return clock() - start
 
-        return _Op(latency, rate)
+        return Op(latency, rate)
 
-    def _batch(self, kind: str, size: int) -> _Op:
+    def _batch(self, kind: str, size: int) -> Op:
         import numpy
 
         there = self.target.regions[kind]
@@ -299,15 +299,15 @@ class Bench:
                     wait(1, alive)
             return clock() - start
 
-        return _Op(run, run, count)
+        return Op(run, run, count)
 
-    def _message(self, tagged: bool, kind: str, size: int) -> _Op:
+    def _message(self, tagged: bool, kind: str, size: int) -> Op:
         how = _messages.How(tagged, kind, size)
 
         def run(do: str) -> Callable[[int], float]:
             return lambda n: _messages.together(self.side, self.target, self.peer, do, how, n)
 
-        return _Op(run("round_trips"), run("stream"))
+        return Op(run("round_trips"), run("stream"))
 
     # ---- limits ----------------------------------------------------------------------------------------------------
 

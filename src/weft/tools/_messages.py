@@ -64,11 +64,11 @@ class _Talk:
         self.send_args: tuple[Any, ...]
         self.receive_args: tuple[Any, ...]
         if how.tagged:
-            self.send, self.send_args = side.ep.tsend, (outbox, None, peer, _TAG, _SENT)
-            self.receive, self.receive_args = side.ep.trecv, (inbox, None, fi.ADDR_UNSPEC, _TAG, 0, _RECEIVED)
+            self.send, self.send_args = side.ep.tsend, (outbox, side.desc, peer, _TAG, _SENT)
+            self.receive, self.receive_args = side.ep.trecv, (inbox, side.desc, fi.ADDR_UNSPEC, _TAG, 0, _RECEIVED)
         else:
-            self.send, self.send_args = side.ep.send, (outbox, None, peer, _SENT)
-            self.receive, self.receive_args = side.ep.recv, (inbox, None, fi.ADDR_UNSPEC, _RECEIVED)
+            self.send, self.send_args = side.ep.send, (outbox, side.desc, peer, _SENT)
+            self.receive, self.receive_args = side.ep.recv, (inbox, side.desc, fi.ADDR_UNSPEC, _RECEIVED)
         if how.inject:
             self.send = side.ep.tinject if how.tagged else side.ep.inject
             self.send_args = (outbox, peer, _TAG) if how.tagged else (outbox, peer)

@@ -22,13 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from .. import _nic, fi
-from . import _messages
+from . import _messages, _real
 from ._socket import Partner
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ DEADLINE_S = 20.0
 LINE_BYTES = 4096  # the first bytes of the scratch memory: the word for the ping-pong
 _POLLS = 256  # polls of an empty queue before the clock is read
 _LOOKS = 32  # checks of a message, and of its queue, before the deadline is checked
+_END_S = 5.0  # for a process with a real libfabric to end
 _LOOK_S = 0.002  # wait for a word in memory, before the NIC and the deadline are checked
 
 KINDS = {"direct": 1, "foreign": 2}
@@ -72,13 +73,16 @@ class Side:
     """The objects of one process: a domain with an endpoint, and `nbytes` of memory of each kind, with all rights.
 
     provider   name of the provider; None: the first one.
-    memory     {"direct": of Domain.alloc, "foreign": NumPy's own}
+    memory     {"direct": of Domain.alloc, "foreign": NumPy's own}; of a real libfabric "direct" alone, NumPy's own.
+    desc       the descriptor of the direct memory for transfers, where the provider wants one.
+    manual     the provider makes progress only while the process reads its queue.
     """
 
     def __init__(self, nbytes: int, provider: str | None = None) -> None:
         import numpy
 
         with contextlib.ExitStack() as stack:
+            self.manual = _real.is_real(provider)
             info = _info(provider)
             self.fabric = stack.enter_context(fi.Fabric(info.fabric_attr))
             self.domain = stack.enter_context(self.fabric.domain(info))
@@ -92,6 +96,8 @@ class Side:
                 "direct": self.domain.alloc(nbytes, "u1"),
                 "foreign": numpy.empty(nbytes, "u1"),
             }
+            if self.manual:
+                del self.memory["foreign"]
             self.mr: dict[str, fi.MemoryRegion] = {}
             access = fi.READ | fi.WRITE | fi.REMOTE_READ | fi.REMOTE_WRITE | fi.SEND | fi.RECV
             for kind, array in self.memory.items():
@@ -99,7 +105,11 @@ class Side:
                 mr = self.mr[kind] = stack.enter_context(self.domain.mr_reg(array, access, requested_key=KINDS[kind]))
                 if self.domain.mr_mode & fi.MR_ENDPOINT:
                     mr.bind(self.ep)
-                mr.enable()
+                if not self.manual or self.domain.mr_mode & fi.MR_ENDPOINT:
+                    mr.enable()
+            local = self.manual and self.domain.mr_mode & fi.MR_LOCAL
+            self.desc = self.mr["direct"] if local else None  # Weft's own calls take a slice of the region instead
+            self.atomics = bool(info.caps & fi.ATOMIC)
             self.inject_size = int(info.tx_attr.inject_size)
             self._stack = stack.pop_all()
 
@@ -144,6 +154,13 @@ class Side:
             if time.monotonic() > deadline:
                 raise TargetError(f"no completion within {DEADLINE_S:.0f} s")
 
+    def progress(self) -> None:
+        """Let the provider work while no operation of this process is under way. Raises the error of a failed one."""
+        try:
+            self.cq.read(1)
+        except fi.Available:
+            raise self.cq.readerr().exception() from None
+
     def close(self) -> None:
         # The general provider closes no region that is bound to an open endpoint (MR_ENDPOINT), the CXI provider no
         # endpoint to which regions are bound, and then the stack closes the regions first.
@@ -161,6 +178,8 @@ class Side:
 
 
 def _info(provider: str | None) -> fi.Info:
+    if provider is not None and _real.is_real(provider):
+        return _real.side_info(provider)
     # Keys of the application, where the provider allows them: keys that the CXI provider chooses outlive their regions.
     hints = fi.Info(caps=CAPS, domain_attr=fi.DomainAttr(mr_mode=MODES & ~fi.MR_PROV_KEY))
     hints.fabric_attr.prov_name = provider
@@ -292,6 +311,15 @@ def echo(
         if alive is not None:
             alive()
 
+    def until_room() -> None:
+        while True:
+            not_yet()
+            try:
+                inject(local, peer, base, key)
+                return
+            except fi.Again:
+                pass
+
     start = 0
     for i in range(rounds + 1):  # the first round waits until the peer is ready, and is not counted
         if i == 1:
@@ -299,7 +327,10 @@ def echo(
         value = i % 255 + 1
         outbox[last] = value
         if first:
-            inject(local, peer, base, key)
+            try:
+                inject(local, peer, base, key)
+            except fi.Again:
+                until_room()
         if words and not ring:
             # One call waits, and yields the core to other processes.
             while not came(watched, at, value, _LOOK_S):
@@ -319,7 +350,10 @@ def echo(
                 except fi.Available:
                     not_yet()  # raises the failure
         if not first:
-            inject(local, peer, base, key)
+            try:
+                inject(local, peer, base, key)
+            except fi.Again:
+                until_room()
     return (time.perf_counter_ns() - start) / (2 * rounds)
 
 
@@ -345,8 +379,12 @@ class Target:
     provider  name of the provider; None: the first one.
     scratch   memory that both processes map without Weft, to measure limits.
 
+    progress  called while an answer is waited for, where this process has to make progress for the other.
+
     Every call raises TargetError if the process has died.
     """
+
+    progress: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -355,6 +393,7 @@ class Target:
         cores: Sequence[int] | None = None,
         provider: str | None = None,
     ) -> None:
+        self._real = _real.is_real(provider)
         self._make_scratch(nbytes)
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -425,7 +464,9 @@ class Target:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TargetError(f"{self} did not answer within {DEADLINE_S:.0f} s{self._stderr_text()}")
-            if select.select([fd], [], [], min(left, 1.0))[0]:
+            if self.progress is not None:
+                self.progress()
+            if select.select([fd], [], [], min(left, 1.0) if self.progress is None else 0)[0]:
                 try:
                     data = os.read(fd, 65536)
                 except ConnectionResetError:
@@ -458,7 +499,12 @@ class Target:
         return "; its stderr:\n" + "\n".join("  " + line for line in text.splitlines()[-20:])
 
     def close(self) -> None:
-        """End the process at once."""
+        """End the process at once; one that has a real libfabric ends by itself, and removes what that has made."""
+        if self._real:
+            with contextlib.suppress(OSError):
+                self._to.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_END_S)
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -560,7 +606,8 @@ def serve(nbytes: int, scratch_fd: int, provider: str | None = None) -> None:
         _say(side.card())
         peer, theirs = 0, {}
         partner = Partner()
-        for line in sys.stdin:
+        requests = _Requests(side)
+        for line in requests:
             request = json.loads(line)
             do, result = request["do"], None
             if do == "line":
@@ -575,6 +622,8 @@ def serve(nbytes: int, scratch_fd: int, provider: str | None = None) -> None:
                 )
             elif do in ("round_trips", "stream"):
                 result = _messages.request(side, peer, request, _asker)
+            elif do == "poll":
+                requests.polls = request["on"]
             elif do == "fill":
                 side.memory[request["kind"]][:] = request["value"]
             elif do.startswith("socket"):
@@ -584,6 +633,35 @@ def serve(nbytes: int, scratch_fd: int, provider: str | None = None) -> None:
             else:
                 raise ValueError(f"unknown request {do!r}")
             _say({"result": result})
+
+
+class _Requests:
+    """Lines of stdin, until it ends.
+
+    polls   read the queue between them, without sleeping, because nobody else makes progress for this process.
+    """
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self.polls = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        fd, told = sys.stdin.fileno(), b""
+        while True:
+            line, end, rest = told.partition(b"\n")
+            if end:
+                told = rest
+                yield line
+                continue
+            if self.polls:
+                for _ in range(_LOOKS):
+                    self._side.progress()
+                if not select.select([fd], [], [], 0)[0]:
+                    continue
+            data = os.read(fd, 65536)
+            if not data:
+                return
+            told += data
 
 
 def _asker() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import _process, fi
+from . import _real
 from ._completions import RECEIVED, SENT, Completions
 from ._hosts import need_secret
 from ._pair import hung_up, name_of, name_text
@@ -31,6 +33,7 @@ PORT = 47592
 _TAG = 0x1234
 _LINE_BYTES_MAX = 65536
 _CONTROL_S = 20.0  # for an answer of the other side on the control connection
+_PROGRESS_S = 0.0005  # between two calls that make progress, while the control connection is waited for
 _SLICE_S = 0.2  # wait for an event, before the control connection is looked at
 
 
@@ -109,12 +112,14 @@ class Control:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(_CONTROL_S)
         self._connection = connection
-        self._file = connection.makefile("rb")
+        self._file = connection.makefile("rb", buffering=0)  # unread lines stay in the socket, where poll sees them
+        self.progress: Callable[[], None] | None = None
+        """Called while the other side is waited for, where this process has to make progress for it."""
 
     def far(self) -> str | None:
         """This host's address for the other side if that is another host, else None."""
         here, there = self._connection.getsockname()[0], self._connection.getpeername()[0]
-        return None if here == there else str(here).removeprefix("::ffff:")
+        return None if here == there else self.here()
 
     def say(self, **what: Any) -> None:
         """Send a line."""
@@ -124,6 +129,7 @@ class Control:
     def hear(self, name: str, kind: type) -> Any:
         """The value of a name in the other side's next line, which is of a kind."""
         with self._or_gone():
+            self._await()
             line = self._file.readline(_LINE_BYTES_MAX)
             if not line:
                 raise PeerGone("the other side has ended")
@@ -134,6 +140,18 @@ class Control:
             if not isinstance(found, kind):
                 raise TypeError(f"{name} is {found!r}")
         return found
+
+    def _await(self) -> None:
+        """Make progress until there is something to read."""
+        deadline = time.monotonic() + _CONTROL_S
+        while self.progress is not None and time.monotonic() < deadline:
+            self.progress()
+            if select.select([self._connection], [], [], _PROGRESS_S)[0]:
+                return
+
+    def here(self) -> str:
+        """This host's address on the control connection."""
+        return str(self._connection.getsockname()[0]).removeprefix("::ffff:")
 
     def hear_address(self) -> str | bytes:
         """The address of the other side's endpoint."""
@@ -181,13 +199,15 @@ _TYPES = {"rdm": fi.EP_RDM, "msg": fi.EP_MSG, "dgram": fi.EP_DGRAM}
 _MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_ENDPOINT
 
 
-def _info(plan: Plan, domain: str | None) -> fi.Info:
+def _info(plan: Plan, domain: str | None, host: str | None = None) -> fi.Info:
     hints = fi.Info(
         caps=fi.TAGGED if plan.mode == "tagged" else fi.MSG,
         ep_attr=fi.EpAttr(type=_TYPES[plan.ep_type]),
         domain_attr=fi.DomainAttr(mr_mode=_MODES, name=domain),
         fabric_attr=fi.FabricAttr(prov_name=plan.provider),
     )
+    if domain is None and _real.is_real(plan.provider):
+        return _real.choose(hints, host)
     return fi.getinfo(hints=hints)[0]
 
 
@@ -202,6 +222,7 @@ class _Side:
     def __init__(self, plan: Plan, domain: str | None, control: Control, client: bool) -> None:
         self._plan, self._control = plan, control
         self._undo = contextlib.ExitStack()
+        self.desc: Any = None
         try:
             self._open(domain, client)
         except BaseException:
@@ -210,11 +231,15 @@ class _Side:
 
     def _open(self, name: str | None, client: bool) -> None:
         plan, keep = self._plan, self._undo.enter_context
-        self.info = _info(plan, name)
+        self.info = _info(plan, name, self._control.here())
         fabric = keep(fi.Fabric(self.info.fabric_attr))
         self._listen()
         self._domain = domain = keep(fabric.domain(self.info))
-        self._cq = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT))
+        real = _real.is_real(plan.provider)
+        # The shm provider of libfabric 1.17 does not keep the time limit of a sleep: its queue is polled.
+        waits = fi.WAIT_NONE if real and self.info.addr_format == fi.ADDR_STR else fi.WAIT_UNSPEC
+        self._cq = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT, wait_obj=waits))
+        self._control.progress = self._progress if real else None
         self.completions = Completions(self._cq, lambda idle_s: self._control.check())
         if plan.ep_type == "msg":
             self._connect(fabric, client)
@@ -233,12 +258,20 @@ class _Side:
             source = keep(domain.mr_reg(self.memory, fi.SEND | fi.RECV, requested_key=1))
             if domain.mr_mode & fi.MR_ENDPOINT:
                 source.bind(self.ep)
-            source.enable()
-        # The same memory twice: as the calls take it, and as bytes.
+            if not real or domain.mr_mode & fi.MR_ENDPOINT:
+                source.enable()
+            self.desc = source if real else None
+        # The same memory twice, and for calls of a real libfabric its descriptor: as the calls take it, and as bytes.
         self.source, self.room = source, room
+
+    def _progress(self) -> None:
+        """Let a real provider work, which does so in calls alone."""
+        self.completions.progress()
 
     def _listen(self) -> None:
         """Let a peer of another host connect to this process's NIC."""
+        if _real.is_real(self._plan.provider):
+            return
         here = self._control.far()
         if here is None or _process.nic().tcp_listening() is not None:
             return
@@ -352,16 +385,16 @@ def _one_size(side: _Side, plan: Plan, control: Control, size: int, client: bool
     inbox, outbox, arrived, departing = side.source[here], side.source[there], side.memory[here], side.memory[there]
     patterns = _Patterns(size)
     inject = size <= side.info.tx_attr.inject_size
-    receive_args: tuple[Any, ...] = (inbox, None, fi.ADDR_UNSPEC)
+    receive_args: tuple[Any, ...] = (inbox, side.desc, fi.ADDR_UNSPEC)
     receive: Callable[..., None]
     if plan.mode == "tagged":
         receive, receive_args = ep.trecv, (*receive_args, _TAG, 0, RECEIVED)
         send: Callable[..., None] = ep.tinject if inject else ep.tsend
-        send_args: tuple[Any, ...] = (outbox, side.peer, _TAG) if inject else (outbox, None, side.peer, _TAG, SENT)
+        send_args: tuple[Any, ...] = (outbox, side.peer, _TAG) if inject else (outbox, side.desc, side.peer, _TAG, SENT)
     else:
         receive, receive_args = ep.recv, (*receive_args, RECEIVED)
         send = ep.inject if inject else ep.send
-        send_args = (outbox, side.peer) if inject else (outbox, None, side.peer, SENT)
+        send_args = (outbox, side.peer) if inject else (outbox, side.desc, side.peer, SENT)
 
     def transmit(n: int) -> None:
         if check:

@@ -18,6 +18,7 @@ __all__ = ["check", "draw"]
 
 SUFFIXES = (".png", ".svg")
 _STYLES = {"direct": "-", "foreign": "--", "ring": ":", "tcp": "-."}
+_OTHER = (0, (6, 1, 1, 1, 1, 1))  # a provider of a real libfabric
 
 
 def check(option: str, file: Path) -> None:
@@ -55,13 +56,13 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     for op, path in dict.fromkeys((row.op, row.path) for row in rows):
         of = sorted((row for row in rows if (row.op, row.path) == (op, path)), key=lambda row: row.size)
         sizes = [row.size for row in of]
-        look = {"color": f"C{ops.index(op)}", "linestyle": _STYLES[path], "marker": "o", "markersize": 4}
+        look = {"color": f"C{ops.index(op)}", "linestyle": _STYLES.get(path, _OTHER), "marker": "o", "markersize": 4}
         middle = [row.latency_ns_median or 0.0 for row in of]
         latency.plot(sizes, middle, label=f"{op}, {path}", **look)
         latency.fill_between(sizes, middle, [row.latency_ns_p99 or 0.0 for row in of], color=look["color"], alpha=0.1)
         bandwidth.plot(sizes, [row.bandwidth_GBps or 0.0 for row in of], **look)
         # A limit is in ns up to SMALL_MAX, and in GB/s (bytes a ns) above.
-        grey = {"color": "grey", "linewidth": 0.8, "linestyle": _STYLES[path]}
+        grey = {"color": "grey", "linewidth": 0.8, "linestyle": _STYLES.get(path, _OTHER)}
         limited = [(row.size, row.limit_value) for row in of if row.limit_value]
         latency.plot(
             [size for size, _ in limited], [v if size <= SMALL_MAX else size / v for size, v in limited], **grey

@@ -160,9 +160,17 @@ Prints a table, or with --json one object for each line.
 @app.command(cls=Command, help=_PERF_HELP)
 def perf(
     ops: Annotated[str, typer.Option(help=f"Operations: {','.join(OPS)}; or all.")] = "all",
-    path: Annotated[str, typer.Option(help=f"Paths: {','.join(PATHS)}; or all.")] = "all",
+    path: Annotated[
+        str, typer.Option(help=f"Paths: {','.join(PATHS)}; or all. With -p ofi:NAME also ofi, the provider's own.")
+    ] = "all",
     provider: Annotated[
-        _Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider: weft, cxi. [default: the first]")
+        _Text,
+        typer.Option(
+            "--provider",
+            "-p",
+            metavar="NAME",
+            help="Provider: weft, cxi; ofi:shm, ofi:tcp ... of a real libfabric, beside Weft's. [default: the first]",
+        ),
     ] = None,
     sizes: Annotated[
         _Text,
@@ -275,6 +283,9 @@ def fabtest(
 
     weft fabtest rma_bw -B 10 -s cxi0, then weft fabtest rma_bw -P 10 0x840; `weft device get cxi0 nic_addr` prints the
     address.
+
+    Over a real libfabric: weft fabtest rma_bw -p ofi:tcp -s ADDRESS, then weft fabtest rma_bw -p ofi:tcp ADDRESS; with
+    -p ofi:shm the client gets the name that the server prints.
     """
     from . import fabtest as command
 

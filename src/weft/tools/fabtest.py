@@ -4,6 +4,9 @@
     weft device get cxi0 nic_addr               the address that the client needs
     weft fabtest rma_bw -P 10 0x840             the client: the server's PID, then its NIC address
 
+    weft fabtest rma_bw -p ofi:tcp -s ADDRESS   the server over a real libfabric: its own address, and -B PORT
+    weft fabtest rma_bw -p ofi:tcp ADDRESS      the client; -P PORT. Of ofi:shm it is the name that the server prints.
+
 `_fabtest.py` has the two sides.
 """
 
@@ -65,10 +68,11 @@ def fabtest(
         )
     if op not in ("write", "read"):
         raise UsageError(f"fabtest: -o {op}: write or read")
-    from . import _fabtest
+    from . import _fabtest, _real
 
     provider = provider or _fabtest.DEFAULT_PROVIDER
-    _refuse_ip(provider, address)
+    if not _real.is_real(provider):
+        _refuse_ip(provider, address)
     wanted = parse_sizes(sizes)
     info = _fabtest.info_of(provider, interface, source_pid, address, dest_pid)
     if address is None:

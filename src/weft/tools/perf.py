@@ -15,7 +15,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._text import (
     UsageError,
@@ -49,6 +49,7 @@ OPS = ("write", "read", "inject_write", "fetch_add", "batch", "send", "tsend", "
 MATCHES = OPS[-2:]  # of an endpoint with itself, on no path between processes
 PATHS = ("direct", "foreign", "ring", "tcp")
 LOCAL_PATHS = PATHS[:3]  # between processes of one host
+OFI = "ofi"  # the path of a provider of a real libfabric; its rows have the provider's name
 SIZES = "8,64,4K,64K,1M"
 SIZES_QUICK = "8,4K,64K,1M"
 # Seconds for all rows together, divided evenly; and rounds of limit, latency and rate in each row.
@@ -83,6 +84,7 @@ limit      the least that this machine must do for it, measured in the same seco
            tcp a bare socket that both poll, once or there and back, or a stream over it; for a
            match, the same behind 64 entries.
            The two processes are kept on different cores where there are two.
+           Of a real libfabric's providers: a cache line or memcpy, or a bare socket, as of ring and tcp.
 of it      the share of the limit that was reached; 100 % is all that the machine can do."""
 
 
@@ -105,19 +107,25 @@ def rows(
     seconds   for all rows together.
     connect   name of the server that starts the second process, or host:port of a server on another host (then the
               path is tcp); None: this process starts it.
-    provider  name of the provider on both sides; None: the first one.
+    provider  name of the provider on both sides; None: the first one. Of a real libfabric ("ofi:..."): of the path
+              "ofi"; the other paths are then those of Weft's first provider.
     note      called with remarks: a path that this machine does not have.
     begin     called with the number of rows.
 
     Raises TargetError if the second process dies or hangs.
     """
+    from . import _real
     from ._hosts import HostTarget
     from ._measure import Bench, bytes_needed, depths, match_row, plan
     from ._pair import Side, Target
     from ._server import RemoteTarget
 
     def kind_of(path: str) -> str:
-        return path if path in ("ring", "tcp") else "shared"
+        return path if path in ("ring", "tcp", OFI) else "shared"
+
+    real: str | None = None
+    if provider is not None and _real.is_real(provider):
+        provider, real = None, provider
 
     matches = [op for op in ops if op in MATCHES]
     ops = [op for op in ops if op not in MATCHES]
@@ -136,6 +144,9 @@ def rows(
             env = {"WEFT_ISOLATION": "strict" if kind == "ring" else "shared", "WEFT_CMA": "1", "WEFT_SHM": "1"}
             if kind in targets:
                 continue
+            if kind == OFI:
+                targets[kind] = stack.enter_context(Target(nbytes, {}, cores[1:], real))
+                continue
             if kind == "tcp" and connect is not None:
                 there = HostTarget(connect, nbytes, provider)
                 targets[kind] = stack.enter_context(there)
@@ -145,17 +156,20 @@ def rows(
                 env = tcp_pair()
             start = Target if connect is None else functools.partial(RemoteTarget, connect)
             targets[kind] = stack.enter_context(start(nbytes, env, cores[1:], provider))
-        if ops:
+        if set(targets) - {OFI}:
             side = stack.enter_context(Side(nbytes, provider))
         benches = {}
         for kind, target in targets.items():
             target.greet()
-            benches[kind] = Bench(side, target, kind == "ring", kind == "tcp")
+            if kind == OFI and real is not None:
+                benches[kind] = _real_bench(stack.enter_context(Side(nbytes, real)), target, real)
+            else:
+                benches[kind] = Bench(side, target, kind == "ring", kind == "tcp")
         rounds = ROUNDS_QUICK if quick else ROUNDS
         work: list[Callable[..., Row]] = [
-            functools.partial(benches[kind_of(path)].row, *step, rounds=rounds)
+            functools.partial(benches[kind_of(path)].row, op, path if path != OFI else real or OFI, size, rounds=rounds)
             for path in paths
-            for step in plan(benches[kind_of(path)], path, list(ops), list(sizes))
+            for op, _, size in plan(benches[kind_of(path)], path, list(ops), list(sizes))
         ]
         known = depths(provider) if matches else []
         work += [
@@ -165,6 +179,10 @@ def rows(
         ]
         begin(len(work))
         for path in paths:
+            if path == OFI:
+                if real is not None and (none := [op for op in ops if not benches[OFI].sizes(op, list(sizes))]):
+                    note(f"{real}: no rows of {', '.join(none)}, which it does not have, or not of these sizes")
+                continue
             bench = benches[kind_of(path)]
             way = bench.way(path)
             if way != path:
@@ -174,6 +192,13 @@ def rows(
             each = min(each, ROW_SECONDS_MAX / (4 if quick else 1))
         for row in work:
             yield row(seconds=each)
+
+
+def _real_bench(side: Any, target: Any, provider: str) -> Any:
+    """The measurements through a provider of a real libfabric."""
+    from ._measure_real import RealBench
+
+    return RealBench(side, target, provider)
 
 
 def tcp_pair() -> dict[str, str]:
@@ -261,8 +286,11 @@ def perf(
         path = ",".join(LOCAL_PATHS) if path == "all" else path
     if provider is not None:
         path = _paths_of(provider, path, connect)
+    real = provider is not None and provider.startswith(OFI + ":")
     wanted_ops = parse_names("--ops", ops, OPS)
-    wanted_paths = parse_names("--path", path, PATHS)
+    if real and ops == "all":
+        wanted_ops = [op for op in wanted_ops if op not in MATCHES]
+    wanted_paths = parse_names("--path", path, (*PATHS, OFI) if real else PATHS)
     wanted_sizes = parse_sizes(sizes if sizes is not None else SIZES_QUICK if quick else SIZES)
     if seconds is not None and not 0 < seconds <= SECONDS_MAX:
         raise UsageError(f"--seconds: {seconds:g} s is not a valid time\n  try: from 0.1 to {SECONDS_MAX:g}")
@@ -299,9 +327,22 @@ def perf(
 
 
 def _paths_of(provider: str, path: str, connect: str | None) -> str:
-    """The paths on which a provider is measured. Raises UsageError: an unknown provider, or a path that it has not."""
-    from .. import fi
+    """The paths on which a provider is measured. Raises UsageError: an unknown provider, or a path that it has not.
 
+    Of a real libfabric: its own, and Weft's that does the same work.
+    """
+    from .. import fi
+    from . import _real
+
+    if _real.is_real(provider):
+        if connect is not None:
+            raise UsageError(
+                f"--provider {provider}: measured between two processes that it starts itself\n"
+                f"  try: without --connect; between two hosts `weft pingpong -p {provider}`"
+            )
+        _real.check(provider)
+        twin = "tcp" if _real.over_sockets(provider) else "direct"
+        return f"{twin},{OFI}" if path == "all" else path
     known = list(dict.fromkeys(str(info.fabric_attr.prov_name) for info in fi.getinfo()))
     parse_names("--provider", provider, known)
     if provider == known[0]:
@@ -362,7 +403,7 @@ def _table(measure: Callable[[Callable[[int], None]], Iterator[Row]], found: lis
     finally:
         for path in dict.fromkeys(row.path for row in found):
             table = Table(
-                title=f"{path}: {_PATHS_SAY[path]}",
+                title=f"{path}: {_PATHS_SAY.get(path) or _library()}",
                 title_justify="left",
                 title_style="bold",
                 box=SIMPLE_HEAD,
@@ -383,6 +424,13 @@ def _table(measure: Callable[[Callable[[int], None]], Iterator[Row]], found: lis
     for text in notes:
         out.print(f"note: {text}", style="yellow")
     out.print(COLUMNS, style="dim")
+
+
+def _library() -> str:
+    """What a path through a real libfabric is."""
+    from ..providers.ofi import library
+
+    return f"through {library.version_text()}; both processes poll their queues"
 
 
 def _of(row: Row) -> str:
