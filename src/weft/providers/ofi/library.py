@@ -47,6 +47,7 @@ def load() -> None:
         if _failed is None or _failed_for != asked:
             tried = []
             for path in [asked] if asked else _candidates():
+                _find_providers(path)
                 why = _nic.ofi_load(path)
                 if why is None:
                     _failed = None
@@ -70,6 +71,13 @@ def _candidates() -> Iterator[str]:
         for file in files:
             if file.name == SONAME:
                 yield str(file.locate())
+
+
+def _find_providers(path: str) -> None:
+    """A libfabric of a wheel has its providers as files in a folder beside it, which it does not look for there."""
+    folder = os.path.join(os.path.dirname(path), "prov")
+    if os.path.dirname(path) and os.path.isdir(folder):
+        os.environ.setdefault("FI_PROVIDER_PATH", folder)
 
 
 def version_text() -> str:
