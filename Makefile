@@ -3,6 +3,7 @@
 #   make demo         one process reads, writes and atomically updates another's array; weft perf --quick
 #   make test         C++ unit tests, then pytest without the sweeps; prints the ten slowest tests
 #   make test-all     the same, then the tests marked `sweep`: kill processes, build a wheel ...
+#   make test-ofi     the tests of libfabric's semantics over a real libfabric's tcp and shm alone (`make test` has them too)
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes)
@@ -49,7 +50,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test test-all test-sweeps test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo test test-all test-sweeps test-ofi test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -152,6 +153,10 @@ test-sweeps: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m sweep --durations=10 $(PYTEST_ARGS)
 
 test-all: test test-sweeps
+
+test-ofi: ext
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi -rs $(PYTEST_ARGS)
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
 
 test-strange: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)

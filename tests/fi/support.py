@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +26,19 @@ class Provider:
 
     required      mr_mode bits that it needs.
     application   called with a domain and an endpoint: takes the steps that these bits require of a program.
+    choose        called with a function that makes hints for capabilities, and these: its offer (default: the first).
+    adapt         called with a domain before anything is opened in it.
     """
 
     name: str = "weft"
     required: int = 0
     application: Any = None
+    choose: Any = None
+    adapt: Any = None
+
+    def offer(self, caps: int, asked: Callable[[int], fi.Info]) -> fi.Info:
+        """The offer that the tests use."""
+        return fi.getinfo(hints=asked(caps))[0] if self.choose is None else self.choose(asked, caps)
 
 
 PROVIDER = Provider()
@@ -115,12 +124,14 @@ class Node:
 
     def error(self, entry: fi.CqErrEntry) -> fi.CqErrEntry:
         """Check that an error entry has the provider's number; return it with the man pages' number."""
+        if PROVIDER.choose is not None:  # a real library's: as they are
+            return entry
         assert (entry.err, entry.prov_errno) == self.domain.policy.statuses[entry.status]
         return entry._replace(err=_nic.status_errno(entry.status))
 
     def close(self) -> None:
         # Endpoints first: they hold what they are bound to; where they are busy while regions are bound, after those.
-        if self.domain.policy.regions.busy == "ep":
+        if PROVIDER.choose is None and self.domain.policy.regions.busy == "ep":
             for mr in self.domain.regions():
                 mr.close()
         endpoints = [obj for obj in self.extra if isinstance(obj, fi.Endpoint)]
@@ -161,12 +172,15 @@ def opened(
     edit       called with the Info before anything is opened.
     counters   bind flags -> a Counter opened for them is put in their place.
     """
-    info = fi.getinfo(hints=hints(caps, mr_mode, op_flags=op_flags, resource_mgmt=resource_mgmt))[0]
+    asked = functools.partial(hints, mr_mode=mr_mode, op_flags=op_flags, resource_mgmt=resource_mgmt)
+    info = PROVIDER.offer(caps, asked)
     info.domain_attr.mr_mode |= mr_mode
     if edit is not None:
         edit(info)
     fabric = fi.Fabric(info.fabric_attr)
     domain = fabric.domain(info)
+    if PROVIDER.adapt is not None:
+        PROVIDER.adapt(domain)
     cq = domain.cq_open(format=format, size=size or 1024, wait_obj=wait_obj)
     av = domain.av_open()
     ep = domain.endpoint(info)

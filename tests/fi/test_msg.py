@@ -28,6 +28,7 @@ from tests.fi.msg_support import (
     send,
     send_calls,
     sendmsg,
+    sent_len,
     talkers,
 )
 from tests.fi.support import WATCHDOG_S
@@ -57,7 +58,7 @@ def test_every_call_that_sends_delivers_its_bytes(name: str, call: Send, complet
         assert not room[40:].any()
         if completes:
             (sent,) = sender.wait()
-            assert (sent.op_context, sent.flags, sent.len) == ("s", of_kind(tagged) | fi.SEND, 40)
+            assert (sent.op_context, sent.flags, sent.len) == ("s", of_kind(tagged) | fi.SEND, sent_len(40))
         assert nothing(sender)
         assert nothing(receiver)
 
@@ -86,7 +87,7 @@ def test_every_call_that_receives_takes_the_message(name: str, first: str) -> No
 @pytest.mark.parametrize("first", ["receive", "message"])
 def test_messages_of_every_length_arrive(length: int, first: str, tagged: bool) -> None:
     with talkers() as duo:
-        check_arrival(duo, tagged, first, length, length)
+        check_arrival(duo, tagged, first, length, sent_len(length))
 
 
 @kinds

@@ -1,0 +1,101 @@
+"""Which tests of weft.fi run over a real libfabric, and what differs there (docs/reference/ofi-differences.md).
+
+MODULES       the files whose tests are about libfabric's semantics; all their tests run but those of
+APART         tests of what is Weft's own, by their names, with the reason.
+DIFFERENCES   tests that fail over a provider of VERSION of the library, because the provider does otherwise: each is a
+              row of the page. One that passes, of that version, fails the run.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+VERSION = (1, 17)
+
+MODULES = ("test_rma", "test_rma_flags", "test_msg", "test_tagged", "test_cntr", "test_cq")
+
+APART = {
+    "test_cq_close_loses_unread_entries_and_releases_contexts": "CompletionQueue.pending(), which is Weft's",
+    "test_cq_other_wait_objects_are_enosys": "which wait objects Weft has",
+    "test_cq_open_invalid_arguments": "which arguments Weft refuses",
+    "test_cq_open_unknown_flags_are_badflags": "which flags Weft refuses",
+    "test_cq_use_after_close_is_badstate": "what repr() prints",
+    "test_cq_repr_says_how_full_it_is": "what repr() prints",
+    "test_cq_size_is_a_minimum": "Weft's sizes",
+    "test_cq_error_entry_prints_names": "Weft's numbers and names of errors",
+    "test_cq_error_entry_stops_reading_until_readerr": "Weft's number of an unknown key",
+    "test_failure_of_the_initiators_own_names_no_peer": "the words of Weft's error entries",
+    "test_error_entry_has_the_status_of_the_nic": "the status of Weft's NIC",
+    "test_cq_full_of_remote_data_holds_the_writer_back": "how Weft's resource management fills a queue",
+    "test_cq_without_resource_management_overruns": "how Weft's queues overrun",
+    "test_cq_readfrom_pairs_entries_with_sources": "the source of the initiator's entries, which fi_cq(3) leaves open",
+    "test_cq_fd_is_readable_while_entries_wait": "automatic progress; tests/ofi has fd with trywait",
+    "test_cq_signal_wakes_a_waiting_sread": "a wait in one call; these runs read and wait in turn",
+    "test_cq_threshold_condition_waits_for_as_many": "a wait in one call; these runs read and wait in turn",
+    "test_cntr_values_are_set_and_added": "what repr() prints",
+    "test_cntr_use_after_close_is_badstate": "what repr() prints",
+    "test_cntr_open_refuses_unsupported_attributes": "which attributes Weft refuses",
+    "test_cntr_fd_is_readable_after_a_change": "WAIT_FD of counters, which providers need not have",
+    "test_cntr_wait_yield_is_a_way_to_wait": "WAIT_YIELD of counters, which providers need not have",
+    "test_receive_needs_a_completion_queue": "Weft's words",
+    "test_more_receives_than_the_queue_holds_are_refused": "Weft's limit and words",
+    "test_rma_unknown_flag_is_badflags": "Weft's check: libfabric ignores what it does not know",
+    "test_closing_an_endpoint_discards_its_receives_and_messages": "what the queue of a closed endpoint has",
+    "test_rma_message_goes_to_the_peer_that_addr_names": "Weft's check of a missing peer",
+    "test_rma_more_buffers_than_iov_limit_are_refused": "Weft's check of a limit, which libfabric leaves to the caller",
+    "test_rma_writemsg_of_unequal_lengths_is_refused": "Weft's check, which libfabric leaves to the caller",
+}
+
+HANGS, CRASHES = "does not return", "crashes"  # such a test is not started
+
+# provider ("": both): {pattern of test names: what the provider does}. A reason that begins with one of the words above
+# is of a test that is not started.
+DIFFERENCES: dict[str, dict[str, str]] = {
+    "": {
+        "test_rma_inject_write_error_is_reported": "an injected transfer that fails makes no error entry",
+        "test_rma_longer_than_max_msg_size_is_refused": "a smaller max_msg_size of the application's is not enforced",
+        "test_rma_inject_beyond_inject_size_is_refused[[]writemsg]": "writemsg accepts FI_INJECT beyond inject_size",
+        "test_rma_selective_queue_reports_failures_always": "the error entry has another number, or there is none",
+        "test_message_longer_than_its_receive_is_cut[[]*-100-*": "len, olen, flags of FI_ETRUNC are others",
+        "test_match_complete_waits_for_the_receive*": "FI_MATCH_COMPLETE does not wait for the receive",
+        "test_sender_alone_needs_no_receive_queue": f"an endpoint that has one queue, for FI_TRANSMIT, {CRASHES}",
+        "test_each_entry_has_its_own_operation_s_fields[[]CQ_FORMAT_[MDT]*": "len of a transmit completion is 0",
+        "test_cntr_of_bytes_counts_bytes_and_failures_by_one": "FI_CNTR_EVENTS_BYTES counts operations",
+        "test_cntr_failure_counts_as_error_and_wakes_waiters": "a failed operation does not count as an error",
+        "test_cntr_wait_none_may_not_be_waited_on": "Weft waits for a counter of FI_WAIT_NONE, by reading it",
+        "test_cq_wait_none_may_not_be_waited_on": f"fi_cq_signal of a queue of FI_WAIT_NONE {CRASHES}",
+        "test_message_to_an_endpoint_that_has_closed_fails*": f"no error entry over tcp; over shm it {CRASHES}",
+    },
+    "ofi:tcp": {
+        "test_rma_writedata_delivers_data_at_the_target": "the entry of remote data lacks FI_RMA",
+        "test_message_longer_than_its_receive_is_cut*": "len, olen, flags of FI_ETRUNC are others",
+        "test_rma_fenced_operation_completes_after_all_before_it": "FI_FENCE is not offered, and ignored",
+        "test_cntr_counts_operations_of_peers": "FI_RMA_EVENT is not offered: FI_REMOTE_WRITE counts nothing",
+    },
+    "ofi:shm": {
+        "test_receive_takes_the_oldest_matching_message": "a receive of any tag misses earlier messages",
+        "test_message_longer_than_its_receive_is_cut[[]*-10000*": f"fi_cq_read {HANGS} after a message that is cut",
+        "test_rma_zero_bytes_are_valid": "FI_DELIVERY_COMPLETE: FI_EAGAIN for ever for no bytes",
+        "test_cancel_ends_a_receive*": "the error entry of a cancelled receive has FI_COMPLETION too",
+        "test_completion_tells_the_source*": "every peer has an fi_addr at once, inserted or not",
+        "test_source_is_not_told_without_the_capability*": "the source is told without FI_SOURCE",
+    },
+}
+
+
+def apart(module: str, name: str) -> bool:
+    """True if a test is not about libfabric's semantics, or not in one of the modules."""
+    return module not in MODULES or any(fnmatch.fnmatchcase(name, one) for one in APART)
+
+
+def difference(provider: str, name: str) -> str | None:
+    """What the provider does otherwise, if a test (with the id of its other parameters) is known to fail there."""
+    for pattern, what in {**DIFFERENCES[""], **DIFFERENCES[provider]}.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return what
+    return None
+
+
+def starts(what: str) -> bool:
+    """False if a test would end the run, or not end at all."""
+    return HANGS not in what and CRASHES not in what

@@ -1,0 +1,24 @@
+"""The runs over a real libfabric: what the table says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.fi import real_table
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs/reference/ofi-differences.md"
+ROWS = [(who, name, what) for who, tests in real_table.DIFFERENCES.items() for name, what in tests.items()]
+
+
+@pytest.mark.parametrize(("who", "name", "what"), ROWS)
+def test_each_difference_is_a_row_of_the_page(who: str, name: str, what: str) -> None:
+    row = f"| {who or 'both'} | {what} | `{name.replace('[[]', '[')}` |"
+    assert row in PAGE.read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", [*real_table.APART, *(name for _, name, _ in ROWS)])
+def test_each_entry_is_of_a_test(name: str) -> None:
+    wanted = name.partition("[")[0].removesuffix("*")
+    assert any(f"def {wanted}" in (FOLDER / f"{module}.py").read_text() for module in real_table.MODULES)
