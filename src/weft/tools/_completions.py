@@ -54,6 +54,8 @@ class Completions:
                 continue
             except fi.Available:
                 raise self._cq.readerr().exception() from None
+            if not found:  # a real provider woke for something else
+                self._alive(idle_s)
             for entry in found:
                 kept[entry.op_context] += 1
         kept[context] -= count
@@ -78,10 +80,15 @@ class Completions:
 
     def post(self, call: Callable[..., None], *arguments: Any) -> None:
         """Make a call; poll while the endpoint has no room."""
+        begun = looked = 0.0
         while True:
             try:
                 call(*arguments)
                 return
             except fi.Again:
-                for entry in self._cq.read(_READ_MAX):
-                    self._kept[entry.op_context] += 1
+                self.progress()
+                now = time.monotonic()
+                begun = begun or now
+                if now - max(begun, looked) > _SLICE_S:  # a connection to a peer that is gone is never made
+                    looked = now
+                    self._alive(now - begun)
