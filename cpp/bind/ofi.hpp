@@ -197,6 +197,13 @@ struct OfiCore {
   std::shared_ptr<T> box = std::make_shared<T>();
 };
 
+// True while an object of the library that uses this one exists. Then libfabric refuses to close this one, and does not
+// always survive the attempt (tcp;ofi_rxm of 1.17): the last user closes it.
+template <typename T>
+bool ofi_in_use(const OfiCore<T>& core) noexcept {
+  return core.box.use_count() > 1;
+}
+
 // Raises BadState for a handle that is closed, or of the parent process.
 template <typename T>
 T& ofi_open(const OfiCore<T>& core, const char* call) {

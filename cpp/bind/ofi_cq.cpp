@@ -610,6 +610,7 @@ void register_ofi_queues(Module& m) {
            nb::arg("wait_obj"), nb::arg("signaling_vector"), nb::arg("wait_cond"), nb::arg("waits"),
            "waits: sread is allowed. If wait_obj is WAIT_NONE, sread looks again and again.")
       .def("close_core", &close_cq)
+      .def_prop_ro("in_use", &ofi_in_use<OfiCq>, "True while an object that uses this one exists.")
       .def("readerr_core", &read_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
       .def("fd_core", &descriptor<OfiCq>)
       .def_prop_ro("fid", &number_of_fid<OfiCq>)
@@ -635,6 +636,7 @@ void register_ofi_queues(Module& m) {
   Class<OfiCore<OfiCntr>>(m, "OfiCounterCore", nb::type_slots(g_ofi_cntr_slots), "A counter of a real libfabric.")
       .def("__init__", &make_cntr, nb::arg("domain"), nb::arg("events"), nb::arg("wait_obj"), nb::arg("flags"))
       .def("close_core", [](OfiCore<OfiCntr>& self) { ofi_check("cntr.close", self.box->h.shut()); })
+      .def_prop_ro("in_use", &ofi_in_use<OfiCntr>, "True while an object that uses this one exists.")
       .def(
           "read", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.read", &ofi::CntrOps::read); },
           "The success value (fi_cntr_read).")
@@ -659,6 +661,7 @@ void register_ofi_queues(Module& m) {
   Class<OfiCore<OfiEq>>(m, "OfiEventQueueCore", "An event queue of a real libfabric.")
       .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
       .def("close_core", [](OfiCore<OfiEq>& self) { ofi_check("eq.close", self.box->h.shut()); })
+      .def_prop_ro("in_use", &ofi_in_use<OfiEq>, "True while an object that uses this one exists.")
       .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
            nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
       .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))

@@ -279,6 +279,7 @@ void register_ofi_endpoint(Module& m) {
   Class<Core>(m, "OfiEndpointCore", nb::type_slots(g_ofi_ep_slots), "An endpoint of a real libfabric: its data path.")
       .def("__init__", &make_ep, nb::arg("domain"), nb::arg("info"))
       .def("close_core", &close_ep)
+      .def_prop_ro("in_use", &ofi_in_use<OfiEp>, "True while an object that uses this one exists.")
       .def_prop_ro("fid", [](const Core& self) { return reinterpret_cast<uint64_t>(self.box->h.fid); })
       .def("bind_cq", &bind_cq, nb::arg("cq"), nb::arg("flags"))
       .def(

@@ -408,6 +408,7 @@ void register_ofi(Module& m) {
   Class<OfiCore<OfiFabric>>(m, "OfiFabricCore", "A fabric of a real libfabric.")
       .def("__init__", &make_fabric, nb::arg("info"), nb::sig("def __init__(self, info: OfiInfo) -> None"))
       .def("close", [](OfiCore<OfiFabric>& c) { close_core(c, "fabric.close"); })
+      .def_prop_ro("in_use", &ofi_in_use<OfiFabric>, "True while an object that uses this one exists.")
       .def(
           "trywait",
           [](OfiCore<OfiFabric>& self, const std::vector<uint64_t>& fids) {
@@ -426,6 +427,7 @@ void register_ofi(Module& m) {
       .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"),
            nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None"))
       .def("close_core", [](OfiCore<OfiDomain>& c) { close_core(c, "domain.close"); })
+      .def_prop_ro("in_use", &ofi_in_use<OfiDomain>, "True while an object that uses this one exists.")
       .def(
           "bind_eq",
           [](OfiCore<OfiDomain>& self, OfiCore<OfiEq>& eq, uint64_t flags) {
@@ -443,6 +445,7 @@ void register_ofi(Module& m) {
       .def("__init__", &make_av, nb::arg("domain"), nb::arg("type"), nb::arg("rx_ctx_bits"), nb::arg("count"),
            nb::arg("ep_per_node"), nb::arg("name").none(), nb::arg("flags"))
       .def("close_core", [](OfiCore<OfiAv>& c) { close_core(c, "av.close"); })
+      .def_prop_ro("in_use", &ofi_in_use<OfiAv>, "True while an object that uses this one exists.")
       .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"),
            nb::sig("def insert_one(self, address: bytes | str, flags: int) -> int"), "fi_av_insert of one address.")
       .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))

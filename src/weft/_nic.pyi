@@ -3106,6 +3106,10 @@ class OfiFabricCore:
 
     def close(self) -> None: ...
 
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
+
     def trywait(self, fids: Sequence[int]) -> bool:
         """
         fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.
@@ -3117,6 +3121,10 @@ class OfiDomainCore:
     def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None: ...
 
     def close_core(self) -> None: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
 
     def bind_eq(self, eq: OfiEventQueueCore, flags: int) -> None: ...
 
@@ -3136,6 +3144,10 @@ class OfiAddressVectorCore:
     def __init__(self, domain: OfiDomainCore, type: int, rx_ctx_bits: int, count: int, ep_per_node: int, name: str | None, flags: int) -> None: ...
 
     def close_core(self) -> None: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
 
     def insert_one(self, address: bytes | str, flags: int) -> int:
         """fi_av_insert of one address."""
@@ -3191,6 +3203,10 @@ class OfiCompletionQueueCore:
 
     def close_core(self) -> None: ...
 
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
+
     def readerr_core(self, flags: int) -> Any: ...
 
     def fd_core(self) -> int: ...
@@ -3224,6 +3240,10 @@ class OfiCounterCore:
 
     def close_core(self) -> None: ...
 
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
+
     def read(self) -> int:
         """The success value (fi_cntr_read)."""
 
@@ -3253,6 +3273,10 @@ class OfiEventQueueCore:
     def __init__(self, fabric: OfiFabricCore, size: int, flags: int, wait_obj: int) -> None: ...
 
     def close_core(self) -> None: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
 
     def read_core(self, flags: int, wait_ms: int) -> Any: ...
 
@@ -3394,6 +3418,10 @@ class OfiEndpointCore:
         """
 
     def close_core(self) -> None: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
 
     @property
     def fid(self) -> int: ...

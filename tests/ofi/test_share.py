@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import threading
@@ -14,7 +15,7 @@ from tests.ofi.support import library
 from tests.share.owner import Owner
 
 import weft
-from weft import errors
+from weft import errors, fi
 from weft.providers.ofi import library as ofi_library
 from weft.share import real as real_module
 from weft.share.ticket import Ticket
@@ -313,3 +314,38 @@ def test_node_closes_while_a_thread_waits(fabric: str) -> None:
             owner.go_on()
         assert not thread.is_alive()
         assert isinstance(failed[0], errors.FabricError)
+
+
+def test_forgotten_node_is_collected_without_an_error(fabric: str) -> None:
+    """A garbage collection comes to the node's objects in any order."""
+    node = weft.open(fabric=fabric)
+    node.share(np.zeros(3))
+    node.cycle = node  # type: ignore[attr-defined]
+    del node
+    with pytest.warns(ResourceWarning, match="ends"):
+        gc.collect()
+
+
+@both
+def test_forgotten_objects_of_the_library_are_closed_in_their_order(fabric: str) -> None:
+    offered = fi.getinfo(
+        hints=fi.Info(
+            ep_attr=fi.EpAttr(type=fi.EP_RDM),
+            domain_attr=fi.DomainAttr(mr_mode=fi.MR_VIRT_ADDR),
+            fabric_attr=fi.FabricAttr(prov_name=fabric),
+        )
+    )[0]
+    opened = fi.Fabric(offered.fabric_attr)
+    domain = opened.domain(offered)
+    cq, av, ep = domain.cq_open(), domain.av_open(), domain.endpoint(offered)
+    ep.bind(cq, fi.TRANSMIT | fi.RECV)
+    ep.bind(av)
+    ep.enable()
+    mr = domain.mr_reg(bytearray(64), fi.REMOTE_READ, requested_key=77)
+    everything = [opened, domain, cq, av, ep, mr]
+    everything.append(everything)
+    for one in everything[:6]:
+        one.context = everything
+    del opened, domain, cq, av, ep, mr, everything, one
+    with pytest.warns(ResourceWarning, match="never closed"):
+        gc.collect()

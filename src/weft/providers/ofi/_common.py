@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ... import errors
 from ...fi import _handle
 
-__all__ = ["Real", "later", "stands_for"]
+__all__ = ["Real", "later", "stands_for", "unless_used"]
 
 _T = TypeVar("_T", bound=type)
 
@@ -34,6 +34,12 @@ def stands_for(real: Callable[[], type]) -> Any:
     real   returns that class; called when isinstance() asks, so that it is imported then.
     """
     return property(lambda self: real())
+
+
+def unless_used(core: Any, close: Callable[[], None]) -> Callable[[], None] | None:
+    """close() of a forgotten object; None while another object of the library uses it. A garbage collection may come to
+    that one later, and the extension then closes both."""
+    return None if core.in_use else close
 
 
 def later(reason: str, *names: str) -> Callable[[_T], _T]:

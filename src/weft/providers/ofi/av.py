@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno
-from ._common import Real, later, stands_for
+from ._common import Real, later, stands_for, unless_used
 from .info import packed
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _handle.close(self, self.close_core, self._children, (self.domain,))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, (self.domain,) if self._site else ())
+        finalize(self, unless_used(self, self.close_core) if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.count()} peers"

@@ -11,7 +11,7 @@ from ...fi.atomic import AtomicAttr
 from ...fi.attrs import DomainAttr, Info, dupinfo
 from ...fi.mr_attr import MrAttr
 from ...flags import AvType, CntrEvents, CqFormat, CqWaitCond, MrMode, Progress, WaitObj
-from ._common import Real, later, stands_for
+from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector
 from .mr import RealMemoryRegion
 from .queues import RealCompletionQueue, RealCounter
@@ -279,7 +279,9 @@ class RealDomain(Real, _nic.OfiDomainCore):
         return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, self._parents() if self._site else ())
+        finalize(
+            self, unless_used(self, self.close_core) if self._site else None, self._parents() if self._site else ()
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(_handle.live(self._children))} objects"

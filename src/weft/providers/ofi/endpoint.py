@@ -8,7 +8,7 @@ from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.attrs import Info
 from ...flags import BindFlag, Control, EpType, Flag, Opt, OptLevel
-from ._common import Real, later, stands_for
+from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector, packed_or_text
 from .eq import RealEventQueue
 from .queues import RealCompletionQueue, RealCounter
@@ -282,7 +282,8 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         _handle.close(self, self.close_core, self._children, (self.domain, *self._bound))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, (self.domain, *self._bound) if self._site else ())
+        core_close = unless_used(self, self.close_core) if self._site else None
+        finalize(self, core_close, (self.domain, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "enabled" if self._enabled else "disabled"

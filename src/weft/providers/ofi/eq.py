@@ -12,7 +12,7 @@ from ...fi import _args, _handle
 from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry
 from ...flags import EqEvent, Flag, WaitObj
 from . import info as _info
-from ._common import Real, later, stands_for
+from ._common import Real, later, stands_for, unless_used
 from .request import RealRequest
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         _handle.close(self, self.close_core, self._children, (self.fabric,))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, (self.fabric,) if self._site else ())
+        finalize(self, unless_used(self, self.close_core) if self._site else None, (self.fabric,) if self._site else ())
 
     def __repr__(self) -> str:
         return f"<EventQueue {self.fabric.provider.name} {'closed' if self._closed else 'open'}>"

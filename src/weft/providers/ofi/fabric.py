@@ -13,6 +13,7 @@ from ...fi.fabric import Fabric
 from ...fi.registry import find
 from ...flags import Flag, WaitObj
 from . import info as _info
+from ._common import unless_used
 from .domain import RealDomain
 from .eq import RealEventQueue
 from .library import PREFIX, load
@@ -90,7 +91,7 @@ class RealFabric(Fabric):
         _handle.close(self, self._core.close, self._children, ())
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._core.close if self._site else None, ())
+        finalize(self, unless_used(self._core, self._core.close) if self._site else None, ())
 
     def native(self, info: Info) -> _nic.OfiInfo:
         """The library's struct of an Info, which has to be of this provider."""

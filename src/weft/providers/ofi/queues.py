@@ -12,7 +12,7 @@ from ..._nic import Status
 from ...fi import _args, _handle
 from ...fi.cq import DEFAULT_SIZE, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from ...flags import CntrEvents, CqFormat, CqWaitCond, Errno, WaitObj
-from ._common import Real, later, stands_for
+from ._common import Real, later, stands_for, unless_used
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -180,7 +180,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
         _handle.close(self, self.close_core, self._children, (self.domain,))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, (self.domain,) if self._site else ())
+        finalize(self, unless_used(self, self.close_core) if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.format.name.removeprefix("CQ_FORMAT_")
@@ -234,7 +234,7 @@ class RealCounter(Real, _nic.OfiCounterCore):
         _handle.close(self, self.close_core, self._children, (self.domain,))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, (self.domain,) if self._site else ())
+        finalize(self, unless_used(self, self.close_core) if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.read()}, errors {self.readerr()}"
