@@ -192,7 +192,11 @@ def test_stopped_process_is_stale_and_live_when_it_continues(viewer: observe.Vie
             assert older.age_s > stale.age_s > 0
         finally:
             os.kill(child.pid, signal.SIGCONT)
-        assert live(viewer, child.pid).time_ns > view.time_ns
+        again = until(
+            viewer, child.pid, lambda one: one is not None and one.view is not None and one.view.time_ns > view.time_ns
+        )
+        assert again is not None
+        assert again.state == "live"
 
 
 def test_process_that_never_answered_has_no_view(viewer: observe.Viewer) -> None:
