@@ -59,7 +59,8 @@ Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t 
 }
 
 std::optional<Object> open(std::byte* memory, uint64_t length) noexcept {
-  if (length < sizeof(Head)) return std::nullopt;
+  // A peer may name any memory as an object, of any alignment.
+  if (length < sizeof(Head) || reinterpret_cast<uintptr_t>(memory) % alignof(Head) != 0) return std::nullopt;
   auto* head = reinterpret_cast<Head*>(memory);
   if (__atomic_load_n(&head->magic, __ATOMIC_ACQUIRE) != kMagic) return std::nullopt;
   // Each number is read once: another process may change it.

@@ -129,8 +129,10 @@ BOOST_AUTO_TEST_CASE(test_object_opens_only_where_it_fits) {
   BOOST_TEST(!bytes_of(Kind::barrier, 0, 0).has_value());
   BOOST_TEST(!bytes_of(Kind::semaphore, 1, kSeatsMax + 1).has_value());
   BOOST_TEST(!bytes_of(static_cast<Kind>(9), 1, 1).has_value());
-  std::byte nothing[256]{};
-  BOOST_TEST(!open(nothing, sizeof(nothing)).has_value());
+  alignas(64) std::byte nothing[512]{};
+  BOOST_TEST(!open(nothing, 256).has_value());
+  std::memcpy(nothing + 8, shared.bytes().data(), 256);  // an object where none can be
+  BOOST_TEST(!open(nothing + 8, sizeof(nothing) - 8).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(test_closed_object_refuses_every_call) {
