@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(test_wrong_calls_are_refused) {
       return std::pair{c.status, c.error == 0 ? outcome_of(asked) : Outcome::done};
     };
     // No object there, or none that fits; beyond the region; not aligned.
-    BOOST_TEST((status_of(request_of(sync::Op::take)).second == Outcome::damaged));
+    BOOST_TEST((status_of(request_of(sync::Op::take), 2048).second == Outcome::damaged));
     (void)sync::create(pair.memory, sync::Kind::lock, 0, 0, 0);
     BOOST_TEST(status_of(request_of(sync::Op::take), 1 << 16).first == Status::bounds);
     BOOST_TEST(status_of(request_of(sync::Op::take), 8).first == Status::misaligned);
